@@ -1,0 +1,356 @@
+"""Everything that a gin file can set, as frozen dataclasses that check themselves.
+
+No field has a default: what defines an experiment stands in `gin/`, and gin names the
+bindings that are missing. `__post_init__` refuses values that cannot work, so that a
+mistake ends in one line before a graph is built. No TensorFlow here.
+"""
+
+import dataclasses
+
+import gin
+
+from decoupled.errors import UserError
+
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
+MLM_TRANSFORMS = ("dense_activation_norm", "projection")
+ACTIVATION_DTYPES = ("float32", "bfloat16")
+OPTIMIZERS = ("adamw", "adafactor")
+DECAYS = ("linear", "constant")
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The sizes of an encoder and its embeddings (paper section 3 and Table 14).
+
+    vocab_size (V): number of pieces.
+    input_embedding_size (E_in): width of word, position and type embeddings; projected
+      to the hidden size where the two differ.
+    output_embedding_size (E_out): width of the output embedding, pre-training only.
+    coupled: the output embedding is the input embedding (needs E_in = E_out).
+    hidden_size (H), num_layers (L), num_heads, head_size: H = num_heads * head_size.
+    intermediate_size: width of the feed-forward layers.
+    max_positions: longest sequence. type_vocab_size: number of segment types.
+    hidden_dropout, attention_dropout: rates in [0, 1), active in training only.
+    activation: "gelu" (erf), "gelu_tanh" (its tanh approximation) or "relu".
+    layer_norm_epsilon: added to the variance.
+    initializer_range: standard deviation of the truncated normal of all kernels.
+    mlm_transform: "dense_activation_norm" (H -> E_out, activation, layer norm, as in
+      BERT and in the released RemBERT) or "projection" (the paper's plain linear
+      projection, left out where H = E_out).
+    """
+
+    vocab_size: int
+    input_embedding_size: int
+    output_embedding_size: int
+    coupled: bool
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    head_size: int
+    intermediate_size: int
+    max_positions: int
+    type_vocab_size: int
+    hidden_dropout: float
+    attention_dropout: float
+    activation: str
+    layer_norm_epsilon: float
+    initializer_range: float
+    mlm_transform: str
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_positive(
+            self,
+            "vocab_size input_embedding_size output_embedding_size hidden_size "
+            "num_layers num_heads head_size intermediate_size max_positions "
+            "type_vocab_size layer_norm_epsilon initializer_range",
+        )
+        _check_rates(self, "hidden_dropout attention_dropout")
+        _check_choice(self, "activation", ACTIVATIONS)
+        _check_choice(self, "mlm_transform", MLM_TRANSFORMS)
+        if self.coupled and self.input_embedding_size != self.output_embedding_size:
+            raise UserError(
+                "ModelConfig.coupled: one table cannot have two widths: "
+                f"input_embedding_size is {self.input_embedding_size}, "
+                f"output_embedding_size is {self.output_embedding_size}; "
+                "make them equal or set coupled = False"
+            )
+        if self.hidden_size != self.num_heads * self.head_size:
+            raise UserError(
+                f"ModelConfig.hidden_size: {self.hidden_size} is not num_heads * "
+                f"head_size = {self.num_heads} * {self.head_size} = "
+                f"{self.num_heads * self.head_size}"
+            )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """Where the dimensions of the graph live.
+
+    mesh_shape: e.g. "all:1" or "data:2;vocab:4"; axis sizes multiply to the number of
+      devices.
+    layout_rules: e.g. "batch:data;vocab:vocab"; which dimension (`decoupled.model.dims`
+      lists them) is split over which mesh axis. Dimensions without a rule are
+      replicated.
+    activation_dtype: "float32" or "bfloat16"; weights, optimizer slots and the loss are
+      float32 always.
+    """
+
+    mesh_shape: str
+    layout_rules: str
+    activation_dtype: str
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_choice(self, "activation_dtype", ACTIVATION_DTYPES)
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class MaskingConfig:
+    """Masked language modelling (BERT section 3.1; the paper uses the same rates).
+
+    sequence_length: tokens per sequence, [CLS] and [SEP] included.
+    max_predictions: masked positions per sequence; the width of the MLM head's batch.
+    masking_rate: share of the maskable tokens that is predicted, e.g. 0.15.
+    mask_token_rate, random_token_rate: of the predicted tokens, the share replaced by
+      [MASK] and by a random piece; the rest stays as it is (0.8, 0.1).
+    """
+
+    sequence_length: int
+    max_predictions: int
+    masking_rate: float
+    mask_token_rate: float
+    random_token_rate: float
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_positive(self, "sequence_length max_predictions masking_rate")
+        _check_rates(self, "masking_rate mask_token_rate random_token_rate", closed=True)
+        if self.sequence_length < 4:
+            raise UserError(
+                f"MaskingConfig.sequence_length: {self.sequence_length} leaves no room "
+                "for text beside [CLS] and [SEP]; use 4 or more"
+            )
+        if self.mask_token_rate + self.random_token_rate > 1:
+            raise UserError(
+                "MaskingConfig: mask_token_rate + random_token_rate = "
+                f"{self.mask_token_rate + self.random_token_rate} is more than 1"
+            )
+        if self.max_predictions > self.sequence_length - 2:
+            raise UserError(
+                f"MaskingConfig.max_predictions: {self.max_predictions} is more than "
+                f"the {self.sequence_length - 2} maskable tokens of a sequence"
+            )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class SamplingConfig:
+    """How often each language is drawn.
+
+    alpha: language l is drawn with probability proportional to (its share of the
+      sentences) ** alpha; 1 keeps the natural shares, 0 makes all languages equal
+      (paper appendix A.1: 0.5).
+    """
+
+    alpha: float
+
+    def __post_init__(self):
+        _check_types(self)
+        if not 0 <= self.alpha <= 1:
+            raise UserError(f"SamplingConfig.alpha: {self.alpha} is not in [0, 1]")
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class VocabularyConfig:
+    """How a SentencePiece unigram vocabulary is trained.
+
+    vocab_size: number of pieces, specials included.
+    character_coverage: share of the characters that must be covered, e.g. 0.9995.
+    byte_fallback: unknown characters become UTF-8 byte pieces instead of <unk>.
+    max_sentences: size of the language-smoothed sample that is trained on.
+    """
+
+    vocab_size: int
+    character_coverage: float
+    byte_fallback: bool
+    max_sentences: int
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_positive(self, "vocab_size character_coverage max_sentences")
+        _check_rates(self, "character_coverage", closed=True)
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimizer (paper Tables 10, 14, 15).
+
+    name: "adamw" (bias-corrected Adam, decoupled weight decay) or "adafactor".
+    learning_rate: the peak; `ScheduleConfig` says when it is reached.
+    weight_decay: decoupled rate, multiplied by the learning rate; never applied to
+      layer norms and biases. beta1, beta2, epsilon: Adam's (Adafactor: beta1 and
+      weight_decay must be 0, beta2 is its own schedule).
+    clip_norm: the global gradient norm is clipped to this; 0 clips nothing.
+    """
+
+    name: str
+    learning_rate: float
+    weight_decay: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    clip_norm: float
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_choice(self, "name", OPTIMIZERS)
+        _check_positive(self, "learning_rate epsilon")
+        _check_not_negative(self, "weight_decay clip_norm")
+        _check_rates(self, "beta1 beta2")
+        if self.name == "adafactor" and (self.weight_decay or self.beta1):
+            raise UserError(
+                "OptimizerConfig: adafactor has neither weight decay nor momentum "
+                "here; set weight_decay = 0.0 and beta1 = 0.0"
+            )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class ScheduleConfig:
+    """The length of a run and its learning rate over time.
+
+    train_steps: optimizer steps. warmup_steps: linear warm-up from 0 to the peak.
+    decay: after warm-up, "linear" to 0 at the last step, or "constant".
+    """
+
+    train_steps: int
+    warmup_steps: int
+    decay: str
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_choice(self, "decay", DECAYS)
+        _check_positive(self, "train_steps")
+        _check_not_negative(self, "warmup_steps")
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Batches and bookkeeping of a run.
+
+    batch_size: sequences per step over the whole mesh.
+    gradient_accumulation: a step's batch is run as so many microbatches.
+    save_checkpoints_steps: steps between checkpoints. keep_checkpoint_max: how many
+      of the newest are kept. log_steps: steps between summaries.
+    eval_every_steps: steps between evaluations; 0 evaluates at the end only.
+    eval_batch_size; eval_sequences: most sequences evaluated per language, 0 is all.
+    seed: of initial weights, data order, masks and dropout.
+    """
+
+    batch_size: int
+    gradient_accumulation: int
+    save_checkpoints_steps: int
+    keep_checkpoint_max: int
+    log_steps: int
+    eval_every_steps: int
+    eval_batch_size: int
+    eval_sequences: int
+    seed: int
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_positive(
+            self,
+            "batch_size gradient_accumulation save_checkpoints_steps "
+            "keep_checkpoint_max log_steps eval_batch_size",
+        )
+        _check_not_negative(self, "seed eval_sequences eval_every_steps")
+        if self.batch_size % self.gradient_accumulation:
+            raise UserError(
+                f"TrainingConfig.gradient_accumulation: batch_size {self.batch_size} "
+                f"does not divide into {self.gradient_accumulation} microbatches"
+            )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class FinetuningConfig:
+    """What changes between pre-training and fine-tuning.
+
+    num_epochs: passes over the English training set (paper: 3).
+    max_sequence_length: longer inputs are cut.
+    classifier_dropout: rate before the task layer, in training only.
+    keep_layers: only the first k layers of the checkpoint are used (Figure 1,
+      Table 5); 0 keeps all.
+    freeze_input_embedding: the input embedding block is not trained.
+    warmup_fraction: share of the steps with linear warm-up; a linear decay follows.
+    """
+
+    num_epochs: float
+    max_sequence_length: int
+    classifier_dropout: float
+    keep_layers: int
+    freeze_input_embedding: bool
+    warmup_fraction: float
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_positive(self, "num_epochs max_sequence_length")
+        _check_not_negative(self, "keep_layers")
+        _check_rates(self, "classifier_dropout warmup_fraction")
+
+
+def _where(config, name):
+    return f"{type(config).__name__}.{name}"
+
+
+def _check_types(config):
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        fits = type(value) is field.type or (
+            field.type is float and type(value) is int
+        )
+        if not fits:
+            raise UserError(
+                f"{_where(config, field.name)}: {value!r} is not of type "
+                f"{field.type.__name__}"
+            )
+
+
+def _check_positive(config, names):
+    for name in names.split():
+        if getattr(config, name) <= 0:
+            raise UserError(
+                f"{_where(config, name)}: {getattr(config, name)} is not positive"
+            )
+
+
+def _check_not_negative(config, names):
+    for name in names.split():
+        if getattr(config, name) < 0:
+            raise UserError(
+                f"{_where(config, name)}: {getattr(config, name)} is negative"
+            )
+
+
+def _check_rates(config, names, closed=False):
+    for name in names.split():
+        value = getattr(config, name)
+        if not (0 <= value < 1 or (closed and value == 1)):
+            interval = "[0, 1]" if closed else "[0, 1)"
+            raise UserError(f"{_where(config, name)}: {value} is not in {interval}")
+
+
+def _check_choice(config, name, choices):
+    value = getattr(config, name)
+    if value not in choices:
+        raise UserError(
+            f"{_where(config, name)}: {value!r} is unknown; one of {', '.join(choices)}"
+        )

@@ -1,0 +1,125 @@
+"""What commands print: lines, tables and progress, on a terminal and in a log file."""
+
+import numbers
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich import box, progress
+from rich.console import Console
+from rich.table import Table
+
+T = TypeVar("T")
+
+SECONDS_BETWEEN_LINES = 10.0
+# Numbers, also with a unit or a sign: 12, -3.4, 84.2%, 1.5M, +0.3.
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?\s?[%a-zA-Z]{0,3}")
+_NOTHING = "-"
+
+
+def say(message: str) -> None:
+    """Prints one line on stdout, at once."""
+    print(message, flush=True)
+
+
+def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
+    """Prints a table: first column to the left, columns of numbers to the right.
+
+    Args:
+      title: the line above the table.
+      columns: the head of each column.
+      rows: cells; None is shown as "-", an int with thousands separators, a float with
+        4 digits. Cells of other types are shown as they are.
+    """
+    grid = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    shown = [[_cell(value) for value in row] for row in rows]
+    for index, name in enumerate(columns):
+        numbers = index > 0 and _are_numbers(row[index] for row in shown)
+        justify = "right" if numbers else "left"
+        grid.add_column(name, justify=justify, overflow="fold")
+    for row in shown:
+        grid.add_row(*row)
+    # A file has no width: there a row stays one line, however long.
+    width = None if sys.stdout.isatty() else 1000
+    Console(width=width, markup=False, highlight=False).print(grid)
+    sys.stdout.flush()
+
+
+def track(
+    items: Iterable[T], description: str, total: int | None = None
+) -> Iterator[T]:
+    """Yields `items` and shows how far the loop is, its rate and the time left.
+
+    On a terminal this is one line that changes; elsewhere a line is printed every 10
+    seconds and none for a shorter loop.
+
+    Args:
+      items: what is looped over.
+      description: what one item is part of, e.g. "reading catalogs".
+      total: number of items, where `len(items)` does not tell.
+    """
+    if total is None and hasattr(items, "__len__"):
+        total = len(items)
+    if sys.stdout.isatty():
+        yield from _track_on_terminal(items, description, total)
+    else:
+        yield from _track_in_lines(items, description, total)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return _NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, numbers.Integral):
+        return f"{value:,}"
+    if isinstance(value, numbers.Real):
+        return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)
+
+
+def _are_numbers(cells: Iterable[str]) -> bool:
+    filled = [cell for cell in cells if cell not in ("", _NOTHING)]
+    return bool(filled) and all(_NUMBER.fullmatch(cell) for cell in filled)
+
+
+class _RateColumn(progress.ProgressColumn):
+    """Items per second."""
+
+    def render(self, task: progress.Task) -> str:
+        speed = task.finished_speed or task.speed
+        return "" if speed is None else f"{speed:,.1f}/s"
+
+
+def _track_on_terminal(items, description, total):
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        _RateColumn(),
+        progress.TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with progress.Progress(*columns) as bar:
+        yield from bar.track(items, total=total, description=description)
+
+
+def _track_in_lines(items, description, total):
+    started = printed = time.monotonic()
+    for count, item in enumerate(items, start=1):
+        yield item
+        now = time.monotonic()
+        if now - printed < SECONDS_BETWEEN_LINES:
+            continue
+        printed = now
+        say(f"{description}: {_how_far(count, total, now - started)}")
+
+
+def _how_far(count: int, total: int | None, seconds: float) -> str:
+    rate = count / seconds
+    if not total:
+        return f"{count:,}, {rate:,.1f}/s"
+    left = max(total - count, 0) / rate
+    share = f"{count:,} of {total:,} ({count / total:.0%})"
+    return f"{share}, {rate:,.1f}/s, {left:.0f} s left"

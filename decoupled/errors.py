@@ -1,0 +1,10 @@
+"""The one exception that a user is meant to read."""
+
+
+class UserError(Exception):
+    """Something the user can mend: the message says what, where, and what to do.
+
+    Commands print it in one line, without a traceback, and exit with code 2
+    (`decoupled.launch`). Everything else that is raised is a defect of ours and keeps
+    its traceback.
+    """

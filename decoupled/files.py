@@ -1,0 +1,172 @@
+"""Files that are never half written: gfile access, atomic writes, fingerprints.
+
+Every path may be local or remote (`gs://`): `tf.io.gfile` does the work. A file is
+written under a temporary name in its own folder and renamed when it is complete, so
+that a killed process leaves nothing that looks finished.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from typing import IO, Any
+
+import tensorflow as tf
+
+from decoupled.errors import UserError
+
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
+
+
+def exists(path: str) -> bool:
+    """True where `path` is a file or a folder."""
+    return tf.io.gfile.exists(path)
+
+
+def make_folder(path: str) -> str:
+    """Creates the folder and its parents; returns the path.
+
+    Raises:
+      UserError: the folder cannot be made or written to.
+    """
+    try:
+        tf.io.gfile.makedirs(path)
+        probe = temporary_name(os.path.join(path, "probe"))
+        with tf.io.gfile.GFile(probe, "w") as handle:
+            handle.write("")
+        tf.io.gfile.remove(probe)
+    except (tf.errors.OpError, OSError) as error:
+        raise UserError(f"{path}: cannot write here ({reason(error)})") from error
+    return path
+
+
+def temporary_name(path: str) -> str:
+    """A name beside `path` that no reader takes for a finished file."""
+    return f"{path}.tmp-{uuid.uuid4().hex[:8]}"
+
+
+def is_temporary(path: str) -> bool:
+    """True for a name made by `temporary_name`: the leftover of a killed process."""
+    return _TEMPORARY.search(path.rstrip("/")) is not None
+
+
+def remove_temporaries(folder: str) -> None:
+    """Removes what a killed process left unfinished directly below `folder`."""
+    if not tf.io.gfile.isdir(folder):
+        return
+    for name in tf.io.gfile.listdir(folder):
+        path = os.path.join(folder, name.rstrip("/"))
+        if not is_temporary(path):
+            continue
+        if tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
+        else:
+            tf.io.gfile.remove(path)
+
+
+@contextlib.contextmanager
+def atomic_path(path: str) -> Iterator[str]:
+    """Yields a temporary name; on a clean exit it is renamed to `path`.
+
+    What is written may be a file or, for a `path` that does not exist yet, a folder. On
+    an error the temporary is removed and `path` stays as it was.
+    """
+    temporary = temporary_name(path)
+    try:
+        yield temporary
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    except BaseException:
+        if tf.io.gfile.isdir(temporary):
+            tf.io.gfile.rmtree(temporary)
+        elif tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
+    """Opens `path` for writing ("w" is UTF-8 text, "wb" bytes); it appears when closed."""
+    with atomic_path(path) as temporary:
+        with tf.io.gfile.GFile(temporary, mode) as handle:
+            yield handle
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a file.
+
+    Raises:
+      UserError: the file is missing or unreadable.
+    """
+    try:
+        with tf.io.gfile.GFile(path, "rb") as handle:
+            return handle.read()
+    except tf.errors.OpError as error:
+        raise UserError(f"{path}: cannot read ({reason(error)})") from error
+
+
+def read_text(path: str) -> str:
+    """The content of a UTF-8 file.
+
+    Raises:
+      UserError: the file is missing or is not UTF-8 (the byte offset is named).
+    """
+    content = read_bytes(path)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 at byte {error.start}") from error
+
+
+def read_json(path: str) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+      UserError: the file is missing or is not JSON (line and column are named).
+    """
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path}: not JSON at line {error.lineno}, column {error.colno}"
+        ) from error
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes UTF-8 text atomically."""
+    with atomic_write(path) as handle:
+        handle.write(text)
+
+
+def write_json(path: str, value: Any) -> None:
+    """Writes `value` as readable JSON, keys in their own order, atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def fingerprint(content: bytes | str) -> str:
+    """The SHA-256 of bytes, or of a text's UTF-8, in hexadecimal."""
+    if isinstance(content, str):
+        content = content.encode("utf-8")
+    return hashlib.sha256(content).hexdigest()
+
+
+def file_fingerprint(path: str) -> str:
+    """The SHA-256 of a file, read in pieces of 1 MiB."""
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as handle:
+        while piece := handle.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def shard_name(stem: str, index: int, count: int, suffix: str) -> str:
+    """`shard_name("text", 3, 10, ".txt")` is `text-00003-of-00010.txt`."""
+    return f"{stem}-{index:05d}-of-{count:05d}{suffix}"
+
+
+def reason(error: BaseException) -> str:
+    """The first line of an error's own message, for use inside one of ours."""
+    message = getattr(error, "message", None) or str(error) or type(error).__name__
+    return message.strip().splitlines()[0]

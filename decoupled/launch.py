@@ -1,0 +1,209 @@
+"""What every command does around its work: flags, settings, errors, records.
+
+A command is `python -m decoupled.NAME`. Its settings are gin bindings, which build the
+dataclasses of `decoupled.configs`; its paths and machines are flags. Whatever the user
+can mend ends in one line on stderr and exit code 2.
+
+TensorFlow is imported by what needs it, so that `--help` and mistakes in flags answer
+at once.
+"""
+
+import datetime
+import logging
+import os
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import TypeVar
+
+from absl import app, flags
+from absl import logging as absl_logging
+
+import decoupled
+from decoupled import bindings
+from decoupled.errors import UserError
+
+T = TypeVar("T")
+FLAGS = flags.FLAGS
+
+USER_ERROR_CODE = 2
+INTERRUPTED_CODE = 130
+BROKEN_PIPE_CODE = 141
+
+
+def define_gin_flags() -> None:
+    """Defines --gin_file, --gin_param (or --gin_bindings) and --gin_location_prefix."""
+    flags.DEFINE_multi_string(
+        "gin_file",
+        [],
+        "A file of settings, e.g. models/tiny.gin; later files win. Found from here, "
+        "then below --gin_location_prefix, then among the files of the package.",
+    )
+    flags.DEFINE_multi_string(
+        "gin_param",
+        [],
+        "One setting, e.g. 'TrainingConfig.train_steps = 100'; wins over files.",
+    )
+    flags.DEFINE_alias("gin_bindings", "gin_param")
+    flags.DEFINE_multi_string(
+        "gin_location_prefix", [], "A folder to find gin files in, local or gs://."
+    )
+
+
+def parse_gin(root: Callable[[], T], defaults: str | None) -> T:
+    """Builds a command's configuration from its defaults and the gin flags.
+
+    Args:
+      root: the command's `@gin.configurable`, whose keyword arguments are the
+        dataclasses the command needs. It is called without arguments.
+      defaults: the package's gin file that is read first, e.g. "runs/pretrain.gin".
+
+    Returns:
+      what `root` returns.
+
+    Raises:
+      UserError: a file is missing or wrong, a name is unknown, a value is missing or
+        impossible, or a setting has no effect.
+    """
+    files = [*([defaults] if defaults else []), *FLAGS.gin_file]
+    return bindings.configure(root, files, FLAGS.gin_param, FLAGS.gin_location_prefix)
+
+
+def save_start(folder: str, name: str) -> None:
+    """Records a start of command `name`: folder/command.N and folder/config.N.gin.
+
+    N is the next number that is free. command.N can be run by a shell; config.N.gin
+    holds every setting that `parse_gin` used and can be given to --gin_file.
+
+    Raises:
+      UserError: the folder cannot be written to.
+    """
+    from decoupled import files
+
+    files.make_folder(folder)
+    number = 1
+    while any(files.exists(path) for path in _start_files(folder, number)):
+        number += 1
+    command_file, config_file = _start_files(folder, number)
+    moment = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    command = shlex.join(["python", "-m", f"decoupled.{name}", *sys.argv[1:]])
+    heading = f"# decoupled {decoupled.__version__}, {moment}, in {os.getcwd()}"
+    files.write_text(command_file, f"{heading}\n{command}\n")
+    files.write_text(config_file, bindings.used_text())
+
+
+def run(main: Callable[[], None], usage: str) -> None:
+    """Parses the flags, calls `main` and exits.
+
+    A UserError is printed in one line, with exit code 2; so is a mistake in a flag.
+    Ctrl-C exits with code 130 and a closed output, as of `| head`, with code 141, both
+    without a traceback. Any other exception is a defect and keeps its traceback.
+
+    Args:
+      main: the command's work.
+      usage: what --help prints above the list of flags.
+    """
+    try:
+        app.run(lambda _: main(), flags_parser=lambda argv: _parse_flags(argv, usage))
+    except UserError as error:
+        _exit_with_error(" ".join(str(error).split()))
+    except KeyboardInterrupt:
+        _exit_quietly(INTERRUPTED_CODE)
+    except BrokenPipeError:
+        _exit_quietly(BROKEN_PIPE_CODE)
+    except SystemExit as stop:
+        _flush_and_exit(stop.code)
+
+
+def _start_files(folder, number):
+    names = (f"command.{number}", f"config.{number}.gin")
+    return [os.path.join(folder, name) for name in names]
+
+
+def _parse_flags(argv, usage):
+    given = argv[1 : argv.index("--")] if "--" in argv else argv[1:]
+    if any(word in ("-h", "-help", "--help", "--helpfull") for word in given):
+        print(_help(usage))
+        sys.exit(0)
+    try:
+        rest = FLAGS(argv)
+    except flags.Error as error:
+        raise UserError(f"{_flag_mistake(error)}; --help lists the flags") from error
+    if len(rest) > 1:
+        raise UserError(
+            f"{rest[1]!r} belongs to no flag; write --flag=value (--help lists them)"
+        )
+    _set_log_level()
+    return rest
+
+
+def _flag_mistake(error):
+    required = re.findall(r"Flag (--\S+) must have a value other than None", str(error))
+    if required:
+        return f"{', '.join(required)} must be given"
+    return str(error).rstrip(".")
+
+
+def _set_log_level():
+    """Warnings of ours and errors of TensorFlow, unless --verbosity says otherwise."""
+    quiet = FLAGS["verbosity"].using_default_value
+    if quiet:
+        # Only marked as given, or absl would raise it to "info".
+        FLAGS["verbosity"].using_default_value = False
+    absl_logging.set_verbosity(
+        absl_logging.WARNING if quiet else FLAGS["verbosity"].value
+    )
+    level = logging.ERROR if quiet else absl_logging.get_absl_logger().level
+    logging.getLogger("tensorflow").setLevel(level)
+
+
+def _help(usage):
+    modules = FLAGS.flags_by_module_dict()
+    own = [
+        flag
+        for module, defined in modules.items()
+        if module == sys.argv[0] or module.startswith("decoupled.")
+        for flag in defined
+    ]
+    listed = [_flag_help(flag) for flag in sorted(own, key=lambda flag: flag.name)]
+    return "\n".join([usage.strip(), "", "Flags:", *listed])
+
+
+def _flag_help(flag):
+    name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}=..."
+    default = "" if flag.default in (None, [], "") else f" (default: {flag.default})"
+    # absl adds a line of its own to the help of flags that can be repeated.
+    text, _, repeated = flag.help.partition(";\n    repeat this option")
+    again = " Can be repeated." if repeated else ""
+    text = f"{' '.join(text.split())}{again}{default}"
+    lines = textwrap.wrap(text, 88, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join([f"  {name}", *lines])
+
+
+def _command_name():
+    spec = sys.modules["__main__"].__spec__
+    if spec is not None:
+        return spec.name
+    return os.path.splitext(os.path.basename(sys.argv[0]))[0]
+
+
+def _exit_with_error(message):
+    sys.stdout.flush()
+    print(f"{_command_name()}: error: {message}", file=sys.stderr)
+    sys.exit(USER_ERROR_CODE)
+
+
+def _flush_and_exit(code):
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _exit_quietly(BROKEN_PIPE_CODE)
+    sys.exit(code)
+
+
+def _exit_quietly(code):
+    # What is still buffered goes nowhere: the interpreter flushes once more at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

@@ -1,0 +1,50 @@
+"""Packaging: requirements from requirements.txt, gin files as `decoupled/gin`."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+ROOT = pathlib.Path(__file__).parent
+
+
+def read_requirements() -> tuple[list[str], dict[str, list[str]]]:
+    """What is always installed, and what each extra adds, from requirements.txt."""
+    sections = {"": []}
+    name = ""
+    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
+        header = re.fullmatch(r"# \[(\w+)\]", line)
+        if header:
+            name = header[1]
+            sections[name] = []
+        elif line and not line.startswith("#"):
+            sections[name].append(line)
+    return sections.pop(""), sections
+
+
+def read_version() -> str:
+    """`__version__` of the package, without importing it."""
+    text = (ROOT / "decoupled" / "__init__.py").read_text(encoding="utf-8")
+    return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)[1]
+
+
+install_requires, extras_require = read_requirements()
+
+setup(
+    name="decoupled",
+    version=read_version(),
+    description=(
+        "RemBERT-style encoders with decoupled input and output embeddings "
+        "on Mesh-TensorFlow"
+    ),
+    license="Apache-2.0",
+    # gin/ keeps its own place in the checkout: an `__init__.py` there, or a package
+    # named `gin`, would hide gin-config.
+    packages=[*find_packages(include=["decoupled*"]), "decoupled.gin"],
+    package_dir={"decoupled.gin": "gin"},
+    package_data={"decoupled.gin": ["*.gin", "*/*.gin", "*/*/*.gin"]},
+    python_requires=">=3.10,<3.12",
+    install_requires=install_requires,
+    extras_require=extras_require,
+    zip_safe=False,
+)

@@ -1,0 +1,167 @@
+"""Who may import whom, and what appears nowhere: read from the source with `ast`."""
+
+import ast
+import importlib.util
+import pathlib
+import re
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+PACKAGE = ROOT / "decoupled"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+# Modules directly in decoupled/; each of the rest is a command.
+BASE = {"bindings", "compat", "configs", "console", "errors", "files"}
+START = {"launch", "model_dir"}
+# What each folder may import beside itself. `start` knows of flags and model folders,
+# so that what computes never reads them.
+BELOW_TASKS = {"base", "start", "corpora", "data", "metrics", "ops", "model"}
+MAY_IMPORT = {
+    "base": set(),
+    "start": {"base"},
+    "corpora": {"base"},
+    "data": {"base", "corpora"},
+    "metrics": set(),
+    "ops": {"base"},
+    "model": {"base", "ops"},
+    "tasks": BELOW_TASKS,
+    "training": BELOW_TASKS,
+    "exports": BELOW_TASKS | {"tasks", "training"},
+    "analyses": BELOW_TASKS | {"tasks", "training"},
+    "command": BELOW_TASKS | {"tasks", "training", "exports", "analyses"},
+}
+# A module's name in requirements.txt, where that is another.
+DISTRIBUTIONS = {
+    "absl": "absl-py",
+    "apache_beam": "apache-beam",
+    "django": "Django",
+    "gin": "gin-config",
+    "google": "protobuf",
+    "mesh_tensorflow": "mesh-tensorflow",
+    "tensorflow_estimator": "tensorflow",
+    "tensorflow_text": "tensorflow-text",
+}
+
+
+def group_of(module):
+    """The group of `decoupled.x...`, named by the dotted parts after `decoupled`."""
+    first = module[0]
+    if (PACKAGE / first).is_dir():
+        return first
+    if first in BASE:
+        return "base"
+    return "start" if first in START else "command"
+
+
+def module_of(path):
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def imports_of(path):
+    """Dotted names that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                is_module = node.module == "decoupled"
+                yield name if is_module else node.module
+
+
+def own_imports(path):
+    for name in imports_of(path):
+        parts = name.split(".")
+        if parts[0] == "decoupled" and len(parts) > 1:
+            yield parts[1:]
+
+
+def names(paths):
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=names(SOURCES))
+def test_imports_go_down_only(path):
+    own = module_of(path)
+    if not own:
+        assert set(imports_of(path)) <= {"os"}, "import decoupled must stay cheap"
+        return
+    group = group_of(own)
+    for imported in own_imports(path):
+        if imported[0].startswith("__"):
+            continue
+        other = group_of(imported)
+        same_folder = other == group != "command"
+        assert same_folder or other in MAY_IMPORT[group], (
+            f"{group} ({'.'.join(own)}) imports {other} ({'.'.join(imported)})"
+        )
+
+
+def importers_of(module):
+    return {
+        path
+        for path in SOURCES
+        for name in imports_of(path)
+        if name.split(".")[0] == module
+    }
+
+
+def test_mesh_tensorflow_is_imported_by_compat_only():
+    assert importers_of("mesh_tensorflow") == {PACKAGE / "compat.py"}
+
+
+def test_gin_is_imported_by_configurations_and_commands_only():
+    # Mesh-TensorFlow registers functions with gin while compat.py imports it.
+    allowed = {PACKAGE / name for name in ("bindings.py", "compat.py", "configs.py")}
+    for path in importers_of("gin") - allowed:
+        assert group_of(module_of(path)) == "command", f"{path} imports gin"
+
+
+def test_metrics_need_no_tensorflow():
+    users = {path.parent.name for path in importers_of("tensorflow")}
+    assert "metrics" not in users
+
+
+def test_everything_imported_is_required():
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    required = set(re.findall(r"^([\w-]+)", text, re.MULTILINE))
+    imported = {name.split(".")[0] for path in SOURCES for name in imports_of(path)}
+    others = imported - sys.stdlib_module_names - {"decoupled"}
+    assert {DISTRIBUTIONS.get(name, name) for name in others} - required == set()
+
+
+def test_every_folder_of_modules_is_a_package():
+    folders = {path.parent for path in SOURCES}
+    assert [f for f in folders if not (f / "__init__.py").exists()] == []
+
+
+def test_gin_config_is_not_hidden_by_our_folder():
+    assert list((ROOT / "gin").rglob("*.py")) == []
+    spec = importlib.util.find_spec("gin")
+    assert not pathlib.Path(spec.origin).is_relative_to(ROOT / "gin")
+
+
+def calls_of(path):
+    """Dotted names of what a file calls, with the call."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}
+FORBIDDEN_CALLS = {"eval", "exec", "os.system", "os.popen", "subprocess.getoutput"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=names(SOURCES))
+def test_data_are_never_run(path):
+    modules = {name.split(".")[0] for name in imports_of(path)}
+    assert modules & FORBIDDEN_MODULES == set()
+    for name, call in calls_of(path):
+        assert name not in FORBIDDEN_CALLS, f"line {call.lineno}: {name}"
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        assert given.get("shell", "False") == "False", f"line {call.lineno}: shell"
+        assert given.get("allow_pickle", "False") == "False", f"line {call.lineno}"

@@ -1,0 +1,207 @@
+"""Each configuration accepts what can work and names the field of what cannot."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from decoupled import configs
+from decoupled.errors import UserError
+
+GOOD = {
+    configs.ModelConfig: dict(
+        vocab_size=1000,
+        input_embedding_size=16,
+        output_embedding_size=64,
+        coupled=False,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        head_size=8,
+        intermediate_size=128,
+        max_positions=64,
+        type_vocab_size=2,
+        hidden_dropout=0.1,
+        attention_dropout=0.0,
+        activation="gelu",
+        layer_norm_epsilon=1e-12,
+        initializer_range=0.02,
+        mlm_transform="dense_activation_norm",
+    ),
+    configs.MeshConfig: dict(
+        mesh_shape="all:1", layout_rules="", activation_dtype="float32"
+    ),
+    configs.MaskingConfig: dict(
+        sequence_length=64,
+        max_predictions=10,
+        masking_rate=0.15,
+        mask_token_rate=0.8,
+        random_token_rate=0.1,
+    ),
+    configs.SamplingConfig: dict(alpha=0.5),
+    configs.VocabularyConfig: dict(
+        vocab_size=1000,
+        character_coverage=0.9995,
+        byte_fallback=False,
+        max_sentences=10,
+    ),
+    configs.OptimizerConfig: dict(
+        name="adamw",
+        learning_rate=1e-3,
+        weight_decay=0.01,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-6,
+        clip_norm=1.0,
+    ),
+    configs.ScheduleConfig: dict(train_steps=10, warmup_steps=0, decay="linear"),
+    configs.TrainingConfig: dict(
+        batch_size=8,
+        gradient_accumulation=2,
+        save_checkpoints_steps=5,
+        keep_checkpoint_max=2,
+        log_steps=1,
+        eval_every_steps=0,
+        eval_batch_size=4,
+        eval_sequences=0,
+        seed=0,
+    ),
+    configs.FinetuningConfig: dict(
+        num_epochs=3.0,
+        max_sequence_length=64,
+        classifier_dropout=0.1,
+        keep_layers=0,
+        freeze_input_embedding=False,
+        warmup_fraction=0.1,
+    ),
+}
+KINDS = {kind.__name__: kind for kind in GOOD}
+
+REFUSED = [
+    ("ModelConfig", dict(vocab_size=0), "vocab_size"),
+    ("ModelConfig", dict(input_embedding_size=-1), "input_embedding_size"),
+    ("ModelConfig", dict(output_embedding_size=0), "output_embedding_size"),
+    ("ModelConfig", dict(coupled=True), "coupled"),
+    ("ModelConfig", dict(coupled=1), "coupled"),
+    ("ModelConfig", dict(hidden_size=33), "hidden_size"),
+    ("ModelConfig", dict(num_layers=0), "num_layers"),
+    ("ModelConfig", dict(num_layers=2.0), "num_layers"),
+    ("ModelConfig", dict(num_heads=0), "num_heads"),
+    ("ModelConfig", dict(head_size=0), "head_size"),
+    ("ModelConfig", dict(intermediate_size=0), "intermediate_size"),
+    ("ModelConfig", dict(max_positions=0), "max_positions"),
+    ("ModelConfig", dict(type_vocab_size=0), "type_vocab_size"),
+    ("ModelConfig", dict(hidden_dropout=1.0), "hidden_dropout"),
+    ("ModelConfig", dict(hidden_dropout=float("nan")), "hidden_dropout"),
+    ("ModelConfig", dict(attention_dropout=-0.1), "attention_dropout"),
+    ("ModelConfig", dict(activation="swish"), "activation"),
+    ("ModelConfig", dict(layer_norm_epsilon=0.0), "layer_norm_epsilon"),
+    ("ModelConfig", dict(initializer_range=0.0), "initializer_range"),
+    ("ModelConfig", dict(mlm_transform="none"), "mlm_transform"),
+    ("MeshConfig", dict(mesh_shape=1), "mesh_shape"),
+    ("MeshConfig", dict(layout_rules=None), "layout_rules"),
+    ("MeshConfig", dict(activation_dtype="float16"), "activation_dtype"),
+    ("MaskingConfig", dict(sequence_length=3), "sequence_length"),
+    ("MaskingConfig", dict(sequence_length=0), "sequence_length"),
+    ("MaskingConfig", dict(max_predictions=63), "max_predictions"),
+    ("MaskingConfig", dict(max_predictions=0), "max_predictions"),
+    ("MaskingConfig", dict(masking_rate=0.0), "masking_rate"),
+    ("MaskingConfig", dict(masking_rate=1.1), "masking_rate"),
+    ("MaskingConfig", dict(mask_token_rate=1.1), "mask_token_rate"),
+    ("MaskingConfig", dict(random_token_rate=-0.1), "random_token_rate"),
+    ("MaskingConfig", dict(random_token_rate=0.3), "random_token_rate"),
+    ("SamplingConfig", dict(alpha=1.5), "alpha"),
+    ("SamplingConfig", dict(alpha="0.5"), "alpha"),
+    ("VocabularyConfig", dict(vocab_size=0), "vocab_size"),
+    ("VocabularyConfig", dict(character_coverage=0.0), "character_coverage"),
+    ("VocabularyConfig", dict(character_coverage=1.01), "character_coverage"),
+    ("VocabularyConfig", dict(byte_fallback=0), "byte_fallback"),
+    ("VocabularyConfig", dict(max_sentences=0), "max_sentences"),
+    ("OptimizerConfig", dict(name="sgd"), "name"),
+    ("OptimizerConfig", dict(name="adafactor"), "adafactor"),
+    ("OptimizerConfig", dict(learning_rate=0.0), "learning_rate"),
+    ("OptimizerConfig", dict(weight_decay=-0.1), "weight_decay"),
+    ("OptimizerConfig", dict(beta1=1.0), "beta1"),
+    ("OptimizerConfig", dict(beta2=1.0), "beta2"),
+    ("OptimizerConfig", dict(epsilon=0.0), "epsilon"),
+    ("OptimizerConfig", dict(clip_norm=-1.0), "clip_norm"),
+    ("ScheduleConfig", dict(train_steps=0), "train_steps"),
+    ("ScheduleConfig", dict(train_steps=10.5), "train_steps"),
+    ("ScheduleConfig", dict(warmup_steps=-1), "warmup_steps"),
+    ("ScheduleConfig", dict(decay="cosine"), "decay"),
+    ("TrainingConfig", dict(batch_size=0), "batch_size"),
+    ("TrainingConfig", dict(gradient_accumulation=3), "gradient_accumulation"),
+    ("TrainingConfig", dict(gradient_accumulation=0), "gradient_accumulation"),
+    ("TrainingConfig", dict(save_checkpoints_steps=0), "save_checkpoints_steps"),
+    ("TrainingConfig", dict(keep_checkpoint_max=0), "keep_checkpoint_max"),
+    ("TrainingConfig", dict(log_steps=0), "log_steps"),
+    ("TrainingConfig", dict(eval_every_steps=-1), "eval_every_steps"),
+    ("TrainingConfig", dict(eval_batch_size=0), "eval_batch_size"),
+    ("TrainingConfig", dict(eval_sequences=-1), "eval_sequences"),
+    ("TrainingConfig", dict(seed=-1), "seed"),
+    ("FinetuningConfig", dict(num_epochs=0.0), "num_epochs"),
+    ("FinetuningConfig", dict(max_sequence_length=0), "max_sequence_length"),
+    ("FinetuningConfig", dict(classifier_dropout=1.0), "classifier_dropout"),
+    ("FinetuningConfig", dict(keep_layers=-1), "keep_layers"),
+    ("FinetuningConfig", dict(freeze_input_embedding="no"), "freeze_input_embedding"),
+    ("FinetuningConfig", dict(warmup_fraction=1.0), "warmup_fraction"),
+]
+
+
+@pytest.mark.parametrize("kind", GOOD, ids=lambda kind: kind.__name__)
+def test_good_values_are_kept(kind):
+    assert dataclasses.asdict(kind(**GOOD[kind])) == GOOD[kind]
+
+
+@pytest.mark.parametrize("name,change,field", REFUSED)
+def test_impossible_values_are_refused_by_the_name_of_the_field(name, change, field):
+    kind = KINDS[name]
+    with pytest.raises(UserError) as caught:
+        kind(**{**GOOD[kind], **change})
+    message = str(caught.value)
+    assert message.startswith(name)
+    assert field in message
+    assert "\n" not in message
+
+
+def test_every_field_of_every_configuration_has_a_refusal():
+    tried = {(name, field) for name, change, _ in REFUSED for field in change}
+    fields = {
+        (kind.__name__, field.name)
+        for kind in GOOD
+        for field in dataclasses.fields(kind)
+    }
+    assert fields - tried == set()
+
+
+@pytest.mark.parametrize("kind", GOOD, ids=lambda kind: kind.__name__)
+def test_no_field_has_a_default(kind):
+    assert all(
+        field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+        for field in dataclasses.fields(kind)
+    )
+
+
+def test_coupled_with_equal_widths_is_accepted():
+    kind = configs.ModelConfig
+    kind(**{**GOOD[kind], "coupled": True, "output_embedding_size": 16})
+
+
+def test_adafactor_without_momentum_and_decay_is_accepted():
+    kind = configs.OptimizerConfig
+    change = dict(name="adafactor", beta1=0.0, weight_decay=0.0)
+    assert kind(**{**GOOD[kind], **change}).name == "adafactor"
+
+
+def test_configs_load_no_tensorflow():
+    code = "import sys, decoupled.configs; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_every_configuration_is_tried_here():
+    kinds = {
+        value for value in vars(configs).values() if dataclasses.is_dataclass(value)
+    }
+    assert kinds == set(GOOD)

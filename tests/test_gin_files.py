@@ -1,0 +1,88 @@
+"""Every settings file that is shipped can be read and holds nothing without effect."""
+
+import importlib
+import pathlib
+import re
+
+import gin
+import pytest
+
+from decoupled import bindings, doctor
+
+FOLDER = pathlib.Path(bindings.packaged_folder())
+FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.gin"))
+
+STATEMENT = re.compile(r"^([\w./]+)\s*=", re.MULTILINE)
+MACRO = re.compile(r"^([\w/]+)\s*=", re.MULTILINE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_roots_are_known():
+    """Imports the commands, which hold the roots that files under runs/ bind."""
+    # A test before may have locked gin, which then registers nothing.
+    gin.clear_config()
+    for name in doctor.commands():
+        if "import gin" in (doctor.PACKAGE / f"{name}.py").read_text(encoding="utf-8"):
+            importlib.import_module(f"decoupled.{name}")
+
+
+@pytest.fixture(autouse=True)
+def clear():
+    gin.clear_config()
+    yield
+    gin.clear_config()
+
+
+def text_of(name):
+    """A file without its comments."""
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    return re.sub(r"^\s*#.*$|\s#[^'\"]*$", "", text, flags=re.MULTILINE)
+
+
+def no_root():
+    """Stands for a command; the files are only read here."""
+
+
+def test_there_are_files():
+    assert "runs/pretrain.gin" in FILES
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file_can_be_read_with_all_that_it_includes(name):
+    bindings.Reader(no_root).read_file(bindings.find_file(name))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file_binds_no_key_twice(name):
+    keys = STATEMENT.findall(text_of(name))
+    assert sorted(keys) == sorted(set(keys))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file_uses_the_macros_that_it_defines(name):
+    text = text_of(name)
+    defined = {key for key in MACRO.findall(text) if "." not in key}
+    assert defined <= set(re.findall(r"%([\w/]+)", text))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file_says_what_it_is_for(name):
+    assert (FOLDER / name).read_text(encoding="utf-8").startswith("# ")
+
+
+def depth_of(name):
+    included = re.findall(r"^include\s+['\"](.+?)['\"]", text_of(name), re.MULTILINE)
+    return 1 + max(map(depth_of, included), default=-1)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_includes_go_two_files_deep_at_most(name):
+    assert depth_of(name) <= 2
+
+
+def test_bound_names_are_told_from_comments_and_values(tmp_path):
+    assert STATEMENT.findall("A = 1\nB.c = 'x = 1'\ns/D.e= %A\n") == [
+        "A",
+        "B.c",
+        "s/D.e",
+    ]
