@@ -1,0 +1,70 @@
+"""What sits on the encoder: the masked-LM head and the sequence classifier."""
+
+from decoupled.compat import mtf, tf
+from decoupled.model.dims import labels_dim
+from decoupled.model.embeddings import output_logits
+from decoupled.model.layers import Builder
+
+TRANSFORM = "cls/predictions/transform"
+POOLER = "bert/pooler/dense"
+
+
+def masked_lm_logits(
+    build: Builder, encoded: mtf.Tensor, positions: mtf.Tensor
+) -> mtf.Tensor:
+    """Scores of every piece at the masked positions only.
+
+    H -> E_out, then, for the transform of the released model, activation and layer
+    norm; then the output embedding (paper section 4.2, and its released checkpoint).
+
+    Args:
+      build: sizes and variables.
+      encoded: [batch, sequence, hidden].
+      positions: int32 [batch, predictions].
+
+    Returns:
+      [batch, predictions, vocab] of the activation dtype.
+    """
+    config, dims = build.config, build.dims
+    x = mtf.gather(
+        encoded,
+        positions,
+        dims.sequence,
+        output_shape=positions.shape.dims + [dims.hidden],
+    )
+    if config.mlm_transform == "dense_activation_norm":
+        x = build.dense(x, f"{TRANSFORM}/dense", dims.hidden, dims.output_embedding)
+        x = build.layer_norm(build.activation(x), f"{TRANSFORM}/LayerNorm")
+    elif config.hidden_size == config.output_embedding_size:
+        x = mtf.rename_dimension(x, "hidden", "output_embedding")
+    else:
+        x = build.dense(x, f"{TRANSFORM}/dense", dims.hidden, dims.output_embedding)
+    return output_logits(build, x)
+
+
+def sequence_logits(
+    build: Builder, encoded: mtf.Tensor, num_labels: int, dropout: float
+) -> mtf.Tensor:
+    """Scores of a whole sequence: pooled [CLS], dropout, linear layer.
+
+    Args:
+      build: sizes and variables.
+      encoded: [batch, sequence, hidden].
+      num_labels: classes.
+      dropout: rate before the linear layer, in training only.
+
+    Returns:
+      float32 [batch, labels].
+    """
+    dims = build.dims
+    first = mtf.constant(build.mesh, 0, dtype=tf.int32)
+    cls = mtf.gather(
+        encoded, first, dims.sequence, output_shape=[dims.batch, dims.hidden]
+    )
+    pooled = mtf.tanh(build.dense(cls, POOLER, dims.hidden, dims.pooled))
+    pooled = build.dropout(pooled, dropout, "classifier")
+    labels = labels_dim(num_labels)
+    kernel = build.kernel("output_weights", [labels, dims.pooled])
+    bias = build.bias("output_bias", [labels])
+    logits = mtf.einsum([pooled, kernel], output_shape=[dims.batch, labels]) + bias
+    return mtf.cast(logits, tf.float32)

@@ -1,0 +1,101 @@
+"""The small parts: variables, dense layers, layer norm, activations, dropout."""
+
+import dataclasses
+import zlib
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import ModelConfig
+from decoupled.model.dims import Dims
+from decoupled.ops.activations import gelu, gelu_tanh
+from decoupled.ops.dropout import dropout
+from decoupled.ops.layer_norm import layer_norm
+
+
+@dataclasses.dataclass(frozen=True)
+class Builder:
+    """What every part of the model needs to build itself.
+
+    config, dims: sizes. mesh: where variables live.
+    activation_dtype: of the tensors between layers; variables are float32.
+    initializer_seed: initial weights are a pure function of it and their name, so that
+      models that differ in one part share the others' initial weights.
+    dropout_seed: int32 scalar that changes every step; None switches all dropout off.
+    frozen: variables whose names start with one of these are not trained.
+    """
+
+    config: ModelConfig
+    dims: Dims
+    mesh: mtf.Mesh
+    activation_dtype: tf.DType
+    initializer_seed: int
+    dropout_seed: mtf.Tensor | None = None
+    frozen: tuple[str, ...] = ()
+
+    def variable(self, name, shape, initializer, dtype=None):
+        """A float32 variable, read as `dtype` (default: float32)."""
+        return mtf.get_variable(
+            self.mesh,
+            name,
+            mtf.Shape(shape),
+            dtype=mtf.VariableDType(tf.float32, tf.float32, dtype or tf.float32),
+            initializer=initializer,
+            trainable=not name.startswith(self.frozen) if self.frozen else True,
+        )
+
+    def kernel(self, name, shape, dtype=None):
+        """A variable drawn from a truncated normal of the configured deviation."""
+        return self.variable(
+            name, shape, self._truncated_normal(name), dtype or self.activation_dtype
+        )
+
+    def embedding(self, name, shape):
+        """As `kernel`, but read as float32: rows are cast after the lookup, which
+        spares a cast of the whole table in every step."""
+        return self.kernel(name, shape, tf.float32)
+
+    def bias(self, name, shape, dtype=None):
+        """A variable of zeros."""
+        return self.variable(
+            name, shape, tf.zeros_initializer(), dtype or self.activation_dtype
+        )
+
+    def dense(self, x, name, input_dim, output_dim):
+        """x @ kernel + bias: [..., input_dim] -> [..., output_dim]."""
+        kernel = self.kernel(f"{name}/kernel", [input_dim, output_dim])
+        bias = self.bias(f"{name}/bias", [output_dim])
+        shape = x.shape.dims[:-1] + [output_dim]
+        return mtf.einsum([x, kernel], output_shape=shape) + bias
+
+    def layer_norm(self, x, name):
+        """Layer norm over the last dimension, with float32 gamma and beta."""
+        dim = x.shape.dims[-1]
+        gamma = self.variable(f"{name}/gamma", [dim], tf.ones_initializer())
+        beta = self.variable(f"{name}/beta", [dim], tf.zeros_initializer())
+        return layer_norm(x, gamma, beta, self.config.layer_norm_epsilon)
+
+    def activation(self, x):
+        """The configured activation."""
+        return ACTIVATIONS[self.config.activation](x)
+
+    def dropout(self, x, rate, name):
+        """Dropout in training; `x` itself elsewhere."""
+        return dropout(x, rate, self.dropout_seed, name)
+
+    def cast(self, x):
+        """`x` in the activation dtype."""
+        return mtf.cast(x, self.activation_dtype)
+
+    def _truncated_normal(self, name):
+        seed = [self.initializer_seed, zlib.crc32(name.encode("utf-8")) & 0x7FFFFFFF]
+        deviation = self.config.initializer_range
+
+        def initialize(shape, dtype=tf.float32, partition_info=None):
+            del partition_info
+            return tf.random.stateless_truncated_normal(
+                shape, seed, stddev=deviation, dtype=dtype
+            )
+
+        return initialize
+
+
+ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": mtf.relu}

@@ -1,0 +1,88 @@
+"""GELU, exact and approximate, with gradients in closed form.
+
+`mtf.cwise` differentiates through `tf.gradients`, which fails on a gradient whose
+all-reduce is still pending (`GenericGradOperation` takes it for a plain tensor). That
+happens as soon as a layout splits the hidden dimension.
+"""
+
+import math
+
+from decoupled.compat import mtf, tf
+
+
+def gelu(x: mtf.Tensor) -> mtf.Tensor:
+    """x * Phi(x) with the error function (Hendrycks and Gimpel 2016)."""
+    return _Activation(x, _gelu, _gelu_gradient, "gelu").outputs[0]
+
+
+def gelu_tanh(x: mtf.Tensor) -> mtf.Tensor:
+    """The tanh approximation of GELU, as in the original BERT code."""
+    return _Activation(x, _gelu_tanh, _gelu_tanh_gradient, "gelu_tanh").outputs[0]
+
+
+def _normal_cdf(x):
+    return 0.5 * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
+
+
+def _gelu(x):
+    return x * _normal_cdf(x)
+
+
+def _gelu_gradient(x):
+    density = tf.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
+    return _normal_cdf(x) + x * density
+
+
+_SCALE = math.sqrt(2.0 / math.pi)
+_CUBIC = 0.044715
+
+
+def _gelu_tanh(x):
+    return 0.5 * x * (1.0 + tf.tanh(_SCALE * (x + _CUBIC * x * x * x)))
+
+
+def _gelu_tanh_gradient(x):
+    square = x * x
+    t = tf.tanh(_SCALE * x * (1.0 + _CUBIC * square))
+    inner = _SCALE * (1.0 + 3.0 * _CUBIC * square)
+    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner
+
+
+class _Activation(mtf.Operation):
+    def __init__(self, x, function, derivative, name):
+        super().__init__([x], name=name)
+        self._function, self._derivative = function, derivative
+        self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
+
+    def gradient(self, grad_ys):
+        x = self.inputs[0]
+        return [_ActivationGradient(x, grad_ys[0], self._derivative).outputs[0]]
+
+    def lower(self, lowering):
+        _lower_elementwise(
+            self, lowering, lambda x: tf.cast(self._function(_float32(x)), x.dtype)
+        )
+
+
+class _ActivationGradient(mtf.Operation):
+    def __init__(self, x, dy, derivative):
+        super().__init__([x, dy], name="activation_gradient")
+        self._derivative = derivative
+        self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
+
+    def lower(self, lowering):
+        _lower_elementwise(
+            self,
+            lowering,
+            lambda x, dy: dy * tf.cast(self._derivative(_float32(x)), x.dtype),
+        )
+
+
+def _float32(x):
+    return tf.cast(x, tf.float32)
+
+
+def _lower_elementwise(operation, lowering, function):
+    inputs = [lowering.tensors[x] for x in operation.inputs]
+    result = lowering.mesh_impl(operation).slicewise(function, *inputs)
+    lowering.set_tensor_lowering(operation.outputs[0], result)

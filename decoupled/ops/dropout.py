@@ -1,0 +1,75 @@
+"""Dropout whose masks are a pure function of (seed, step), so that runs can resume.
+
+`mtf.dropout` draws its seeds from Python's `random` and `hash`, which differ between
+processes.
+"""
+
+import zlib
+
+from decoupled.compat import mtf, tf
+
+
+def dropout(
+    x: mtf.Tensor, rate: float, seed: mtf.Tensor | None, name: str
+) -> mtf.Tensor:
+    """Zeroes a share `rate` of `x` and scales the rest by 1 / (1 - rate).
+
+    Args:
+      x: float tensor.
+      rate: in [0, 1).
+      seed: int32 scalar that changes from step to step, or None outside training.
+      name: of this dropout, unique in the model: equal names give equal masks.
+
+    Returns:
+      A tensor like `x`; `x` itself where there is nothing to drop. Slices of a split
+      dimension have masks of their own, so that masks depend on the layout.
+    """
+    if seed is None or rate == 0:
+        return x
+    return x * _Mask(x.shape, x.dtype, rate, seed, name).outputs[0]
+
+
+class _Mask(mtf.Operation):
+    def __init__(self, shape, dtype, rate, seed, name):
+        super().__init__([seed], name="dropout_mask")
+        self._rate = rate
+        self._salt = zlib.crc32(name.encode("utf-8")) % 2**30
+        self._outputs = [mtf.Tensor(self, shape, dtype)]
+        self._splittable_dims, self._unsplittable_dims = (
+            self._initialize_all_dimensions_as_splittable()
+        )
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        shape, dtype = self.outputs[0].shape, self.outputs[0].dtype
+        slice_shape = mesh_impl.slice_shape(shape)
+
+        def mask(seed, part):
+            pair = tf.stack([tf.reshape(seed, []), self._salt + part])
+            kept = tf.random.stateless_uniform(slice_shape, pair) >= self._rate
+            return tf.cast(kept, dtype) / (1.0 - self._rate)
+
+        result = mesh_impl.slicewise(
+            mask, lowering.tensors[self.inputs[0]], _slice_number(mesh_impl, shape)
+        )
+        lowering.set_tensor_lowering(self.outputs[0], result)
+
+
+def _slice_number(mesh_impl, shape):
+    """For each processor the number of its slice: equal where slices are equal."""
+    number = 0
+    for dimension in shape.dims:
+        axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
+        if axis is None:
+            continue
+        size = mesh_impl.shape[axis].size
+        number = mesh_impl.slicewise(
+            lambda n, c, size=size: n * size + c,
+            number,
+            mesh_impl.laid_out_pcoord(axis),
+        )
+    return number

@@ -1,0 +1,83 @@
+"""A mesh of explicit devices with two changes to Mesh-TensorFlow's own.
+
+1. Every variable is read exactly once a step. `tf.cast` of a resource variable to its
+   own dtype returns the variable itself, so that each consumer reads it anew, possibly
+   after this step's update.
+2. Contractions that are matrix products in disguise are lowered to `tf.matmul`:
+   `tf.einsum` is about 1.3 times slower on a CPU.
+"""
+
+from decoupled.compat import mtf, tf
+
+
+class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
+    """Mesh implementation for CPU and GPU devices (see the module's docstring)."""
+
+    def slicewise(self, fn, *inputs):
+        """As in the parent; casts read through an identity (change 1)."""
+        if fn is tf.cast:
+            fn = _read_once
+        return super().slicewise(fn, *inputs)
+
+    def einsum(self, equation, *slices):
+        """As in the parent; a matrix product where it is one (change 2)."""
+        product = matrix_product(equation, *slices) if len(slices) == 2 else None
+        return tf.einsum(equation, *slices) if product is None else product
+
+
+def _read_once(x, dtype):
+    return tf.cast(tf.identity(x), dtype)
+
+
+def matrix_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor | None:
+    """The contraction as one (batched) `tf.matmul` without transposing data.
+
+    Args:
+      equation: e.g. "abc,cd->abd", without repeated or ellipsis indices.
+      x, y: tensors of static shape.
+
+    Returns:
+      The result, or None where the indices do not group into
+      [batch, rows, inner] x [batch, inner, columns].
+    """
+    operands, output = equation.split("->")
+    left, right = operands.split(",")
+    batch = [i for i in left if i in right and i in output]
+    inner = [i for i in left if i in right and i not in output]
+    rows = [i for i in left if i not in right]
+    columns = [i for i in right if i not in left]
+    if set(output) != set(batch + rows + columns) or not inner:
+        return None
+    sizes = dict(zip(left + right, x.shape.as_list() + y.shape.as_list(), strict=True))
+    for (l_rows, l_columns), (a, b), (u, v) in (
+        ((rows, columns), (left, right), (x, y)),
+        ((columns, rows), (right, left), (y, x)),
+    ):
+        if list(output) != batch + l_rows + l_columns:
+            continue
+        transpose_a = _transposed(a, batch, l_rows, inner)
+        transpose_b = _transposed(b, batch, inner, l_columns)
+        if transpose_a is None or transpose_b is None:
+            continue
+        u = _as_matrix(u, sizes, batch, l_rows, inner, transpose_a)
+        v = _as_matrix(v, sizes, batch, inner, l_columns, transpose_b)
+        product = tf.matmul(u, v, transpose_a=transpose_a, transpose_b=transpose_b)
+        return tf.reshape(product, [sizes[i] for i in output])
+    return None
+
+
+def _transposed(indices, batch, first, second):
+    """False or True where `indices` is batch + first + second or its transpose."""
+    if list(indices) == batch + first + second:
+        return False
+    if list(indices) == batch + second + first:
+        return True
+    return None
+
+
+def _as_matrix(tensor, sizes, batch, first, second, transposed):
+    def size(indices):
+        return int(tf.TensorShape([sizes[i] for i in indices]).num_elements())
+
+    matrix = [size(second), size(first)] if transposed else [size(first), size(second)]
+    return tf.reshape(tensor, ([size(batch)] if batch else []) + matrix)

@@ -1,0 +1,163 @@
+"""Runs mesh functions on virtual CPU devices and gives numpy back."""
+
+import numpy as np
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import (
+    MaskingConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    TrainingConfig,
+)
+from decoupled.ops.placement import PlacementMeshImpl
+
+SESSION_CONFIG = tf.ConfigProto(
+    device_count={"CPU": 4},
+    intra_op_parallelism_threads=1,
+    inter_op_parallelism_threads=2,
+)
+
+
+def mesh_impl(mesh_shape="all:1", layout_rules=""):
+    """A mesh over as many virtual CPU devices as the shape has processors."""
+    shape = mtf.convert_to_shape(mesh_shape)
+    devices = [f"cpu:{i}" for i in range(shape.size)] if shape.size > 1 else [""]
+    return PlacementMeshImpl(shape, mtf.convert_to_layout_rules(layout_rules), devices)
+
+
+def run_mesh(build, inputs, mesh_shape="all:1", layout_rules="", weights=None):
+    """Builds a function of mesh tensors, lowers it, runs it once.
+
+    Args:
+      build: function (mesh, dict of mtf.Tensor) -> list of mtf.Tensor.
+      inputs: name -> (numpy array, list of mtf.Dimension).
+      mesh_shape, layout_rules: strings as in a gin file.
+      weights: optional dict, variable name -> numpy array.
+
+    Returns:
+      A list of numpy arrays.
+    """
+    with tf.Graph().as_default():
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        tensors = {
+            name: mtf.import_tf_tensor(mesh, tf.constant(value), mtf.Shape(dims))
+            for name, (value, dims) in inputs.items()
+        }
+        outputs = [mtf.anonymize(t) for t in build(mesh, tensors)]
+        lowering = mtf.Lowering(
+            graph, {mesh: mesh_impl(mesh_shape, layout_rules)}, autostack=False
+        )
+        exported = [lowering.export_to_tf_tensor(t) for t in outputs]
+        copy = lowering.copy_masters_to_slices()
+        with tf.Session(config=SESSION_CONFIG) as session:
+            session.run(tf.global_variables_initializer())
+            for variable in tf.global_variables():
+                if weights is not None and variable.op.name in weights:
+                    variable.load(np.asarray(weights[variable.op.name]), session)
+            session.run(copy)
+            return session.run(exported)
+
+
+def tiny_model(**changes):
+    """A model of a few thousand parameters; keywords change single fields."""
+    fields = dict(
+        vocab_size=48,
+        input_embedding_size=8,
+        output_embedding_size=24,
+        coupled=False,
+        hidden_size=16,
+        num_layers=2,
+        num_heads=4,
+        head_size=4,
+        intermediate_size=32,
+        max_positions=20,
+        type_vocab_size=2,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        activation="gelu",
+        layer_norm_epsilon=1e-6,
+        initializer_range=0.1,
+        mlm_transform="dense_activation_norm",
+    )
+    return ModelConfig(**{**fields, **changes})
+
+
+def tiny_training(**changes):
+    """Bookkeeping for runs of a few steps."""
+    fields = dict(
+        batch_size=8,
+        gradient_accumulation=1,
+        save_checkpoints_steps=10,
+        keep_checkpoint_max=3,
+        log_steps=1,
+        eval_every_steps=0,
+        eval_batch_size=8,
+        eval_sequences=0,
+        seed=3,
+    )
+    return TrainingConfig(**{**fields, **changes})
+
+
+def adamw(**changes):
+    """The optimizer of Table 14 with a rate for tiny models."""
+    fields = dict(
+        name="adamw",
+        learning_rate=1e-2,
+        weight_decay=0.01,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-6,
+        clip_norm=1.0,
+    )
+    return OptimizerConfig(**{**fields, **changes})
+
+
+def schedule(train_steps=20, warmup_steps=4, decay="linear"):
+    """A schedule of a few steps."""
+    return ScheduleConfig(train_steps, warmup_steps, decay)
+
+
+MASKING = MaskingConfig(
+    sequence_length=12,
+    max_predictions=4,
+    masking_rate=0.15,
+    mask_token_rate=0.8,
+    random_token_rate=0.1,
+)
+
+
+def masked_lm_features(batch_size=8, vocab_size=48, seed=0):
+    """Random MLM features with padding, two segments and unused predictions."""
+    rng = np.random.default_rng(seed)
+    length, predictions = MASKING.sequence_length, MASKING.max_predictions
+    mask = np.ones([batch_size, length], np.int32)
+    mask[1::2, length - 3 :] = 0
+    weights = np.ones([batch_size, predictions], np.float32)
+    weights[2::3, -1] = 0
+    types = np.zeros([batch_size, length], np.int32)
+    types[:, length // 2 :] = 1
+
+    def integers(high, width):
+        return rng.integers(0, high, [batch_size, width]).astype(np.int32)
+
+    return {
+        "input_word_ids": integers(vocab_size, length) * mask,
+        "input_mask": mask,
+        "input_type_ids": types,
+        "masked_lm_positions": np.sort(integers(length - 3, predictions)),
+        "masked_lm_ids": integers(vocab_size, predictions),
+        "masked_lm_weights": weights,
+    }
+
+
+def constant_input_fn(features, repeat=True):
+    """An input_fn that gives one batch, for ever or once."""
+
+    def input_fn(params=None):
+        del params
+        dataset = tf.data.Dataset.from_tensors(features)
+        return dataset.repeat() if repeat else dataset
+
+    return input_fn
