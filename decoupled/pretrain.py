@@ -1,0 +1,295 @@
+"""Pre-trains an encoder with masked language modelling.
+
+Reads records (python -m decoupled.build_records) and their vocabulary; writes
+checkpoints, TensorBoard events and config.json to --model_dir. Started again with the
+same settings it resumes at the next unseen example; a folder with another model is
+refused.
+
+  python -m decoupled.pretrain --gin_file=models/demo_decoupled.gin \\
+      --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
+      --model_dir=runs/decoupled
+
+--mode: train_and_evaluate (default), train, eval (loss and accuracy per language of the
+newest checkpoint, to eval.json), predict (the same per sequence, to predictions.jsonl).
+Ends with code 143 where SIGTERM stopped it after saving: run it again to go on.
+"""
+
+import json
+import os
+from typing import NamedTuple
+
+import gin
+from absl import flags
+
+from decoupled import console, files, launch, model_dir
+from decoupled.configs import (
+    MaskingConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    SamplingConfig,
+    ScheduleConfig,
+    TrainingConfig,
+)
+from decoupled.errors import UserError
+
+MODES = ("train_and_evaluate", "train", "eval", "predict")
+
+
+class PretrainConfig(NamedTuple):
+    """Everything that a pre-training run is made of."""
+
+    model: ModelConfig
+    mesh: MeshConfig
+    masking: MaskingConfig
+    sampling: SamplingConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    training: TrainingConfig
+
+
+@gin.configurable
+def pretrain(
+    *,
+    model=gin.REQUIRED,
+    mesh=gin.REQUIRED,
+    masking=gin.REQUIRED,
+    sampling=gin.REQUIRED,
+    optimizer=gin.REQUIRED,
+    schedule=gin.REQUIRED,
+    training=gin.REQUIRED,
+) -> PretrainConfig:
+    """The root of the gin configuration."""
+    return PretrainConfig(
+        model, mesh, masking, sampling, optimizer, schedule, training
+    )
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    launch.define_gin_flags()
+    flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
+    flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
+    flags.DEFINE_string("model_dir", None, "Folder of the run, made if missing.")
+    flags.DEFINE_enum("mode", "train_and_evaluate", MODES, "What to do.")
+    flags.mark_flags_as_required(["records_dir", "vocabulary", "model_dir"])
+
+
+def main() -> None:
+    """Parses the configuration and runs."""
+    config = launch.parse_gin(pretrain, "runs/pretrain.gin")
+    run_pretraining(
+        config,
+        flags.FLAGS.records_dir,
+        flags.FLAGS.vocabulary,
+        flags.FLAGS.model_dir,
+        flags.FLAGS.mode,
+    )
+
+
+def run_pretraining(
+    config: PretrainConfig, records_dir: str, vocabulary: str, folder: str, mode: str
+) -> None:
+    """Trains, evaluates or predicts; see the module's docstring.
+
+    Raises:
+      UserError: settings, records, vocabulary and folder do not fit each other.
+    """
+    from decoupled.data.records import read_manifest
+    from decoupled.data.vocabulary import Vocabulary
+
+    manifest = read_manifest(records_dir)
+    pieces = Vocabulary(vocabulary)
+    manifest.check_vocabulary(pieces.fingerprint, vocabulary)
+    _check_sizes(config, pieces)
+    description = model_dir.ModelDir(
+        command="pretrain",
+        model=config.model,
+        vocabulary_fingerprint=pieces.fingerprint,
+        task=None,
+        data={
+            "records": manifest.corpus_fingerprint,
+            "masking": vars(config.masking),
+            "sampling": vars(config.sampling),
+            "batch_size": config.training.batch_size,
+            "seed": config.training.seed,
+        },
+    )
+    model_dir.claim(folder, description, vocabulary)
+    launch.save_start(folder, "pretrain")
+    session = _Session(config, manifest, pieces, folder)
+    if mode in ("train", "train_and_evaluate"):
+        _print_sampling(config, manifest)
+        session.train(evaluating=mode == "train_and_evaluate")
+    if mode in ("eval", "train_and_evaluate"):
+        session.evaluate()
+    if mode == "predict":
+        session.predict()
+
+
+def _check_sizes(config, pieces):
+    model, masking = config.model, config.masking
+    if model.vocab_size != pieces.size:
+        raise UserError(
+            f"ModelConfig.vocab_size: {model.vocab_size}, but {pieces.path} has "
+            f"{pieces.size} pieces; make them equal"
+        )
+    if masking.sequence_length > model.max_positions:
+        raise UserError(
+            f"MaskingConfig.sequence_length: {masking.sequence_length} is more than "
+            f"ModelConfig.max_positions = {model.max_positions}"
+        )
+
+
+def _print_sampling(config, manifest):
+    from decoupled.data.schedule import sampling_table
+
+    rows = sampling_table(
+        manifest,
+        config.sampling.alpha,
+        config.training.batch_size,
+        config.schedule.train_steps,
+        config.masking.sequence_length,
+    )
+    shown = rows[:8] + ([] if len(rows) <= 8 else [["...", None, None, None, None]])
+    console.table(
+        f"{len(rows)} languages, alpha {config.sampling.alpha}",
+        ["language", "sentences", "share", "smoothed", "epochs"],
+        shown + (rows[-2:] if len(rows) > 9 else []),
+    )
+
+
+class _Session:
+    """One run's graph, data and folder."""
+
+    def __init__(self, config, manifest, vocabulary, folder):
+        from decoupled.tasks.mlm import MaskedLM
+        from decoupled.training.graph import GraphConfig
+        from decoupled.training.hooks import StopOnSignal
+        from decoupled.training.model_fn import RunSpec
+
+        self.config, self.manifest = config, manifest
+        self.vocabulary, self.folder = vocabulary, folder
+        self.graph = GraphConfig(
+            task=MaskedLM(config.masking),
+            model=config.model,
+            mesh=config.mesh,
+            optimizer=config.optimizer,
+            schedule=config.schedule,
+            accumulation=config.training.gradient_accumulation,
+            seed=config.training.seed,
+            frozen=(),
+        )
+        self.run = RunSpec(folder, config.training, None, console.say, StopOnSignal())
+
+    def train(self, evaluating):
+        """Trains to the end, with an evaluation every `eval_every_steps` if asked."""
+        from decoupled.training.estimator import train
+
+        every = self.config.training.eval_every_steps if evaluating else 0
+        train(
+            self.graph,
+            self.run,
+            self._input_fn_from,
+            every_steps=every,
+            then=self.evaluate,
+        )
+
+    def _input_fn_from(self, step):
+        from decoupled.data.input_fn import pretraining_input_fn
+
+        config = self.config
+        return pretraining_input_fn(
+            self.manifest,
+            self.vocabulary,
+            config.masking,
+            config.sampling,
+            config.training.batch_size,
+            config.training.seed,
+            step,
+        )
+
+    def evaluate(self):
+        """Writes eval.json and TensorBoard scalars; prints the averages."""
+        from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
+        from decoupled.training.evaluation import write_scalars
+
+        step = checkpoint_step(find_checkpoint(self.folder))
+        results = {}
+        for language, rows in self._predictions():
+            weight = float(rows["weight"].sum())
+            results[language] = {
+                "masked_lm_accuracy": float(rows["hits"].sum()) / weight,
+                "masked_lm_loss": float(rows["loss_sum"].sum()) / weight,
+                "predictions": int(weight),
+            }
+        average = _weighted_average(results)
+        files.write_json(
+            os.path.join(self.folder, "eval.json"),
+            {"global_step": step, "all": average, "languages": results},
+        )
+        scalars = {
+            f"{metric}/{language}": values[metric]
+            for language, values in {"all": average, **results}.items()
+            for metric in ("masked_lm_accuracy", "masked_lm_loss")
+        }
+        write_scalars(os.path.join(self.folder, "eval"), step, scalars)
+        console.say(
+            f"held-out text at step {step}, {len(results)} languages: masked_lm_accuracy "
+            f"{average['masked_lm_accuracy']:.4f}  "
+            f"masked_lm_loss {average['masked_lm_loss']:.4f}"
+        )
+
+    def predict(self):
+        """Writes predictions.jsonl: loss and hits of every held-out sequence."""
+        path = os.path.join(self.folder, "predictions.jsonl")
+        with files.atomic_write(path) as handle:
+            for language, rows in self._predictions():
+                for index in range(len(rows["weight"])):
+                    row = {name: float(values[index]) for name, values in rows.items()}
+                    line = {"language": language, "sequence": index, **row}
+                    handle.write(json.dumps(line) + "\n")
+        console.say(f"wrote {path}")
+
+    def _predictions(self):
+        from decoupled.data.input_fn import evaluation_input_fn
+        from decoupled.data.schedule import EVAL
+        from decoupled.data.sequences import evaluation_count
+        from decoupled.training.evaluation import Part, predict_parts
+
+        config, parts = self.config, []
+        length, limit = config.masking.sequence_length, config.training.eval_sequences
+        for language, entry in self.manifest.splits.get(EVAL, {}).items():
+            count = evaluation_count(entry, length)
+            count = min(count, limit) if limit else count
+            if not count:
+                continue
+            input_fn = evaluation_input_fn(
+                self.manifest,
+                self.vocabulary,
+                config.masking,
+                config.training.eval_batch_size,
+                config.training.seed,
+                language,
+                limit,
+            )
+            parts.append(Part(language, input_fn, count))
+        if not parts:
+            raise UserError(
+                f"{self.manifest.folder}: no held-out text (split {EVAL!r}) to evaluate"
+            )
+        predictions = predict_parts(self.graph, self.run, parts)
+        return console.track(predictions, "evaluating languages", len(parts))
+
+
+def _weighted_average(results):
+    total = sum(values["predictions"] for values in results.values())
+    return {
+        metric: sum(v[metric] * v["predictions"] for v in results.values()) / total
+        for metric in ("masked_lm_accuracy", "masked_lm_loss")
+    } | {"predictions": total}
+
+
+if __name__ == "__main__":
+    define_flags()
+    launch.run(main, __doc__)

@@ -1,0 +1,1 @@
+"""What a model is trained for: features in, loss, sums and predictions out."""

@@ -1,0 +1,73 @@
+"""Classification of a text or a pair of texts."""
+
+from decoupled.compat import mtf, tf
+from decoupled.model.dims import Dims, labels_dim
+from decoupled.model.encoder import encode
+from decoupled.model.heads import sequence_logits
+from decoupled.model.layers import Builder
+from decoupled.model.outputs import Forward
+from decoupled.ops.cross_entropy import softmax_cross_entropy
+from decoupled.ops.softmax import softmax
+from decoupled.tasks.task import Task, encoder_dims
+
+
+class Classification(Task):
+    """Gives a sequence one of a fixed set of labels.
+
+    Args:
+      name: of the task. labels: in the order of their ids.
+      sequence_length: tokens of every input.
+      dropout: before the last layer, in training.
+    """
+
+    metrics = {"loss": ("loss_sum", "weight"), "accuracy": ("hits", "weight")}
+
+    def __init__(
+        self, name: str, labels: list[str], sequence_length: int, dropout: float
+    ):
+        self.name = name
+        self.labels = labels
+        self.sequence_length = sequence_length
+        self._labels_dim = labels_dim(len(labels))
+        self._dropout = dropout
+
+    def extra_dims(self) -> list[mtf.Dimension]:
+        """The labels."""
+        return [self._labels_dim]
+
+    def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
+        """The encoder's inputs, and labels and weights [batch]."""
+        names = ("label_ids", "example_weights", "loss_weights")
+        return {**encoder_dims(dims), **{name: [dims.batch] for name in names}}
+
+    def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Weights of the mean loss over the batch; padding examples count nothing."""
+        weights = features.get("example_weights")
+        if weights is None:
+            weights = tf.ones_like(features["label_ids"], tf.float32)
+        total = tf.maximum(tf.reduce_sum(weights), 1.0)
+        return {
+            **features,
+            "example_weights": weights,
+            "loss_weights": weights / total,
+        }
+
+    def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
+        """Loss, hits and probabilities [batch, labels]."""
+        encoded = encode(build, features)
+        logits = sequence_logits(
+            build, encoded.output, self._labels_dim.size, self._dropout
+        )
+        losses, hits = softmax_cross_entropy(
+            logits, features["label_ids"], self._labels_dim
+        )
+        weights = features["example_weights"]
+        return Forward(
+            loss=mtf.reduce_sum(losses * features["loss_weights"]),
+            sums={
+                "loss_sum": mtf.reduce_sum(losses * weights),
+                "hits": mtf.reduce_sum(hits * weights),
+                "weight": mtf.reduce_sum(weights),
+            },
+            predictions={"probabilities": softmax(logits)},
+        )

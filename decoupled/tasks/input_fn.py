@@ -1,0 +1,72 @@
+"""Arrays of features to batches, for data sets that fit in memory."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from decoupled.compat import tf
+
+
+def training_input_fn(
+    arrays: dict[str, np.ndarray], batch_size: int, seed: int, start_step: int
+) -> Callable:
+    """Shuffled batches without end; step s is the same wherever a run starts.
+
+    Every epoch is a permutation of its own, a function of (seed, epoch); a batch may
+    hold the end of one epoch and the start of the next.
+
+    Args:
+      arrays: name -> array [examples, ...].
+      batch_size, seed: of the run. start_step: the first batch's step.
+
+    Returns:
+      An input_fn.
+    """
+    examples = len(next(iter(arrays.values())))
+
+    def batches():
+        step, order, known_epochs = start_step, {}, ()
+        while True:
+            places = np.arange(step * batch_size, (step + 1) * batch_size)
+            epochs, within = divmod(places, examples)
+            if (wanted := tuple(np.unique(epochs))) != known_epochs:
+                order = {epoch: _permutation(examples, seed, epoch) for epoch in wanted}
+                known_epochs = wanted
+            rows = [
+                order[epoch][i] for epoch, i in zip(epochs, within, strict=True)
+            ]
+            yield {name: array[rows] for name, array in arrays.items()}
+            step += 1
+
+    return lambda params=None: _dataset(batches, arrays, batch_size)
+
+
+def evaluation_input_fn(arrays: dict[str, np.ndarray], batch_size: int) -> Callable:
+    """The examples once, in order; the last batch is padded with `example_weights` 0."""
+    examples = len(next(iter(arrays.values())))
+    weighted = {**arrays, "example_weights": np.ones([examples], np.float32)}
+
+    def batches():
+        for start in range(0, examples, batch_size):
+            rows = {k: v[start : start + batch_size] for k, v in weighted.items()}
+            missing = batch_size - len(rows["example_weights"])
+            yield {
+                name: np.pad(row, [(0, missing)] + [(0, 0)] * (row.ndim - 1))
+                for name, row in rows.items()
+            }
+
+    return lambda params=None: _dataset(batches, weighted, batch_size)
+
+
+def _permutation(examples, seed, epoch):
+    return np.random.default_rng([seed, int(epoch)]).permutation(examples)
+
+
+def _dataset(batches, arrays, batch_size):
+    signature = {
+        name: tf.TensorSpec([batch_size, *array.shape[1:]], array.dtype)
+        for name, array in arrays.items()
+    }
+    return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(
+        4
+    )

@@ -1,0 +1,73 @@
+"""Masked language modelling: the pre-training task."""
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import MaskingConfig
+from decoupled.model.dims import Dims, predictions_dim
+from decoupled.model.encoder import encode
+from decoupled.model.heads import masked_lm_logits
+from decoupled.model.layers import Builder
+from decoupled.model.outputs import Forward
+from decoupled.ops.cross_entropy import softmax_cross_entropy
+from decoupled.tasks.task import Task, encoder_dims
+
+
+class MaskedLM(Task):
+    """Predicts the masked pieces of a sequence (paper: the only pre-training loss)."""
+
+    name = "masked_lm"
+    metrics = {
+        "masked_lm_loss": ("loss_sum", "weight"),
+        "masked_lm_accuracy": ("hits", "weight"),
+    }
+
+    def __init__(self, masking: MaskingConfig):
+        self.sequence_length = masking.sequence_length
+        self._predictions = predictions_dim(masking.max_predictions)
+
+    def extra_dims(self) -> list[mtf.Dimension]:
+        """The masked positions."""
+        return [self._predictions]
+
+    def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
+        """The encoder's inputs and the masked positions'."""
+        names = (
+            "masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "loss_weights",
+        )  # fmt: skip
+        masked = {name: [dims.batch, self._predictions] for name in names}
+        return {**encoder_dims(dims), **masked}
+
+    def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Weights of the mean loss over all masked positions of the batch."""
+        features = dict(features)
+        weights = features["masked_lm_weights"]
+        examples = features.pop("example_weights", None)
+        if examples is not None:
+            weights *= tf.expand_dims(examples, 1)
+        total = tf.maximum(tf.reduce_sum(weights), 1.0)
+        return {
+            **features,
+            "masked_lm_weights": weights,
+            "loss_weights": weights / total,
+        }
+
+    def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
+        """Loss, hits and weights at the masked positions, summed per sequence."""
+        encoded = encode(build, features)
+        logits = masked_lm_logits(
+            build, encoded.output, features["masked_lm_positions"]
+        )
+        losses, hits = softmax_cross_entropy(
+            logits, features["masked_lm_ids"], build.dims.vocab
+        )
+        weights = features["masked_lm_weights"]
+        batch = [build.dims.batch]
+        per_sequence = {
+            "loss_sum": mtf.reduce_sum(losses * weights, output_shape=batch),
+            "hits": mtf.reduce_sum(hits * weights, output_shape=batch),
+            "weight": mtf.reduce_sum(weights, output_shape=batch),
+        }
+        return Forward(
+            loss=mtf.reduce_sum(losses * features["loss_weights"]),
+            sums={name: mtf.reduce_sum(x) for name, x in per_sequence.items()},
+            predictions=per_sequence,
+        )

@@ -1,0 +1,1 @@
+"""From a task and its features to updates, checkpoints and an estimator."""

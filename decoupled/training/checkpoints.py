@@ -1,0 +1,158 @@
+"""Which checkpoint a run starts from: resume, initialise, refuse.
+
+Order of precedence, printed when a run starts:
+1. the newest complete checkpoint of the run's own folder (resume);
+2. a given initial checkpoint (fine-tuning, or continued pre-training);
+3. initial weights drawn from the seed.
+"""
+
+import re
+from typing import NamedTuple
+
+from decoupled import files
+from decoupled.compat import tf
+from decoupled.errors import UserError
+
+# Never taken over from another run: optimizer slots and the step.
+_SLOT = re.compile(r"(/adam_[mv]|_slot_\w+)$|^global_step$")
+# Made anew when the checkpoint lacks it: heads of fine-tuning tasks.
+_TASK_HEAD = ("bert/pooler/", "output_weights", "output_bias")
+
+
+class Report(NamedTuple):
+    """What an initial checkpoint gave, as lists of variable names.
+
+    restored: taken over. fresh: drawn from the seed, since the checkpoint has none.
+    dropped: in the checkpoint, without use here (slots are not listed).
+    """
+
+    restored: list[str]
+    fresh: list[str]
+    dropped: list[str]
+
+    def lines(self, checkpoint: str) -> list[str]:
+        """The report as a user reads it."""
+        lines = [f"initialised {len(self.restored)} variables from {checkpoint}"]
+        if self.fresh:
+            lines.append(f"  drawn from the seed: {', '.join(self.fresh)}")
+        if self.dropped:
+            lines.append(f"  not used: {', '.join(_summary(self.dropped))}")
+        return lines
+
+
+def _summary(names):
+    """Variable names with all of a layer's variables as one entry."""
+    return sorted({re.sub(r"(/layer_\d+)/.*", r"\1/*", name) for name in names})
+
+
+def find_checkpoint(path: str) -> str:
+    """The prefix of a checkpoint given as a folder or as a prefix.
+
+    Raises:
+      UserError: there is none, or it is not complete.
+    """
+    if tf.io.gfile.isdir(path):
+        prefix = latest_complete(path)
+        if prefix is None:
+            raise UserError(f"{path}: holds no complete checkpoint (model.ckpt-N.index)")
+        return prefix
+    problem = _problem(path)
+    if problem:
+        raise UserError(f"{path}: {problem}")
+    return path
+
+
+def latest_complete(model_dir: str) -> str | None:
+    """The newest complete checkpoint of a folder, or None.
+
+    Where the newest is damaged, the `checkpoint` file is rewritten to name the newest
+    one that is complete, since the Estimator restores what that file names.
+    """
+    state = tf.train.get_checkpoint_state(model_dir)
+    if state is None:
+        return None
+    prefixes = list(state.all_model_checkpoint_paths)
+    for count in range(len(prefixes), 0, -1):
+        newest = prefixes[count - 1]
+        if _problem(newest) is not None:
+            continue
+        if count < len(prefixes):
+            tf.train.update_checkpoint_state(model_dir, newest, prefixes[:count])
+        return newest
+    raise UserError(
+        f"{model_dir}: none of its {len(prefixes)} checkpoints is complete "
+        f"({_problem(prefixes[-1])}); restore a copy or use a new folder"
+    )
+
+
+def _problem(prefix):
+    """Why a checkpoint cannot be read, or None."""
+    if not tf.io.gfile.exists(f"{prefix}.index"):
+        return "no such checkpoint (its .index file is missing)"
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        # Reading checks every tensor's checksum.
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        return f"cannot be read: {files.reason(error)}"
+    return None
+
+
+def checkpoint_step(prefix: str | None) -> int:
+    """The global step in a checkpoint; 0 for None."""
+    if prefix is None:
+        return 0
+    return int(tf.train.load_checkpoint(prefix).get_tensor("global_step"))
+
+
+def plan_initialization(checkpoint: str, shapes: dict[str, list[int]]) -> Report:
+    """Matches a checkpoint's variables with those that a graph needs.
+
+    Args:
+      checkpoint: prefix.
+      shapes: name -> shape of the graph's variables.
+
+    Returns:
+      The report; `restored` is what to load.
+
+    Raises:
+      UserError: a shape differs, or the checkpoint lacks a variable of the encoder or
+        of the pre-training head.
+    """
+    available = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+    wanted = {name: shape for name, shape in shapes.items() if not _SLOT.search(name)}
+    restored, fresh = [], []
+    for name, shape in sorted(wanted.items()):
+        if name in available:
+            if list(available[name]) != list(shape):
+                raise UserError(
+                    f"{checkpoint}: variable {name} has shape {list(available[name])}, "
+                    f"the model needs {list(shape)}; use the gin file that the "
+                    "checkpoint was trained with"
+                )
+            restored.append(name)
+        elif name.startswith(_TASK_HEAD):
+            fresh.append(name)
+        else:
+            raise UserError(
+                f"{checkpoint}: has no variable {name}; is it a checkpoint of this model?"
+            )
+    unused = sorted(n for n in set(available) - set(wanted) if not _SLOT.search(n))
+    return Report(restored, fresh, unused)
+
+
+def initialize_from(checkpoint: str) -> Report:
+    """Makes the current graph's variables start from a checkpoint's values.
+
+    Call it after the graph is built and before its session starts. See
+    `plan_initialization` for the rules and errors.
+    """
+    variables = {v.op.name: v for v in tf.global_variables()}
+    report = plan_initialization(
+        checkpoint, {name: v.shape.as_list() for name, v in variables.items()}
+    )
+    tf.train.init_from_checkpoint(
+        checkpoint, {name: variables[name] for name in report.restored}
+    )
+    return report

@@ -1,0 +1,116 @@
+"""TPUEstimator around a model_fn, and the loop that a command runs."""
+
+from collections.abc import Callable, Iterator
+
+from decoupled.compat import estimator, tf
+from decoupled.training import hooks
+from decoupled.training.checkpoints import checkpoint_step, latest_complete
+from decoupled.training.graph import GraphConfig
+from decoupled.training.mesh import mesh_size
+from decoupled.training.model_fn import RunSpec, make_model_fn
+
+
+def make_estimator(graph: GraphConfig, run: RunSpec) -> estimator.tpu.TPUEstimator:
+    """The TPUEstimator of a run, on this host's CPUs or GPUs."""
+    config = run.training
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    run_config = estimator.tpu.RunConfig(
+        model_dir=run.model_dir,
+        tf_random_seed=config.seed,
+        session_config=tf.ConfigProto(
+            device_count={"CPU": mesh_size(graph.mesh)}, allow_soft_placement=True
+        ),
+        # Our own hooks save and log; a second saver would save untrained masters.
+        save_checkpoints_steps=None,
+        save_checkpoints_secs=None,
+        save_summary_steps=0,
+        log_step_count_steps=None,
+        tpu_config=estimator.tpu.TPUConfig(
+            iterations_per_loop=1,
+            per_host_input_for_training=(
+                estimator.tpu.InputPipelineConfig.BROADCAST
+            ),
+        ),
+    )
+    return estimator.tpu.TPUEstimator(
+        model_fn=make_model_fn(graph, run),
+        config=run_config,
+        use_tpu=False,
+        train_batch_size=config.batch_size,
+        eval_batch_size=config.eval_batch_size,
+        predict_batch_size=config.eval_batch_size,
+    )
+
+
+def train(
+    graph: GraphConfig,
+    run: RunSpec,
+    input_fn_from: Callable[[int], Callable],
+    every_steps: int = 0,
+    then: Callable[[], None] | None = None,
+) -> int:
+    """Trains up to `graph.schedule.train_steps`, resuming where the folder's run stopped.
+
+    Args:
+      graph, run: what is trained and where.
+      input_fn_from: step -> input_fn whose first batch is that step's.
+      every_steps, then: `then` is called after every so many steps (0: never) but not
+        after the last.
+
+    Returns:
+      The step reached.
+
+    Raises:
+      Stopped: SIGTERM ended the run early; its checkpoint is saved.
+      UserError: the loss became infinite or NaN.
+    """
+    step = _announce(graph, run)
+    while step < graph.schedule.train_steps:
+        if step:
+            run = run._replace(init_checkpoint=None)
+        end = graph.schedule.train_steps
+        if every_steps:
+            end = min(end, (step // every_steps + 1) * every_steps)
+        make_estimator(graph, run).train(input_fn_from(step), max_steps=end)
+        step = checkpoint_step(latest_complete(run.model_dir))
+        if run.stop.received and step < graph.schedule.train_steps:
+            raise hooks.Stopped(f"SIGTERM: saved at step {step}; run again to go on")
+        if then is not None and step < graph.schedule.train_steps:
+            then()
+    return step
+
+
+def _announce(graph, run):
+    """Says what the run starts from; returns its step."""
+    checkpoint = latest_complete(run.model_dir)
+    step = checkpoint_step(checkpoint)
+    if step >= graph.schedule.train_steps:
+        run.say(f"{run.model_dir}: complete at step {step}; nothing to train")
+    elif checkpoint is not None:
+        seen = step * run.training.batch_size
+        run.say(f"resuming from {checkpoint} at step {step}, {seen} examples seen")
+    elif run.init_checkpoint is None:
+        run.say("starting from initial weights")
+    return step
+
+
+def evaluate(graph: GraphConfig, run: RunSpec, input_fn: Callable, name: str) -> dict:
+    """Metrics of the newest checkpoint over one data set.
+
+    Args:
+      graph, run: what is evaluated.
+      input_fn: gives the data set once.
+      name: of the data set, for TensorBoard (`eval_NAME/`).
+
+    Returns:
+      metric -> float, and `global_step`.
+    """
+    metrics = make_estimator(graph, run).evaluate(input_fn, name=name)
+    return {key: float(value) for key, value in metrics.items()}
+
+
+def predict(
+    graph: GraphConfig, run: RunSpec, input_fn: Callable
+) -> Iterator[dict]:
+    """Predictions of the newest checkpoint, one dict of arrays per example."""
+    yield from make_estimator(graph, run).predict(input_fn)

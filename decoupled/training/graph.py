@@ -1,0 +1,187 @@
+"""One mesh graph for training, evaluation and prediction of any task."""
+
+from typing import Any, NamedTuple
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import (
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+)
+from decoupled.model.dims import make_dims
+from decoupled.model.layers import Builder
+from decoupled.model.outputs import Forward
+from decoupled.training import mesh as meshes
+from decoupled.training.optimizer import apply_gradients, learning_rate
+
+DROPOUT_SEED = "dropout_seed"
+
+
+class Lowered(NamedTuple):
+    """A graph in TensorFlow's terms; see `Forward`.
+
+    update: operation of one optimizer step, training only.
+    scalars: name -> float32 scalar to log, training only.
+    lowering: for the hooks that copy between saved variables and mesh slices.
+    """
+
+    loss: tf.Tensor
+    sums: dict[str, tf.Tensor]
+    predictions: dict[str, tf.Tensor]
+    update: tf.Operation | None
+    scalars: dict[str, tf.Tensor]
+    lowering: mtf.Lowering
+
+
+class GraphConfig(NamedTuple):
+    """All that shapes a graph but the features.
+
+    task: a `decoupled.tasks.task.Task`.
+    seed: of initial weights and dropout. accumulation: microbatches per step.
+    frozen: prefixes of the names of variables that are not trained.
+    """
+
+    task: Any
+    model: ModelConfig
+    mesh: MeshConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    accumulation: int
+    seed: int
+    frozen: tuple[str, ...]
+
+
+class _Context(NamedTuple):
+    config: GraphConfig
+    mesh: mtf.Mesh
+    training: bool
+
+
+def build_graph(config: GraphConfig, features: dict, training: bool) -> Lowered:
+    """Builds and lowers the graph of one step.
+
+    Args:
+      config: task, model, mesh and optimizer.
+      features: name -> tf.Tensor of static shape, as the task declares them.
+      training: with dropout, gradients and update.
+
+    Returns:
+      The lowered graph.
+
+    Raises:
+      UserError: the mesh does not fit the model or the batch.
+    """
+    features = config.task.prepare(features)
+    batch = features["input_word_ids"].shape.as_list()[0]
+    microbatch = batch // config.accumulation if training else batch
+    length = config.task.sequence_length
+    dims = make_dims(config.model, microbatch, length)
+    meshes.check_mesh(config.mesh, dims, config.task.extra_dims())
+    graph = mtf.Graph()
+    context = _Context(config, mtf.Mesh(graph, "mesh"), training)
+    step = tf.train.get_or_create_global_step()
+    if training:
+        # Distinct for each step and microbatch; see `_dropout_seed`.
+        first = tf.cast(step, tf.int32) * batch
+        features = {**features, DROPOUT_SEED: first + tf.range(batch)}
+    imported = _import(context, features, make_dims(config.model, batch, length))
+    if not training:
+        forward = _forward(context, dims, imported)
+        return _lower(context, forward, [], {})
+    forward, gradients, variables = _forward_and_gradients(context, dims, imported)
+    rate = learning_rate(config.optimizer.learning_rate, config.schedule, step)
+    updates = apply_gradients(
+        config.optimizer,
+        gradients,
+        variables,
+        _import_scalar(context, rate),
+        _import_scalar(context, tf.cast(step + 1, tf.float32)),
+    )
+    scalars = {"gradient_norm": updates.gradient_norm}
+    lowered = _lower(context, forward, updates.operations, scalars)
+    return lowered._replace(scalars={**lowered.scalars, "learning_rate": rate})
+
+
+def _import(context, features, dims):
+    layouts = context.config.task.feature_dims(dims)
+    layouts[DROPOUT_SEED] = [dims.batch]
+    return {
+        name: mtf.import_tf_tensor(context.mesh, value, mtf.Shape(layouts[name]))
+        for name, value in features.items()
+    }
+
+
+def _import_scalar(context, value):
+    return mtf.import_tf_tensor(context.mesh, value, mtf.Shape([]))
+
+
+def _forward(context, dims, features):
+    config = context.config
+    features = dict(features)
+    seed = features.pop(DROPOUT_SEED, None)
+    build = Builder(
+        config=config.model,
+        dims=dims,
+        mesh=context.mesh,
+        activation_dtype=tf.as_dtype(config.mesh.activation_dtype),
+        initializer_seed=config.seed,
+        dropout_seed=_dropout_seed(config, seed) if context.training else None,
+        frozen=config.frozen,
+    )
+    return config.task.forward(build, features)
+
+
+def _dropout_seed(config, seeds):
+    # One number per microbatch: its first example's place in the run.
+    smallest = -mtf.reduce_max(-seeds, output_shape=[])
+    return smallest + config.seed * 1_000_003
+
+
+def _forward_and_gradients(context, dims, features):
+    if context.config.accumulation == 1:
+        forward = _forward(context, dims, features)
+        variables = list(context.mesh.graph.trainable_variables)
+        gradients = mtf.gradients([forward.loss], [v.value for v in variables])
+        return forward, gradients, variables
+    return _accumulate(context, dims, features)
+
+
+def _accumulate(context, dims, features):
+    names = []
+
+    def microbatch(part):
+        forward = _forward(context, dims, part)
+        names[:] = forward.sums
+        return {"loss": forward.loss, **forward.sums}
+
+    batch = mtf.Dimension("batch", dims.batch.size * context.config.accumulation)
+    gradients, outputs = mtf.serialize_training_step(
+        features, microbatch, batch, context.config.accumulation
+    )
+    sums = {name: outputs[name] for name in names}
+    variables = list(context.mesh.graph.trainable_variables)
+    return Forward(outputs["loss"], sums, {}), gradients, variables
+
+
+def _lower(context, forward, operations, scalars):
+    graph = context.mesh.graph
+    meshes.check_conflicts(context.config.mesh, graph)
+    predictions = {}
+    if not context.training:
+        predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}
+    implementation = meshes.make_mesh_impl(context.config.mesh)
+    # Stacked variables have no slice of their own for the fused optimizer.
+    lowering = mtf.Lowering(graph, {context.mesh: implementation}, autostack=False)
+    export = lowering.export_to_tf_tensor
+    update = None
+    if operations:
+        update = tf.group([lowering.lowered_operation(op) for op in operations])
+    return Lowered(
+        loss=export(forward.loss),
+        sums={name: export(value) for name, value in forward.sums.items()},
+        predictions={name: export(value) for name, value in predictions.items()},
+        update=update,
+        scalars={name: export(value) for name, value in scalars.items()},
+        lowering=lowering,
+    )

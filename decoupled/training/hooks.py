@@ -1,0 +1,198 @@
+"""What happens around a step: saving, logging, stopping."""
+
+import math
+import signal
+import time
+
+from decoupled.compat import estimator, mtf, tf
+from decoupled.errors import UserError
+
+# Exit code of a run that SIGTERM ended after it had saved (128 + 15, as a shell shows
+# it): a launcher may start the same command again.
+TERMINATED = 143
+
+
+class Stopped(Exception):
+    """SIGTERM came; the run saved a checkpoint and ended."""
+
+
+class CountingHook(estimator.SessionRunHook):
+    """Knows the number of updates done, `self.step`, without reading it every time."""
+
+    def after_create_session(self, session, coord):
+        """Reads the step that the run starts from."""
+        self.step = int(session.run(tf.train.get_global_step(session.graph)))
+
+    def after_run(self, run_context, run_values):
+        """Counts."""
+        self.step += 1
+
+
+class SaveCheckpoints(CountingHook):
+    """Saves weights, slots and the step every `every_steps` steps and at the end.
+
+    Mesh-TensorFlow trains slices; they are copied to the variables that are saved. The
+    stock hook writes the graph beside every checkpoint, which takes longer than the
+    weights of a small model and which nobody reads: the graph is built from the
+    configuration.
+    """
+
+    def __init__(self, model_dir: str, lowering: mtf.Lowering, every_steps: int, keep):
+        self._path = f"{model_dir}/model.ckpt"
+        self._lowering = lowering
+        self._every_steps = every_steps
+        self._saver = tf.train.Saver(
+            tf.global_variables(),
+            sharded=True,
+            max_to_keep=keep,
+            save_relative_paths=True,
+        )
+        # Otherwise the Estimator adds a saver of its own.
+        tf.add_to_collection(tf.GraphKeys.SAVERS, self._saver)
+        self._saved = None
+
+    def begin(self):
+        """Adds the copy operations."""
+        self._copy = self._lowering.copy_slices_to_masters()
+        state = tf.train.get_checkpoint_state(self._path.rpartition("/")[0])
+        if state is not None:
+            # Keeps the former run's checkpoints under `max_to_keep`.
+            self._saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+
+    def after_run(self, run_context, run_values):
+        """Saves when it is time."""
+        super().after_run(run_context, run_values)
+        if self.step % self._every_steps == 0:
+            self._save(run_context.session)
+
+    def end(self, session):
+        """Saves the last step."""
+        self._save(session)
+
+    def _save(self, session):
+        if self.step == self._saved:
+            return
+        session.run(self._copy)
+        self._saver.save(session, self._path, self.step, write_meta_graph=False)
+        self._saved = self.step
+
+
+class StopOnSignal(estimator.SessionRunHook):
+    """Ends the loop after the current step on SIGTERM; the saver then saves."""
+
+    def __init__(self):
+        self.received = False
+        self._previous = None
+
+    def begin(self):
+        """Installs the handler."""
+        self._previous = signal.signal(signal.SIGTERM, self._handle)
+
+    def _handle(self, *_):
+        self.received = True
+
+    def after_run(self, run_context, run_values):
+        """Stops where the signal has come."""
+        if self.received:
+            run_context.request_stop()
+
+    def end(self, session):
+        """Puts the former handler back."""
+        signal.signal(signal.SIGTERM, self._previous)
+
+
+class Metronome(CountingHook):
+    """Progress on the terminal, scalars for TensorBoard, and a stop on NaN.
+
+    Every `log_steps` steps, and at the last one, it writes loss, metrics, learning
+    rate, gradient norm and speed to the event file of `model_dir`, and at most every
+    few seconds a line with the time left.
+
+    Args:
+      model_dir: folder of the event file.
+      scalars: name -> float32 scalar tensor; "loss" is one of them.
+      log_steps, batch_size, total_steps: of the run.
+      say: prints a line.
+    """
+
+    # Seconds between two progress lines.
+    INTERVAL = 5.0
+
+    def __init__(self, model_dir, scalars, log_steps, batch_size, total_steps, say):
+        self._writer = tf.summary.FileWriter(model_dir)
+        self._scalars = scalars
+        self._log_steps = log_steps
+        self._batch_size = batch_size
+        self._total = total_steps
+        self._say = say
+
+    def after_create_session(self, session, coord):
+        """Starts the clock."""
+        super().after_create_session(session, coord)
+        self._start = self._mark = (self.step, time.monotonic())
+        self._said = time.monotonic()
+
+    def before_run(self, run_context):
+        """Reads the loss every step and the rest when it is logged."""
+        step = self.step + 1
+        logged = step % self._log_steps == 0 or step == self._total
+        wanted = self._scalars if logged else {"loss": self._scalars["loss"]}
+        return estimator.SessionRunArgs(wanted)
+
+    def after_run(self, run_context, run_values):
+        """Checks, logs and prints."""
+        super().after_run(run_context, run_values)
+        values = run_values.results
+        if not math.isfinite(values["loss"]):
+            raise UserError(
+                f"training: loss is {values['loss']} at step {self.step}; the last "
+                "checkpoint is untouched: lower the learning rate, or set clip_norm"
+            )
+        if len(values) == 1:
+            return
+        self._write(values)
+        if time.monotonic() - self._said >= self.INTERVAL or self.step == self._total:
+            self._print(values)
+
+    def _write(self, values):
+        step, now = self.step, time.monotonic()
+        steps, seconds = step - self._mark[0], now - self._mark[1]
+        if steps and seconds:
+            rate = steps / seconds
+            values = {
+                **values,
+                "global_step/sec": rate,
+                "examples/sec": rate * self._batch_size,
+            }
+        self._mark = (step, now)
+        summary = tf.Summary(
+            value=[
+                tf.Summary.Value(tag=name, simple_value=float(value))
+                for name, value in values.items()
+            ]
+        )
+        self._writer.add_summary(summary, step)
+        self._writer.flush()
+
+    def _print(self, values):
+        step, now = self.step, time.monotonic()
+        self._said = now
+        rate = (step - self._start[0]) / max(now - self._start[1], 1e-9)
+        left = (self._total - step) / rate
+        shown = "  ".join(
+            f"{name} {float(values[name]):.4g}"
+            for name in values
+            if name in ("loss", "learning_rate") or name.endswith("accuracy")
+        )
+        self._say(
+            f"step {step}/{self._total}  {shown}  "
+            f"{rate * self._batch_size:.0f} examples/s  {_duration(left)} left"
+        )
+
+
+def _duration(seconds):
+    minutes, seconds = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

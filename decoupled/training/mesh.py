@@ -1,0 +1,151 @@
+"""Mesh shape and layout rules: checked, then turned into a mesh implementation.
+
+Mesh-TensorFlow ignores unknown names on either side of a layout rule, and runs unsplit.
+Here every name, product and divisibility is checked before a graph is built.
+"""
+
+from collections.abc import Iterable
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import MeshConfig
+from decoupled.errors import UserError
+from decoupled.model.dims import NAMES, Dims
+from decoupled.ops.placement import PlacementMeshImpl
+
+
+def parse_mesh_shape(text: str) -> dict[str, int]:
+    """ "data:2;vocab:4" (or with commas) as {"data": 2, "vocab": 4}.
+
+    Raises:
+      UserError: an axis without a positive size, or named twice.
+    """
+    axes = {}
+    for name, size in _pairs(text, "MeshConfig.mesh_shape"):
+        if not size.isdigit() or int(size) < 1:
+            raise UserError(
+                f"MeshConfig.mesh_shape: axis {name!r} needs a size of 1 or more, "
+                f"not {size!r} (e.g. data:2;vocab:4)"
+            )
+        if name in axes:
+            raise UserError(f"MeshConfig.mesh_shape: axis {name!r} stands twice")
+        axes[name] = int(size)
+    if not axes:
+        raise UserError("MeshConfig.mesh_shape: is empty; write all:1 for one device")
+    return axes
+
+
+def parse_layout(text: str, axes: dict[str, int]) -> dict[str, str]:
+    """ "batch:data;vocab:vocab" as {dimension: mesh axis}.
+
+    Raises:
+      UserError: an unknown dimension or axis, or a dimension named twice.
+    """
+    rules = {}
+    for dimension, axis in _pairs(text, "MeshConfig.layout_rules"):
+        rule = f"MeshConfig.layout_rules: rule {dimension}:{axis}"
+        if dimension not in NAMES:
+            raise UserError(
+                f"{rule}: no dimension {dimension!r}; one of {', '.join(sorted(NAMES))}"
+            )
+        if axis not in axes:
+            raise UserError(
+                f"{rule}: no mesh axis {axis!r}; mesh_shape has {', '.join(axes)}"
+            )
+        if dimension in rules:
+            raise UserError(f"{rule}: dimension {dimension!r} has a rule already")
+        rules[dimension] = axis
+    return rules
+
+
+def _pairs(text, where):
+    pieces = [p.strip() for p in text.replace(",", ";").split(";") if p.strip()]
+    for piece in pieces:
+        name, colon, value = (part.strip() for part in piece.partition(":"))
+        if not (name and colon and value):
+            raise UserError(f"{where}: {piece!r} is not of the form name:value")
+        yield name, value
+
+
+def check_mesh(config: MeshConfig, dims: Dims, extra: Iterable = ()) -> None:
+    """Checks names and divisibility against the sizes of a graph.
+
+    Args:
+      config: mesh shape and layout rules.
+      dims: the model's dimensions.
+      extra: further mtf.Dimension of the task (predictions, labels).
+
+    Raises:
+      UserError: naming the rule, the dimension and the sizes.
+    """
+    axes = parse_mesh_shape(config.mesh_shape)
+    rules = parse_layout(config.layout_rules, axes)
+    for dimension in [*vars(dims).values(), *extra]:
+        axis = rules.get(dimension.name)
+        if axis is not None and dimension.size % axes[axis]:
+            raise UserError(
+                f"MeshConfig.layout_rules: rule {dimension.name}:{axis}: dimension "
+                f"{dimension.name!r} of size {dimension.size} does not divide into "
+                f"{axes[axis]} parts; change mesh_shape or the size"
+            )
+
+
+def check_conflicts(config: MeshConfig, graph: mtf.Graph) -> None:
+    """Checks that no tensor has two dimensions on one mesh axis.
+
+    Raises:
+      UserError: naming both rules and the tensor's dimensions.
+    """
+    rules = parse_layout(config.layout_rules, parse_mesh_shape(config.mesh_shape))
+    for operation in graph.operations:
+        for tensor in operation.outputs:
+            seen = {}
+            for name in tensor.shape.dimension_names:
+                axis = rules.get(name)
+                if axis in seen:
+                    raise UserError(
+                        f"MeshConfig.layout_rules: rules {seen[axis]}:{axis} and "
+                        f"{name}:{axis} split one tensor "
+                        f"[{', '.join(tensor.shape.dimension_names)}] twice over the "
+                        "same mesh axis; give one of them another axis"
+                    )
+                if axis is not None:
+                    seen[axis] = name
+
+
+def devices(config: MeshConfig) -> list[str]:
+    """One device per processor of the mesh: GPUs if the host has any, else CPUs.
+
+    Raises:
+      UserError: the mesh has more processors than the host has GPUs.
+    """
+    size = mesh_size(config)
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus and size > len(gpus):
+        raise UserError(
+            f"MeshConfig.mesh_shape: {config.mesh_shape} needs {size} devices, this "
+            f"host has {len(gpus)} GPUs; hide them with CUDA_VISIBLE_DEVICES= to use "
+            "virtual CPU devices"
+        )
+    if size == 1:
+        # No device: weights need no second copy beside the one that is saved.
+        return [""]
+    kind = "gpu" if gpus else "cpu"
+    return [f"{kind}:{index}" for index in range(size)]
+
+
+def mesh_size(config: MeshConfig) -> int:
+    """Number of processors of the mesh."""
+    size = 1
+    for axis_size in parse_mesh_shape(config.mesh_shape).values():
+        size *= axis_size
+    return size
+
+
+def make_mesh_impl(config: MeshConfig) -> PlacementMeshImpl:
+    """The mesh over this host's devices."""
+    axes = parse_mesh_shape(config.mesh_shape)
+    rules = parse_layout(config.layout_rules, axes)
+    shape = mtf.Shape([mtf.Dimension(name, size) for name, size in axes.items()])
+    return PlacementMeshImpl(
+        shape, mtf.convert_to_layout_rules(list(rules.items())), devices(config)
+    )

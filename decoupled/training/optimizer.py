@@ -1,0 +1,116 @@
+"""Learning-rate schedule, gradient clipping and the optimizers."""
+
+from typing import NamedTuple
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import OptimizerConfig, ScheduleConfig
+from decoupled.ops.adam import AdamUpdate
+from decoupled.ops.norms import global_norm
+
+# Variables that are not decayed: biases and layer norms (BERT's optimizer).
+_NOT_DECAYED = ("/bias", "output_bias", "/gamma", "/beta")
+
+
+class Updates(NamedTuple):
+    """What `apply_gradients` gives: mesh operations, and a float32 scalar."""
+
+    operations: list
+    gradient_norm: mtf.Tensor
+
+
+def learning_rate(peak: float, schedule: ScheduleConfig, step: tf.Tensor) -> tf.Tensor:
+    """The rate of the update that takes `step` to `step + 1`.
+
+    Linear warm-up from 0 reaches the peak after `warmup_steps` updates; a linear decay
+    from there reaches 0 after `train_steps`.
+
+    Args:
+      peak: the highest rate.
+      schedule: warm-up, decay and length.
+      step: integer scalar, updates done so far.
+
+    Returns:
+      float32 scalar.
+    """
+    step = tf.cast(step, tf.float32)
+    rate = tf.constant(peak, tf.float32)
+    if schedule.decay == "linear":
+        decaying = max(schedule.train_steps - schedule.warmup_steps, 1)
+        left = (schedule.train_steps - step) / decaying
+        rate *= tf.clip_by_value(left, 0.0, 1.0)
+    if schedule.warmup_steps:
+        warm = peak * step / schedule.warmup_steps
+        rate = tf.where_v2(step < schedule.warmup_steps, warm, rate)
+    return rate
+
+
+def is_decayed(name: str) -> bool:
+    """Whether weight decay applies to the variable of this name."""
+    return not name.endswith(_NOT_DECAYED)
+
+
+def apply_gradients(
+    config: OptimizerConfig,
+    gradients: list[mtf.Tensor],
+    variables: list[mtf.Variable],
+    rate: mtf.Tensor,
+    step: mtf.Tensor,
+) -> Updates:
+    """Clips by global norm and updates every variable.
+
+    Args:
+      config: the optimizer.
+      gradients: one per variable.
+      variables: mtf variables, float32.
+      rate: float32 scalar, from `learning_rate`.
+      step: float32 scalar, counted from 1.
+
+    Returns:
+      The update operations and the norm before clipping.
+    """
+    norm = global_norm(gradients)
+    if config.clip_norm:
+        limit = mtf.constant(norm.mesh, config.clip_norm, dtype=tf.float32)
+        scale = limit / mtf.maximum(norm, limit)
+    else:
+        scale = mtf.constant(norm.mesh, 1.0, dtype=tf.float32)
+    make = {"adamw": _adamw, "adafactor": _adafactor}[config.name]
+    return Updates(make(config, gradients, variables, scale, rate, step), norm)
+
+
+def _adamw(config, gradients, variables, scale, rate, step):
+    return [
+        AdamUpdate(
+            variable,
+            _slot(variable, "adam_m"),
+            _slot(variable, "adam_v"),
+            gradient,
+            scale,
+            rate,
+            step,
+            weight_decay=config.weight_decay if is_decayed(variable.name) else 0.0,
+            beta1=config.beta1,
+            beta2=config.beta2,
+            epsilon=config.epsilon,
+        )
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]
+
+
+def _slot(variable, name):
+    return mtf.get_variable(
+        variable.mesh,
+        f"{variable.name}/{name}",
+        variable.shape,
+        initializer=tf.zeros_initializer(),
+        trainable=False,
+    ).operation
+
+
+def _adafactor(config, gradients, variables, scale, rate, step):
+    del step  # its second-moment decay reads the global step itself
+    optimizer = mtf.optimize.AdafactorOptimizer(
+        multiply_by_parameter_scale=True, learning_rate=rate, beta1=0.0
+    )
+    scaled = [mtf.to_float(gradient) * scale for gradient in gradients]
+    return optimizer.apply_grads(scaled, variables)
