@@ -1,0 +1,269 @@
+"""Builds a corpus folder: text by language, split into train and eval.
+
+Reads either the message catalogs of installed packages (--source, no download needed),
+which also give a labelled zero-shot task and parallel pairs, or text files (--input):
+NAME.jsonl with a "text" in every line, else one sentence a line and an empty line
+between documents. Writes DIR/text/{train,eval}/LANGUAGE/*.txt and DIR/manifest.json,
+which comes last. A corpus that is complete is left as it is.
+
+  python -m decoupled.build_corpus --source=catalogs:django --output_dir=corpus
+  python -m decoupled.build_corpus --input='en=/data/en/*.txt' \\
+    --input='sw=/data/sw.jsonl' --output_dir=corpus
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import gin
+from absl import flags
+
+from decoupled import console, files, launch
+from decoupled.corpora import catalog_task, catalogs, corpus, text
+from decoupled.corpora.catalog_task import TaskSettings
+from decoupled.errors import UserError
+
+FLAGS = flags.FLAGS
+GIN_FILE = "runs/build_corpus.gin"
+CATALOGS = "catalogs:"
+
+# Languages of the table; a corpus may have a hundred.
+_SHOWN_LANGUAGES = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusSettings:
+    """What gin sets; see gin/runs/build_corpus.gin."""
+
+    eval_share: float
+    task: TaskSettings
+
+    def __post_init__(self):
+        if not 0 <= self.eval_share < 1:
+            raise UserError(
+                f"build_corpus.eval_share: {self.eval_share} is not in [0, 1)"
+            )
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    flags.DEFINE_string(
+        "source", None, "catalogs:PACKAGE,...: message catalogs of installed packages."
+    )
+    flags.DEFINE_multi_string("input", [], "LANGUAGE=GLOB: text files of a language.")
+    flags.DEFINE_string("output_dir", None, "Corpus folder.", required=True)
+    launch.define_gin_flags()
+
+
+@gin.configurable
+def build_corpus(
+    *,
+    eval_share: float = gin.REQUIRED,
+    dev_share: float = gin.REQUIRED,
+    test_share: float = gin.REQUIRED,
+    min_label_messages: int = gin.REQUIRED,
+    min_language_examples: int = gin.REQUIRED,
+) -> CorpusSettings:
+    """The settings of the command."""
+    task = TaskSettings(
+        dev_share, test_share, min_label_messages, min_language_examples
+    )
+    return CorpusSettings(eval_share, task)
+
+
+def main() -> None:
+    """Builds what is missing and prints a table."""
+    settings = launch.parse_gin(build_corpus, GIN_FILE)
+    built = build(FLAGS.source, FLAGS.input, FLAGS.output_dir, settings)
+    if built:
+        launch.save_start(FLAGS.output_dir, "build_corpus")
+
+
+def build(
+    source: str | None, inputs: list[str], output_dir: str, settings: CorpusSettings
+) -> bool:
+    """Builds the corpus; False where it was complete already.
+
+    Args:
+      source: "catalogs:PACKAGE,..." or None. inputs: "LANGUAGE=GLOB", if no source.
+
+    Raises:
+      UserError: the inputs or the output folder cannot be used.
+    """
+    if bool(source) == bool(inputs):
+        raise UserError("build_corpus: give either --source or --input")
+    if source:
+        return _build_from_catalogs(source, output_dir, settings.task)
+    return _build_from_text(inputs, output_dir, settings.eval_share)
+
+
+def _build_from_catalogs(source: str, output_dir: str, settings: TaskSettings) -> bool:
+    packages = source.removeprefix(CATALOGS).split(",")
+    if not source.startswith(CATALOGS) or len(set(packages)) != len(packages):
+        raise UserError(f"--source={source}: not of the form catalogs:PACKAGE,...")
+    inputs = {
+        "source": source,
+        "rules": catalogs.RULES,
+        "settings": dataclasses.asdict(settings),
+        "files": catalogs.fingerprint_catalogs(packages),
+    }
+    if _reuse(output_dir, inputs):
+        return False
+    messages, dropped = catalogs.read_catalogs(packages)
+    task = catalog_task.make_task(messages, settings)
+    texts = catalog_task.make_text(messages, settings)
+    built = corpus.write_corpus(
+        output_dir,
+        source=source,
+        inputs=inputs,
+        languages=_message_documents(texts),
+        dropped=dropped,
+        extra_files={
+            **_task_files(task),
+            **_pair_files(catalog_task.make_pairs(messages, settings)),
+        },
+        tasks={"catalogs": _describe_task(task)},
+    )
+    _report(built)
+    return True
+
+
+def _build_from_text(inputs: list[str], output_dir: str, eval_share: float) -> bool:
+    paths = text.find_inputs(inputs)
+    fingerprints = {}
+    for language in console.track(paths, "checking the input files"):
+        digests = [files.file_fingerprint(path) for path in paths[language]]
+        fingerprints[language] = {
+            "files": len(digests),
+            "sha256": files.fingerprint("\n".join(digests)),
+        }
+    given = {"source": "text", "eval_share": eval_share, "languages": fingerprints}
+    if _reuse(output_dir, given):
+        return False
+    built = corpus.write_corpus(
+        output_dir,
+        source="text files",
+        inputs=given,
+        languages=_text_documents(paths, eval_share),
+        dropped={},
+        extra_files={},
+        tasks={},
+    )
+    _report(built)
+    return True
+
+
+def _reuse(output_dir: str, inputs: dict[str, Any]) -> bool:
+    found = corpus.find_corpus(output_dir, inputs)
+    if found is None:
+        return False
+    console.say(f"{output_dir}: complete already, reused")
+    _report(found)
+    return True
+
+
+def _message_documents(
+    texts: dict[str, dict[str, list[str]]],
+) -> Iterator[tuple[str, Iterable[tuple[str, corpus.Document]]]]:
+    """Every message is a document of one sentence."""
+    languages = sorted({language for split in texts.values() for language in split})
+    for language in languages:
+        yield (
+            language,
+            [
+                (split, [sentence])
+                for split in corpus.SPLITS
+                for sentence in texts[split].get(language, [])
+            ],
+        )
+
+
+def _text_documents(
+    paths: dict[str, list[str]], eval_share: float
+) -> Iterator[tuple[str, Iterable[tuple[str, corpus.Document]]]]:
+    for language in paths:
+        yield language, _split_documents(paths[language], language, eval_share)
+
+
+def _split_documents(
+    paths: list[str], language: str, eval_share: float
+) -> Iterator[tuple[str, corpus.Document]]:
+    """Documents with their split, a function of their text alone.
+
+    Equal documents hence share a split.
+    """
+    found = False
+    for path in paths:
+        for document in console.track(text.read_documents(path), path):
+            found = True
+            digest = hashlib.sha256("\n".join(document).encode("utf-8")).digest()
+            held_out = int.from_bytes(digest[:8], "big") / 2**64 < eval_share
+            yield ("eval" if held_out else "train"), document
+    if not found:
+        raise UserError(f"--input={language}=: no text in {', '.join(paths)}")
+
+
+def _task_files(task: catalog_task.Task) -> dict[str, str]:
+    named = {"tasks/catalogs/labels.txt": "".join(f"{x}\n" for x in task.labels)}
+    for (split, language), examples in task.examples.items():
+        lines = [f"{example.text}\t{example.label}\n" for example in examples]
+        named[f"tasks/catalogs/{split}-{language}.tsv"] = "".join(lines)
+    return named
+
+
+def _pair_files(pairs: dict[str, list[tuple[str, str]]]) -> dict[str, str]:
+    named = {}
+    for language, lines in pairs.items():
+        for index, side in enumerate((language, "en")):
+            content = "".join(f"{pair[index]}\n" for pair in lines)
+            named[f"parallel/{language}-en.{side}"] = content
+    return named
+
+
+def _describe_task(task: catalog_task.Task) -> dict[str, Any]:
+    examples: dict[str, dict[str, int]] = {"train": {}, "dev": {}, "test": {}}
+    for (split, language), rows in task.examples.items():
+        examples[split][language] = len(rows)
+    return {"labels": task.labels, "examples": examples}
+
+
+def _report(built: corpus.Corpus) -> None:
+    """Prints the largest languages and the totals."""
+    units = ("documents", "sentences", "characters")
+    train = {unit: built.counts("train", unit) for unit in units}
+    held_out = built.counts("eval")
+    languages = sorted(train["sentences"], key=lambda x: (-train["sentences"][x], x))
+    rows = [
+        [
+            language,
+            *(train[unit][language] for unit in units),
+            held_out.get(language, 0),
+        ]
+        for language in languages
+    ]
+    shown, rest = rows[:_SHOWN_LANGUAGES], rows[_SHOWN_LANGUAGES:]
+    if rest:
+        shown.append([f"{len(rest)} more", *_sums(rest)])
+    shown.append([f"all {len(rows)}", *_sums(rows)])
+    title = f"{built.folder}: corpus of {built.manifest['source']}"
+    console.table(title, ["language", *units, "eval sentences"], shown)
+    for name, task in built.manifest["tasks"].items():
+        sizes = ", ".join(
+            f"{task['examples'][split].get('en', 0)} {split}"
+            for split in ("train", "dev", "test")
+        )
+        console.say(
+            f"task {name}: {len(task['labels'])} labels "
+            f"({', '.join(task['labels'])}); English {sizes}; "
+            f"tested in {len(task['examples']['test'])} languages"
+        )
+
+
+def _sums(rows: list[list[Any]]) -> list[int]:
+    return [sum(column) for column in list(zip(*rows, strict=True))[1:]]
+
+
+if __name__ == "__main__":
+    define_flags()
+    launch.run(main, __doc__)

@@ -1,0 +1,1 @@
+"""Sources of text -> documents by language -> the corpus folder."""

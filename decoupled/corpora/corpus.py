@@ -1,0 +1,253 @@
+"""The corpus folder: text by split and language, described by a manifest.
+
+    text/{train,eval}/{language}/text-00000-of-0000N.txt
+        UTF-8, one sentence a line, an empty line between documents
+    manifest.json
+        files with their SHA-256 and size, counts per language, what it was built from
+    tasks/, parallel/
+        further files of sources that have them (the catalogs)
+
+The manifest is written last: a folder without one is not a corpus.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from decoupled import files
+from decoupled.corpora.shards import Document, TextShards
+from decoupled.errors import UserError
+
+FORMAT = "decoupled-corpus-1"
+MANIFEST = "manifest.json"
+SPLITS = ("train", "eval")
+MAX_FILE_BYTES = 64 << 20
+# Says that a folder without a manifest is ours to clear: a killed run left it.
+_BUILDING = "building.txt"
+_CONTENTS = ("text", "tasks", "parallel")
+
+
+class Corpus:
+    """A complete corpus folder.
+
+    Attributes:
+      folder, manifest; fingerprint: SHA-256 of the manifest, hence of all text.
+
+    Raises:
+      UserError: the folder holds no corpus, an empty one, or a file of another size.
+    """
+
+    def __init__(self, folder: str):
+        path = os.path.join(folder, MANIFEST)
+        build = f"build it with python -m decoupled.build_corpus --output_dir={folder}"
+        if not files.exists(path):
+            raise UserError(
+                f"{folder}: no corpus here ({MANIFEST} is missing); {build}"
+            )
+        content = files.read_bytes(path)
+        self.folder = folder
+        self.fingerprint = files.fingerprint(content)
+        self.manifest = files.read_json(path)
+        if not isinstance(self.manifest, dict) or self.manifest.get("format") != FORMAT:
+            raise UserError(f"{path}: not the manifest of a corpus ({FORMAT}); {build}")
+        if not self.languages("train"):
+            raise UserError(f"{folder}: the corpus is empty; {build}")
+        for entry in self._entries():
+            self._check_size(entry)
+
+    def languages(self, split: str) -> list[str]:
+        """The languages of a split, sorted."""
+        return sorted(self.manifest["splits"].get(split, {}))
+
+    def counts(self, split: str, unit: str = "sentences") -> dict[str, int]:
+        """Language -> number of "sentences", "documents" or "characters"."""
+        languages = self.manifest["splits"].get(split, {})
+        return {language: languages[language][unit] for language in sorted(languages)}
+
+    def documents(self, split: str, language: str) -> Iterator[Document]:
+        """Yields the documents of one language, as lists of sentences, in their order.
+
+        Raises:
+          UserError: a file is not the one that the manifest describes (found when the
+            end of the file is reached).
+        """
+        for entry in self.manifest["splits"][split][language]["files"]:
+            document = []
+            for line in self._lines(entry):
+                if line:
+                    document.append(line)
+                elif document:
+                    yield document
+                    document = []
+            if document:
+                yield document
+
+    def sentences(self, split: str, language: str) -> Iterator[str]:
+        """Yields the sentences of one language in the order of the text."""
+        for document in self.documents(split, language):
+            yield from document
+
+    def _entries(self) -> Iterator[dict[str, Any]]:
+        for languages in self.manifest["splits"].values():
+            for language in languages.values():
+                yield from language["files"]
+
+    def _check_size(self, entry: dict[str, Any]) -> None:
+        path = os.path.join(self.folder, entry["name"])
+        try:
+            size = tf.io.gfile.stat(path).length
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"{path}: cannot read ({files.reason(error)}), though {MANIFEST} lists "
+                "it; build the corpus again"
+            ) from error
+        if size != entry["bytes"]:
+            raise UserError(
+                f"{path}: {size} bytes, {entry['bytes']} in {MANIFEST}; build the "
+                "corpus again"
+            )
+
+    def _lines(self, entry: dict[str, Any]) -> Iterator[str]:
+        path = os.path.join(self.folder, entry["name"])
+        digest = hashlib.sha256()
+        with tf.io.gfile.GFile(path, "rb") as handle:
+            for line in handle:
+                digest.update(line)
+                yield line.decode("utf-8", errors="replace").rstrip("\n")
+        if digest.hexdigest() != entry["sha256"]:
+            raise UserError(
+                f"{path}: changed since {MANIFEST} was written; build the corpus again"
+            )
+
+
+def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
+    """The complete corpus in `folder` that was built from `inputs`; None if none is.
+
+    Raises:
+      UserError: the folder holds a corpus of other inputs (the first difference is
+        named), or files of somebody else.
+    """
+    if files.exists(os.path.join(folder, MANIFEST)):
+        corpus = Corpus(folder)
+        different = difference(corpus.manifest.get("inputs", {}), inputs)
+        if different:
+            raise UserError(
+                f"{folder}: holds a corpus of other inputs ({different}); choose "
+                "another --output_dir or remove the folder"
+            )
+        return corpus
+    if not tf.io.gfile.isdir(folder):
+        return None
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    if names and _BUILDING not in names:
+        raise UserError(
+            f"{folder}: neither empty nor a corpus (holds {sorted(names)[0]}); choose "
+            "another --output_dir"
+        )
+    return None
+
+
+def difference(saved: Any, given: Any, where: str = "") -> str:
+    """The first difference of two nested dicts, e.g. "a.b: 1 != 2"; "" if none."""
+    if isinstance(saved, dict) and isinstance(given, Mapping):
+        for name in sorted(set(saved) | set(given)):
+            inner = f"{where}.{name}" if where else name
+            if found := difference(saved.get(name), given.get(name), inner):
+                return found
+        return ""
+    return "" if saved == given else f"{where}: {saved!r} != {given!r}"
+
+
+def write_corpus(
+    folder: str,
+    source: str,
+    inputs: Mapping[str, Any],
+    languages: Iterable[tuple[str, Iterable[tuple[str, Document]]]],
+    dropped: Mapping[str, int],
+    extra_files: Mapping[str, str],
+    tasks: Mapping[str, Any],
+    max_file_bytes: int = MAX_FILE_BYTES,
+) -> Corpus:
+    """Writes a corpus folder; on an error nothing of it is left.
+
+    Args:
+      source: what it is, for people. inputs: what it was built from, for `find_corpus`.
+      languages: language -> its documents, each with its split. Streamed.
+      dropped: reason -> count. extra_files: name below `folder` -> content.
+      tasks: name -> what the manifest says about it.
+
+    Raises:
+      UserError: there is no document in train, or the folder cannot be written.
+    """
+    with _building(folder):
+        splits = {split: {} for split in SPLITS}
+        for language, documents in languages:
+            for split, counts in _write_language(
+                folder, language, documents, max_file_bytes
+            ).items():
+                splits[split][language] = counts
+        if not splits["train"]:
+            raise UserError(f"{source}: no text for training is left; nothing written")
+        for name, content in extra_files.items():
+            tf.io.gfile.makedirs(os.path.join(folder, os.path.dirname(name)))
+            files.write_text(os.path.join(folder, name), content)
+        manifest = {
+            "format": FORMAT,
+            "source": source,
+            "inputs": dict(inputs),
+            "splits": {split: dict(sorted(splits[split].items())) for split in SPLITS},
+            "tasks": dict(tasks),
+            "dropped": dict(dropped),
+        }
+        files.write_json(os.path.join(folder, MANIFEST), manifest)
+    return Corpus(folder)
+
+
+@contextlib.contextmanager
+def _building(folder: str) -> Iterator[None]:
+    """Marks the folder as unfinished; clears what a killed run or a failure left."""
+    existed = tf.io.gfile.isdir(folder)
+    files.make_folder(folder)
+    marker = os.path.join(folder, _BUILDING)
+    files.write_text(marker, "A corpus is being built here; not complete.\n")
+    try:
+        _clear(folder)
+        yield
+    except BaseException:
+        _clear(folder)
+        tf.io.gfile.remove(marker)
+        if not existed:
+            tf.io.gfile.rmtree(folder)
+        raise
+    tf.io.gfile.remove(marker)
+
+
+def _clear(folder: str) -> None:
+    files.remove_temporaries(folder)
+    for name in _CONTENTS:
+        path = os.path.join(folder, name)
+        if tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
+
+
+def _write_language(
+    folder: str,
+    language: str,
+    documents: Iterable[tuple[str, Document]],
+    max_file_bytes: int,
+) -> dict[str, dict[str, Any]]:
+    """Writes one language; returns its part of the manifest by split."""
+    with contextlib.ExitStack() as stack:
+        writers = {
+            split: stack.enter_context(
+                TextShards(folder, f"text/{split}/{language}", max_file_bytes)
+            )
+            for split in SPLITS
+        }
+        for split, document in documents:
+            writers[split].write(document)
+    return {split: writer.counts for split, writer in writers.items() if writer.counts}

@@ -1,0 +1,79 @@
+"""Names of locale folders -> language codes.
+
+The rule, per package:
+
+* Codes are BCP 47: `zh_Hans` -> `zh-Hans`, `sr@latin` -> `sr-Latn`, `es_AR` -> `es-AR`.
+* English variants (`en_GB`) are left out: English comes from the message ids alone.
+* A territory says nothing where a package has no other catalog of the language, and
+  where it repeats the language's own code beside other territories: `he_IL` -> `he`,
+  `pt_PT` -> `pt`.
+* What still carries a territory is a variant (`es-AR` beside `es`). Scripts make
+  languages of their own (`zh-Hans`, `zh-Hant`, `sr-Latn`).
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+ENGLISH = "en"
+_LOCALE = re.compile(
+    r"(?P<language>[a-z]{2,3})"
+    r"(?:[_-](?P<script>[A-Za-z]{4}))?"
+    r"(?:[_-](?P<territory>[A-Za-z]{2}|\d{3}))?"
+    r"(?:@(?P<modifier>\w+))?"
+)
+_MODIFIERS = {"latin": "Latn", "cyrillic": "Cyrl", "devanagari": "Deva"}
+
+
+class _Locale(NamedTuple):
+    language: str
+    script: str | None
+    territory: str | None
+
+
+def language_codes(folders: Iterable[str]) -> dict[str, str]:
+    """Locale folder -> language code; other folders and English variants are absent."""
+    locales = {name: _parse(name) for name in sorted(folders)}
+    locales = {name: locale for name, locale in locales.items() if locale}
+    return {
+        name: _code(locale, list(locales.values()))
+        for name, locale in locales.items()
+        if locale.language != ENGLISH or name == ENGLISH
+    }
+
+
+def is_variant(code: str) -> bool:
+    """True for a regional variant such as `es-AR` or `es-419`."""
+    return re.search(r"-([A-Z]{2}|\d{3})$", code) is not None
+
+
+def base_language(code: str) -> str:
+    """`es` for `es-AR`; `zh-Hant` for `zh-Hant-HK`; other codes are their own base."""
+    return code.rsplit("-", 1)[0] if is_variant(code) else code
+
+
+def _parse(name: str) -> _Locale | None:
+    match = _LOCALE.fullmatch(name)
+    if match is None:
+        return None
+    script = match["script"]
+    if match["modifier"]:
+        script = _MODIFIERS.get(match["modifier"].lower(), match["modifier"].lower())
+    elif script:
+        script = script.title()
+    territory = match["territory"].upper() if match["territory"] else None
+    return _Locale(match["language"], script, territory)
+
+
+def _code(locale: _Locale, locales: list[_Locale]) -> str:
+    territory = locale.territory
+    siblings = [
+        other
+        for other in locales
+        if other[:2] == locale[:2] and other.territory != territory
+    ]
+    own = territory == locale.language.upper()
+    plain = any(other.territory is None for other in siblings)
+    if not siblings or (own and not plain):
+        territory = None
+    return "-".join(filter(None, (locale.language, locale.script, territory)))

@@ -1,0 +1,113 @@
+"""Plain text and JSON lines -> documents by language.
+
+A document is a list of sentences, each one line without line breaks.
+
+* `NAME.jsonl`: one object a line; its `text` is a document, one sentence a line.
+* every other name: one sentence a line, an empty line between documents.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from decoupled import files
+from decoupled.errors import UserError
+
+_LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def find_inputs(inputs: list[str]) -> dict[str, list[str]]:
+    """Language -> sorted files, from inputs such as `en=/data/en/*.txt`.
+
+    Raises:
+      UserError: an input is no LANGUAGE=GLOB, matches no file, or matches one again.
+    """
+    found: dict[str, list[str]] = {}
+    for value in inputs:
+        language, separator, pattern = value.partition("=")
+        if not (separator and pattern and _LANGUAGE.fullmatch(language)):
+            raise UserError(f"--input={value}: not of the form LANGUAGE=GLOB")
+        try:
+            paths = sorted(p for p in tf.io.gfile.glob(pattern) if _is_file(p))
+        except tf.errors.OpError as error:
+            raise UserError(f"--input={value}: {files.reason(error)}") from error
+        if not paths:
+            raise UserError(f"--input={value}: no file matches {pattern}")
+        known = found.setdefault(language, [])
+        again = sorted(set(known) & set(paths))
+        if again:
+            raise UserError(f"--input={value}: {again[0]} is given twice")
+        known += paths
+    return {language: sorted(paths) for language, paths in sorted(found.items())}
+
+
+def read_documents(path: str) -> Iterator[list[str]]:
+    """Yields the documents of a file; memory holds one at a time.
+
+    Raises:
+      UserError: the file is missing, not UTF-8, or a line is not the JSON it should be;
+        file and line are named.
+    """
+    if path.endswith(".jsonl"):
+        return _read_json_lines(path)
+    return _read_plain_text(path)
+
+
+def clean_sentence(line: str) -> str:
+    """A line without line breaks of any kind, white space in runs of one space.
+
+    Half surrogate pairs, which JSON can hold and UTF-8 cannot, become U+FFFD.
+    """
+    return _SURROGATE.sub("\ufffd", " ".join(line.split()))
+
+
+def _read_plain_text(path: str) -> Iterator[list[str]]:
+    document = []
+    for _, line in _lines(path):
+        sentence = clean_sentence(line)
+        if sentence:
+            document.append(sentence)
+        elif document:
+            yield document
+            document = []
+    if document:
+        yield document
+
+
+def _read_json_lines(path: str) -> Iterator[list[str]]:
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}:{number}: not JSON ({error.msg})") from error
+        text = value.get("text") if isinstance(value, dict) else None
+        if not isinstance(text, str):
+            raise UserError(f'{path}:{number}: not an object with a string "text"')
+        document = [clean_sentence(part) for part in text.split("\n")]
+        if document := [sentence for sentence in document if sentence]:
+            yield document
+
+
+def _lines(path: str) -> Iterator[tuple[int, str]]:
+    """Line number (from 1) and text of each line; a byte order mark is skipped."""
+    try:
+        with tf.io.gfile.GFile(path, "rb") as handle:
+            for number, line in enumerate(handle, start=1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                yield number, line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{number}: not UTF-8") from error
+    except tf.errors.OpError as error:
+        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+
+
+def _is_file(path: str) -> bool:
+    return not tf.io.gfile.isdir(path) and not files.is_temporary(path)

@@ -1,0 +1,188 @@
+"""The corpus folder: complete or absent, and exactly what was written."""
+
+import json
+import os
+
+import pytest
+
+from decoupled.corpora.corpus import Corpus, difference, find_corpus, write_corpus
+from decoupled.errors import UserError
+
+ENGLISH = [
+    ("train", ["One.", "Two."]),
+    ("eval", ["Held out."]),
+    ("train", ["Three."]),
+]
+THAI = [("train", ["สาม"])]
+
+
+def write(folder, languages=(("en", ENGLISH), ("th", THAI)), inputs=None, **options):
+    return write_corpus(
+        str(folder),
+        source="a test",
+        inputs=inputs or {"files": {"en": "abc"}},
+        languages=languages,
+        dropped={"too short": 2},
+        extra_files={"tasks/catalogs/labels.txt": "a\nb\n"},
+        tasks={"catalogs": {"labels": ["a", "b"]}},
+        **options,
+    )
+
+
+def files_below(folder):
+    return sorted(
+        os.path.relpath(os.path.join(root, name), folder)
+        for root, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+def test_what_is_written_is_read(tmp_path):
+    corpus = write(tmp_path / "c")
+    assert corpus.languages("train") == ["en", "th"]
+    assert corpus.languages("eval") == ["en"]
+    assert corpus.counts("train") == {"en": 3, "th": 1}
+    assert corpus.counts("train", "documents") == {"en": 2, "th": 1}
+    assert corpus.counts("train", "characters") == {"en": 14, "th": 3}
+    assert list(corpus.documents("train", "en")) == [["One.", "Two."], ["Three."]]
+    assert list(corpus.sentences("train", "th")) == ["สาม"]
+    assert list(corpus.documents("eval", "en")) == [["Held out."]]
+
+
+def test_files_and_manifest(tmp_path):
+    write(tmp_path)
+    assert files_below(tmp_path) == [
+        "manifest.json",
+        "tasks/catalogs/labels.txt",
+        "text/eval/en/text-00000-of-00001.txt",
+        "text/train/en/text-00000-of-00001.txt",
+        "text/train/th/text-00000-of-00001.txt",
+    ]
+    text = (tmp_path / "text/train/en/text-00000-of-00001.txt").read_text()
+    assert text == "One.\nTwo.\n\nThree.\n"
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["format"] == "decoupled-corpus-1"
+    assert manifest["dropped"] == {"too short": 2}
+    assert manifest["splits"]["train"]["th"] == {
+        "files": [
+            {
+                "name": "text/train/th/text-00000-of-00001.txt",
+                "sha256": (
+                    "0f2a2624f70c0573b4f2abe5c4ff2309032a55259c962ccb2d4d93a50b87a7a8"
+                ),
+                "bytes": 10,
+            }
+        ],
+        "documents": 1,
+        "sentences": 1,
+        "characters": 3,
+    }
+
+
+def test_large_text_is_spread_over_files(tmp_path):
+    corpus = write(tmp_path, max_file_bytes=8)
+    assert files_below(tmp_path / "text/train/en") == [
+        "text-00000-of-00002.txt",
+        "text-00001-of-00002.txt",
+    ]
+    assert list(corpus.documents("train", "en")) == [["One.", "Two."], ["Three."]]
+
+
+def test_the_same_text_has_the_same_fingerprint(tmp_path):
+    one, again = write(tmp_path / "1"), write(tmp_path / "2")
+    other = write(tmp_path / "3", languages=[("en", ENGLISH)])
+    assert one.fingerprint == again.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_failure_leaves_nothing(tmp_path, exists):
+    def broken():
+        yield from ENGLISH
+        raise UserError("a.txt:3: not UTF-8")
+
+    folder = tmp_path / "c"
+    if exists:
+        folder.mkdir()
+    with pytest.raises(UserError, match="a.txt:3"):
+        write(folder, languages=[("th", THAI), ("en", broken())])
+    assert files_below(tmp_path) == []
+    assert folder.exists() == exists
+
+
+def test_no_text_is_no_corpus(tmp_path):
+    with pytest.raises(UserError, match="no text for training"):
+        write(tmp_path / "c", languages=[("en", [("eval", ["One."])])])
+    assert not (tmp_path / "c").exists()
+
+
+def test_what_a_killed_run_left_is_cleared(tmp_path):
+    (tmp_path / "building.txt").write_text("")
+    (tmp_path / "text/train/xx").mkdir(parents=True)
+    (tmp_path / "text/train/xx/text.tmp-01234567").write_text("half")
+    assert find_corpus(str(tmp_path), {}) is None
+    write(tmp_path)
+    assert not (tmp_path / "text/train/xx").exists()
+    assert not (tmp_path / "building.txt").exists()
+
+
+def test_somebody_elses_files_are_not_touched(tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="neither empty nor a corpus"):
+        find_corpus(str(tmp_path), {})
+    assert files_below(tmp_path) == ["text/thesis.txt"]
+
+
+def test_a_complete_corpus_of_the_same_inputs_is_found(tmp_path):
+    assert find_corpus(str(tmp_path / "c"), {"a": 1}) is None
+    written = write(tmp_path / "c", inputs={"a": 1})
+    found = find_corpus(str(tmp_path / "c"), {"a": 1})
+    assert found.fingerprint == written.fingerprint
+
+
+def test_a_corpus_of_other_inputs_is_refused(tmp_path):
+    write(tmp_path, inputs={"settings": {"share": 0.1}})
+    with pytest.raises(UserError, match=r"settings\.share: 0\.1 != 0\.2"):
+        find_corpus(str(tmp_path), {"settings": {"share": 0.2}})
+
+
+def test_difference():
+    assert difference({"a": {"b": 1}}, {"a": {"b": 1}}) == ""
+    assert difference({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}) == "a.c: None != 2"
+
+
+def test_missing_corpus_names_folder_and_command(tmp_path):
+    with pytest.raises(UserError, match="no corpus here.*decoupled.build_corpus"):
+        Corpus(str(tmp_path / "none"))
+
+
+def test_empty_corpus_names_folder_and_command(tmp_path):
+    manifest = {"format": "decoupled-corpus-1", "splits": {"train": {}, "eval": {}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="corpus is empty.*decoupled.build_corpus"):
+        Corpus(str(tmp_path))
+
+
+def test_another_manifest_is_refused(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"format": "decoupled-records-1"}')
+    with pytest.raises(UserError, match="not the manifest of a corpus"):
+        Corpus(str(tmp_path))
+
+
+def test_a_missing_or_shorter_file_is_named(tmp_path):
+    write(tmp_path)
+    path = tmp_path / "text/train/en/text-00000-of-00001.txt"
+    path.write_text("One.\n")
+    with pytest.raises(UserError, match=r"train/en/text-.*: 5 bytes, 18 in manifest"):
+        Corpus(str(tmp_path))
+    path.unlink()
+    with pytest.raises(UserError, match=r"train/en/text-.*cannot read"):
+        Corpus(str(tmp_path))
+
+
+def test_a_changed_file_is_named(tmp_path):
+    corpus = write(tmp_path)
+    path = tmp_path / "text/train/en/text-00000-of-00001.txt"
+    path.write_text(path.read_text().replace("One", "Won"))
+    with pytest.raises(UserError, match=r"text-00000-of-00001\.txt: changed since"):
+        list(corpus.documents("train", "en"))

@@ -1,0 +1,81 @@
+"""Plain text and JSON lines become documents by language."""
+
+import json
+
+import pytest
+
+from decoupled.corpora.text import clean_sentence, find_inputs, read_documents
+from decoupled.errors import UserError
+
+
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    return str(path)
+
+
+def test_plain_text_has_a_sentence_a_line_and_empty_lines_between_documents(tmp_path):
+    path = write(tmp_path / "a.txt", "\ufeffOne.\nTwo.\r\n\n \n\n  Three\t3. \n\n")
+    assert list(read_documents(path)) == [["One.", "Two."], ["Three 3."]]
+
+
+def test_json_lines_have_a_document_a_line(tmp_path):
+    lines = [{"text": "One.\n\nTwo."}, {"text": " "}, {"text": "สาม", "id": 3}]
+    content = "\n".join(json.dumps(line) for line in lines) + "\n\n"
+    path = write(tmp_path / "a.jsonl", content)
+    assert list(read_documents(path)) == [["One.", "Two."], ["สาม"]]
+
+
+def test_no_line_break_of_any_kind_survives():
+    assert clean_sentence("a\u2028b\x0bc\x85d\u00a0e\rf") == "a b c d e f"
+
+
+def test_half_a_surrogate_pair_is_replaced(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"text": "a \\ud800 b"}\n')
+    assert list(read_documents(path)) == [["a \ufffd b"]]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ('{"text": "a"}\n{"text": \n', r"a\.jsonl:2: not JSON"),
+        ('{"title": "a"}\n', r'a\.jsonl:1: not an object with a string "text"'),
+        ('["text"]\n', r'a\.jsonl:1: not an object with a string "text"'),
+        (b'{"text": "a"}\n\n\xff\n', r"a\.jsonl:3: not UTF-8"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, content, message):
+    path = write(tmp_path / "a.jsonl", content)
+    with pytest.raises(UserError, match=message):
+        list(read_documents(path))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"none\.txt: cannot read"):
+        list(read_documents(str(tmp_path / "none.txt")))
+
+
+def test_inputs_are_globs_by_language(tmp_path):
+    for name in ("b.txt", "a.txt", "c.jsonl"):
+        write(tmp_path / name, "x")
+    found = find_inputs([f"zh-Hans={tmp_path}/c.jsonl", f"en={tmp_path}/*.txt"])
+    assert found == {
+        "en": [f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"],
+        "zh-Hans": [f"{tmp_path}/c.jsonl"],
+    }
+
+
+@pytest.mark.parametrize("value", ["en", "=a.txt", "en=", "../x=a.txt", "e n=a.txt"])
+def test_malformed_input(value):
+    with pytest.raises(UserError, match="not of the form LANGUAGE=GLOB"):
+        find_inputs([value])
+
+
+def test_input_without_files(tmp_path):
+    with pytest.raises(UserError, match="no file matches"):
+        find_inputs([f"en={tmp_path}/*.txt"])
+
+
+def test_input_given_twice(tmp_path):
+    path = write(tmp_path / "a.txt", "x")
+    with pytest.raises(UserError, match="is given twice"):
+        find_inputs([f"en={path}", f"en={tmp_path}/*"])

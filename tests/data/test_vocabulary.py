@@ -1,0 +1,362 @@
+"""The SentencePiece wrapper: ids, specials, offsets, and the tokenizer in the graph.
+
+The vocabulary of most tests is trained on the Django catalogs: on less text many pieces
+have equal scores, and Python and graph may break exact ties differently.
+"""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoupled.configs import VocabularyConfig
+from decoupled.data.vocabulary import Vocabulary, train_vocabulary
+from decoupled.errors import UserError
+
+# Text that offsets or normalisation are easily wrong on.
+DIFFICULT = {
+    "ligatures": "ﬁne oﬃce",
+    "full width": "１２３ ＡＢＣ",
+    "fraction": "a ½ b",
+    "decomposed accents": "e\u0301te\u0301 cafe\u0301",
+    "one to many": "\ufdfa x",
+    "emoji": "a 👩\u200d👩\u200d👧 🇩🇪 ☃ b",
+    "Thai": "สวัสดีชาวโลก",
+    "Arabic": "لا يمكن حذف الملف",
+    "Hindi": "कृपया सही मान भरें।",
+    "Chinese": "请输入一个有效的值。",
+    "Japanese": "ｶﾞ値を入力してください。",
+    "Korean": "올바른 값을 입력하세요.",
+    "leading space": "  lead",
+    "double space": "a  double   space",
+    "trailing space": "trail  ",
+    "only space": "   ",
+    "empty": "",
+    "line breaks": "a\nb\tc\r\nd",
+    "control characters": "a\x01b\x7fc\x00d",
+    "invisible": "\ufeffa\u200bb\u00adc",
+    "U+2581": "a▁b ▁",
+    "specials": "[MASK] [CLS] <pad> <unk> </s> <0x41>",
+    "unassigned": "a\U000e0fffb\uffff",
+}
+
+
+def catalog_sentences():
+    pytest.importorskip("django", reason="needs the [demo] extra")
+    from decoupled.corpora.catalogs import read_catalogs
+
+    languages = ("en", "de", "fr", "ru", "ar", "hi", "th", "zh-Hans", "ja", "ko", "vi")
+    for message in read_catalogs(["django"]).messages:
+        for language in languages:
+            if language in message.translations:
+                yield message.translations[language]
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return list(catalog_sentences())
+
+
+def config(vocab_size, byte_fallback=False, coverage=0.9999):
+    return VocabularyConfig(vocab_size, coverage, byte_fallback, 10**6)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(sentences, tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "sentencepiece.model"
+    return train_vocabulary(sentences, str(path), config(4000))
+
+
+@pytest.fixture(scope="module")
+def byte_vocabulary(sentences, tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "sentencepiece.model"
+    return train_vocabulary(sentences, str(path), config(3000, True, 0.98))
+
+
+def in_graph(vocabulary, texts):
+    return vocabulary.tokenizer().tokenize([t.encode("utf-8") for t in texts]).to_list()
+
+
+def assert_graph_agrees(vocabulary, texts):
+    """Graph and Python give the same ids, or segmentations that are exactly as good.
+
+    Returns the number of such ties. They occur where characters repeat: "YYYY" is
+    "YYY" + "Y" as well as "Y" + "YYY".
+    """
+    scores, ties = vocabulary.scores(), 0
+    python, graph = vocabulary.encode_batch(texts), in_graph(vocabulary, texts)
+    for text, ours, theirs in zip(texts, python, graph, strict=True):
+        if ours != theirs:
+            ties += 1
+            totals = [sum(scores[i] for i in ids) for ids in (ours, theirs)]
+            assert totals[0] == pytest.approx(totals[1], rel=1e-6), text
+            assert vocabulary.decode(ours) == vocabulary.decode(theirs), text
+    return ties
+
+
+def pieces(vocabulary, text):
+    return [vocabulary.id_to_piece(i) for i in vocabulary.encode(text)]
+
+
+def spans(vocabulary, text):
+    """(piece, the characters of the text that it stands for)."""
+    encoding = vocabulary.encode_with_offsets(text)
+    return [
+        (vocabulary.id_to_piece(i), text[start:end])
+        for i, start, end in zip(*encoding, strict=True)
+    ]
+
+
+def test_special_pieces(vocabulary):
+    assert vocabulary.size == 4000
+    assert vocabulary.pad_id == 0
+    assert vocabulary.unk_id == 2
+    assert (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id) == (3, 4, 5)
+    # </s> is 1; <unk> is not special: text becomes it.
+    assert vocabulary.special_ids == (0, 1, 3, 4, 5)
+    named = [vocabulary.id_to_piece(i) for i in range(6)]
+    assert named == ["<pad>", "</s>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    assert vocabulary.piece_to_id("[MASK]") == 5
+    assert vocabulary.piece_to_id("no such piece") == 2
+
+
+def test_encode_and_decode(vocabulary):
+    ids = vocabulary.encode("Enter a valid value.")
+    assert vocabulary.decode(ids) == "Enter a valid value."
+    assert vocabulary.decode([3, *ids, 4, 0, 0]) == "Enter a valid value."
+    assert vocabulary.encode_batch(["", "Enter a valid value."]) == [[], ids]
+
+
+def test_decode_refuses_ids_outside(vocabulary):
+    with pytest.raises(ValueError, match="id 4000 is not below 4000"):
+        vocabulary.decode([7, 4000])
+
+
+@pytest.mark.parametrize("text", ["[MASK] [CLS] [SEP] <pad> </s> <unk>", "x[MASK]y"])
+def test_text_never_becomes_a_special_piece(vocabulary, byte_vocabulary, text):
+    for tested in (vocabulary, byte_vocabulary):
+        python, (graph,) = tested.encode(text), in_graph(tested, [text])
+        assert not set(python + graph) & {*tested.special_ids, tested.unk_id}
+
+
+def test_special_pieces_exist_once(vocabulary):
+    for piece in ("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>", "</s>"):
+        same = [i for i in range(vocabulary.size) if vocabulary.id_to_piece(i) == piece]
+        assert len(same) == 1
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("ﬁle", ["ﬁ"]),
+        ("x １２ ½ y", ["１", "２", "½"]),
+        ("cafe\u0301 e\u0301", ["e\u0301"]),
+        ("上 入力", ["入", "力"]),
+    ],
+)
+def test_offsets_are_characters_of_the_original(vocabulary, text, words):
+    found = "".join(span for _, span in spans(vocabulary, text))
+    assert found == text
+    for word in words:
+        assert word in found
+
+
+def test_offsets_of_a_ligature(vocabulary):
+    # "ﬃ" is one character and three letters; no offset lies beyond the 4 characters.
+    found = spans(vocabulary, "oﬃce")
+    assert "".join(piece for piece, _ in found) == "▁office"
+    assert "".join(span for _, span in found) == "oﬃce"
+    assert vocabulary.encode_with_offsets("oﬃce").ends[-1] == 4
+
+
+def test_offsets_after_characters_of_several_bytes(vocabulary):
+    text = "👩\u200d👧 สวัสดี ½ value"
+    piece, span = spans(vocabulary, text)[-1]
+    assert (piece, span) == ("▁value", " value")
+
+
+def test_offsets_around_spaces(vocabulary):
+    assert spans(vocabulary, "  value  value  ") == [
+        ("▁value", "value"),
+        ("▁value", "  value"),
+    ]
+    assert vocabulary.encode_with_offsets("") == ([], [], [])
+
+
+@pytest.mark.parametrize("text", DIFFICULT.values(), ids=DIFFICULT.keys())
+def test_difficult_text(vocabulary, byte_vocabulary, text):
+    for tested in (vocabulary, byte_vocabulary):
+        check_encoding(tested, text)
+        assert in_graph(tested, [text]) == [tested.encode(text)]
+
+
+def check_encoding(vocabulary, text):
+    """Ids are in range; spans are ordered, do not overlap and lie in the text."""
+    ids, starts, ends = vocabulary.encode_with_offsets(text)
+    assert ids == vocabulary.encode(text)
+    assert not set(ids) & set(vocabulary.special_ids)
+    bounds = [0, *itertools.chain(*zip(starts, ends, strict=True)), len(text)]
+    assert bounds == sorted(bounds)
+
+
+def test_offsets_equal_those_of_the_graph_in_bytes(vocabulary):
+    for text in DIFFICULT.values():
+        _, starts, ends = vocabulary.encode_with_offsets(text)
+        graph = vocabulary.tokenizer().tokenize_with_offsets([text.encode("utf-8")])
+        for ours, theirs in zip((starts, ends), graph[1:], strict=True):
+            in_bytes = [len(text[:offset].encode("utf-8")) for offset in ours]
+            assert [in_bytes] == theirs.to_list()
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(max_size=40))
+def test_any_unicode_text(vocabulary, text):
+    check_encoding(vocabulary, text)
+
+
+@settings(max_examples=25, deadline=None)
+@given(texts=st.lists(st.text(max_size=40), min_size=1, max_size=20))
+def test_any_unicode_text_in_the_graph(vocabulary, texts):
+    assert_graph_agrees(vocabulary, texts)
+
+
+def test_real_text_in_the_graph(vocabulary, sentences):
+    ties = assert_graph_agrees(vocabulary, sentences)
+    assert ties < 0.01 * len(sentences)
+
+
+@pytest.mark.parametrize("unit", ["a", "é value ", "สวัสดี", "👩"])
+def test_over_long_text(vocabulary, unit):
+    text = (unit * 100_000)[:100_000]
+    encoding = vocabulary.encode_with_offsets(text)
+    assert encoding.ends[-1] == len(text.rstrip())
+    assert in_graph(vocabulary, [text]) == [encoding.ids]
+
+
+def test_half_a_surrogate_pair_is_a_replacement_character(vocabulary):
+    text = "a \ud800 b"
+    assert vocabulary.encode(text) == vocabulary.encode("a \ufffd b")
+    assert vocabulary.encode_with_offsets(text).ends[-1] == 5
+
+
+def test_byte_fallback_knows_every_character(byte_vocabulary):
+    ids = byte_vocabulary.encode("☃ 👩")
+    assert byte_vocabulary.unk_id not in ids
+    assert byte_vocabulary.decode(ids) == "☃ 👩"
+    assert pieces(byte_vocabulary, "☃")[1:] == ["<0xE2>", "<0x98>", "<0x83>"]
+
+
+def test_the_same_text_gives_the_same_bytes(vocabulary, sentences, tmp_path):
+    again = train_vocabulary(iter(sentences), str(tmp_path / "again"), config(4000))
+    assert again.model_bytes == vocabulary.model_bytes
+    assert again.fingerprint == vocabulary.fingerprint
+    other = train_vocabulary(sentences[:-1], str(tmp_path / "other"), config(4000))
+    assert other.fingerprint != vocabulary.fingerprint
+
+
+def test_training_is_quiet(sentences, tmp_path, capfd):
+    train_vocabulary(sentences[:2000], str(tmp_path / "model"), config(2000))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_long_lines_are_split_not_skipped(tmp_path):
+    # 9,000 words in one line; SentencePiece skips lines of more than 4,192 bytes.
+    line = "alpha beta gamma " * 3000
+    spaceless = "漢字" * 5000
+    made = train_vocabulary([line, spaceless], str(tmp_path / "m"), config(21))
+    assert made.unk_id not in made.encode("alpha beta gamma 漢字")
+
+
+def test_reserved_characters_do_not_hide_a_line(tmp_path):
+    lines = ["one\ttwo\0three\nfour \ud800"] * 3
+    made = train_vocabulary(lines, str(tmp_path / "m"), config(18))
+    assert made.unk_id not in made.encode("onetwothreefour")
+
+
+def test_too_large_a_vocabulary_states_the_largest(sentences, tmp_path):
+    path = tmp_path / "model"
+    few = sentences[:300]
+    with pytest.raises(
+        UserError, match=r"vocab_size 50000 is more than .* at most"
+    ) as e:
+        train_vocabulary(few, str(path), config(50000))
+    assert not list(tmp_path.iterdir())
+    largest = int(str(e.value).split(" at most")[0].split()[-1])
+    assert train_vocabulary(few, str(path), config(largest)).size == largest
+
+
+def test_too_small_a_vocabulary_states_the_smallest(sentences, tmp_path):
+    with pytest.raises(UserError, match=r"vocab_size 50 is too small.*need \d+") as e:
+        train_vocabulary(sentences, str(tmp_path / "model"), config(50))
+    assert not list(tmp_path.iterdir())
+    assert int(str(e.value).split("need ")[1].split(";")[0]) > 1000
+
+
+@pytest.mark.parametrize("nothing", [[], ["", " \n"]])
+def test_no_text(tmp_path, nothing):
+    with pytest.raises(UserError, match="no text to train a vocabulary on"):
+        train_vocabulary(nothing, str(tmp_path / "model"), config(50))
+
+
+def test_an_error_of_the_source_comes_through(tmp_path):
+    def source():
+        yield "some text"
+        raise UserError("a.txt: changed")
+
+    with pytest.raises(UserError, match="^a.txt: changed$"):
+        train_vocabulary(source(), str(tmp_path / "model"), config(50))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 100])
+def test_a_file_that_is_no_model(tmp_path, content):
+    path = tmp_path / "sentencepiece.model"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="sentencepiece.model: not a SentencePiece"):
+        Vocabulary(str(path))
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(UserError, match="none.model: cannot read"):
+        Vocabulary(str(tmp_path / "none.model"))
+
+
+def foreign_model(path, **options):
+    """A vocabulary that another program trained."""
+    import io
+
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["hello world and all the others"] * 5),
+        model_writer=model,
+        vocab_size=30,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **options,
+    )
+    path.write_bytes(model.getvalue())
+    return str(path)
+
+
+def test_reads_the_spelling_of_released_vocabularies(tmp_path):
+    path = foreign_model(
+        tmp_path / "m",
+        pad_id=0,
+        unk_id=2,
+        bos_id=-1,
+        eos_id=1,
+        pad_piece="[PAD]",
+        unk_piece="[UNK]",
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    )
+    vocabulary = Vocabulary(path)
+    assert (vocabulary.pad_id, vocabulary.unk_id, vocabulary.mask_id) == (0, 2, 5)
+
+
+def test_a_missing_special_piece_is_named(tmp_path):
+    path = foreign_model(tmp_path / "m", pad_id=3, control_symbols=["[CLS]", "[SEP]"])
+    with pytest.raises(UserError, match=r"has no piece \[MASK\]"):
+        Vocabulary(path)

@@ -1,0 +1,172 @@
+"""The command that trains a vocabulary."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from decoupled import build_vocabulary
+from decoupled.build_vocabulary import VocabularySettings, build
+from decoupled.configs import SamplingConfig, VocabularyConfig
+from decoupled.corpora.corpus import write_corpus
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.errors import UserError
+
+WORDS = "one two three four five six seven eight nine ten eleven twelve".split()
+SWAHILI = "moja mbili tatu nne tano sita saba nane tisa kumi".split()
+
+
+def settings(vocab_size=45, **changes):
+    config = VocabularyConfig(vocab_size, 1.0, False, 1000)
+    values = {
+        "vocabulary": config,
+        "sampling": SamplingConfig(0.5),
+        "seed": 0,
+        "report_sentences": 100,
+    }
+    return VocabularySettings(**{**values, **changes})
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A corpus folder: 100 English and 20 Swahili sentences, English has eval text."""
+
+    def documents(words, count):
+        for i in range(count):
+            yield "train", [f"{words[i % len(words)]} {words[i // 7 % len(words)]}"]
+
+    write_corpus(
+        str(tmp_path / "corpus"),
+        source="numbers",
+        inputs={},
+        languages=[
+            ("en", [*documents(WORDS, 100), ("eval", ["one two three!"])]),
+            ("sw", documents(SWAHILI, 20)),
+        ],
+        dropped={},
+        extra_files={},
+        tasks={},
+    )
+    return str(tmp_path / "corpus")
+
+
+def test_trains_and_reports(corpus, tmp_path, capfd):
+    folder = str(tmp_path / "v")
+    assert build(corpus, folder, settings())
+    assert sorted(os.listdir(folder)) == ["sentencepiece.model", "vocabulary.json"]
+    vocabulary = Vocabulary(os.path.join(folder, "sentencepiece.model"))
+    report = json.loads((tmp_path / "v/vocabulary.json").read_text())
+    assert report["vocab_size"] == vocabulary.size == 45
+    assert report["fingerprint"] == vocabulary.fingerprint
+    assert report["inputs"]["settings"]["sampling"] == {"alpha": 0.5}
+    english = report["languages"]["en"]
+    tokens = len(vocabulary.encode("one two three!"))
+    assert english == {
+        "split": "eval",
+        "sentences": 1,
+        "tokens": tokens,
+        "tokens_per_word": pytest.approx(tokens / 3, abs=1e-4),
+        "tokens_per_character": pytest.approx(tokens / 14, abs=1e-4),
+        # "!" is not in the training text.
+        "unknown_rate": pytest.approx(1 / tokens, abs=1e-6),
+    }
+    assert report["languages"]["sw"]["split"] == "train"
+    assert report["languages"]["sw"]["sentences"] == 20
+    assert report["languages"]["sw"]["unknown_rate"] == 0
+    printed, errors = capfd.readouterr()
+    assert "45 pieces" in printed and "mean of all 2" in printed
+    assert errors == ""
+
+
+def test_the_same_corpus_gives_the_same_files(corpus, tmp_path):
+    for name in ("1", "2"):
+        build(corpus, str(tmp_path / name), settings())
+    for name in ("sentencepiece.model", "vocabulary.json"):
+        assert (tmp_path / "1" / name).read_bytes() == (
+            tmp_path / "2" / name
+        ).read_bytes()
+
+
+def test_a_complete_vocabulary_is_reused(corpus, tmp_path, capsys):
+    folder = str(tmp_path / "v")
+    assert build(corpus, folder, settings())
+    capsys.readouterr()
+    assert not build(corpus, folder, settings())
+    assert f"{folder}: complete already, reused" in capsys.readouterr().out
+
+
+def test_a_killed_build_is_done_again(corpus, tmp_path):
+    folder = str(tmp_path / "v")
+    build(corpus, folder, settings())
+    os.remove(tmp_path / "v/vocabulary.json")
+    (tmp_path / "v/sentencepiece.model").write_bytes(b"half")
+    (tmp_path / "v/sentencepiece.model.tmp-01234567").write_bytes(b"half")
+    assert build(corpus, folder, settings())
+    assert sorted(os.listdir(folder)) == ["sentencepiece.model", "vocabulary.json"]
+
+
+def test_a_vocabulary_of_other_inputs_is_refused(corpus, tmp_path):
+    folder = str(tmp_path / "v")
+    build(corpus, folder, settings())
+    with pytest.raises(UserError, match=r"settings\.vocabulary\.vocab_size: 45 != 46"):
+        build(corpus, folder, settings(46))
+
+
+def test_another_model_beside_the_report_is_refused(corpus, tmp_path):
+    build(corpus, str(tmp_path / "v"), settings())
+    build(corpus, str(tmp_path / "w"), settings(46))
+    os.replace(tmp_path / "w/sentencepiece.model", tmp_path / "v/sentencepiece.model")
+    with pytest.raises(UserError, match="sentencepiece.model is not the one of"):
+        build(corpus, str(tmp_path / "v"), settings())
+
+
+def test_too_large_a_vocabulary_leaves_nothing(corpus, tmp_path):
+    with pytest.raises(
+        UserError, match=r"vocab_size 5000 is more than .*: \d+ at most"
+    ):
+        build(corpus, str(tmp_path / "v"), settings(5000))
+    assert not (tmp_path / "v").exists()
+
+
+def test_a_missing_corpus_leaves_nothing(tmp_path):
+    with pytest.raises(UserError, match="none: no corpus here.*build_corpus"):
+        build(str(tmp_path / "none"), str(tmp_path / "v"), settings())
+    assert not (tmp_path / "v").exists()
+
+
+def test_a_changed_corpus_leaves_nothing(corpus, tmp_path):
+    path = f"{corpus}/text/train/sw/text-00000-of-00001.txt"
+    with open(path) as file:
+        content = file.read()
+    with open(path, "w") as file:
+        file.write(content.replace("moja", "mojo"))
+    with pytest.raises(UserError, match="changed since manifest.json was written"):
+        build(corpus, str(tmp_path / "v"), settings())
+    assert not (tmp_path / "v").exists()
+
+
+def test_impossible_settings():
+    with pytest.raises(UserError, match="build_vocabulary.report_sentences"):
+        settings(report_sentences=0)
+
+
+def test_the_command_ends_with_one_line_and_code_2(corpus, tmp_path):
+    failed = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            build_vocabulary.__name__,
+            f"--corpus_dir={corpus}",
+            f"--output_dir={tmp_path}/v",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert failed.returncode == 2
+    # The settings of gin/runs/build_vocabulary.gin ask for 8,000 pieces.
+    start = f"decoupled.build_vocabulary: error: {tmp_path}/v/sentencepiece.model: "
+    (error,) = failed.stderr.splitlines()
+    assert error.startswith(start + "vocab_size 8000 is more than this text can give")
+    assert not (tmp_path / "v").exists()
