@@ -1,0 +1,181 @@
+"""Encodes a corpus into TFRecords of token ids, one folder per language.
+
+Reads a corpus folder (python -m decoupled.build_corpus) and a SentencePiece vocabulary
+(python -m decoupled.build_vocabulary); writes DIR/{train,eval}/{language}/*.tfrecord
+and, last, DIR/manifest.json. A build that was killed goes on where it stopped; one that
+is complete is left as it is.
+
+  python -m decoupled.build_records --corpus_dir=corpus \\
+    --vocabulary=vocabulary/sentencepiece.model --output_dir=records
+"""
+
+import os
+
+from absl import flags
+
+from decoupled import console, files, launch
+from decoupled.corpora.corpus import SPLITS, Corpus
+from decoupled.data import encoding, records
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.errors import UserError
+
+FLAGS = flags.FLAGS
+
+# A shard of this many tokens takes 16 MiB in memory, and one per language is loaded.
+TOKENS_PER_SHARD = 1 << 22
+
+# Below this, starting worker processes takes longer than the work.
+_SMALL_CORPUS_CHARACTERS = 50_000_000
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    flags.DEFINE_string("corpus_dir", None, "Corpus folder.", required=True)
+    flags.DEFINE_string("vocabulary", None, "SentencePiece model file.", required=True)
+    flags.DEFINE_string("output_dir", None, "Records folder.", required=True)
+    flags.DEFINE_integer(
+        "tokens_per_shard",
+        TOKENS_PER_SHARD,
+        "Most tokens in a file. Training holds one file per language in memory, 4 "
+        "bytes a token.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "workers",
+        0,
+        "Processes that encode; 0 chooses: one per core, or one for a small corpus.",
+        lower_bound=0,
+    )
+
+
+def main() -> None:
+    """Builds what is missing and prints a table."""
+    build(
+        FLAGS.corpus_dir,
+        FLAGS.vocabulary,
+        FLAGS.output_dir,
+        FLAGS.tokens_per_shard,
+        FLAGS.workers,
+    )
+
+
+def build(
+    corpus_dir: str,
+    vocabulary_path: str,
+    output_dir: str,
+    tokens_per_shard: int,
+    workers: int,
+) -> records.RecordsManifest:
+    """Encodes a corpus; see the module. `workers` 0 chooses their number.
+
+    Raises:
+      UserError: corpus, vocabulary or output folder cannot be used, or the folder holds
+        records of other inputs.
+    """
+    vocabulary = Vocabulary(vocabulary_path)
+    corpus = Corpus(corpus_dir)
+    job = encoding.EncodingJob(
+        corpus_dir,
+        vocabulary_path,
+        output_dir,
+        tokens_per_shard,
+        {"corpus": corpus.fingerprint, "vocabulary": vocabulary.fingerprint},
+    )
+    if files.exists(os.path.join(output_dir, records.MANIFEST)):
+        manifest = _complete(job)
+    else:
+        done = _encode(job, corpus, workers)
+        manifest = records.RecordsManifest(
+            folder=output_dir,
+            vocabulary_fingerprint=vocabulary.fingerprint,
+            vocab_size=vocabulary.size,
+            corpus_fingerprint=corpus.fingerprint,
+            splits=_by_split(done),
+        )
+        records.write_manifest(manifest)
+    for split, languages in manifest.splits.items():
+        for language in languages:
+            encoding.forget_progress(output_dir, split, language)
+    _print_table(manifest)
+    return manifest
+
+
+def _complete(job: encoding.EncodingJob) -> records.RecordsManifest:
+    """The manifest that is there, if it is of the same inputs."""
+    manifest = records.read_manifest(job.output_dir)
+    found = {
+        "corpus": manifest.corpus_fingerprint,
+        "vocabulary": manifest.vocabulary_fingerprint,
+    }
+    for name, fingerprint in job.fingerprints.items():
+        if found[name] != fingerprint:
+            raise UserError(
+                f"{job.output_dir}: holds records of another {name} "
+                f"({found[name][:12]}, not {fingerprint[:12]}); give another "
+                "--output_dir or remove it"
+            )
+    console.say(f"{job.output_dir}: complete already, reused")
+    return manifest
+
+
+def _encode(job, corpus: Corpus, workers: int) -> list[encoding.EncodedLanguage]:
+    """Encodes all languages, the largest first, so that the workers end together."""
+    sizes = {
+        (split, language): characters
+        for split in SPLITS
+        for language, characters in corpus.counts(split, "characters").items()
+    }
+    pairs = sorted(sizes, key=lambda pair: (-sizes[pair], pair))
+    if not workers:
+        small = sum(sizes.values()) < _SMALL_CORPUS_CHARACTERS
+        workers = 1 if small else min(os.cpu_count() or 1, len(pairs))
+    files.make_folder(job.output_dir)
+    done = []
+    encoded = encoding.encode_languages(job, pairs, workers)
+    for item in console.track(encoded, "encoding languages", total=len(pairs)):
+        done.append(item)
+        _tell(item)
+    return done
+
+
+def _tell(item: encoding.EncodedLanguage) -> None:
+    name = f"{item.split}/{item.language}"
+    if item.reused:
+        console.say(f"{name}: complete already, reused")
+    if item.empty_documents:
+        console.say(f"{name}: {item.empty_documents} documents without pieces left out")
+    if not item.records.records:
+        console.say(
+            f"{name}: no text; the language is in the manifest, without records"
+        )
+
+
+def _by_split(done: list[encoding.EncodedLanguage]) -> dict:
+    splits: dict[str, dict[str, records.LanguageRecords]] = {}
+    for item in sorted(
+        done, key=lambda item: (SPLITS.index(item.split), item.language)
+    ):
+        splits.setdefault(item.split, {})[item.language] = item.records
+    return splits
+
+
+def _print_table(manifest: records.RecordsManifest) -> None:
+    rows = [
+        [
+            split,
+            language,
+            entry.sentences,
+            entry.records,
+            entry.tokens,
+            len(entry.files),
+        ]
+        for split, languages in manifest.splits.items()
+        for language, entry in languages.items()
+    ]
+    columns = ["split", "language", "sentences", "documents", "tokens", "files"]
+    console.table(f"Records in {manifest.folder}", columns, rows)
+
+
+if __name__ == "__main__":
+    define_flags()
+    launch.run(main, __doc__)

@@ -1,0 +1,1 @@
+"""Documents -> token ids -> features."""

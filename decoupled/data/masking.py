@@ -1,0 +1,125 @@
+"""Masked language modelling: which tokens are predicted, and what the model sees there.
+
+BERT's scheme (Devlin et al. 2019, section 3.1; the paper keeps it). Each choice is a
+function of (seed, sequence number, position), so masks do not depend on the batch, on
+threads, or on where a run was resumed. The budget of predictions is exact, where a coin
+per token would make it vary.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from decoupled.configs import MaskingConfig
+from decoupled.data.counters import Stream, graph_bits, shift_right
+from decoupled.data.vocabulary import Vocabulary
+
+
+def prediction_budget(masking: MaskingConfig) -> np.ndarray:
+    """How many positions are predicted, by the number of maskable tokens.
+
+    Returns:
+      int32 [sequence_length + 1]: min(max_predictions, max(1, round(rate * n))) at n,
+      and 0 at 0.
+    """
+    counts = [
+        min(masking.max_predictions, max(1, round(masking.masking_rate * tokens)))
+        for tokens in range(1, masking.sequence_length + 1)
+    ]
+    return np.array([0, *counts], np.int32)
+
+
+def mask_sequences(
+    ids: tf.Tensor,
+    numbers: tf.Tensor,
+    seed: int,
+    masking: MaskingConfig,
+    vocabulary: Vocabulary,
+) -> dict[str, tf.Tensor]:
+    """Chooses the predicted positions of a batch and hides them.
+
+    Args:
+      ids: int32 [batch, sequence_length].
+      numbers: int64 [batch], the number of each sequence in its stream.
+      seed: of the stream.
+
+    Returns:
+      `input_word_ids` int32 [batch, sequence_length]; `masked_lm_positions` (rising),
+      `masked_lm_ids` int32 and `masked_lm_weights` float32 [batch, max_predictions].
+      Unused predictions have position 0, id 0, weight 0. Special pieces and padding are
+      never chosen.
+    """
+    positions, used = choose_positions(ids, numbers, seed, masking, vocabulary)
+    labels = tf.gather(ids, positions, batch_dims=1)
+    seen = _replacements(labels, positions, numbers, seed, masking, vocabulary)
+    rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, tf.newaxis], tf.shape(labels))
+    # Adding differences leaves position 0 alone, where unused predictions point.
+    hidden = tf.tensor_scatter_nd_add(
+        ids, tf.stack([rows, positions], -1), tf.where(used, seen - labels, 0)
+    )
+    return {
+        "input_word_ids": hidden,
+        "masked_lm_positions": positions,
+        "masked_lm_ids": tf.where(used, labels, 0),
+        "masked_lm_weights": tf.cast(used, tf.float32),
+    }
+
+
+def choose_positions(
+    ids: tf.Tensor,
+    numbers: tf.Tensor,
+    seed: int,
+    masking: MaskingConfig,
+    vocabulary: Vocabulary,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Draws the predicted positions without replacement, uniformly.
+
+    Returns:
+      positions, int32 [batch, max_predictions], rising, then 0 where unused; and which
+      are used, bool [batch, max_predictions].
+    """
+    length, width = masking.sequence_length, masking.max_predictions
+    maskable = tf.not_equal(ids, vocabulary.pad_id)
+    for special in vocabulary.special_ids:
+        maskable &= tf.not_equal(ids, special)
+    bits = graph_bits(
+        seed, Stream.MASK_POSITION, numbers[:, tf.newaxis], tf.range(length)
+    )
+    # 31 random bits; top_k settles the rare tie by position.
+    scores = tf.where(maskable, tf.cast(shift_right(bits, 33), tf.int32), -1)
+    order = tf.math.top_k(scores, k=width).indices
+    counts = tf.math.count_nonzero(maskable, axis=1)
+    budget = tf.gather(tf.constant(prediction_budget(masking)), counts)
+    chosen = tf.where(tf.range(width) < budget[:, tf.newaxis], order, length)
+    positions = tf.sort(chosen, axis=1)
+    used = positions < length
+    return tf.where(used, positions, 0), used
+
+
+def _replacements(
+    labels, positions, numbers, seed, masking, vocabulary: Vocabulary
+) -> tf.Tensor:
+    """What the model sees instead of `labels`, int32 [batch, max_predictions]."""
+    places = (numbers[:, tf.newaxis], positions)
+    action = graph_bits(seed, Stream.MASK_ACTION, *places)
+    action = tf.cast(shift_right(action, 32), tf.int64)
+    masked = round(masking.mask_token_rate * 2**32)
+    changed = round((masking.mask_token_rate + masking.random_token_rate) * 2**32)
+    pieces = _ordinary_pieces(graph_bits(seed, Stream.MASK_PIECE, *places), vocabulary)
+    seen = tf.where(action < changed, pieces, labels)
+    return tf.where(action < masked, vocabulary.mask_id, seen)
+
+
+def _ordinary_pieces(bits: tf.Tensor, vocabulary: Vocabulary) -> tf.Tensor:
+    """Uniform ids among the pieces that are not special, int32, from uint64 bits."""
+    special = np.array(sorted({vocabulary.pad_id, *vocabulary.special_ids}), np.int64)
+    ordinary = vocabulary.size - len(special)
+    rank = tf.cast(tf.math.floormod(bits, tf.constant(ordinary, tf.uint64)), tf.int64)
+    # Special piece number i has special[i] - i ordinary pieces before it, so a rank at
+    # or above that moves past it.
+    passed = tf.searchsorted(
+        tf.constant(special - np.arange(len(special))),
+        tf.reshape(rank, [-1]),
+        side="right",
+        out_type=tf.int64,
+    )
+    return tf.cast(rank + tf.reshape(passed, tf.shape(rank)), tf.int32)

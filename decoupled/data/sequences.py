@@ -1,0 +1,235 @@
+"""Records -> token sequences of one length, `[CLS] piece [SEP]`, in the graph.
+
+The documents of a shard are joined, [SEP] between them, and cut into pieces of
+sequence_length - 2 tokens; the last piece of a shard is padded. Nothing is left out and
+no tokens repeat within an epoch.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from decoupled.data.counters import Stream, graph_bits, graph_permutation, shift_right
+from decoupled.data.records import LanguageRecords, RecordsManifest, load_shard
+from decoupled.data.schedule import Schedule, language_key, piece_counts
+from decoupled.data.vocabulary import Vocabulary
+
+_FOREVER = np.iinfo(np.int64).max
+# Draws made at once, to spread the cost of an op over many of them.
+_DRAWS = 4096
+
+
+def pieces(
+    ids: tf.RaggedTensor, sequence_length: int, vocabulary: Vocabulary
+) -> tf.Tensor:
+    """Cuts the documents of a shard into sequences.
+
+    [SEP] stands between documents and at the end of each sequence; a piece that already
+    ends with it gets no second one, its last position is padding. Every piece holds a
+    token of a document: documents are not empty, so no two [SEP] meet.
+
+    Args:
+      ids: int64 or int32 [documents, (tokens)], at least one document.
+      sequence_length: at least 4.
+
+    Returns:
+      int32 [pieces, sequence_length]; ceil((tokens + documents - 1) /
+      (sequence_length - 2)) pieces.
+    """
+    width = sequence_length - 2
+    ids = tf.cast(ids, tf.int32)
+    separators = tf.fill([ids.nrows(), 1], vocabulary.sep_id)
+    stream = tf.concat([ids, separators], axis=1).values[:-1]
+    length = tf.size(stream)
+    count = (length + width - 1) // width
+    padding = tf.fill([count * width - length], vocabulary.pad_id)
+    body = tf.reshape(tf.concat([stream, padding], 0), [count, width])
+    lengths = tf.minimum(width, length - tf.range(count) * width)
+    last = tf.gather(body, lengths - 1, batch_dims=1)
+    # The closing [SEP] takes the place after the piece, or the one that it has.
+    end = tf.where(tf.equal(last, vocabulary.sep_id), lengths, lengths + 1)[:, tf.newaxis]
+    rows = tf.pad(body, [[0, 0], [1, 1]], constant_values=vocabulary.pad_id)
+    place = tf.range(sequence_length)
+    rows = tf.where(tf.equal(place, end), vocabulary.sep_id, rows)
+    rows = tf.where(tf.equal(place, 0), vocabulary.cls_id, rows)
+    return tf.ensure_shape(rows, [None, sequence_length])
+
+
+class _Shards(NamedTuple):
+    """Shards by number, as tensors [shards]: paths, and their records and tokens."""
+
+    paths: tf.Tensor
+    records: tf.Tensor
+    tokens: tf.Tensor
+
+
+class _Start(NamedTuple):
+    """A language's place in the table of shards and in its own stream, int64 scalars.
+
+    shard: number of its first shard; shards: how many it has; key: of its name.
+    visit: epoch * shards + rank of the first shard to read; offset: pieces of it that
+      were taken before.
+    """
+
+    shard: tf.Tensor
+    shards: tf.Tensor
+    key: tf.Tensor
+    visit: tf.Tensor
+    offset: tf.Tensor
+
+
+def training_sequences(
+    manifest: RecordsManifest,
+    schedule: Schedule,
+    first: int,
+    sequence_length: int,
+    vocabulary: Vocabulary,
+) -> tf.data.Dataset:
+    """The endless training stream from sequence number `first` on, int32 [length]."""
+    table = _shard_table(manifest, schedule.entries)
+
+    def load(shard):
+        return _load_pieces(table, shard, sequence_length, vocabulary)
+
+    # Traced once and called per language: with a graph of its own for each of 104
+    # languages, the first batch would take most of a minute.
+    @tf.function(autograph=False)
+    def one_shard(start):
+        return _kept_stream(schedule.seed, start, load)
+
+    @tf.function(autograph=False)
+    def many_shards(start):
+        return _shard_stream(schedule.seed, start, load)
+
+    streams = []
+    for start in _starts(schedule, first):
+        build = one_shard if start.shards == 1 else many_shards
+        streams.append(build(_Start(*(tf.constant(n, tf.int64) for n in start))))
+    choices = tf.data.Dataset.range(first, _FOREVER).batch(_DRAWS)
+    choices = choices.map(lambda numbers: _draw(schedule, numbers)).unbatch()
+    return tf.data.Dataset.choose_from_datasets(streams, choices)
+
+
+def evaluation_batches(
+    manifest: RecordsManifest,
+    entries: list[LanguageRecords],
+    counts: list[int],
+    batch_size: int,
+    sequence_length: int,
+    vocabulary: Vocabulary,
+) -> tf.data.Dataset:
+    """The first `counts[i]` pieces of each language in order, in batches of one language.
+
+    The last batch of a language is filled with sequences of padding.
+
+    Returns:
+      (ids int32 [batch_size, length], numbers int64 [batch_size], count int64): the
+      numbers of the sequences within their language, whose padding begins at `count`.
+    """
+    table = _shard_table(manifest, entries)
+    sizes = [len(entry.files) for entry in entries]
+    ends = np.cumsum(sizes, dtype=np.int64)
+
+    # One graph for all languages: with a pipeline for each of 104 of them, building
+    # would take most of a minute.
+    def batches(first, end, count):
+        rows = tf.data.Dataset.range(first, end).map(
+            lambda shard: _load_pieces(table, shard, sequence_length, vocabulary)
+        )
+        rows = rows.flat_map(tf.data.Dataset.from_tensor_slices).take(count)
+        padding = tf.fill([sequence_length], vocabulary.pad_id)
+        padding = tf.data.Dataset.from_tensors(padding).repeat(-count % batch_size)
+        rows = rows.concatenate(padding).batch(batch_size, drop_remainder=True)
+        numbers = tf.data.Dataset.range(count + -count % batch_size)
+        numbers = numbers.batch(batch_size, drop_remainder=True)
+        return tf.data.Dataset.zip(
+            (rows, numbers, tf.data.Dataset.from_tensors(count).repeat())
+        )
+
+    starts = (ends - sizes, ends, np.array(counts, np.int64))
+    return tf.data.Dataset.from_tensor_slices(starts).flat_map(batches)
+
+
+def evaluation_count(
+    entry: LanguageRecords, sequence_length: int, limit: int = 0
+) -> int:
+    """How many sequences of a language are evaluated: all, or `limit` if not 0."""
+    count = int(piece_counts(entry, sequence_length).sum())
+    return min(count, limit) if limit else count
+
+
+def _draw(schedule: Schedule, numbers: tf.Tensor) -> tf.Tensor:
+    """`schedule.draw` in the graph."""
+    draws = shift_right(graph_bits(schedule.seed, Stream.LANGUAGE, numbers), 32)
+    return tf.searchsorted(
+        tf.constant(schedule.thresholds),
+        tf.cast(draws, tf.int64),
+        side="right",
+        out_type=tf.int64,
+    )
+
+
+def _starts(schedule: Schedule, first: int) -> list[_Start]:
+    """Where every language stands before sequence number `first`, as integers."""
+    starts, shard = [], 0
+    for number, taken in enumerate(schedule.counts_before(first)):
+        shards = len(schedule.counts[number])
+        epoch, rank, offset = schedule.position(number, taken)
+        key = language_key(schedule.languages[number])
+        starts.append(_Start(shard, shards, key, epoch * shards + rank, offset))
+        shard += shards
+    return starts
+
+
+def _shard_stream(seed: int, start: _Start, load) -> tf.data.Dataset:
+    """The sequences of a language from its start on, a shard in memory at a time."""
+
+    def visited(visit):
+        epoch, rank = visit // start.shards, visit % start.shards
+        order = graph_permutation(
+            start.shards, seed, Stream.SHARD_ORDER, start.key, epoch
+        )
+        shard = tf.cast(order[rank], tf.int64)
+        rows = load(start.shard + shard)
+        return _shuffled(seed, start, visit, epoch, shard, rows)
+
+    return tf.data.Dataset.range(start.visit, _FOREVER).flat_map(visited)
+
+
+def _kept_stream(seed: int, start: _Start, load) -> tf.data.Dataset:
+    """As `_shard_stream` for a language with one shard, which is read once and kept:
+    a small language is repeated often."""
+
+    def epochs(rows):
+        return tf.data.Dataset.range(start.visit, _FOREVER).flat_map(
+            lambda epoch: _shuffled(seed, start, epoch, epoch, 0, rows)
+        )
+
+    return tf.data.Dataset.from_tensors(start.shard).map(load).flat_map(epochs)
+
+
+def _shuffled(seed, start: _Start, visit, epoch, shard, rows) -> tf.data.Dataset:
+    """The rows of a shard in the order of the epoch, without those taken before."""
+    order = graph_permutation(
+        tf.shape(rows)[0], seed, Stream.PIECE_ORDER, start.key, epoch, shard
+    )
+    taken = tf.where(tf.equal(visit, start.visit), start.offset, 0)
+    return tf.data.Dataset.from_tensor_slices(tf.gather(rows, order[taken:]))
+
+
+def _shard_table(manifest: RecordsManifest, entries: list[LanguageRecords]) -> _Shards:
+    shards = [shard for entry in entries for shard in entry.files]
+    return _Shards(
+        tf.constant([manifest.path(shard) for shard in shards]),
+        tf.constant([shard.records for shard in shards], tf.int64),
+        tf.constant([shard.tokens for shard in shards], tf.int64),
+    )
+
+
+@tf.autograph.experimental.do_not_convert
+def _load_pieces(table: _Shards, shard, sequence_length, vocabulary) -> tf.Tensor:
+    ids = load_shard(
+        table.paths[shard], table.records[shard], table.tokens[shard], vocabulary.size
+    )
+    return pieces(ids, sequence_length, vocabulary)

@@ -1,0 +1,241 @@
+"""Batches: static shapes, a pure function of (seed, step), in any graph."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoupled.configs import MaskingConfig, SamplingConfig
+from decoupled.data import records
+from decoupled.data.input_fn import (
+    evaluation_input_fn,
+    languages_input_fn,
+    pretraining_input_fn,
+)
+from decoupled.data.schedule import Schedule
+from decoupled.errors import UserError
+from tests.data.record_folders import (
+    VOCABULARY,
+    FakeVocabulary,
+    distinct_documents,
+    make_records,
+    masking,
+)
+
+TRAIN = {
+    "en": [distinct_documents(200, 3, 90), distinct_documents(100, 1, 30, start=1000)],
+    "sw": [distinct_documents(4, start=5000)],
+    "tr": [distinct_documents(70, start=6000)],
+}
+EVALUATION = {
+    "en": [distinct_documents(60, 20), distinct_documents(31, start=100)],
+    "sw": [distinct_documents(5, start=5000)],
+}
+SAMPLING = SamplingConfig(0.5)
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return make_records(tmp_path_factory.mktemp("records"), TRAIN, EVALUATION)
+
+
+def training(manifest, batch_size=8, seed=1, start_step=0):
+    return pretraining_input_fn(
+        manifest, VOCABULARY, masking(), SAMPLING, batch_size, seed, start_step
+    )()
+
+
+def steps(dataset, count):
+    return list(dataset.take(count).as_numpy_iterator())
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+def joined(batches):
+    return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+
+
+def text_of(batch):
+    """The sequences before masking."""
+    ids = batch["input_word_ids"].copy()
+    used = batch["masked_lm_weights"] > 0
+    rows = np.nonzero(used)[0]
+    ids[rows, batch["masked_lm_positions"][used]] = batch["masked_lm_ids"][used]
+    return ids
+
+
+def test_shapes_are_static(manifest):
+    found = {
+        name: (spec.shape.as_list(), spec.dtype.name)
+        for name, spec in training(manifest).element_spec.items()
+    }
+    assert found == {
+        "input_word_ids": ([8, 16], "int32"),
+        "input_mask": ([8, 16], "int32"),
+        "input_type_ids": ([8, 16], "int32"),
+        "masked_lm_positions": ([8, 3], "int32"),
+        "masked_lm_ids": ([8, 3], "int32"),
+        "masked_lm_weights": ([8, 3], "float32"),
+    }
+
+
+def test_input_mask_marks_the_text(manifest):
+    batch = joined(steps(training(manifest), 20))
+    ids = text_of(batch)
+    np.testing.assert_array_equal(batch["input_mask"], ids != 0)
+    assert (ids[:, 0] == 3).all()
+    assert not batch["input_type_ids"].any()
+
+
+def test_a_resumed_run_sees_what_a_straight_one_would(manifest):
+    straight = steps(training(manifest), 30)
+    for start in (1, 7, 16, 29):
+        resumed = steps(training(manifest, start_step=start), 30 - start)
+        for found, expected in zip(resumed, straight[start:], strict=True):
+            assert_same(found, expected)
+
+
+def test_the_stream_does_not_depend_on_the_batch_size(manifest):
+    expected = joined(steps(training(manifest, batch_size=24), 4))
+    for batch_size, count in ((1, 96), (6, 16), (32, 3)):
+        found = joined(steps(training(manifest, batch_size=batch_size), count))
+        assert_same(found, expected)
+
+
+def test_the_stream_does_not_depend_on_threads(manifest, monkeypatch):
+    expected = joined(steps(training(manifest), 12))
+    monkeypatch.setattr("decoupled.data.input_fn._MASKING_THREADS", 1)
+    assert_same(joined(steps(training(manifest), 12)), expected)
+
+
+def test_languages_come_as_the_schedule_says(manifest):
+    languages = Schedule(manifest, 0.5, 1, 16).draw(0, 160)
+    first = text_of(joined(steps(training(manifest), 20)))[:, 1]
+    starts = np.array([6, 5000, 6000])[languages]
+    ends = np.array([2000, 5004, 6070])[languages]
+    separator = first == 4
+    assert ((first >= starts) & (first < ends) | separator).all()
+    assert set(languages) == {0, 1, 2}
+
+
+def test_another_seed_changes_order_and_masks(manifest):
+    one, two = (joined(steps(training(manifest, seed=seed), 10)) for seed in (1, 2))
+    assert not np.array_equal(text_of(one), text_of(two))
+    assert not np.array_equal(one["masked_lm_positions"], two["masked_lm_positions"])
+
+
+def test_masks_change_from_epoch_to_epoch(manifest):
+    batch = joined(steps(training(manifest), 40))
+    swahili = text_of(batch)[:, 1] == 5000
+    assert swahili.sum() > 20
+    assert len({tuple(row) for row in batch["masked_lm_positions"][swahili]}) == 4
+
+
+def test_the_same_batches_in_a_graph_of_its_own(manifest):
+    expected = steps(training(manifest, start_step=3), 4)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        iterator = tf.compat.v1.data.make_initializable_iterator(
+            training(manifest, start_step=3)
+        )
+        following = iterator.get_next()
+        session.run(iterator.initializer)
+        for batch in expected:
+            assert_same(session.run(following), batch)
+
+
+def evaluation(manifest, language="en", batch_size=4, limit=0):
+    return joined(
+        steps(
+            evaluation_input_fn(
+                manifest, VOCABULARY, masking(), batch_size, 1, language, limit
+            )(),
+            -1,
+        )
+    )
+
+
+def test_evaluation_ends_with_padding_that_counts_nothing(manifest):
+    # 81 places give 6 sequences, 31 give 3; 9 in batches of 4.
+    batch = evaluation(manifest)
+    assert batch["example_weights"].tolist() == [1.0] * 9 + [0.0] * 3
+    assert not batch["masked_lm_weights"][9:].any()
+    assert not batch["input_mask"][9:].any()
+    ids = text_of(batch)
+    text = ids[~np.isin(ids, (0, 3, 4))].tolist()
+    assert text == [*range(6, 86), *range(100, 131)]
+
+
+def test_evaluation_masks_are_fixed(manifest):
+    expected = evaluation(manifest)
+    assert_same(evaluation(manifest), expected)
+    other = evaluation(manifest, batch_size=3)
+    for name in expected:
+        np.testing.assert_array_equal(other[name][:9], expected[name][:9])
+
+
+def test_evaluation_stops_at_the_limit(manifest):
+    batch = evaluation(manifest, limit=5)
+    assert batch["example_weights"].tolist() == [1.0] * 5 + [0.0] * 3
+    assert_same(
+        {name: value[:5] for name, value in batch.items()},
+        {name: value[:5] for name, value in evaluation(manifest).items()},
+    )
+
+
+def test_languages_together_are_what_they_are_alone(manifest):
+    together = languages_input_fn(
+        manifest, VOCABULARY, masking(), 4, 1, ["sw", "en"], 0
+    )
+    found = joined(steps(together(), -1))
+    alone = [evaluation(manifest, language) for language in ("sw", "en")]
+    assert_same(found, joined(alone))
+
+
+def test_another_vocabulary_is_refused(manifest):
+    other = FakeVocabulary(fingerprint="12" * 32, path="other.model")
+    with pytest.raises(UserError, match="not with other.model"):
+        pretraining_input_fn(manifest, other, masking(), SAMPLING, 8, 1, 0)
+    with pytest.raises(UserError, match="not with other.model"):
+        evaluation_input_fn(manifest, other, masking(), 8, 1, "en", 0)
+
+
+def test_language_without_evaluation_text_is_refused(manifest, tmp_path):
+    with pytest.raises(UserError, match="no language 'tr' in split 'eval'"):
+        evaluation_input_fn(manifest, VOCABULARY, masking(), 8, 1, "tr", 0)
+    empty = make_records(tmp_path, {"en": [[[6]]]}, {"en": []})
+    with pytest.raises(UserError, match="no text in split 'eval' of 'en'"):
+        evaluation_input_fn(empty, VOCABULARY, masking(), 8, 1, "en", 0)
+
+
+def test_a_bad_id_stops_training_with_file_and_record(tmp_path):
+    manifest = make_records(tmp_path, {"en": [[[6, 7], [8, 99_999]]]})
+    told = "tokens-00000-of-00001.tfrecord: record 1: id 99999 is outside"
+    with pytest.raises(UserError, match=told), records.named_errors(str(tmp_path)):
+        steps(training(manifest), 1)
+
+
+def test_an_error_in_a_session_is_named_too(tmp_path):
+    manifest = make_records(tmp_path, {"en": [distinct_documents(20, 20, 20)]})
+    path = tmp_path / "train/en/tokens-00000-of-00001.tfrecord"
+    path.write_bytes(path.read_bytes()[:-30])
+    with (
+        pytest.raises(UserError, match="00001.tfrecord: record 2: truncated"),
+        records.named_errors(str(tmp_path)),
+        tf.Graph().as_default(),
+        tf.compat.v1.Session() as session,
+    ):
+        iterator = tf.compat.v1.data.make_initializable_iterator(training(manifest))
+        following = iterator.get_next()
+        session.run(iterator.initializer)
+        session.run(following)
+
+
+def test_sizes_of_the_paper(manifest):
+    config = MaskingConfig(512, 80, 0.15, 0.8, 0.1)
+    dataset = pretraining_input_fn(manifest, VOCABULARY, config, SAMPLING, 4, 1, 0)()
+    batch = steps(dataset, 1)[0]
+    assert batch["input_word_ids"].shape == (4, 512)
+    assert batch["masked_lm_positions"].shape == (4, 80)

@@ -1,0 +1,138 @@
+"""Masking: exact budget, BERT's rates, never a special piece, a function of counters."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoupled.configs import MaskingConfig
+from decoupled.data.masking import mask_sequences, prediction_budget
+from tests.data.record_folders import FakeVocabulary, masking
+
+VOCABULARY = FakeVocabulary(size=1000)
+RNG = np.random.default_rng(0)
+
+
+def batch(count, length, filled=None):
+    """[CLS] text [SEP], the first `filled` positions used."""
+    ids = RNG.integers(6, 1000, (count, length)).astype(np.int32)
+    filled = filled or length
+    ids[:, 0], ids[:, filled - 1], ids[:, filled:] = 3, 4, 0
+    return ids
+
+
+def mask(ids, config, numbers=None, seed=1, vocabulary=VOCABULARY):
+    numbers = np.arange(len(ids)) if numbers is None else numbers
+    features = mask_sequences(
+        tf.constant(ids), tf.constant(numbers, tf.int64), seed, config, vocabulary
+    )
+    return {name: value.numpy() for name, value in features.items()}
+
+
+@pytest.mark.parametrize(
+    "tokens, expected",
+    [(0, 0), (1, 1), (3, 1), (9, 1), (11, 2), (20, 3), (126, 19), (127, 19), (128, 19)],
+)
+def test_budget(tokens, expected):
+    config = MaskingConfig(128, 20, 0.15, 0.8, 0.1)
+    assert prediction_budget(config)[tokens] == expected
+
+
+def test_budget_has_a_limit():
+    assert prediction_budget(MaskingConfig(128, 5, 0.15, 0.8, 0.1))[126] == 5
+
+
+@pytest.mark.parametrize("filled", [3, 5, 16, 40, 64])
+def test_exactly_the_budget_is_predicted(filled):
+    config = masking(64, 8)
+    ids = batch(50, 64, filled)
+    found = mask(ids, config)
+    expected = min(8, max(1, round(0.15 * (filled - 2))))
+    assert (found["masked_lm_weights"].sum(axis=1) == expected).all()
+    assert found["masked_lm_weights"].dtype == np.float32
+    assert (found["masked_lm_weights"][:, :expected] == 1).all()
+    assert not found["masked_lm_ids"][:, expected:].any()
+    assert not found["masked_lm_positions"][:, expected:].any()
+
+
+def test_positions_rise_and_labels_are_the_text():
+    ids = batch(50, 64)
+    found = mask(ids, masking(64, 9))
+    positions = found["masked_lm_positions"]
+    assert (np.diff(positions, axis=1) > 0).all()
+    np.testing.assert_array_equal(
+        np.take_along_axis(ids, positions, 1), found["masked_lm_ids"]
+    )
+    elsewhere = np.ones_like(ids, bool)
+    np.put_along_axis(elsewhere, positions, False, 1)
+    np.testing.assert_array_equal(found["input_word_ids"][elsewhere], ids[elsewhere])
+
+
+def test_special_pieces_are_never_chosen_nor_put_in():
+    ids = batch(400, 32, 30)
+    ids[:, 5:20:3] = RNG.choice([0, 1, 3, 4, 5], (400, 5))
+    ids[:, 6] = 2  # <unk> is text
+    config = MaskingConfig(32, 30, 1.0, 0.0, 1.0)
+    found = mask(ids, config)
+    used = found["masked_lm_weights"] > 0
+    labels = found["masked_lm_ids"][used]
+    assert not np.isin(labels, VOCABULARY.special_ids).any()
+    assert used.sum() == (~np.isin(ids, VOCABULARY.special_ids)).sum()
+    seen = np.take_along_axis(found["input_word_ids"], found["masked_lm_positions"], 1)
+    assert not np.isin(seen[used], VOCABULARY.special_ids).any()
+    assert 2 in labels
+
+
+def test_rates_are_80_10_10():
+    ids = batch(2000, 128)
+    found = mask(ids, masking(128, 20))
+    used = found["masked_lm_weights"] > 0
+    seen = np.take_along_axis(found["input_word_ids"], found["masked_lm_positions"], 1)
+    seen, labels = seen[used], found["masked_lm_ids"][used]
+    total = len(labels)
+    assert total == 2000 * 19
+    # A random piece equals the label once in 995.
+    kept, masked = (seen == labels).mean(), (seen == VOCABULARY.mask_id).mean()
+    for found_rate, rate in ((masked, 0.8), (kept, 0.1 + 0.1 / 995)):
+        assert abs(found_rate - rate) < 4 * np.sqrt(rate * (1 - rate) / total)
+
+
+def test_random_pieces_are_all_ordinary_pieces_alike():
+    vocabulary = FakeVocabulary(size=16, special_ids=(0, 1, 3, 9, 15))
+    ids = np.full((3000, 22), 6, np.int32)
+    found = mask(
+        ids, MaskingConfig(22, 20, 1.0, 0.0, 1.0), None, vocabulary=vocabulary
+    )
+    seen = np.take_along_axis(found["input_word_ids"], found["masked_lm_positions"], 1)
+    counts = np.bincount(seen.ravel(), minlength=16)
+    ordinary = [2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14]
+    assert counts[ordinary].sum() == seen.size == 60_000
+    rate = 1 / len(ordinary)
+    bound = 4 * np.sqrt(rate * (1 - rate) * 60_000)
+    assert (abs(counts[ordinary] - 60_000 * rate) < bound).all()
+
+
+def test_positions_are_chosen_alike():
+    found = mask(batch(5000, 32), masking(32, 4))
+    used = found["masked_lm_weights"] > 0
+    counts = np.bincount(found["masked_lm_positions"][used], minlength=32)
+    assert counts[0] == counts[31] == 0
+    rate = 4 / 30
+    bound = 4 * np.sqrt(rate * (1 - rate) * 5000)
+    assert (abs(counts[1:31] - 5000 * rate) < bound).all()
+
+
+def test_masks_depend_on_the_number_and_the_seed_alone():
+    config, ids = masking(32, 4), batch(40, 32)
+    whole = mask(ids, config)
+    for rows in (slice(0, 1), slice(7, 20), slice(39, 40)):
+        part = mask(ids[rows], config, np.arange(40)[rows])
+        for name, value in part.items():
+            np.testing.assert_array_equal(value, whole[name][rows])
+    for other in (mask(ids, config, seed=2), mask(ids, config, np.arange(40) + 40)):
+        same = (other["masked_lm_positions"] == whole["masked_lm_positions"]).all(1)
+        assert same.mean() < 0.1
+
+
+def test_a_sequence_without_text_predicts_nothing():
+    found = mask(np.zeros((2, 16), np.int32), masking(16, 3))
+    assert not any(value.any() for value in found.values())

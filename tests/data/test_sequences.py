@@ -1,0 +1,137 @@
+"""Documents -> [CLS] piece [SEP]: nothing lost, nothing twice within an epoch."""
+
+import numpy as np
+import tensorflow as tf
+
+from decoupled.data.schedule import Schedule
+from decoupled.data.sequences import (
+    evaluation_batches,
+    evaluation_count,
+    pieces,
+    training_sequences,
+)
+from tests.data.record_folders import VOCABULARY, distinct_documents, make_records
+
+CLS, SEP, PAD = 3, 4, 0
+
+
+def cut(documents, length=6):
+    ids = tf.ragged.constant(documents, tf.int64, row_splits_dtype=tf.int64)
+    return pieces(ids, length, VOCABULARY).numpy().tolist()
+
+
+def take(manifest, schedule, first, count, length=8):
+    stream = training_sequences(manifest, schedule, first, length, VOCABULARY)
+    return np.array(list(stream.take(count).as_numpy_iterator()))
+
+
+def test_pieces_by_hand():
+    assert cut([[10, 11, 12, 13, 14], [20, 21]]) == [
+        [CLS, 10, 11, 12, 13, SEP],
+        [CLS, 14, SEP, 20, 21, SEP],
+    ]
+
+
+def test_a_piece_that_ends_with_a_separator_gets_no_second_one():
+    assert cut([[10, 11, 12], [20, 21]]) == [
+        [CLS, 10, 11, 12, SEP, PAD],
+        [CLS, 20, 21, SEP, PAD, PAD],
+    ]
+
+
+def test_a_document_of_one_token():
+    assert cut([[10]]) == [[CLS, 10, SEP, PAD, PAD, PAD]]
+
+
+def test_every_piece_holds_text_and_one_closing_separator():
+    documents = distinct_documents(*range(1, 40))
+    rows = np.array(cut(documents, 7))
+    for row in rows:
+        real = row[row != PAD].tolist()
+        assert real[0] == CLS and real[-1] == SEP and real[-2] not in (SEP, CLS)
+        assert not row[len(real) :].any()
+    text = rows[~np.isin(rows, (PAD, CLS, SEP))].tolist()
+    assert text == [token for document in documents for token in document]
+
+
+def folder(tmp_path):
+    shards = [distinct_documents(25, 9, 1), distinct_documents(30, start=1000)]
+    shards.append(distinct_documents(6, start=2000))
+    small = [distinct_documents(2, start=5000)]
+    return make_records(
+        tmp_path, {"en": shards, "sw": small}, sentences={"en": 9, "sw": 1}
+    )
+
+
+def test_an_epoch_has_each_token_once_before_any_repeats(tmp_path):
+    manifest = folder(tmp_path)
+    schedule = Schedule(manifest, 0.5, 7, 8)
+    languages = schedule.draw(0, 150)
+    rows = take(manifest, schedule, 0, 150)
+    # English: 37, 30 and 6 places at 6 a piece.
+    english, epoch = rows[languages == 0], 7 + 5 + 1
+    expected = sorted([*range(6, 41), *range(1000, 1030), *range(2000, 2006)])
+    assert len(english) > 5 * epoch
+    orders = set()
+    for start in range(0, 5 * epoch, epoch):
+        part = english[start : start + epoch]
+        assert sorted(part[~np.isin(part, (PAD, CLS, SEP))]) == expected
+        orders.add(part.tobytes())
+    assert len(orders) == 5
+    swahili = rows[languages == 1]
+    assert len(swahili) > 10
+    assert (swahili == [CLS, 5000, 5001, SEP, PAD, PAD, PAD, PAD]).all()
+
+
+def test_a_stream_begun_anywhere_is_the_same_stream(tmp_path):
+    manifest = folder(tmp_path)
+    schedule = Schedule(manifest, 0.5, 7, 8)
+    whole = take(manifest, schedule, 0, 80)
+    for first in (1, 13, 14, 37, 60):
+        np.testing.assert_array_equal(
+            take(manifest, schedule, first, 80 - first), whole[first:]
+        )
+
+
+def test_another_seed_gives_another_order(tmp_path):
+    manifest = folder(tmp_path)
+    one, two = (
+        take(manifest, Schedule(manifest, 0.5, seed, 8), 0, 40) for seed in (7, 8)
+    )
+    assert not np.array_equal(one, two)
+
+
+def test_a_late_start_reads_only_the_shards_it_needs(tmp_path):
+    manifest = folder(tmp_path)
+    schedule = Schedule(manifest, 0.5, 7, 8)
+    first = 10**6
+    epoch, rank, _ = schedule.position(0, schedule.counts_before(first)[0])
+    assert epoch > 10**4
+    current = schedule.shard_order(0, epoch)[rank]
+    for index, shard in enumerate(manifest.language("train", "en").files):
+        if index != current:
+            tf.io.gfile.remove(manifest.path(shard))
+    assert take(manifest, schedule, first, 1).shape == (1, 8)
+
+
+def test_evaluation_gives_each_language_once_in_order(tmp_path):
+    manifest = make_records(
+        tmp_path,
+        {"en": [[[6]]]},
+        {"en": [[[10, 11, 12], [13]], [[14]]], "sw": [[[20]]]},
+    )
+    entries = [manifest.language("eval", name) for name in ("en", "sw")]
+    counts = [evaluation_count(entry, 5) for entry in entries]
+    assert counts == [3, 1]
+    assert evaluation_count(entries[0], 5, limit=2) == 2
+    batches = evaluation_batches(manifest, entries, counts, 2, 5, VOCABULARY)
+    found = [
+        (ids.tolist(), numbers.tolist(), int(count))
+        for ids, numbers, count in batches.as_numpy_iterator()
+    ]
+    nothing = [PAD] * 5
+    assert found == [
+        ([[CLS, 10, 11, 12, SEP], [CLS, SEP, 13, SEP, PAD]], [0, 1], 3),
+        ([[CLS, 14, SEP, PAD, PAD], nothing], [2, 3], 3),
+        ([[CLS, 20, SEP, PAD, PAD], nothing], [0, 1], 1),
+    ]
