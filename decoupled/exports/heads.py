@@ -1,0 +1,65 @@
+"""What may sit on the serving encoder: the MLM head and the sequence classifier."""
+
+import tensorflow as tf
+
+from decoupled.configs import ModelConfig
+from decoupled.exports import layers
+from decoupled.exports import weights as names
+from decoupled.exports.encoder import Encoder
+from decoupled.exports.layers import Dense, LayerNorm, Weights
+
+
+class MaskedLm(tf.Module):
+    """Scores of every piece at given positions (the decoupled output embedding).
+
+    Args:
+      config: the model's sizes.
+      weights: checkpoint name -> array.
+      encoder: where the head is coupled, its word embeddings are the output embedding,
+        one variable for both uses.
+    """
+
+    def __init__(self, config: ModelConfig, weights: Weights, encoder: Encoder):
+        super().__init__()
+        self.transform, self.layer_norm = None, None
+        self._activation = layers.ACTIVATIONS[config.activation]
+        released = config.mlm_transform == "dense_activation_norm"
+        if released or config.hidden_size != config.output_embedding_size:
+            self.transform = Dense(weights, f"{names.TRANSFORM}/dense")
+        if released:
+            self.layer_norm = LayerNorm(
+                weights, f"{names.TRANSFORM}/LayerNorm", config.layer_norm_epsilon
+            )
+        self.table = (
+            encoder.embeddings.words
+            if config.coupled
+            else layers.variable(weights, names.OUTPUT_EMBEDDING)
+        )
+        self.bias = layers.variable(weights, names.OUTPUT_BIAS)
+        self._hidden, self._vocab = config.hidden_size, config.vocab_size
+
+    def __call__(self, sequence_output: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        """float32 [batch, length, H], int32 [batch, p] -> logits [batch, p, V]."""
+        x = tf.gather(sequence_output, positions, batch_dims=1)
+        x = tf.reshape(x, [-1, self._hidden])
+        if self.transform is not None:
+            x = self.transform(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(self._activation(x))
+        logits = tf.nn.bias_add(tf.matmul(x, self.table, transpose_b=True), self.bias)
+        shape = tf.shape(positions)
+        return tf.reshape(logits, [shape[0], shape[1], self._vocab])
+
+
+class Classifier(tf.Module):
+    """Scores of the classes from the pooled vector."""
+
+    def __init__(self, weights: Weights):
+        super().__init__()
+        self.output_weights = layers.variable(weights, "output_weights")
+        self.output_bias = layers.variable(weights, "output_bias")
+
+    def __call__(self, pooled_output: tf.Tensor) -> tf.Tensor:
+        """float32 [batch, H] -> logits [batch, labels]."""
+        logits = tf.matmul(pooled_output, self.output_weights, transpose_b=True)
+        return tf.nn.bias_add(logits, self.output_bias)

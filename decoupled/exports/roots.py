@@ -1,0 +1,156 @@
+"""The objects that are saved: TF Hub's attributes and signatures around the modules.
+
+A root is traced for dynamic shapes when it is made, so that the SavedModel needs none
+of this code.
+"""
+
+import functools
+
+import tensorflow as tf
+
+from decoupled.exports.encoder import Encoder
+from decoupled.exports.heads import Classifier, MaskedLm
+
+_FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
+
+
+# Nothing here branches on a tensor; converting the Python code would double the time.
+graph_function = functools.partial(tf.function, autograph=False)
+
+
+def trace(function, *args, **kwargs) -> None:
+    """Makes a `tf.function` ready for arguments of this kind."""
+    function.get_concrete_function(*args, **kwargs)
+
+
+def feature_spec(*more: str) -> dict[str, tf.TensorSpec]:
+    """int32 [batch, length] specs of the encoder's inputs, and of `more`."""
+    return {
+        name: tf.TensorSpec([None, None], tf.int32, name=name)
+        for name in _FEATURES + more
+    }
+
+
+def only_tensors(outputs: dict) -> dict:
+    """A signature returns tensors only: the list `encoder_outputs` stays out."""
+    return {name: value for name, value in outputs.items() if name != "encoder_outputs"}
+
+
+def _signature(call, *more: str):
+    """A signature with named inputs around a callable that takes a dict."""
+
+    @graph_function
+    def signature(**inputs):
+        return only_tensors(call(inputs))
+
+    return signature.get_concrete_function(**feature_spec(*more))
+
+
+class Root(tf.train.Checkpoint):
+    """What every reusable SavedModel has.
+
+    Attributes:
+      variables, trainable_variables: lists of tf.Variable.
+      regularization_losses: an empty list; weight decay is the optimizer's business.
+      sp_model_file, do_lower_case: the vocabulary as an asset, and False; only where
+        `vocabulary_path` is given.
+    """
+
+    def __init__(self, *modules: tf.Module, vocabulary_path: str = ""):
+        super().__init__()
+        unique = {id(v): v for module in modules for v in module.variables}
+        self.variables = list(unique.values())
+        self.trainable_variables = [v for v in self.variables if v.trainable]
+        self.regularization_losses = []
+        if vocabulary_path:
+            self.sp_model_file = tf.saved_model.Asset(vocabulary_path)
+            self.do_lower_case = tf.Variable(False, trainable=False)
+
+
+class MaskedLmRoot(Root):
+    """The encoder's outputs and `mlm_logits` at `masked_lm_positions`."""
+
+    def __init__(self, root: "EncoderRoot", encoder: Encoder, head: MaskedLm):
+        super().__init__(encoder, head)
+        # The traced encoder, so that its graph is saved once.
+        self._encoder, self._head = root, head
+        for training in (False, True):
+            trace(self.__call__, feature_spec("masked_lm_positions"), training=training)
+
+    @graph_function
+    def __call__(self, inputs, training=False):
+        outputs = self._encoder(inputs, training)
+        positions = inputs["masked_lm_positions"]
+        return outputs | {
+            "mlm_logits": self._head(outputs["sequence_output"], positions)
+        }
+
+
+class EncoderRoot(Root):
+    """A TF Hub text encoder; `mlm` only where the MLM head was asked for."""
+
+    def __init__(self, encoder: Encoder, head: MaskedLm | None, vocabulary_path: str):
+        super().__init__(encoder, vocabulary_path=vocabulary_path)
+        self._encoder = encoder
+        for training in (False, True):
+            trace(self.__call__, feature_spec(), training=training)
+        if head is not None:
+            self.mlm = MaskedLmRoot(self, encoder, head)
+
+    @graph_function
+    def __call__(self, inputs, training=False):
+        return self._encoder(inputs, training)
+
+    def signatures(self) -> dict:
+        """`serving_default` and, with the MLM head, `mlm`."""
+        signatures = {"serving_default": _signature(self.__call__)}
+        if hasattr(self, "mlm"):
+            signatures["mlm"] = _signature(self.mlm.__call__, "masked_lm_positions")
+        return signatures
+
+
+class ClassifierRoot(Root):
+    """A fine-tuned sequence classifier.
+
+    Its outputs are the encoder's and `logits`, `probabilities` float32 [batch, labels]
+    and `label` string [batch]; `default` is `logits`.
+
+    Attributes:
+      encoder: the encoder alone, a TF Hub text encoder.
+      labels: function without arguments -> string [labels], in the order of the logits.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        head: Classifier,
+        labels: list[str],
+        vocabulary_path: str,
+    ):
+        super().__init__(encoder, head, vocabulary_path=vocabulary_path)
+        self.encoder = EncoderRoot(encoder, None, vocabulary_path)
+        self._head = head
+        self._label_names = tuple(labels)
+        trace(self.labels)
+        for training in (False, True):
+            trace(self.__call__, feature_spec(), training=training)
+
+    @graph_function
+    def labels(self):
+        """string [labels]."""
+        return tf.constant(self._label_names)
+
+    @graph_function
+    def __call__(self, inputs, training=False):
+        outputs = self.encoder(inputs, training)
+        logits = self._head(outputs["pooled_output"])
+        return outputs | {
+            "logits": logits,
+            "default": logits,
+            "probabilities": tf.nn.softmax(logits),
+            "label": tf.gather(self.labels(), tf.argmax(logits, axis=-1)),
+        }
+
+    def signatures(self) -> dict:
+        """`serving_default`."""
+        return {"serving_default": _signature(self.__call__)}

@@ -1,0 +1,201 @@
+"""A model folder's checkpoint -> TF2 SavedModels that load without this project.
+
+    OUT/preprocessor/                    strings -> packed ids (needs tensorflow_text)
+    OUT/encoder/  or  OUT/classifier/    packed ids -> vectors (plain TensorFlow)
+    OUT/text_encoder/  or  OUT/text_classifier/    both in one (needs tensorflow_text)
+    OUT/export.json                      what is inside, written last
+
+OUT appears by one rename when everything in it is complete.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from decoupled import files
+from decoupled.configs import ModelConfig
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.errors import UserError
+from decoupled.exports import weights as checkpoint
+from decoupled.exports.encoder import Encoder
+from decoupled.exports.heads import Classifier, MaskedLm
+from decoupled.exports.preprocessor import Preprocessor
+from decoupled.exports.roots import ClassifierRoot, EncoderRoot
+from decoupled.exports.text import TextRoot
+from decoupled.exports.weights import CheckpointWeights
+
+FORMAT = "decoupled-export-1"
+DESCRIPTION = "export.json"
+
+# [CLS] and two [SEP], and a piece for each of two segments.
+_SHORTEST = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """What is exported.
+
+    config: the model's sizes. vocabulary: its pieces. weights: its checkpoint.
+    labels: of a sequence classifier, in the order of their ids; None for an encoder.
+    """
+
+    config: ModelConfig
+    vocabulary: Vocabulary
+    weights: CheckpointWeights
+    labels: Sequence[str] | None
+
+    @property
+    def kind(self) -> str:
+        """`encoder` or `classifier`."""
+        return "encoder" if self.labels is None else "classifier"
+
+    def check(self, sequence_length: int, mlm: bool) -> None:
+        """Refuses what cannot be exported, before anything is written.
+
+        Raises:
+          UserError: a variable is missing or has another shape, the MLM head is asked
+            for and not there, or the sequence length is impossible.
+        """
+        longest = self.config.max_positions
+        if not _SHORTEST <= sequence_length <= longest:
+            raise UserError(
+                f"--sequence_length: {sequence_length} is not between {_SHORTEST} and "
+                f"the model's max_positions = {longest}"
+            )
+        if self.vocabulary.size > self.config.vocab_size:
+            raise UserError(
+                f"{self.vocabulary.path}: {self.vocabulary.size} pieces, the model has "
+                f"embeddings for {self.config.vocab_size}; it is another vocabulary"
+            )
+        expected = checkpoint.encoder_shapes(self.config)
+        if self.labels is not None:
+            expected |= checkpoint.classifier_shapes(self.config, len(self.labels))
+        if mlm:
+            if checkpoint.OUTPUT_BIAS not in self.weights:
+                raise UserError(
+                    f"{self.weights.path}: holds no MLM head (fine-tuning drops it); "
+                    "export without --mlm, or a pre-training checkpoint"
+                )
+            expected |= checkpoint.masked_lm_shapes(self.config)
+        self.weights.check(expected)
+
+
+def export(
+    trained: TrainedModel,
+    export_dir: str,
+    *,
+    sequence_length: int,
+    mlm: bool,
+    overwrite: bool,
+) -> dict[str, Any]:
+    """Writes the SavedModels.
+
+    Args:
+      trained: what to export.
+      export_dir: OUT of the module's docstring.
+      sequence_length: to which the preprocessor packs by default, and at which the
+        combined model cuts.
+      mlm: include the output embedding and MLM head as `encoder.mlm`.
+      overwrite: replace an `export_dir` that holds an earlier export.
+
+    Returns:
+      What export.json holds.
+
+    Raises:
+      UserError: see `TrainedModel.check`; `export_dir` exists and is not to be, or
+        must not be, overwritten; it cannot be written.
+    """
+    _check_target(export_dir, overwrite)
+    trained.check(sequence_length, mlm)
+    target = export_dir.rstrip("/")
+    files.make_folder(os.path.dirname(target) or ".")
+    _remove_leftovers(target)
+    retired = None
+    with files.atomic_path(target) as temporary:
+        description = _write(trained, temporary, sequence_length, mlm)
+        if files.exists(target):
+            retired = files.temporary_name(target)
+            tf.io.gfile.rename(target, retired)
+    if retired:
+        tf.io.gfile.rmtree(retired)
+    return description
+
+
+def folder_bytes(folder: str) -> int:
+    """The size of all files below a folder."""
+    return sum(
+        tf.io.gfile.stat(os.path.join(parent, name)).length
+        for parent, _, names in tf.io.gfile.walk(folder)
+        for name in names
+    )
+
+
+def _check_target(export_dir, overwrite):
+    if not files.exists(export_dir):
+        return
+    if not files.exists(os.path.join(export_dir, DESCRIPTION)):
+        raise UserError(
+            f"{export_dir}: exists and is not an earlier export; choose a new folder"
+        )
+    if not overwrite:
+        raise UserError(
+            f"{export_dir}: holds an earlier export; choose a new folder or give "
+            "--overwrite"
+        )
+
+
+def _remove_leftovers(target):
+    """Removes what a killed export to the same folder left."""
+    for path in tf.io.gfile.glob(f"{target}.tmp-*"):
+        if files.is_temporary(path):
+            tf.io.gfile.rmtree(path)
+
+
+def _write(trained, folder, sequence_length, mlm):
+    """Builds and saves everything below `folder`; returns the description."""
+    roots = _build_roots(trained, sequence_length, mlm)
+    sizes = {}
+    for name, root in roots.items():
+        path = os.path.join(folder, name)
+        tf.saved_model.save(root, path, signatures=root.signatures())
+        sizes[name] = folder_bytes(path)
+    description = {
+        "format": FORMAT,
+        "kind": trained.kind,
+        "mlm": mlm,
+        "sequence_length": sequence_length,
+        "model": dataclasses.asdict(trained.config),
+        "vocabulary": {
+            "fingerprint": trained.vocabulary.fingerprint,
+            "vocab_size": trained.vocabulary.size,
+        },
+        "checkpoint": {
+            "name": os.path.basename(trained.weights.path),
+            "global_step": trained.weights.global_step,
+        },
+        "labels": None if trained.labels is None else list(trained.labels),
+        "bytes": sizes,
+    }
+    files.write_json(os.path.join(folder, DESCRIPTION), description)
+    return description
+
+
+def _build_roots(trained, sequence_length, mlm):
+    """Folder name -> object to save."""
+    config, weights, path = trained.config, trained.weights, trained.vocabulary.path
+    encoder = Encoder(config, weights)
+    if trained.labels is None:
+        head = MaskedLm(config, weights, encoder) if mlm else None
+        model = EncoderRoot(encoder, head, path)
+    else:
+        model = ClassifierRoot(encoder, Classifier(weights), trained.labels, path)
+    preprocessor = Preprocessor(trained.vocabulary, sequence_length)
+    pairs = config.type_vocab_size > 1
+    return {
+        "preprocessor": preprocessor,
+        trained.kind: model,
+        f"text_{trained.kind}": TextRoot(preprocessor, model, pairs, path),
+    }

@@ -1,0 +1,78 @@
+"""One vocabulary and two exported models for all tests of this folder."""
+
+import pytest
+
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.model_dir import read_model_dir
+from decoupled.exports.saved_model import export
+from tests.exports.models import (
+    finetuned_weights,
+    model_config,
+    pretrained_weights,
+    train_sentencepiece,
+    write_model_dir,
+)
+
+LABELS = ["admin", "core", "gis"]
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory):
+    """A tiny vocabulary."""
+    path = str(tmp_path_factory.mktemp("vocabulary") / "sentencepiece.model")
+    train_sentencepiece(path)
+    return Vocabulary(path)
+
+
+@pytest.fixture(scope="session")
+def pretrained_dir(tmp_path_factory, vocabulary):
+    """The folder of a pre-training run."""
+    config = model_config()
+    return write_model_dir(
+        str(tmp_path_factory.mktemp("pretrained")),
+        vocabulary.model_bytes,
+        vocabulary.fingerprint,
+        config,
+        pretrained_weights(config),
+    )
+
+
+@pytest.fixture(scope="session")
+def finetuned_dir(tmp_path_factory, vocabulary):
+    """The folder of a fine-tuning run with three labels."""
+    config = model_config()
+    return write_model_dir(
+        str(tmp_path_factory.mktemp("finetuned")),
+        vocabulary.model_bytes,
+        vocabulary.fingerprint,
+        config,
+        finetuned_weights(config, len(LABELS)),
+        task={"name": "catalogs", "labels": LABELS},
+    )
+
+
+def export_and_move(model_dir, tmp_path_factory, mlm):
+    """The folder of an export, moved away from where it was written."""
+    written = tmp_path_factory.mktemp("exports") / "written"
+    export(
+        read_model_dir(model_dir),
+        str(written),
+        sequence_length=16,
+        mlm=mlm,
+        overwrite=False,
+    )
+    moved = tmp_path_factory.mktemp("elsewhere") / "moved"
+    written.rename(moved)
+    return moved
+
+
+@pytest.fixture(scope="session")
+def encoder_export(pretrained_dir, tmp_path_factory):
+    """preprocessor/, encoder/ with MLM head, text_encoder/."""
+    return export_and_move(pretrained_dir, tmp_path_factory, mlm=True)
+
+
+@pytest.fixture(scope="session")
+def classifier_export(finetuned_dir, tmp_path_factory):
+    """preprocessor/, classifier/, text_classifier/."""
+    return export_and_move(finetuned_dir, tmp_path_factory, mlm=False)

@@ -1,0 +1,143 @@
+"""Small random models, and what a model folder holds, for the tests of exports."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import sentencepiece
+import tensorflow as tf
+
+from decoupled.configs import ModelConfig
+from decoupled.exports import weights as names
+
+VOCABULARY_SIZE = 48
+
+_SENTENCES = [
+    f"{verb} the {colour} {thing} and {count} other objects"
+    for verb in ("Select", "Delete", "Change", "Show")
+    for colour in ("blue", "green", "hidden", "last")
+    for thing in ("page", "user name", "image", "password", "Zürich")
+    for count in range(10)
+]
+
+
+def model_config(**changes) -> ModelConfig:
+    """A decoupled model of two layers, with E_in != H != E_out."""
+    return ModelConfig(
+        **{
+            "vocab_size": VOCABULARY_SIZE,
+            "input_embedding_size": 6,
+            "output_embedding_size": 10,
+            "coupled": False,
+            "hidden_size": 8,
+            "num_layers": 2,
+            "num_heads": 2,
+            "head_size": 4,
+            "intermediate_size": 12,
+            "max_positions": 24,
+            "type_vocab_size": 2,
+            "hidden_dropout": 0.1,
+            "attention_dropout": 0.1,
+            "activation": "gelu",
+            "layer_norm_epsilon": 1e-6,
+            "initializer_range": 0.02,
+            "mlm_transform": "dense_activation_norm",
+        }
+        | changes
+    )
+
+
+def random_arrays(shapes: dict, seed: int = 0) -> dict[str, np.ndarray]:
+    """Name -> float32 array; every part of the network moves the output."""
+    generator = np.random.default_rng(seed)
+    return {
+        name: (generator.normal(1 if name.endswith("gamma") else 0, 0.3, shape)).astype(
+            np.float32
+        )
+        for name, shape in sorted(shapes.items())
+    }
+
+
+def pretrained_weights(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarray]:
+    """Encoder and MLM head, as pre-training leaves them."""
+    shapes = names.encoder_shapes(config) | names.masked_lm_shapes(config)
+    return random_arrays(shapes, seed)
+
+
+def finetuned_weights(config: ModelConfig, num_labels: int) -> dict[str, np.ndarray]:
+    """Encoder, pooler and classifier, as fine-tuning leaves them."""
+    heads = names.classifier_shapes(config, num_labels)
+    return random_arrays(names.encoder_shapes(config) | heads)
+
+
+def random_batch(config: ModelConfig, batch: int, length: int, seed: int = 0) -> dict:
+    """Two segments and padding at the end, except in the first row."""
+    generator = np.random.default_rng(seed)
+    real = generator.integers(length // 2, length, (batch, 1), endpoint=True)
+    real[0] = length
+    column = np.arange(length)
+    mask = column < real
+    ids = generator.integers(0, config.vocab_size, (batch, length))
+    types = (column >= real // 2) & (config.type_vocab_size > 1)
+    return {
+        "input_word_ids": (ids * mask).astype(np.int32),
+        "input_mask": mask.astype(np.int32),
+        "input_type_ids": (types * mask).astype(np.int32),
+    }
+
+
+def write_checkpoint(prefix: str, arrays: dict[str, np.ndarray], step: int) -> str:
+    """A TF checkpoint with exactly these names and `global_step`."""
+    with tf.Graph().as_default():
+        for name, value in arrays.items():
+            tf.compat.v1.get_variable(name, initializer=value, use_resource=True)
+        tf.compat.v1.get_variable("global_step", initializer=np.int64(step))
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            saver = tf.compat.v1.train.Saver()
+            return saver.save(session, prefix, step, write_meta_graph=False)
+
+
+def train_sentencepiece(path: str) -> None:
+    """A vocabulary of VOCABULARY_SIZE pieces with the special pieces of ours."""
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(_SENTENCES),
+        model_prefix=path.removesuffix(".model"),
+        vocab_size=VOCABULARY_SIZE,
+        character_coverage=1.0,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        pad_piece="<pad>",
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        byte_fallback=False,
+        minloglevel=2,
+    )
+
+
+def write_model_dir(
+    folder: str,
+    vocabulary_model: bytes,
+    fingerprint: str,
+    config: ModelConfig,
+    arrays: dict[str, np.ndarray],
+    task: dict | None = None,
+    step: int = 7,
+) -> str:
+    """A finished run's folder; returns it."""
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "sentencepiece.model"), "wb") as handle:
+        handle.write(vocabulary_model)
+    description = {
+        "format": "decoupled-model-1",
+        "command": "finetune" if task else "pretrain",
+        "model": dataclasses.asdict(config),
+        "vocabulary": {"fingerprint": fingerprint, "vocab_size": VOCABULARY_SIZE},
+        "task": task,
+    }
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as handle:
+        json.dump(description, handle)
+    write_checkpoint(os.path.join(folder, "model.ckpt"), arrays, step)
+    return folder

@@ -1,0 +1,148 @@
+"""The serving encoder and its heads against numpy, and what padding may not do."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoupled.exports.encoder import Encoder
+from decoupled.exports.heads import Classifier, MaskedLm
+from tests.exports.models import (
+    finetuned_weights,
+    model_config,
+    pretrained_weights,
+    random_batch,
+)
+from tests.exports.reference import Reference
+
+MODELS = {
+    "decoupled": {},
+    "no projection": {"input_embedding_size": 8},
+    "coupled": {"coupled": True, "output_embedding_size": 6},
+    "coupled at H": {
+        "coupled": True,
+        "input_embedding_size": 8,
+        "output_embedding_size": 8,
+    },
+    "tanh gelu": {"activation": "gelu_tanh", "layer_norm_epsilon": 1e-12},
+    "relu, four heads": {"activation": "relu", "num_heads": 4, "head_size": 2},
+    "plain projection": {"mlm_transform": "projection"},
+    "no transform": {"mlm_transform": "projection", "output_embedding_size": 8},
+    "one layer, one type": {"num_layers": 1, "type_vocab_size": 1},
+}
+
+
+def encode(encoder, batch, training=False):
+    return encoder({k: tf.constant(v) for k, v in batch.items()}, training)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("batch, length", [(1, 1), (3, 9), (2, 24)])
+def test_encoder_and_mlm_head_compute_what_numpy_does(name, batch, length):
+    config = model_config(**MODELS[name])
+    weights = pretrained_weights(config)
+    features = random_batch(config, batch, length)
+    positions = np.array([[0, length - 1, length // 2]] * batch, np.int32)
+
+    reference = Reference(config, weights)
+    expected = reference.encode(features)
+    encoder = Encoder(config, weights)
+    actual = encode(encoder, features)
+    logits = MaskedLm(config, weights, encoder)(actual["sequence_output"], positions)
+
+    assert len(actual["encoder_outputs"]) == config.num_layers
+    for ours, theirs in zip(actual["encoder_outputs"], expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(
+        actual["sequence_output"], actual["encoder_outputs"][-1]
+    )
+    np.testing.assert_allclose(
+        logits, reference.masked_lm(expected[-1], positions), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_pooled_output_without_a_pooler_is_the_cls_vector():
+    config = model_config()
+    outputs = encode(
+        Encoder(config, pretrained_weights(config)), random_batch(config, 2, 5)
+    )
+    np.testing.assert_array_equal(
+        outputs["pooled_output"], outputs["sequence_output"][:, 0]
+    )
+    np.testing.assert_array_equal(outputs["default"], outputs["pooled_output"])
+
+
+def test_pooled_output_with_a_pooler_is_tanh_of_a_dense_layer():
+    config = model_config()
+    weights = finetuned_weights(config, num_labels=3)
+    features = random_batch(config, 2, 5)
+    outputs = encode(Encoder(config, weights), features)
+
+    reference = Reference(config, weights)
+    cls = reference.encode(features)[-1][:, 0]
+    pooled = np.tanh(reference.dense(cls, "bert/pooler/dense"))
+    np.testing.assert_allclose(outputs["pooled_output"], pooled, atol=1e-5)
+
+    logits = Classifier(weights)(outputs["pooled_output"])
+    expected = pooled @ weights["output_weights"].T + weights["output_bias"]
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_what_stands_on_padding_changes_no_real_token():
+    config = model_config()
+    encoder = Encoder(config, pretrained_weights(config))
+    features = random_batch(config, 4, 12)
+    real = features["input_mask"].astype(bool)
+    noise = {
+        "input_word_ids": np.where(real, features["input_word_ids"], 40),
+        "input_mask": features["input_mask"],
+        "input_type_ids": np.where(real, features["input_type_ids"], 1),
+    }
+    clean = encode(encoder, features)["sequence_output"].numpy()
+    noisy = encode(encoder, noise)["sequence_output"].numpy()
+    assert not real.all()
+    np.testing.assert_array_equal(noisy[real], clean[real])
+
+
+def test_more_padding_and_more_rows_change_no_real_token():
+    config = model_config()
+    encoder = Encoder(config, pretrained_weights(config))
+    features = random_batch(config, 4, 9)
+    padded = {k: np.pad(v, ((0, 0), (0, 11))) for k, v in features.items()}
+    together = encode(encoder, padded)["sequence_output"].numpy()
+    for row in range(4):
+        count = features["input_mask"][row].sum()
+        alone = encode(
+            encoder, {k: v[row : row + 1, :count] for k, v in features.items()}
+        )
+        np.testing.assert_allclose(
+            alone["sequence_output"][0], together[row, :count], atol=2e-6
+        )
+
+
+def test_an_empty_batch_has_empty_outputs():
+    config = model_config()
+    outputs = encode(
+        Encoder(config, pretrained_weights(config)),
+        {k: v[:0] for k, v in random_batch(config, 2, 5).items()},
+    )
+    assert outputs["sequence_output"].shape == (0, 5, 8)
+    assert outputs["pooled_output"].shape == (0, 8)
+
+
+def test_an_input_longer_than_the_positions_is_refused():
+    config = model_config()
+    encoder = Encoder(config, pretrained_weights(config))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="longer than the 24 positions"
+    ):
+        encode(encoder, random_batch(config, 1, 25))
+
+
+def test_dropout_is_active_in_training_only():
+    config = model_config()
+    encoder = Encoder(config, pretrained_weights(config))
+    features = random_batch(config, 2, 6)
+    first, second = (encode(encoder, features)["pooled_output"] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    first, second = (encode(encoder, features, True)["pooled_output"] for _ in range(2))
+    assert np.abs(first - second).max() > 1e-3

@@ -1,0 +1,375 @@
+"""SavedModels as others meet them: a moved folder, a fresh process, TF Hub, the CLI."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
+
+from decoupled.errors import UserError
+from decoupled.exports.encoder import Encoder
+from decoupled.exports.heads import MaskedLm
+from decoupled.exports.model_dir import read_model_dir
+from decoupled.exports.roots import EncoderRoot
+from decoupled.exports.saved_model import export
+from tests.exports.conftest import LABELS
+from tests.exports.models import (
+    VOCABULARY_SIZE,
+    finetuned_weights,
+    model_config,
+    pretrained_weights,
+    random_batch,
+)
+from tests.exports.reference import Reference
+
+TEXTS = ["Select the blue page", "", "Show the hidden image and 3 other objects"]
+CONFIG = model_config()
+
+
+def constants(batch):
+    return {name: tf.constant(value) for name, value in batch.items()}
+
+
+def run_elsewhere(script, folder, *arguments):
+    """Runs a script in a fresh interpreter that sees neither this project nor its path.
+
+    -I ignores PYTHONPATH, the working directory and the user's site; the working
+    directory is the export's.
+    """
+    blocked = (
+        "import sys\nsys.modules.update({'decoupled': None, 'mesh_tensorflow': None})\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-I", "-c", blocked + script, *map(str, arguments)],
+        cwd=folder,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def encoder(encoder_export):
+    return tf.saved_model.load(str(encoder_export / "encoder"))
+
+
+@pytest.fixture(scope="module")
+def text_encoder(encoder_export):
+    return tf.saved_model.load(str(encoder_export / "text_encoder"))
+
+
+@pytest.fixture(scope="module")
+def text_classifier(classifier_export):
+    return tf.saved_model.load(str(classifier_export / "text_classifier"))
+
+
+def test_encoder_computes_what_the_checkpoint_says(encoder):
+    reference = Reference(CONFIG, pretrained_weights(CONFIG))
+    for batch, length in [(1, 24), (5, 7)]:
+        features = random_batch(CONFIG, batch, length)
+        outputs = encoder(constants(features))
+        assert set(outputs) == {
+            "sequence_output",
+            "pooled_output",
+            "default",
+            "encoder_outputs",
+        }
+        expected = reference.encode(features)
+        for ours, theirs in zip(outputs["encoder_outputs"], expected, strict=True):
+            assert ours.dtype == tf.float32
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_mlm_gives_the_scores_of_every_piece(encoder):
+    features = random_batch(CONFIG, 2, 9)
+    positions = np.array([[1, 4], [2, 0]], np.int32)
+    reference = Reference(CONFIG, pretrained_weights(CONFIG))
+    expected = reference.masked_lm(reference.encode(features)[-1], positions)
+
+    inputs = constants(features | {"masked_lm_positions": positions})
+    outputs = encoder.mlm(inputs)
+    np.testing.assert_allclose(outputs["mlm_logits"], expected, rtol=1e-5, atol=1e-5)
+    assert outputs["sequence_output"].shape == (2, 9, 8)
+    signature = encoder.signatures["mlm"](**inputs)
+    np.testing.assert_allclose(signature["mlm_logits"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_signature_has_the_names_of_the_callable(encoder):
+    features = constants(random_batch(CONFIG, 3, 6))
+    outputs = encoder.signatures["serving_default"](**features)
+    assert set(outputs) == {"sequence_output", "pooled_output", "default"}
+    np.testing.assert_allclose(
+        outputs["sequence_output"], encoder(features)["sequence_output"], atol=2e-6
+    )
+
+
+def test_attributes_of_a_hub_encoder(encoder, vocabulary):
+    # 5 of the embeddings, 2 of the projection, and 12 in each of the two layers, where
+    # query, key and value are joined.
+    assert len(encoder.variables) == len(encoder.trainable_variables) == 5 + 2 + 2 * 12
+    assert len(encoder.mlm.trainable_variables) == len(encoder.variables) + 6
+    assert list(encoder.regularization_losses) == []
+    assert not encoder.do_lower_case.numpy()
+    asset = encoder.sp_model_file.asset_path.numpy().decode()
+    assert tf.io.gfile.GFile(asset, "rb").read() == vocabulary.model_bytes
+
+
+def test_training_applies_dropout(encoder):
+    features = constants(random_batch(CONFIG, 2, 6))
+    plain = encoder(features, training=False)["pooled_output"]
+    np.testing.assert_array_equal(encoder(features)["pooled_output"], plain)
+    dropped = encoder(features, training=True)["pooled_output"]
+    assert np.abs(dropped - plain).max() > 1e-3
+
+
+def test_too_long_an_input_is_refused_by_name(encoder):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="24 positions"):
+        encoder(constants(random_batch(CONFIG, 1, 25)))
+
+
+def test_text_encoder_is_preprocessor_then_encoder(
+    encoder_export, encoder, text_encoder
+):
+    preprocessor = tf.saved_model.load(str(encoder_export / "preprocessor"))
+    for sentences in (TEXTS, TEXTS[:1], [TEXTS, TEXTS[::-1]]):
+        apart = encoder(preprocessor(sentences))
+        together = text_encoder(sentences)
+        np.testing.assert_allclose(
+            together["pooled_output"], apart["pooled_output"], atol=2e-6
+        )
+        real = together["input_mask"].numpy().astype(bool)
+        np.testing.assert_allclose(
+            together["sequence_output"].numpy()[real],
+            apart["sequence_output"][:, : real.shape[1]].numpy()[real],
+            atol=2e-6,
+        )
+
+
+def test_text_encoder_is_as_long_as_the_longest_text(text_encoder):
+    assert text_encoder([""])["sequence_output"].shape == (1, 2, 8)
+    assert text_encoder(["9" * 500, "a"])["sequence_output"].shape == (2, 16, 8)
+    assert text_encoder(tf.constant([], tf.string))["pooled_output"].shape == (0, 8)
+
+
+def test_text_signatures_take_strings(text_encoder):
+    one = text_encoder.signatures["serving_default"](sentences=tf.constant(TEXTS))
+    np.testing.assert_array_equal(
+        one["pooled_output"], text_encoder(TEXTS)["pooled_output"]
+    )
+    two = text_encoder.signatures["sentence_pairs"](
+        sentences=tf.constant(TEXTS), second_sentences=tf.constant(TEXTS[::-1])
+    )
+    np.testing.assert_array_equal(
+        two["pooled_output"], text_encoder([TEXTS, TEXTS[::-1]])["pooled_output"]
+    )
+
+
+def test_classifier_gives_the_label_of_the_largest_logit(classifier_export):
+    classifier = tf.saved_model.load(str(classifier_export / "classifier"))
+    weights = finetuned_weights(CONFIG, len(LABELS))
+    features = random_batch(CONFIG, 6, 9)
+    reference = Reference(CONFIG, weights)
+    cls = reference.encode(features)[-1][:, 0]
+    pooled = np.tanh(reference.dense(cls, "bert/pooler/dense"))
+    logits = pooled @ weights["output_weights"].T + weights["output_bias"]
+    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+
+    outputs = classifier(constants(features))
+    np.testing.assert_allclose(outputs["logits"], logits, atol=1e-5)
+    np.testing.assert_array_equal(outputs["default"], outputs["logits"])
+    np.testing.assert_allclose(outputs["probabilities"], shares, atol=1e-5)
+    expected = [LABELS[i] for i in logits.argmax(-1)]
+    assert [label.decode() for label in outputs["label"].numpy()] == expected
+    assert [label.decode() for label in classifier.labels().numpy()] == LABELS
+    alone = classifier.encoder(constants(features))
+    np.testing.assert_allclose(alone["pooled_output"], pooled, atol=1e-5)
+
+
+def test_text_classifier_names_a_label_for_each_text(text_classifier):
+    outputs = text_classifier(TEXTS)
+    assert outputs["logits"].shape == (3, 3)
+    assert {label.decode() for label in outputs["label"].numpy()} <= set(LABELS)
+    served = text_classifier.signatures["serving_default"](tf.constant(TEXTS))
+    np.testing.assert_array_equal(served["label"], outputs["label"])
+
+
+def save_encoder(config, mlm, vocabulary, folder):
+    """Only the encoder of an export, which is faster; returns it as loaded."""
+    weights = pretrained_weights(config)
+    encoder = Encoder(config, weights)
+    head = MaskedLm(config, weights, encoder) if mlm else None
+    root = EncoderRoot(encoder, head, vocabulary.path)
+    tf.saved_model.save(root, str(folder), signatures=root.signatures())
+    return tf.saved_model.load(str(folder))
+
+
+def tables(folder):
+    """Shapes of all variables with as many rows as the vocabulary has pieces."""
+    reader = tf.train.load_checkpoint(str(folder / "variables/variables"))
+    shapes = reader.get_variable_to_shape_map().values()
+    return sorted(tuple(shape) for shape in shapes if VOCABULARY_SIZE in shape)
+
+
+def test_without_mlm_no_output_embedding_is_inside(
+    vocabulary, encoder_export, tmp_path
+):
+    encoder = save_encoder(model_config(num_layers=1), False, vocabulary, tmp_path)
+    assert not hasattr(encoder, "mlm")
+    assert tables(tmp_path) == [(VOCABULARY_SIZE, 6)]
+    assert tables(encoder_export / "encoder") == [
+        (VOCABULARY_SIZE,),
+        (VOCABULARY_SIZE, 6),
+        (VOCABULARY_SIZE, 10),
+    ]
+
+
+def test_a_coupled_head_shares_the_variable(vocabulary, tmp_path):
+    config = model_config(num_layers=1, coupled=True, output_embedding_size=6)
+    encoder = save_encoder(config, True, vocabulary, tmp_path)
+    # The transform's four and the bias, no second table.
+    assert len(encoder.mlm.variables) == len(encoder.variables) + 5
+    assert tables(tmp_path) == [(VOCABULARY_SIZE,), (VOCABULARY_SIZE, 6)]
+
+
+def test_description_says_what_is_inside(encoder_export, classifier_export, vocabulary):
+    described = json.loads((encoder_export / "export.json").read_text())
+    assert described["kind"] == "encoder"
+    assert described["mlm"] is True
+    assert described["checkpoint"] == {"name": "model.ckpt-7", "global_step": 7}
+    assert described["vocabulary"]["fingerprint"] == vocabulary.fingerprint
+    assert described["model"]["hidden_size"] == 8
+    assert set(described["bytes"]) == {"preprocessor", "encoder", "text_encoder"}
+    described = json.loads((classifier_export / "export.json").read_text())
+    assert described["labels"] == LABELS
+    assert set(described["bytes"]) == {
+        "preprocessor",
+        "classifier",
+        "text_classifier",
+    }
+
+
+def test_encoder_loads_where_there_is_only_tensorflow(encoder_export, encoder):
+    output = run_elsewhere(
+        "sys.modules['tensorflow_text'] = None\n"
+        "import tensorflow as tf\n"
+        "encoder = tf.saved_model.load('encoder')\n"
+        "ones = tf.ones([2, 5], tf.int32)\n"
+        "names = ('input_word_ids', 'input_mask', 'input_type_ids')\n"
+        "pooled = encoder({name: ones for name in names})['pooled_output']\n"
+        "print(*pooled.numpy().ravel().tolist())\n",
+        encoder_export,
+    )
+    ones = np.ones((2, 5), np.int32)
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    expected = encoder(constants(dict.fromkeys(names, ones)))["pooled_output"]
+    actual = np.array(output.split(), float).reshape(2, 8)
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def test_text_classifier_loads_without_this_project(classifier_export, text_classifier):
+    output = run_elsewhere(
+        "import tensorflow as tf, tensorflow_text\n"
+        "model = tf.saved_model.load('text_classifier')\n"
+        "print(*(x.decode() for x in model(sys.argv[1:])['label'].numpy()))\n",
+        classifier_export,
+        *TEXTS,
+    )
+    expected = [label.decode() for label in text_classifier(TEXTS)["label"].numpy()]
+    assert output.split() == expected
+
+
+def saved_model_cli(folder, *arguments):
+    """The command-line tool of TensorFlow, which imports nothing else."""
+    result = subprocess.run(
+        [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", *arguments],
+        cwd=folder,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+def test_stock_saved_model_cli_runs_the_encoder(encoder_export, encoder, tmp_path):
+    features = {
+        "input_word_ids": [[3, 7, 8, 4]],
+        "input_mask": [[1, 1, 1, 1]],
+        "input_type_ids": [[0, 0, 0, 0]],
+    }
+    inputs = ";".join(f"{name}={value}" for name, value in features.items())
+    saved_model_cli(
+        encoder_export,
+        *("run", "--dir=encoder", "--tag_set=serve"),
+        *("--signature_def=serving_default", f"--input_exprs={inputs}"),
+        f"--outdir={tmp_path}",
+    )
+    actual = np.load(tmp_path / "pooled_output.npy", allow_pickle=False)
+    arrays = {name: np.array(value, np.int32) for name, value in features.items()}
+    expected = encoder(constants(arrays))["pooled_output"]
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def test_stock_saved_model_cli_shows_names_and_dynamic_shapes(encoder_export):
+    shown = saved_model_cli(encoder_export, "show", "--dir=encoder", "--all")
+    for name in ("input_word_ids", "input_mask", "input_type_ids"):
+        assert f"inputs['{name}'] tensor_info:\n        dtype: DT_INT32" in shown
+    assert "outputs['sequence_output'] tensor_info" in shown
+    assert "shape: (-1, -1, 8)" in shown
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_something_else_is_never_replaced(
+    pretrained_dir, tmp_path, overwrite
+):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="is not an earlier export"):
+        export(
+            read_model_dir(pretrained_dir),
+            str(tmp_path),
+            sequence_length=16,
+            mlm=False,
+            overwrite=overwrite,
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_an_earlier_export_is_replaced_only_when_asked(finetuned_dir, tmp_path):
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "export.json").write_text("{}")
+    leftover = tmp_path / "out.tmp-01234567"
+    leftover.mkdir()
+    trained = read_model_dir(finetuned_dir)
+    with pytest.raises(UserError, match="--overwrite"):
+        export(trained, str(target), sequence_length=16, mlm=False, overwrite=False)
+    assert (target / "export.json").read_text() == "{}"
+    export(trained, str(target), sequence_length=16, mlm=False, overwrite=True)
+    assert json.loads((target / "export.json").read_text())["kind"] == "classifier"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_failure_leaves_nothing_behind(pretrained_dir, tmp_path, monkeypatch):
+    def fail(*arguments, **keywords):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(tf.saved_model, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        export(
+            read_model_dir(pretrained_dir),
+            str(tmp_path / "out"),
+            sequence_length=16,
+            mlm=False,
+            overwrite=False,
+        )
+    assert list(tmp_path.iterdir()) == []
