@@ -13,14 +13,14 @@ which comes last. A corpus that is complete is left as it is.
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import gin
 from absl import flags
 
 from decoupled import console, files, launch
-from decoupled.corpora import catalog_task, catalogs, corpus, text
+from decoupled.corpora import catalog_task, catalogs, corpus, locales, text
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.errors import UserError
 
@@ -51,6 +51,11 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "source", None, "catalogs:PACKAGE,...: message catalogs of installed packages."
     )
+    flags.DEFINE_list(
+        "languages",
+        [],
+        "Only these languages of --source, e.g. de,fr; English is always there.",
+    )
     flags.DEFINE_multi_string("input", [], "LANGUAGE=GLOB: text files of a language.")
     flags.DEFINE_string("output_dir", None, "Corpus folder.", required=True)
     launch.define_gin_flags()
@@ -75,18 +80,25 @@ def build_corpus(
 def main() -> None:
     """Builds what is missing and prints a table."""
     settings = launch.parse_gin(build_corpus, GIN_FILE)
-    built = build(FLAGS.source, FLAGS.input, FLAGS.output_dir, settings)
+    built = build(
+        FLAGS.source, FLAGS.input, FLAGS.output_dir, settings, FLAGS.languages
+    )
     if built:
         launch.save_start(FLAGS.output_dir, "build_corpus")
 
 
 def build(
-    source: str | None, inputs: list[str], output_dir: str, settings: CorpusSettings
+    source: str | None,
+    inputs: list[str],
+    output_dir: str,
+    settings: CorpusSettings,
+    languages: Sequence[str] = (),
 ) -> bool:
     """Builds the corpus; False where it was complete already.
 
     Args:
       source: "catalogs:PACKAGE,..." or None. inputs: "LANGUAGE=GLOB", if no source.
+      languages: those of `source` to keep; empty keeps all.
 
     Raises:
       UserError: the inputs or the output folder cannot be used.
@@ -94,11 +106,15 @@ def build(
     if bool(source) == bool(inputs):
         raise UserError("build_corpus: give either --source or --input")
     if source:
-        return _build_from_catalogs(source, output_dir, settings.task)
+        return _build_from_catalogs(source, output_dir, settings.task, languages)
+    if languages:
+        raise UserError("build_corpus: --languages goes with --source, not --input")
     return _build_from_text(inputs, output_dir, settings.eval_share)
 
 
-def _build_from_catalogs(source: str, output_dir: str, settings: TaskSettings) -> bool:
+def _build_from_catalogs(
+    source: str, output_dir: str, settings: TaskSettings, languages: Sequence[str]
+) -> bool:
     packages = source.removeprefix(CATALOGS).split(",")
     if not source.startswith(CATALOGS) or len(set(packages)) != len(packages):
         raise UserError(f"--source={source}: not of the form catalogs:PACKAGE,...")
@@ -106,11 +122,14 @@ def _build_from_catalogs(source: str, output_dir: str, settings: TaskSettings) -
         "source": source,
         "rules": catalogs.RULES,
         "settings": dataclasses.asdict(settings),
+        "languages": sorted(languages),
         "files": catalogs.fingerprint_catalogs(packages),
     }
     if _reuse(output_dir, inputs):
         return False
     messages, dropped = catalogs.read_catalogs(packages)
+    if languages:
+        messages = _only(messages, languages)
     task = catalog_task.make_task(messages, settings)
     texts = catalog_task.make_text(messages, settings)
     built = corpus.write_corpus(
@@ -161,6 +180,26 @@ def _reuse(output_dir: str, inputs: dict[str, Any]) -> bool:
     console.say(f"{output_dir}: complete already, reused")
     _report(found)
     return True
+
+
+def _only(
+    messages: list[catalogs.Message], languages: Sequence[str]
+) -> list[catalogs.Message]:
+    """The messages with the translations into some languages, and the English text."""
+    known = set().union(*(message.translations for message in messages))
+    unknown = sorted(set(languages) - known)
+    if unknown:
+        raise UserError(
+            f"--languages: the catalogs have no {', '.join(unknown)}; "
+            f"they have {', '.join(sorted(known))}"
+        )
+    kept = {locales.ENGLISH, *languages}
+    return [
+        message._replace(
+            translations={k: v for k, v in message.translations.items() if k in kept}
+        )
+        for message in messages
+    ]
 
 
 def _message_documents(

@@ -6,6 +6,7 @@ mistake ends in one line before a graph is built. No TensorFlow here.
 """
 
 import dataclasses
+import math
 
 import gin
 
@@ -326,17 +327,17 @@ def _check_types(config):
 
 def _check_positive(config, names):
     for name in names.split():
-        if getattr(config, name) <= 0:
+        if not 0 < getattr(config, name) < math.inf:
             raise UserError(
-                f"{_where(config, name)}: {getattr(config, name)} is not positive"
+                f"{_where(config, name)}: {getattr(config, name)} is not a positive number"
             )
 
 
 def _check_not_negative(config, names):
     for name in names.split():
-        if getattr(config, name) < 0:
+        if not 0 <= getattr(config, name) < math.inf:
             raise UserError(
-                f"{_where(config, name)}: {getattr(config, name)} is negative"
+                f"{_where(config, name)}: {getattr(config, name)} is not 0 or a positive number"
             )
 
 

@@ -1,4 +1,4 @@
-"""The one exception that a user is meant to read."""
+"""The exceptions that a user is meant to read."""
 
 
 class UserError(Exception):
@@ -7,4 +7,11 @@ class UserError(Exception):
     Commands print it in one line, without a traceback, and exit with code 2
     (`decoupled.launch`). Everything else that is raised is a defect of ours and keeps
     its traceback.
+    """
+
+
+class Terminated(Exception):
+    """SIGTERM came; the run has saved a checkpoint, and the same command goes on.
+
+    Commands print the message in one line and exit with code 143 (`decoupled.launch`).
     """

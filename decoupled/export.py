@@ -21,7 +21,7 @@ from absl import flags
 from decoupled import console, launch
 from decoupled.errors import UserError
 from decoupled.exports import saved_model
-from decoupled.exports.model_dir import read_model_dir
+from decoupled.exports.trained_model import read_model_dir
 
 # TF Hub's text preprocessors pack to this length by default.
 _HUB_SEQUENCE_LENGTH = 128

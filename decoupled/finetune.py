@@ -275,17 +275,17 @@ class _Session:
         from decoupled.tasks.input_fn import evaluation_input_fn
         from decoupled.training.evaluation import Part, predict_parts
 
-        batch, parts, gold = self.config.training.eval_batch_size, [], {}
+        batch, parts, arrays, gold = self.config.training.eval_batch_size, [], [], {}
         for split in SPLITS:
             for language in examples.languages(self.data, split):
                 read = examples.read_examples(self.data, split, language, self.labels)
-                input_fn = evaluation_input_fn(self._arrays(read), batch)
-                count = len(read.label_ids)
-                parts.append(Part(f"{split}/{language}", input_fn, count))
+                parts.append(Part(f"{split}/{language}", len(read.label_ids)))
+                arrays.append(self._arrays(read))
                 gold[f"{split}/{language}"] = read.label_ids
         if not parts:
             raise UserError(f"{self.data}: no dev-LANGUAGE.tsv or test-LANGUAGE.tsv")
-        predictions = predict_parts(self.graph, self.run, parts)
+        input_fn = evaluation_input_fn(arrays, batch)
+        predictions = predict_parts(self.graph, self.run, input_fn, parts)
         for name, rows in console.track(predictions, "evaluating", len(parts)):
             split, language = name.split("/")
             yield split, language, gold[name], rows["probabilities"]

@@ -23,7 +23,7 @@ from absl import logging as absl_logging
 
 import decoupled
 from decoupled import bindings
-from decoupled.errors import UserError
+from decoupled.errors import Terminated, UserError
 
 T = TypeVar("T")
 FLAGS = flags.FLAGS
@@ -31,6 +31,8 @@ FLAGS = flags.FLAGS
 USER_ERROR_CODE = 2
 INTERRUPTED_CODE = 130
 BROKEN_PIPE_CODE = 141
+# As a shell shows a process that SIGTERM (15) ended: 128 + 15.
+TERMINATED_CODE = 143
 
 
 def define_gin_flags() -> None:
@@ -99,7 +101,8 @@ def run(main: Callable[[], None], usage: str) -> None:
 
     A UserError is printed in one line, with exit code 2; so is a mistake in a flag.
     Ctrl-C exits with code 130 and a closed output, as of `| head`, with code 141, both
-    without a traceback. Any other exception is a defect and keeps its traceback.
+    without a traceback. `Terminated` exits with code 143: a launcher may run the same
+    command again. Any other exception is a defect and keeps its traceback.
 
     Args:
       main: the command's work.
@@ -109,6 +112,9 @@ def run(main: Callable[[], None], usage: str) -> None:
         app.run(lambda _: main(), flags_parser=lambda argv: _parse_flags(argv, usage))
     except UserError as error:
         _exit_with_error(" ".join(str(error).split()))
+    except Terminated as stop:
+        print(f"{_command_name()}: {stop}", file=sys.stderr)
+        sys.exit(TERMINATED_CODE)
     except KeyboardInterrupt:
         _exit_quietly(INTERRUPTED_CODE)
     except BrokenPipeError:

@@ -95,6 +95,7 @@ def run_pretraining(
     Raises:
       UserError: settings, records, vocabulary and folder do not fit each other.
     """
+    from decoupled.data.reading import named_errors
     from decoupled.data.records import read_manifest
     from decoupled.data.vocabulary import Vocabulary
 
@@ -118,13 +119,14 @@ def run_pretraining(
     model_dir.claim(folder, description, vocabulary)
     launch.save_start(folder, "pretrain")
     session = _Session(config, manifest, pieces, folder)
-    if mode in ("train", "train_and_evaluate"):
-        _print_sampling(config, manifest)
-        session.train(evaluating=mode == "train_and_evaluate")
-    if mode in ("eval", "train_and_evaluate"):
-        session.evaluate()
-    if mode == "predict":
-        session.predict()
+    with named_errors(records_dir):
+        if mode in ("train", "train_and_evaluate"):
+            _print_sampling(config, manifest)
+            session.train(evaluating=mode == "train_and_evaluate")
+        if mode in ("eval", "train_and_evaluate"):
+            session.evaluate()
+        if mode == "predict":
+            session.predict()
 
 
 def _check_sizes(config, pieces):
@@ -252,33 +254,32 @@ class _Session:
         console.say(f"wrote {path}")
 
     def _predictions(self):
-        from decoupled.data.input_fn import evaluation_input_fn
+        from decoupled.data.input_fn import languages_input_fn
         from decoupled.data.schedule import EVAL
         from decoupled.data.sequences import evaluation_count
         from decoupled.training.evaluation import Part, predict_parts
 
-        config, parts = self.config, []
-        length, limit = config.masking.sequence_length, config.training.eval_sequences
-        for language, entry in self.manifest.splits.get(EVAL, {}).items():
-            count = evaluation_count(entry, length)
-            count = min(count, limit) if limit else count
-            if not count:
-                continue
-            input_fn = evaluation_input_fn(
-                self.manifest,
-                self.vocabulary,
-                config.masking,
-                config.training.eval_batch_size,
-                config.training.seed,
-                language,
-                limit,
-            )
-            parts.append(Part(language, input_fn, count))
+        config, length = self.config, self.config.masking.sequence_length
+        limit = config.training.eval_sequences
+        counts = {
+            language: evaluation_count(entry, length, limit)
+            for language, entry in self.manifest.splits.get(EVAL, {}).items()
+        }
+        parts = [Part(language, count) for language, count in counts.items() if count]
         if not parts:
             raise UserError(
                 f"{self.manifest.folder}: no held-out text (split {EVAL!r}) to evaluate"
             )
-        predictions = predict_parts(self.graph, self.run, parts)
+        input_fn = languages_input_fn(
+            self.manifest,
+            self.vocabulary,
+            config.masking,
+            config.training.eval_batch_size,
+            config.training.seed,
+            [part.name for part in parts],
+            limit,
+        )
+        predictions = predict_parts(self.graph, self.run, input_fn, parts)
         return console.track(predictions, "evaluating languages", len(parts))
 
 

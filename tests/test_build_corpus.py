@@ -92,6 +92,16 @@ def test_catalogs_give_text_task_and_pairs(package, tmp_path, capsys):
     assert "all 2" in printed and "2 labels (forum, shop)" in printed
 
 
+def test_only_the_languages_that_are_asked_for(package, tmp_path):
+    source, folder = f"catalogs:{package}", str(tmp_path / "corpus")
+    assert build(source, [], folder, SETTINGS, languages=["en"])
+    assert Corpus(folder).languages("train") == ["en"]
+    with pytest.raises(UserError, match="have no xx; they have de, en"):
+        build(source, [], str(tmp_path / "other"), SETTINGS, languages=["xx", "de"])
+    with pytest.raises(UserError, match="--languages goes with --source"):
+        build(None, ["en=*.txt"], folder, SETTINGS, languages=["en"])
+
+
 def test_text_files_give_text(text_input, tmp_path):
     folder = str(tmp_path / "corpus")
     assert build(None, [text_input], folder, SETTINGS)

@@ -1,5 +1,6 @@
 """python -m decoupled.parameters."""
 
+import pathlib
 import re
 import types
 
@@ -115,8 +116,24 @@ def test_all_models(run):
         "models/english_coupled.gin",
         "models/rembert_table14.gin",
     }
+    # A remark starts with the name of a file, too, and has nothing beside it.
+    assert rows_of_paper_map() == {
+        name: row[:7] for name, row in rows.items() if row and row[0] != "-"
+    }
     remarks = [line[0].partition(":")[0] for line in shown if "differs:" in line[0]]
     assert remarks == [f"{name} differs" for name in rows if name in differing]
+
+
+def rows_of_paper_map():
+    """The table of sizes in the documentation: file -> tables and six numbers."""
+    path = pathlib.Path(__file__).parent.parent / "docs" / "paper_map.md"
+    text = path.read_text(encoding="utf-8").replace("**", "")
+    found = {}
+    for line in text.splitlines():
+        cells = [cell.strip(" `") for cell in line.strip("|").split("|")]
+        if len(cells) == 9 and re.fullmatch(r"[\d,]+", cells[3]):
+            found[f"models/{cells[2]}.gin"] = [cells[0], *cells[3:]]
+    return found
 
 
 def test_all_takes_no_settings(run):

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from decoupled import files
 from decoupled.corpora.corpus import Corpus
-from decoupled.data.records import LanguageRecords, Shard, check_ids, write_shard
+from decoupled.data.records import LanguageRecords, Shard, write_shard
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
 
@@ -145,8 +145,6 @@ def _write_shards(job, name, progress, documents: Iterable[list[str]], vocabular
         if not len(record.ids):
             progress.empty_documents += 1
             continue
-        where = f"{job.corpus_dir}: {name}: document {record.document}"
-        check_ids(record.ids, vocabulary.size, where)
         if held and tokens + len(record.ids) > job.tokens_per_shard:
             _write_shard(job, name, progress, held, vocabulary.size)
             progress.document, progress.part = record.document, record.part

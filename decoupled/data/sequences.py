@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from decoupled.data.counters import Stream, graph_bits, graph_permutation, shift_right
-from decoupled.data.records import LanguageRecords, RecordsManifest, load_shard
+from decoupled.data.reading import load_shard
+from decoupled.data.records import LanguageRecords, RecordsManifest
 from decoupled.data.schedule import Schedule, language_key, piece_counts
 from decoupled.data.vocabulary import Vocabulary
 
@@ -48,7 +49,9 @@ def pieces(
     lengths = tf.minimum(width, length - tf.range(count) * width)
     last = tf.gather(body, lengths - 1, batch_dims=1)
     # The closing [SEP] takes the place after the piece, or the one that it has.
-    end = tf.where(tf.equal(last, vocabulary.sep_id), lengths, lengths + 1)[:, tf.newaxis]
+    end = tf.where(tf.equal(last, vocabulary.sep_id), lengths, lengths + 1)[
+        :, tf.newaxis
+    ]
     rows = tf.pad(body, [[0, 0], [1, 1]], constant_values=vocabulary.pad_id)
     place = tf.range(sequence_length)
     rows = tf.where(tf.equal(place, end), vocabulary.sep_id, rows)
@@ -119,7 +122,7 @@ def evaluation_batches(
     sequence_length: int,
     vocabulary: Vocabulary,
 ) -> tf.data.Dataset:
-    """The first `counts[i]` pieces of each language in order, in batches of one language.
+    """The first `counts[i]` pieces of each language in order, a batch of one language.
 
     The last batch of a language is filled with sequences of padding.
 

@@ -11,13 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from decoupled import files
-from decoupled.data.records import (
-    FEATURE,
-    RecordsManifest,
-    Shard,
-    parse,
-    readable_records,
-)
+from decoupled.data.reading import parse, readable_records
+from decoupled.data.records import FEATURE, RecordsManifest, Shard
 
 _BATCH = 1024
 
@@ -90,7 +85,7 @@ class _Scan:
         try:
             ids = parse(batch)
             lengths, values = ids.row_lengths().numpy(), ids.values.numpy()
-        except tf.errors.InvalidArgumentError:
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
             lengths, values = np.zeros(1), np.zeros(0)
         inside = ((values >= 0) & (values < self.vocab_size)).all()
         if lengths.all() and inside:

@@ -115,7 +115,7 @@ class BertPackInputs(Root):
         return self._pack(inputs, length)
 
     def _pack(self, inputs, length) -> Packed:
-        segments = [s.merge_dims(1, 2) if s.ragged_rank == 2 else s for s in inputs]
+        segments = [_joined(s) if s.ragged_rank == 2 else s for s in inputs]
         budget = length - len(segments) - 1
         tf.debugging.assert_non_negative(
             budget, message="seq_length: no room for [CLS] and [SEP]"
@@ -138,6 +138,12 @@ class BertPackInputs(Root):
             "input_mask": tf.cast(column < start, tf.int32),
             "input_type_ids": types,
         }
+
+
+def _joined(words):
+    """[batch, (words), (tokens)] -> [batch, (tokens)], without `merge_dims`' checks."""
+    splits = tf.gather(words.values.row_splits, words.row_splits)
+    return tf.RaggedTensor.from_row_splits(words.flat_values, splits, validate=False)
 
 
 def _shifted(segment, position, length):

@@ -10,77 +10,21 @@ OUT appears by one rename when everything in it is complete.
 
 import dataclasses
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from decoupled import files
-from decoupled.configs import ModelConfig
-from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
-from decoupled.exports import weights as checkpoint
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
 from decoupled.exports.preprocessor import Preprocessor
 from decoupled.exports.roots import ClassifierRoot, EncoderRoot
 from decoupled.exports.text import TextRoot
-from decoupled.exports.weights import CheckpointWeights
+from decoupled.exports.trained_model import TrainedModel
 
 FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"
-
-# [CLS] and two [SEP], and a piece for each of two segments.
-_SHORTEST = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainedModel:
-    """What is exported.
-
-    config: the model's sizes. vocabulary: its pieces. weights: its checkpoint.
-    labels: of a sequence classifier, in the order of their ids; None for an encoder.
-    """
-
-    config: ModelConfig
-    vocabulary: Vocabulary
-    weights: CheckpointWeights
-    labels: Sequence[str] | None
-
-    @property
-    def kind(self) -> str:
-        """`encoder` or `classifier`."""
-        return "encoder" if self.labels is None else "classifier"
-
-    def check(self, sequence_length: int, mlm: bool) -> None:
-        """Refuses what cannot be exported, before anything is written.
-
-        Raises:
-          UserError: a variable is missing or has another shape, the MLM head is asked
-            for and not there, or the sequence length is impossible.
-        """
-        longest = self.config.max_positions
-        if not _SHORTEST <= sequence_length <= longest:
-            raise UserError(
-                f"--sequence_length: {sequence_length} is not between {_SHORTEST} and "
-                f"the model's max_positions = {longest}"
-            )
-        if self.vocabulary.size > self.config.vocab_size:
-            raise UserError(
-                f"{self.vocabulary.path}: {self.vocabulary.size} pieces, the model has "
-                f"embeddings for {self.config.vocab_size}; it is another vocabulary"
-            )
-        expected = checkpoint.encoder_shapes(self.config)
-        if self.labels is not None:
-            expected |= checkpoint.classifier_shapes(self.config, len(self.labels))
-        if mlm:
-            if checkpoint.OUTPUT_BIAS not in self.weights:
-                raise UserError(
-                    f"{self.weights.path}: holds no MLM head (fine-tuning drops it); "
-                    "export without --mlm, or a pre-training checkpoint"
-                )
-            expected |= checkpoint.masked_lm_shapes(self.config)
-        self.weights.check(expected)
 
 
 def export(

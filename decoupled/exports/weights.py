@@ -20,6 +20,8 @@ OUTPUT_BIAS = "cls/predictions/output_bias"
 
 Shapes = dict[str, tuple[int, ...]]
 
+# What the reader raises: IndexError for a file that ends too early.
+_UNREADABLE = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 _OPTIMIZER_SLOT = re.compile(r"(/adam_[mv]|_slot_\w+)$")
 
 
@@ -102,7 +104,7 @@ class CheckpointWeights(Mapping):
         self.path = path
         try:
             self._reader = tf.train.load_checkpoint(path)
-        except (tf.errors.OpError, ValueError) as error:
+        except _UNREADABLE as error:
             raise UserError(
                 f"{path}: cannot read a checkpoint ({files.reason(error)})"
             ) from error
@@ -115,7 +117,7 @@ class CheckpointWeights(Mapping):
     def __getitem__(self, name: str) -> np.ndarray:
         try:
             value = self._reader.get_tensor(name)
-        except (tf.errors.OpError, ValueError) as error:
+        except _UNREADABLE as error:
             raise UserError(
                 f"{self.path}: cannot read {name} ({files.reason(error)})"
             ) from error

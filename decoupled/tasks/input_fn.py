@@ -22,7 +22,7 @@ def training_input_fn(
     Returns:
       An input_fn.
     """
-    examples = len(next(iter(arrays.values())))
+    examples = _examples(arrays)
 
     def batches():
         step, order, known_epochs = start_step, {}, ()
@@ -41,21 +41,33 @@ def training_input_fn(
     return lambda params=None: _dataset(batches, arrays, batch_size)
 
 
-def evaluation_input_fn(arrays: dict[str, np.ndarray], batch_size: int) -> Callable:
-    """The examples once, in order; the last batch is padded with `example_weights` 0."""
-    examples = len(next(iter(arrays.values())))
-    weighted = {**arrays, "example_weights": np.ones([examples], np.float32)}
+def evaluation_input_fn(
+    parts: list[dict[str, np.ndarray]], batch_size: int
+) -> Callable:
+    """Data sets one after the other, each once, in order and in batches of its own.
+
+    The last batch of each is padded with rows of zeros whose `example_weights` are 0.
+    """
+    weighted = [
+        {**arrays, "example_weights": np.ones([_examples(arrays)], np.float32)}
+        for arrays in parts
+    ]
 
     def batches():
-        for start in range(0, examples, batch_size):
-            rows = {k: v[start : start + batch_size] for k, v in weighted.items()}
-            missing = batch_size - len(rows["example_weights"])
-            yield {
-                name: np.pad(row, [(0, missing)] + [(0, 0)] * (row.ndim - 1))
-                for name, row in rows.items()
-            }
+        for arrays in weighted:
+            for start in range(0, _examples(arrays), batch_size):
+                rows = {k: v[start : start + batch_size] for k, v in arrays.items()}
+                missing = batch_size - len(rows["example_weights"])
+                yield {
+                    name: np.pad(row, [(0, missing)] + [(0, 0)] * (row.ndim - 1))
+                    for name, row in rows.items()
+                }
 
-    return lambda params=None: _dataset(batches, weighted, batch_size)
+    return lambda params=None: _dataset(batches, weighted[0], batch_size)
+
+
+def _examples(arrays):
+    return len(next(iter(arrays.values())))
 
 
 def _permutation(examples, seed, epoch):

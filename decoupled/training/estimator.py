@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from decoupled.compat import estimator, tf
-from decoupled.training import hooks
+from decoupled.errors import Terminated
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.graph import GraphConfig
 from decoupled.training.mesh import mesh_size
@@ -61,7 +61,7 @@ def train(
       The step reached.
 
     Raises:
-      Stopped: SIGTERM ended the run early; its checkpoint is saved.
+      Terminated: SIGTERM ended the run early; its checkpoint is saved.
       UserError: the loss became infinite or NaN.
     """
     step = _announce(graph, run)
@@ -74,7 +74,7 @@ def train(
         make_estimator(graph, run).train(input_fn_from(step), max_steps=end)
         step = checkpoint_step(latest_complete(run.model_dir))
         if run.stop.received and step < graph.schedule.train_steps:
-            raise hooks.Stopped(f"SIGTERM: saved at step {step}; run again to go on")
+            raise Terminated(f"SIGTERM: saved at step {step}; run again to go on")
         if then is not None and step < graph.schedule.train_steps:
             then()
     return step

@@ -4,7 +4,7 @@ One graph and one session serve all languages: with a mesh graph to build for ea
 100 languages, the building would take longer than the evaluation.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,33 +16,25 @@ from decoupled.training.model_fn import RunSpec
 
 
 class Part(NamedTuple):
-    """One data set of an evaluation.
-
-    name: e.g. a language. input_fn: gives its batches once, the last one padded.
-    examples: without the padding.
-    """
+    """One data set of an evaluation, e.g. a language; `examples` without padding."""
 
     name: str
-    input_fn: Callable
     examples: int
 
 
 def predict_parts(
-    graph: GraphConfig, run: RunSpec, parts: list[Part]
-) -> Iterable[tuple[str, dict[str, np.ndarray]]]:
+    graph: GraphConfig, run: RunSpec, input_fn: Callable, parts: list[Part]
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Predictions of the newest checkpoint for each part, without the padding.
 
+    Args:
+      graph, run: what is evaluated.
+      input_fn: gives the batches of all parts in order, each part's last one padded.
+      parts: their names and sizes.
+
     Yields:
-      (name, prediction name -> array [examples, ...]) in the order of `parts`.
+      (name, prediction name -> array [examples, ...]).
     """
-
-    def input_fn(params=None):
-        dataset = None
-        for part in parts:
-            own = part.input_fn(params)
-            dataset = own if dataset is None else dataset.concatenate(own)
-        return dataset
-
     rows = predict(graph, run, input_fn)
     batch = run.training.eval_batch_size
     for part in parts:
@@ -62,3 +54,17 @@ def write_scalars(folder: str, step: int, scalars: dict[str, Any]) -> None:
         writer = tf.summary.FileWriter(folder)
     writer.add_summary(tf.Summary(value=values), step)
     writer.close()
+
+
+def read_scalars(folder: str, tag: str) -> dict[int, float]:
+    """step -> value of one scalar, from all event files directly in `folder`.
+
+    Where a run was resumed, later files win.
+    """
+    values = {}
+    for path in sorted(tf.io.gfile.glob(f"{folder}/events.out.tfevents.*")):
+        for event in tf.train.summary_iterator(path):
+            for value in event.summary.value:
+                if value.tag == tag:
+                    values[event.step] = value.simple_value
+    return values

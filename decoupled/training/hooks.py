@@ -7,15 +7,6 @@ import time
 from decoupled.compat import estimator, mtf, tf
 from decoupled.errors import UserError
 
-# Exit code of a run that SIGTERM ended after it had saved (128 + 15, as a shell shows
-# it): a launcher may start the same command again.
-TERMINATED = 143
-
-
-class Stopped(Exception):
-    """SIGTERM came; the run saved a checkpoint and ended."""
-
-
 class CountingHook(estimator.SessionRunHook):
     """Knows the number of updates done, `self.step`, without reading it every time."""
 

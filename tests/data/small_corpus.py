@@ -38,10 +38,12 @@ def make_corpus(folder, train=(("en", 60), ("sw", 8)), evaluation=(("en", 5),)):
         )
         for language in WORDS
     ]
-    return write_corpus(str(folder), "invented", {}, languages, {}, {})
+    return write_corpus(str(folder), "invented", {}, languages, {}, {}, {})
 
 
-def make_vocabulary(path, size=70):
+def make_vocabulary(path, size=54):
     """Trains a vocabulary on the invented words."""
     sentences = [s for name in WORDS for d in documents(name, 100) for s in d]
-    return train_vocabulary(sentences, str(path), VocabularyConfig(size, 1.0, False, 99))
+    return train_vocabulary(
+        sentences, str(path), VocabularyConfig(size, 1.0, False, 99)
+    )

@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 
 from decoupled.configs import MaskingConfig, SamplingConfig
-from decoupled.data import records
 from decoupled.data.input_fn import (
     evaluation_input_fn,
     languages_input_fn,
     pretraining_input_fn,
 )
+from decoupled.data.reading import named_errors
 from decoupled.data.schedule import Schedule
 from decoupled.errors import UserError
 from tests.data.record_folders import (
@@ -213,7 +213,7 @@ def test_language_without_evaluation_text_is_refused(manifest, tmp_path):
 def test_a_bad_id_stops_training_with_file_and_record(tmp_path):
     manifest = make_records(tmp_path, {"en": [[[6, 7], [8, 99_999]]]})
     told = "tokens-00000-of-00001.tfrecord: record 1: id 99999 is outside"
-    with pytest.raises(UserError, match=told), records.named_errors(str(tmp_path)):
+    with pytest.raises(UserError, match=told), named_errors(str(tmp_path)):
         steps(training(manifest), 1)
 
 
@@ -223,7 +223,7 @@ def test_an_error_in_a_session_is_named_too(tmp_path):
     path.write_bytes(path.read_bytes()[:-30])
     with (
         pytest.raises(UserError, match="00001.tfrecord: record 2: truncated"),
-        records.named_errors(str(tmp_path)),
+        named_errors(str(tmp_path)),
         tf.Graph().as_default(),
         tf.compat.v1.Session() as session,
     ):

@@ -1,4 +1,4 @@
-"""Masking: exact budget, BERT's rates, never a special piece, a function of counters."""
+"""Masking: exact budget, BERT's rates, no special pieces, a function of counters."""
 
 import numpy as np
 import pytest
@@ -99,9 +99,7 @@ def test_rates_are_80_10_10():
 def test_random_pieces_are_all_ordinary_pieces_alike():
     vocabulary = FakeVocabulary(size=16, special_ids=(0, 1, 3, 9, 15))
     ids = np.full((3000, 22), 6, np.int32)
-    found = mask(
-        ids, MaskingConfig(22, 20, 1.0, 0.0, 1.0), None, vocabulary=vocabulary
-    )
+    found = mask(ids, MaskingConfig(22, 20, 1.0, 0.0, 1.0), None, vocabulary=vocabulary)
     seen = np.take_along_axis(found["input_word_ids"], found["masked_lm_positions"], 1)
     counts = np.bincount(seen.ravel(), minlength=16)
     ordinary = [2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14]

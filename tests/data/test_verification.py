@@ -65,7 +65,7 @@ def test_missing(folder):
 
 
 def test_ids_outside_the_vocabulary(tmp_path):
-    make_records(tmp_path, {"en": [[[6, 7], [8, 10_003], [9], [-2]]]})
+    make_records(tmp_path, {"en": [[[6, 7], [8, 10_003], [9], [20_000]]]})
     assert defects(tmp_path) == [
         f"{tmp_path / NAME}: record 1: id 10003 is outside the vocabulary of 10000 "
         "pieces",

@@ -3,8 +3,8 @@
 import pytest
 
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.model_dir import read_model_dir
 from decoupled.exports.saved_model import export
+from decoupled.exports.trained_model import read_model_dir
 from tests.exports.models import (
     finetuned_weights,
     model_config,

@@ -136,6 +136,7 @@ def write_model_dir(
         "model": dataclasses.asdict(config),
         "vocabulary": {"fingerprint": fingerprint, "vocab_size": VOCABULARY_SIZE},
         "task": task,
+        "data": {},
     }
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as handle:
         json.dump(description, handle)

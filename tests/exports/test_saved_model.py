@@ -13,9 +13,9 @@ import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 from decoupled.errors import UserError
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import MaskedLm
-from decoupled.exports.model_dir import read_model_dir
 from decoupled.exports.roots import EncoderRoot
 from decoupled.exports.saved_model import export
+from decoupled.exports.trained_model import read_model_dir
 from tests.exports.conftest import LABELS
 from tests.exports.models import (
     VOCABULARY_SIZE,
@@ -23,6 +23,7 @@ from tests.exports.models import (
     model_config,
     pretrained_weights,
     random_batch,
+    write_model_dir,
 )
 from tests.exports.reference import Reference
 
@@ -344,32 +345,62 @@ def test_a_folder_of_something_else_is_never_replaced(
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_an_earlier_export_is_replaced_only_when_asked(finetuned_dir, tmp_path):
-    target = tmp_path / "out"
-    target.mkdir()
-    (target / "export.json").write_text("{}")
-    leftover = tmp_path / "out.tmp-01234567"
-    leftover.mkdir()
-    trained = read_model_dir(finetuned_dir)
-    with pytest.raises(UserError, match="--overwrite"):
-        export(trained, str(target), sequence_length=16, mlm=False, overwrite=False)
-    assert (target / "export.json").read_text() == "{}"
-    export(trained, str(target), sequence_length=16, mlm=False, overwrite=True)
-    assert json.loads((target / "export.json").read_text())["kind"] == "classifier"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_failure_leaves_nothing_behind(pretrained_dir, tmp_path, monkeypatch):
-    def fail(*arguments, **keywords):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(tf.saved_model, "save", fail)
-    with pytest.raises(OSError, match="disk full"):
+def test_a_target_below_a_file_is_refused(pretrained_dir, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="file: cannot write here"):
         export(
             read_model_dir(pretrained_dir),
-            str(tmp_path / "out"),
+            str(tmp_path / "file" / "out"),
             sequence_length=16,
             mlm=False,
             overwrite=False,
         )
-    assert list(tmp_path.iterdir()) == []
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.fixture
+def small_dir(vocabulary, tmp_path):
+    """A run with one layer and one segment type."""
+    config = model_config(num_layers=1, type_vocab_size=1)
+    return write_model_dir(
+        str(tmp_path / "run"),
+        vocabulary.model_bytes,
+        vocabulary.fingerprint,
+        config,
+        pretrained_weights(config),
+    )
+
+
+def test_an_earlier_export_is_replaced_only_when_asked(small_dir, tmp_path):
+    target = tmp_path / "exports" / "out"
+    target.mkdir(parents=True)
+    (target / "export.json").write_text("{}")
+    leftover = tmp_path / "exports" / "out.tmp-01234567"
+    leftover.mkdir()
+    trained = read_model_dir(small_dir)
+    with pytest.raises(UserError, match="--overwrite"):
+        export(trained, str(target), sequence_length=16, mlm=False, overwrite=False)
+    assert (target / "export.json").read_text() == "{}"
+    export(trained, str(target), sequence_length=16, mlm=False, overwrite=True)
+    assert json.loads((target / "export.json").read_text())["kind"] == "encoder"
+    assert [path.name for path in target.parent.iterdir()] == ["out"]
+    # One type embedding: there is no second segment to offer.
+    text_encoder = tf.saved_model.load(str(target / "text_encoder"))
+    assert list(text_encoder.signatures) == ["serving_default"]
+
+
+def test_a_failure_leaves_nothing_behind(small_dir, tmp_path, monkeypatch):
+    def fail(*arguments, **keywords):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(tf.saved_model, "save", fail)
+    folder = tmp_path / "exports"
+    with pytest.raises(OSError, match="disk full"):
+        export(
+            read_model_dir(small_dir),
+            str(folder / "out"),
+            sequence_length=16,
+            mlm=False,
+            overwrite=False,
+        )
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,139 @@
+"""Records in the graph: a shard is read whole and checked while training.
+
+A bad shard ends the run with an error that names file and record; `named_errors` makes
+one line of it.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from decoupled.data.records import FEATURE
+from decoupled.errors import UserError
+
+VERIFY_COMMAND = "python -m decoupled.verify_records"
+
+# An assertion inside the input pipeline reaches Python as the text of an OpError, with
+# node names around it; the marks say where our own sentence begins and ends.
+_MARK, _END_MARK = "<records>", "</records>"
+_MARKED = re.compile(f"{_MARK}(.*?){_END_MARK}", re.DOTALL)
+
+
+def parse(serialized: tf.Tensor) -> tf.RaggedTensor:
+    """Serialized records, string [records], to ids, int64 [records, (tokens)]."""
+    spec = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
+    return tf.io.parse_example(serialized, {FEATURE: spec})[FEATURE]
+
+
+def readable_records(path: tf.Tensor, limit: tf.Tensor) -> tf.data.Dataset:
+    """The records of a file, at most `limit`, up to the first that cannot be read.
+
+    The place of that one is the number of the records before it; TensorFlow's own
+    DataLossError names neither file nor record (tensorflow issue 20835).
+    """
+    # The numbers end it where the file cannot be opened: `ignore_errors` never would.
+    numbered = tf.data.Dataset.zip(
+        (tf.data.Dataset.range(limit), tf.data.TFRecordDataset(path))
+    )
+    return numbered.ignore_errors().map(lambda _, record: record)
+
+
+def load_shard(path, records, tokens, vocab_size: int) -> tf.RaggedTensor:
+    """Reads a whole shard in the graph and checks it against the manifest.
+
+    Args:
+      path: string scalar. records, tokens: int64 scalars, what the manifest says.
+      vocab_size: every id must be below it.
+
+    Returns:
+      ids, int64 [records, (tokens)]. Where the shard is not as the manifest says, the
+      step fails with an error that `named_errors` turns into one line.
+    """
+    serialized = _read_until_error(path, records + 1)
+    found = tf.size(serialized, out_type=tf.int64)
+    whole = _assert(
+        found >= records,
+        [path, ": record ", _text(found), ": truncated or corrupt"],
+    )
+    with tf.control_dependencies([whole]):
+        ids = parse(tf.identity(serialized))
+    counted = _assert(
+        (found <= records) & (tf.equal(tf.size(ids.values, out_type=tf.int64), tokens)),
+        [path, ": not the file of the manifest (other numbers of records or tokens)"],
+    )
+    outside = (ids.values < 0) | (ids.values >= vocab_size)
+    # The end counts as one more, so that there is always a first.
+    first = tf.argmax(tf.concat([outside, [True]], 0))
+    record = tf.searchsorted(ids.row_splits, first[tf.newaxis], side="right")[0] - 1
+    value = tf.concat([ids.values, [-1]], 0)[first]
+    inside = _assert(
+        ~tf.reduce_any(outside),
+        [path, ": record ", _text(record), ": id ", _text(value)]
+        + [f" is outside the vocabulary of {vocab_size} pieces"],
+    )
+    with tf.control_dependencies([counted, inside]):
+        return ids.with_values(tf.identity(ids.values))
+
+
+@contextlib.contextmanager
+def named_errors(folder: str) -> Iterator[None]:
+    """Turns what the input pipeline finds wrong with a shard into a one-line UserError.
+
+    Wrap whatever pulls batches: a `for` loop over the dataset, or a whole training run.
+    Other errors pass.
+    """
+    try:
+        yield
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        message = _message(error)
+        if found := _MARKED.search(message):
+            told = found.group(1)
+        elif found := re.search(re.escape(folder) + r".*?\.tfrecord", message):
+            told = f"{found.group()}: cannot read ({_kind(error)})"
+        elif "parse example" in message or "Key: ids" in message:
+            told = f"{folder}: a record is not an Example with int64 feature 'ids'"
+        else:
+            raise
+        raise UserError(
+            f"{told}; see all defects with {VERIFY_COMMAND} --records_dir={folder}"
+        ) from error
+
+
+def _read_until_error(path: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
+    """The first records of a file, string [at most limit]; fewer where one is bad.
+
+    Fails, naming the file, where it cannot be opened.
+    """
+    byte = tf.data.FixedLengthRecordDataset(path, record_bytes=1, buffer_size=16)
+    nothing = tf.data.Dataset.from_tensors("")
+    opened = byte.concatenate(nothing).take(1).get_single_element()
+    with tf.control_dependencies([opened]):
+        readable = readable_records(path, limit)
+    # A batch needs an element, also of a file that has none.
+    batch = nothing.concatenate(readable).batch(limit + 1)
+    return batch.get_single_element()[1:]
+
+
+def _message(error: tf.errors.OpError | UnicodeDecodeError) -> str:
+    # TensorFlow quotes a record that it cannot parse; where that is not UTF-8, Python
+    # fails on the message instead.
+    if isinstance(error, UnicodeDecodeError):
+        return error.object.decode("utf-8", errors="replace")
+    return str(error)
+
+
+def _kind(error: tf.errors.OpError) -> str:
+    """NotFoundError -> "not found"."""
+    words = re.findall("[A-Z][a-z]*", type(error).__name__.removesuffix("Error"))
+    return " ".join(words).lower()
+
+
+def _text(number: tf.Tensor) -> tf.Tensor:
+    return tf.strings.as_string(number)
+
+
+def _assert(condition: tf.Tensor, parts: list) -> tf.Operation:
+    message = tf.strings.join([_MARK, *parts, _END_MARK])
+    return tf.debugging.Assert(condition, [message])

@@ -1,0 +1,310 @@
+"""The whole idea on a laptop: real text, two models, one table, one plot, one export.
+
+Builds a multilingual corpus from the message catalogs of installed packages, a
+vocabulary and token records; pre-trains a coupled and a decoupled model of the same
+depth and width; fine-tunes both on English and evaluates them in languages that the
+task has never shown; exports the decoupled classifier as a SavedModel that takes raw
+strings, and runs it in a process of its own. No download, about five minutes on two
+cores. Every step is a command of this package, printed as it starts; a step that is
+complete is reused, one that was interrupted goes on.
+
+  python -m decoupled.demo --work_dir=demo_run
+
+Writes to --work_dir: results.md, results.json, results.png, export/ and the steps' own
+folders.
+"""
+
+import os
+import resource
+import shlex
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+from absl import flags
+
+from decoupled import console, files, launch, model_dir
+from decoupled.errors import UserError
+
+MODELS = ("coupled", "decoupled")
+LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
+SENTENCES = (
+    "Enter a valid email address.",
+    "Bitte eine gültige E-Mail-Adresse eingeben.",
+    "Changer mon mot de passe",
+    "Ha olvidado su contraseña",
+)
+
+
+class Step(NamedTuple):
+    """A command of the demo.
+
+    title: what it does. name: key of its seconds. command: arguments after `python`.
+    """
+
+    title: str
+    name: str
+    command: list[str]
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    flags.DEFINE_string("work_dir", "demo_run", "Folder for everything that is made.")
+
+
+def main() -> None:
+    """Runs the steps, then reports."""
+    started = time.monotonic()
+    work_dir = files.make_folder(flags.FLAGS.work_dir)
+    steps = make_steps(work_dir)
+    for number, step in enumerate(steps, start=1):
+        console.say(f"\n[{number}/{len(steps)}] {step.title}")
+        _run(work_dir, step)
+    report(work_dir)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    console.say(
+        f"{time.monotonic() - started:.0f} s in all; peak memory of the largest process "
+        f"{peak:.2f} GiB"
+    )
+
+
+def make_steps(work_dir: str) -> list[Step]:
+    """The commands of the demo, in order."""
+
+    def path(*names):
+        return os.path.join(work_dir, *names)
+
+    def module(name, *arguments):
+        return ["-m", f"decoupled.{name}", *arguments]
+
+    vocabulary = path("vocabulary", model_dir.VOCABULARY)
+    steps = [
+        Step(
+            "collect human-translated interface messages",
+            "corpus",
+            module(
+                "build_corpus",
+                "--source=catalogs:django,wagtail",
+                f"--languages={LANGUAGES}",
+                f"--output_dir={path('corpus')}",
+            ),
+        ),
+        Step(
+            "train a vocabulary that all languages share",
+            "vocabulary",
+            module(
+                "build_vocabulary",
+                "--gin_file=runs/demo_vocabulary.gin",
+                f"--corpus_dir={path('corpus')}",
+                f"--output_dir={path('vocabulary')}",
+            ),
+        ),
+        Step(
+            "encode the text",
+            "records",
+            module(
+                "build_records",
+                f"--corpus_dir={path('corpus')}",
+                f"--vocabulary={vocabulary}",
+                f"--output_dir={path('records')}",
+            ),
+        ),
+    ]
+    for model in MODELS:
+        pretrain = module(
+            "pretrain",
+            f"--gin_file=models/demo_{model}.gin",
+            "--gin_file=runs/demo_pretrain.gin",
+            f"--records_dir={path('records')}",
+            f"--vocabulary={vocabulary}",
+            f"--model_dir={path(model)}",
+        )
+        title = f"pre-train the {model} model: guess masked words"
+        steps.append(Step(title, f"pretrain_{model}", pretrain))
+    for model in MODELS:
+        finetune = module(
+            "finetune",
+            "--task=catalogs",
+            "--gin_file=runs/demo_finetune.gin",
+            f"--data_dir={path('corpus', 'tasks')}",
+            f"--init_checkpoint={path(model)}",
+            f"--model_dir={path(model + '_catalogs')}",
+        )
+        title = f"fine-tune the {model} model on English, test it in all languages"
+        steps.append(Step(title, f"finetune_{model}", finetune))
+    export = module(
+        "export",
+        "--overwrite",
+        f"--model_dir={path('decoupled_catalogs')}",
+        f"--export_dir={path('export')}",
+    )
+    script = os.path.join(os.path.dirname(__file__), "exports", "run_text_model.py")
+    classifier = path("export", "text_classifier")
+    # -I: neither the current folder nor the script's is searched for modules.
+    serve = ["-I", script, classifier, *SENTENCES]
+    return [
+        *steps,
+        Step("export the fine-tuned decoupled model", "export", export),
+        Step("run the export on raw sentences, without this package", "serve", serve),
+    ]
+
+
+def _run(work_dir, step):
+    """Runs a step, its output as it comes; keeps the seconds of its first full run."""
+    console.say(f"$ python {shlex.join(step.command)}")
+    started = time.monotonic()
+    code = subprocess.run([sys.executable, *step.command], check=False).returncode
+    if code:
+        raise UserError(
+            f"{step.name}: ended with code {code}, see above; mend it and run the demo "
+            "again, which goes on from here"
+        )
+    path = os.path.join(work_dir, "seconds.json")
+    seconds = files.read_json(path) if files.exists(path) else {}
+    if step.name not in seconds:
+        seconds[step.name] = round(time.monotonic() - started, 1)
+        files.write_json(path, seconds)
+
+
+def report(work_dir: str) -> None:
+    """Prints the table and writes results.md, results.json and results.png."""
+    seconds = files.read_json(os.path.join(work_dir, "seconds.json"))
+    results = {model: _results(work_dir, model, seconds) for model in MODELS}
+    files.write_json(os.path.join(work_dir, "results.json"), results)
+    rows = _table(results)
+    columns = ["", *MODELS, "majority"]
+    title = "Pre-trained on all languages, fine-tuned on English only"
+    console.say("")
+    console.table(title, columns, rows)
+    files.write_text(os.path.join(work_dir, "results.md"), _markdown(columns, rows))
+    picture = os.path.join(work_dir, "results.png")
+    _plot(work_dir, results, picture)
+    console.say(f"table: {work_dir}/results.md, plot: {picture}")
+
+
+def _results(work_dir, model, seconds):
+    from decoupled.model.parameters import finetuning_counts, pretraining_counts
+
+    config = model_dir.read(os.path.join(work_dir, model)).model
+    evaluation = files.read_json(os.path.join(work_dir, model, "eval.json"))
+    tuned = os.path.join(work_dir, f"{model}_catalogs", "results.json")
+    return {
+        "pt_parameters": sum(pretraining_counts(config).values()),
+        "ft_parameters": sum(finetuning_counts(config).values()),
+        "masked_lm_accuracy": evaluation["all"]["masked_lm_accuracy"],
+        "languages": files.read_json(tuned)["test"],
+        "pretraining_seconds": seconds[f"pretrain_{model}"],
+        "finetuning_seconds": seconds[f"finetune_{model}"],
+    }
+
+
+def _average(languages, metric):
+    """Mean over the languages that the task was not trained on."""
+    values = [v[metric] for name, v in languages.items() if name != "en"]
+    return sum(values) / len(values)
+
+
+def _table(results):
+    def row(title, show, majority=None):
+        return [title, *(show(results[model]) for model in MODELS), majority]
+
+    reference = results[MODELS[0]]["languages"]
+    rows = [
+        row("parameters in pre-training", lambda r: r["pt_parameters"]),
+        row("parameters in fine-tuning", lambda r: r["ft_parameters"]),
+        row("masked-LM accuracy", lambda r: _percent(r["masked_lm_accuracy"])),
+        row("seconds of pre-training", lambda r: r["pretraining_seconds"]),
+        row("seconds of fine-tuning", lambda r: r["finetuning_seconds"]),
+        row(
+            f"accuracy, mean of {len(reference) - 1} unseen languages",
+            lambda r: _percent(_average(r["languages"], "accuracy")),
+            _percent(_average(reference, "majority_accuracy")),
+        ),
+    ]
+    for language, values in reference.items():
+        title = f"accuracy, {language}" + (" (trained on)" if language == "en" else "")
+        rows.append(
+            row(
+                title,
+                lambda r, name=language: _percent(r["languages"][name]["accuracy"]),
+                _percent(values["majority_accuracy"]),
+            )
+        )
+    return rows
+
+
+def _percent(share):
+    return f"{100 * share:.1f}%"
+
+
+def _markdown(columns, rows):
+    cells = [columns, ["---"] * len(columns), *rows]
+    lines = ["| " + " | ".join(map(_cell, line)) + " |" for line in cells]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value):
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _plot(work_dir, results, path):
+    """Left: masked-LM accuracy in training; right: accuracy per language."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(
+        1, 2, figsize=(12, 4.5), width_ratios=[1, 2], layout="constrained"
+    )
+    for model in MODELS:
+        steps, values = _curve(os.path.join(work_dir, model))
+        left.plot(steps, [100 * value for value in values], label=model)
+    left.set(title="Pre-training", xlabel="step", ylabel="masked-LM accuracy, %")
+    left.legend(frameon=False)
+    languages = list(results[MODELS[0]]["languages"])
+    for index, model in enumerate(MODELS):
+        tested = results[model]["languages"]
+        heights = [100 * tested[name]["accuracy"] for name in languages]
+        places = [place + 0.4 * (index - 0.5) for place in range(len(languages))]
+        right.bar(places, heights, width=0.4, label=model)
+    majority = results[MODELS[0]]["languages"]
+    right.step(
+        range(len(languages)),
+        [100 * majority[name]["majority_accuracy"] for name in languages],
+        where="mid",
+        color="black",
+        linewidth=1,
+        label="majority class",
+    )
+    right.set_xticks(range(len(languages)), languages)
+    right.set(
+        title="Fine-tuned on English, tested in every language", ylabel="accuracy, %"
+    )
+    right.legend(frameon=False, ncols=3)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    with files.atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)
+    pyplot.close(figure)
+
+
+def _curve(folder, window=5):
+    """Steps and smoothed training accuracy from a run's event files."""
+    from decoupled.training.evaluation import read_scalars
+
+    points = sorted(read_scalars(folder, "masked_lm_accuracy").items())
+    steps, values = zip(*points, strict=True)
+    smoothed = [
+        sum(values[max(0, i - window + 1) : i + 1]) / len(values[max(0, i - window + 1) : i + 1])
+        for i in range(len(values))
+    ]
+    return steps, smoothed
+
+
+if __name__ == "__main__":
+    define_flags()
+    launch.run(main, __doc__)

@@ -1,0 +1,115 @@
+"""What is exported: sizes, vocabulary and checkpoint of a model folder."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from decoupled import model_dir as model_dirs
+from decoupled.configs import ModelConfig
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.errors import UserError
+from decoupled.exports import weights as names
+from decoupled.exports.weights import CheckpointWeights
+from decoupled.training.checkpoints import find_checkpoint
+
+# [CLS] and two [SEP], and a piece for each of two segments.
+_SHORTEST = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """What is exported.
+
+    config: the model's sizes. vocabulary: its pieces. weights: its names.
+    labels: of a sequence classifier, in the order of their ids; None for an encoder.
+    """
+
+    config: ModelConfig
+    vocabulary: Vocabulary
+    weights: CheckpointWeights
+    labels: Sequence[str] | None
+
+    @property
+    def kind(self) -> str:
+        """`encoder` or `classifier`."""
+        return "encoder" if self.labels is None else "classifier"
+
+    def check(self, sequence_length: int, mlm: bool) -> None:
+        """Refuses what cannot be exported, before anything is written.
+
+        Raises:
+          UserError: a variable is missing or has another shape, the MLM head is asked
+            for and not there, or the sequence length is impossible.
+        """
+        longest = self.config.max_positions
+        if not _SHORTEST <= sequence_length <= longest:
+            raise UserError(
+                f"--sequence_length: {sequence_length} is not between {_SHORTEST} and "
+                f"the model's max_positions = {longest}"
+            )
+        if self.vocabulary.size > self.config.vocab_size:
+            raise UserError(
+                f"{self.vocabulary.path}: {self.vocabulary.size} pieces, the model has "
+                f"embeddings for {self.config.vocab_size}; it is another vocabulary"
+            )
+        expected = names.encoder_shapes(self.config)
+        if self.labels is not None:
+            expected |= names.classifier_shapes(self.config, len(self.labels))
+        if mlm:
+            if names.OUTPUT_BIAS not in self.weights:
+                raise UserError(
+                    f"{self.weights.path}: holds no MLM head (fine-tuning drops it); "
+                    "export without --mlm, or a pre-training checkpoint"
+                )
+            expected |= names.masked_lm_shapes(self.config)
+        self.weights.check(expected)
+
+
+def read_model_dir(model_dir: str, checkpoint: str | None = None) -> TrainedModel:
+    """Opens a model that `pretrain` or `finetune` made.
+
+    Args:
+      model_dir: the run's folder.
+      checkpoint: a prefix, or the name of one in `model_dir`; by default the newest
+        complete one.
+
+    Raises:
+      UserError: a file is missing or not ours, the vocabulary is not the one that the
+        model was trained with, or there is no complete checkpoint.
+    """
+    described = model_dirs.read(model_dir)
+    vocabulary = Vocabulary(model_dirs.vocabulary_path(model_dir))
+    if described.vocabulary_fingerprint != vocabulary.fingerprint:
+        raise UserError(
+            f"{vocabulary.path}: is not the vocabulary that the model was trained with "
+            f"(fingerprint {vocabulary.fingerprint}, {model_dirs.CONFIG} says "
+            f"{described.vocabulary_fingerprint})"
+        )
+    prefix = find_checkpoint(_resolve(model_dir, checkpoint))
+    return TrainedModel(
+        config=described.model,
+        vocabulary=vocabulary,
+        weights=CheckpointWeights(prefix),
+        labels=_labels(os.path.join(model_dir, model_dirs.CONFIG), described.task),
+    )
+
+
+def _labels(path: str, task: dict[str, Any] | None) -> list[str] | None:
+    """A classifier's labels; None where the model has no task."""
+    if task is None:
+        return None
+    labels = task.get("labels")
+    if not labels or not all(isinstance(label, str) for label in labels):
+        raise UserError(
+            f'{path}: "task" has no list of labels; only sequence classifiers and '
+            "pre-trained encoders can be exported"
+        )
+    return labels
+
+
+def _resolve(model_dir: str, checkpoint: str | None) -> str:
+    """A bare name, e.g. `model.ckpt-100`, is one in `model_dir`."""
+    if not checkpoint:
+        return model_dir
+    return checkpoint if "/" in checkpoint else os.path.join(model_dir, checkpoint)

@@ -1,0 +1,91 @@
+"""Shards in the graph: documents come back; a defect is named by file and record."""
+
+import pytest
+import tensorflow as tf
+
+from decoupled.data import reading, records
+from decoupled.errors import UserError
+from tests.data.record_folders import (
+    VOCABULARY,
+    distinct_documents,
+    flip_byte,
+    make_records,
+)
+
+NAME = "train/en/tokens-00000-of-00001.tfrecord"
+DOCUMENTS = distinct_documents(*range(1, 21))
+
+
+def load(manifest, vocab_size=VOCABULARY.size):
+    """The documents of the only shard, through the input pipeline."""
+    shard = manifest.language("train", "en").files[0]
+
+    def ids(_):
+        return reading.load_shard(
+            manifest.path(shard), shard.records, shard.tokens, vocab_size
+        )
+
+    with reading.named_errors(manifest.folder):
+        return next(iter(tf.data.Dataset.range(1).map(ids))).to_list()
+
+
+def test_documents_come_back(tmp_path):
+    manifest = make_records(tmp_path, {"en": [DOCUMENTS]})
+    assert load(manifest) == DOCUMENTS
+
+
+def cut_before_record(path, number):
+    """Cuts a file in the middle of a record; each takes 16 bytes around its data."""
+    sizes = [len(records.serialize(ids)) + 16 for ids in DOCUMENTS]
+    path.write_bytes(path.read_bytes()[: sum(sizes[:number]) + 20])
+
+
+def test_truncated_file_is_named_with_the_record(tmp_path):
+    manifest = make_records(tmp_path, {"en": [DOCUMENTS]})
+    cut_before_record(tmp_path / NAME, 17)
+    with pytest.raises(UserError, match=f"{NAME}: record 17: truncated or corrupt"):
+        load(manifest)
+
+
+def test_flipped_byte_is_named_with_the_record(tmp_path):
+    manifest = make_records(tmp_path, {"en": [DOCUMENTS]})
+    flip_byte(tmp_path / NAME, -6)
+    with pytest.raises(UserError, match=f"{NAME}: record 19: .*corrupt"):
+        load(manifest)
+
+
+def test_missing_file_is_named(tmp_path):
+    manifest = make_records(tmp_path, {"en": [DOCUMENTS]})
+    (tmp_path / NAME).unlink()
+    with pytest.raises(
+        UserError, match=rf"{NAME}: cannot read \(not found\); see all defects"
+    ):
+        load(manifest)
+
+
+def test_id_outside_the_vocabulary_is_named_with_the_record(tmp_path):
+    manifest = make_records(tmp_path, {"en": [[[6, 7], [8], [9, 10_003, 6]]]})
+    with pytest.raises(
+        UserError,
+        match=f"{NAME}: record 2: id 10003 is outside the vocabulary of 10000 pieces",
+    ) as error:
+        load(manifest)
+    assert "\n" not in str(error.value)
+
+
+def test_another_file_under_the_same_name_is_noticed(tmp_path):
+    manifest = make_records(tmp_path / "a", {"en": [[[6, 7], [8]]]})
+    make_records(tmp_path / "b", {"en": [[[6, 7], [8, 9]]]})
+    (tmp_path / "b" / NAME).rename(tmp_path / "a" / NAME)
+    with pytest.raises(UserError, match=f"{NAME}: not the file of the manifest"):
+        load(manifest)
+
+
+@pytest.mark.parametrize("record", [b"not an example", b"\xff\xff"])
+def test_record_of_another_kind_is_refused(tmp_path, record):
+    manifest = make_records(tmp_path, {"en": [[[6, 7], [8]]]})
+    with tf.io.TFRecordWriter(str(tmp_path / NAME)) as writer:
+        writer.write(record)
+        writer.write(records.serialize([6]))
+    with pytest.raises(UserError, match="a record is not an Example .*verify_records"):
+        load(manifest)

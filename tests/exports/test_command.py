@@ -1,0 +1,46 @@
+"""`python -m decoupled.export` from the command line."""
+
+import os
+import subprocess
+import sys
+
+
+def export_command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "decoupled.export", *arguments],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_writes_an_export_and_says_how_to_load_it(finetuned_dir, tmp_path):
+    target = tmp_path / "out"
+    result = export_command(f"--model_dir={finetuned_dir}", f"--export_dir={target}")
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert sorted(path.name for path in target.iterdir()) == [
+        "classifier",
+        "export.json",
+        "preprocessor",
+        "text_classifier",
+    ]
+    # 128 as on TF Hub, but this model has 24 positions.
+    assert '"sequence_length": 24' in (target / "export.json").read_text()
+    assert "model.ckpt-7" in result.stdout
+    assert f"tf.saved_model.load('{target}/text_classifier')" in result.stdout
+    assert result.stderr == ""
+
+
+def test_a_mistake_is_one_line_and_exit_code_2(finetuned_dir, tmp_path):
+    result = export_command(
+        f"--model_dir={finetuned_dir}", f"--export_dir={tmp_path}/out", "--mlm"
+    )
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        f"decoupled.export: error: {finetuned_dir}/model.ckpt-7: holds no MLM head "
+        "(fine-tuning drops it); export without --mlm, or a pre-training checkpoint\n"
+    )
+    assert list(tmp_path.iterdir()) == []

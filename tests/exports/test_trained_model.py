@@ -1,0 +1,182 @@
+"""What is refused before anything is written: each mistake in one line, by name."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from decoupled.configs import ModelConfig
+from decoupled.errors import UserError
+from decoupled.exports.saved_model import export
+from decoupled.exports.trained_model import read_model_dir
+from tests.exports.conftest import LABELS
+from tests.exports.models import (
+    finetuned_weights,
+    model_config,
+    pretrained_weights,
+    write_checkpoint,
+)
+
+CONFIG = model_config()
+
+
+@pytest.fixture
+def run(pretrained_dir, tmp_path):
+    """A copy of a pre-training run, free to be broken."""
+    return pathlib.Path(shutil.copytree(pretrained_dir, tmp_path / "run"))
+
+
+def change_config(run, **changes):
+    path = run / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def refused(run, mlm=False, sequence_length=16, checkpoint=None):
+    """The message of the UserError; nothing may have been written."""
+    target = run.parent / "out"
+    with pytest.raises(UserError) as caught:
+        export(
+            read_model_dir(str(run), checkpoint),
+            str(target),
+            sequence_length=sequence_length,
+            mlm=mlm,
+            overwrite=False,
+        )
+    assert [path.name for path in run.parent.iterdir()] == ["run"]
+    assert "\n" not in str(caught.value)
+    return str(caught.value).removeprefix(f"{run}/")
+
+
+def with_weights(run, weights):
+    """Makes a later checkpoint the newest one of the run."""
+    write_checkpoint(str(run / "model.ckpt"), weights, step=9)
+    return run
+
+
+def test_reads_config_vocabulary_and_newest_checkpoint(run, vocabulary):
+    weights = pretrained_weights(CONFIG, seed=1)
+    trained = read_model_dir(str(with_weights(run, weights)))
+    assert trained.config == CONFIG
+    assert isinstance(trained.config, ModelConfig)
+    assert trained.vocabulary.fingerprint == vocabulary.fingerprint
+    assert trained.weights.global_step == 9
+    assert trained.labels is None
+    np.testing.assert_array_equal(
+        trained.weights["cls/predictions/output_bias"],
+        weights["cls/predictions/output_bias"],
+    )
+
+
+@pytest.mark.parametrize("name", ["model.ckpt-7", "{run}/model.ckpt-7"])
+def test_an_earlier_checkpoint_by_name_or_prefix(run, name):
+    with_weights(run, pretrained_weights(CONFIG, seed=1))
+    trained = read_model_dir(str(run), name.format(run=run))
+    assert trained.weights.global_step == 7
+
+
+def test_labels_make_it_a_classifier(finetuned_dir):
+    trained = read_model_dir(finetuned_dir)
+    assert trained.labels == LABELS
+    assert trained.kind == "classifier"
+
+
+def test_no_config(run):
+    (run / "config.json").unlink()
+    assert refused(run).startswith(f"{run}: no config.json")
+
+
+def test_another_config(run):
+    (run / "config.json").write_text('{"model_type": "bert"}')
+    assert refused(run).startswith("config.json: not the description of a model")
+
+
+def test_config_of_another_version(run):
+    change_config(run, model={"vocab_size": 48})
+    assert refused(run).startswith("config.json: does not fit this version")
+
+
+def test_task_without_labels(run):
+    change_config(run, task={"name": "xquad"})
+    assert refused(run).startswith('config.json: "task" has no list of labels')
+
+
+def test_another_vocabulary(run):
+    change_config(run, vocabulary={"fingerprint": "ab" * 32, "vocab_size": 48})
+    message = refused(run)
+    assert message.startswith("sentencepiece.model: is not the vocabulary that")
+    assert "ab" * 32 in message
+
+
+def test_no_checkpoint(run):
+    for path in run.glob("*ckpt*"):
+        path.unlink()
+    (run / "checkpoint").unlink()
+    assert "no complete checkpoint" in refused(run)
+
+
+def test_unknown_checkpoint(run):
+    assert refused(run, checkpoint="model.ckpt-8").startswith("model.ckpt-8: ")
+
+
+def test_truncated_checkpoint(run):
+    data = next(run.glob("*.data-00000-of-00001"))
+    data.write_bytes(data.read_bytes()[:-100])
+    message = refused(run, checkpoint="model.ckpt-7")
+    assert message.startswith("model.ckpt-7: ")
+
+
+def test_missing_variable(run):
+    weights = pretrained_weights(CONFIG)
+    del weights["bert/encoder/layer_1/output/dense/kernel"]
+    assert refused(with_weights(run, weights)) == (
+        "model.ckpt-9: no variable bert/encoder/layer_1/output/dense/kernel [12, 8]; "
+        "this is not a checkpoint of the model that config.json describes"
+    )
+
+
+def test_other_shape(run):
+    other = pretrained_weights(model_config(intermediate_size=16))
+    assert refused(with_weights(run, other)) == (
+        "model.ckpt-9: bert/encoder/layer_0/intermediate/dense/kernel has shape "
+        "[8, 16], the model of config.json has [8, 12]"
+    )
+
+
+def test_more_layers_than_the_config(run):
+    other = pretrained_weights(model_config(num_layers=3))
+    message = refused(with_weights(run, other))
+    assert message.startswith("model.ckpt-9: bert/encoder/layer_2/")
+    assert "is not part of the model" in message
+
+
+def test_diverged_training(run):
+    weights = pretrained_weights(CONFIG)
+    weights["bert/embeddings/LayerNorm/beta"][2] = np.nan
+    message = refused(with_weights(run, weights))
+    assert message.startswith(
+        "model.ckpt-9: bert/embeddings/LayerNorm/beta holds values that are not finite"
+    )
+
+
+def test_mlm_of_a_fine_tuned_model(run):
+    change_config(run, task={"labels": LABELS})
+    weights = finetuned_weights(CONFIG, len(LABELS))
+    assert refused(with_weights(run, weights), mlm=True).startswith(
+        "model.ckpt-9: holds no MLM head (fine-tuning drops it)"
+    )
+
+
+def test_as_many_labels_as_the_classifier_has(run):
+    change_config(run, task={"labels": LABELS[:2]})
+    weights = finetuned_weights(CONFIG, len(LABELS))
+    assert "output_weights has shape [3, 8]" in refused(with_weights(run, weights))
+
+
+@pytest.mark.parametrize("length", [4, 25])
+def test_impossible_sequence_length(run, length):
+    assert refused(run, sequence_length=length) == (
+        f"--sequence_length: {length} is not between 5 and the model's "
+        "max_positions = 24"
+    )

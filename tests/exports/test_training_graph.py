@@ -1,0 +1,71 @@
+"""The serving encoder against the Mesh-TensorFlow graph that trained the weights."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoupled.compat import mtf
+from decoupled.exports.encoder import Encoder
+from decoupled.exports.heads import Classifier, MaskedLm
+from decoupled.model.dims import make_dims
+from decoupled.model.encoder import encode
+from decoupled.model.heads import masked_lm_logits, sequence_logits
+from decoupled.model.layers import Builder
+from tests.exports.models import (
+    finetuned_weights,
+    model_config,
+    pretrained_weights,
+    random_batch,
+)
+from tests.exports.test_encoder import MODELS
+from tests.helpers import run_mesh
+
+BATCH, LENGTH, LABELS = 3, 9, 3
+POSITIONS = np.array([[0, 8, 4]] * BATCH, np.int32)
+
+
+def run_training_graph(config, weights, features, head):
+    """[output of each layer..., head's logits] from the training graph."""
+    dims = make_dims(config, BATCH, LENGTH)
+    predictions = mtf.Dimension("predictions", POSITIONS.shape[1])
+    inputs = {
+        name: (value, [dims.batch, dims.sequence]) for name, value in features.items()
+    }
+    inputs["positions"] = (POSITIONS, [dims.batch, predictions])
+
+    def build(mesh, tensors):
+        builder = Builder(config, dims, mesh, tf.float32, initializer_seed=0)
+        encoded = encode(builder, tensors)
+        return [*encoded.layers, head(builder, encoded.output, tensors["positions"])]
+
+    return run_mesh(build, inputs, weights=weights)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_and_mlm_head(name):
+    config = model_config(**MODELS[name])
+    weights = pretrained_weights(config)
+    features = random_batch(config, BATCH, LENGTH)
+    *layers, logits = run_training_graph(config, weights, features, masked_lm_logits)
+
+    encoder = Encoder(config, weights)
+    outputs = encoder({k: tf.constant(v) for k, v in features.items()})
+    served = MaskedLm(config, weights, encoder)(outputs["sequence_output"], POSITIONS)
+    np.testing.assert_allclose(
+        tf.stack(outputs["encoder_outputs"]), layers, rtol=1e-5, atol=1e-5
+    )
+    np.testing.assert_allclose(served, logits, rtol=1e-5, atol=1e-5)
+
+
+def test_pooler_and_classifier():
+    config = model_config()
+    weights = finetuned_weights(config, LABELS)
+    features = random_batch(config, BATCH, LENGTH)
+
+    def head(build, output, _):
+        return sequence_logits(build, output, LABELS, dropout=0.1)
+
+    *_, logits = run_training_graph(config, weights, features, head)
+    outputs = Encoder(config, weights)({k: tf.constant(v) for k, v in features.items()})
+    served = Classifier(weights)(outputs["pooled_output"])
+    np.testing.assert_allclose(served, logits, rtol=1e-5, atol=1e-5)

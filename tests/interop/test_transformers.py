@@ -1,0 +1,118 @@
+"""Identical weights in transformers' RemBertForMaskedLM give identical numbers."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoupled.exports.encoder import Encoder
+from decoupled.exports.heads import MaskedLm
+from tests.exports.models import model_config, pretrained_weights, random_batch
+from tests.interop.reference import PYTHON, run_reference
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(
+        not PYTHON,
+        reason="DECOUPLED_INTEROP_PYTHON names no interpreter with torch, transformers",
+    ),
+]
+
+MODELS = {
+    "erf gelu, epsilon of the released model": {"layer_norm_epsilon": 1e-12},
+    "tanh gelu, one larger layer": {
+        "activation": "gelu_tanh",
+        "num_layers": 1,
+        "hidden_size": 24,
+        "num_heads": 3,
+        "head_size": 8,
+        "input_embedding_size": 16,
+        "output_embedding_size": 40,
+    },
+    "E_out = H, large epsilon": {
+        "output_embedding_size": 8,
+        "layer_norm_epsilon": 1e-2,
+        "num_layers": 3,
+    },
+}
+
+
+def masked_lm_batch(config, batch=3, length=11, predictions=4, seed=0):
+    """Padding, two segments, masked positions with weights 1 and, as padding, 0."""
+    generator = np.random.default_rng(seed)
+    features = random_batch(config, batch, length, seed)
+    real = features["input_mask"].sum(axis=1, keepdims=True)
+    shape = (batch, predictions)
+    weights = np.arange(predictions) < [[predictions]] + [[1]] * (batch - 1)
+    positions = generator.integers(0, real, shape) * weights
+    labels = generator.integers(1, config.vocab_size, shape) * weights
+    return features | {
+        "masked_lm_positions": positions.astype(np.int32),
+        "masked_lm_ids": labels.astype(np.int32),
+        "masked_lm_weights": weights.astype(np.float32),
+    }
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def case(request):
+    """(config, weights, batch, what Transformers computes)."""
+    config = model_config(**MODELS[request.param])
+    weights = pretrained_weights(config)
+    batch = masked_lm_batch(config)
+    return config, weights, batch, run_reference(weights, config, batch)
+
+
+def test_serving_encoder_and_mlm_head(case):
+    config, weights, batch, expected = case
+    encoder = Encoder(config, weights)
+    features = {name: tf.constant(value) for name, value in batch.items()}
+    outputs = encoder(features)
+    logits = MaskedLm(config, weights, encoder)(
+        outputs["sequence_output"], features["masked_lm_positions"]
+    )
+    np.testing.assert_allclose(
+        tf.stack(outputs["encoder_outputs"]), expected["hidden_states"], atol=1e-4
+    )
+    np.testing.assert_allclose(logits, expected["logits"], atol=1e-4)
+
+
+def test_loss_and_gradients_of_the_serving_encoder(case):
+    """What fine-tuning an exported encoder relies on."""
+    config, weights, batch, expected = case
+    encoder = Encoder(config, weights)
+    head = MaskedLm(config, weights, encoder)
+    features = {name: tf.constant(value) for name, value in batch.items()}
+    with tf.GradientTape() as tape:
+        logits = head(
+            encoder(features)["sequence_output"], features["masked_lm_positions"]
+        )
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            features["masked_lm_ids"], logits
+        )
+        mask = features["masked_lm_weights"]
+        loss = tf.reduce_sum(losses * mask) / tf.reduce_sum(mask)
+    variables = {v.name.removesuffix(":0"): v for v in encoder.variables}
+    variables |= {v.name.removesuffix(":0"): v for v in head.variables}
+    gradients = {
+        name: tf.convert_to_tensor(gradient).numpy()
+        for name, gradient in tape.gradient(loss, variables).items()
+    }
+    assert float(loss) == pytest.approx(expected["loss"], abs=1e-4)
+    theirs = _joined(expected["gradients"])
+    assert set(gradients) == set(theirs)
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(gradient, theirs[name], atol=1e-4, err_msg=name)
+
+
+def _joined(gradients):
+    """Query, key and value side by side, as the serving encoder keeps them."""
+    joined = {}
+    for name, gradient in gradients.items():
+        if "/self/query/" not in name:
+            if "/self/" not in name:
+                joined[name] = gradient
+            continue
+        parts = [name.replace("query", part) for part in ("query", "key", "value")]
+        joined[name.replace("query", "query_key_value")] = np.concatenate(
+            [gradients[part] for part in parts], axis=-1
+        )
+    return joined
