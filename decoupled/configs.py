@@ -129,7 +129,9 @@ class MaskingConfig:
     def __post_init__(self):
         _check_types(self)
         _check_positive(self, "sequence_length max_predictions masking_rate")
-        _check_rates(self, "masking_rate mask_token_rate random_token_rate", closed=True)
+        _check_rates(
+            self, "masking_rate mask_token_rate random_token_rate", closed=True
+        )
         if self.sequence_length < 4:
             raise UserError(
                 f"MaskingConfig.sequence_length: {self.sequence_length} leaves no room "
@@ -315,9 +317,7 @@ def _where(config, name):
 def _check_types(config):
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        fits = type(value) is field.type or (
-            field.type is float and type(value) is int
-        )
+        fits = type(value) is field.type or (field.type is float and type(value) is int)
         if not fits:
             raise UserError(
                 f"{_where(config, field.name)}: {value!r} is not of type "
@@ -327,18 +327,16 @@ def _check_types(config):
 
 def _check_positive(config, names):
     for name in names.split():
-        if not 0 < getattr(config, name) < math.inf:
-            raise UserError(
-                f"{_where(config, name)}: {getattr(config, name)} is not a positive number"
-            )
+        value = getattr(config, name)
+        if not 0 < value < math.inf:
+            raise UserError(f"{_where(config, name)}: {value} is not positive")
 
 
 def _check_not_negative(config, names):
     for name in names.split():
-        if not 0 <= getattr(config, name) < math.inf:
-            raise UserError(
-                f"{_where(config, name)}: {getattr(config, name)} is not 0 or a positive number"
-            )
+        value = getattr(config, name)
+        if not 0 <= value < math.inf:
+            raise UserError(f"{_where(config, name)}: {value} is negative or no number")
 
 
 def _check_rates(config, names, closed=False):

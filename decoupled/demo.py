@@ -63,9 +63,9 @@ def main() -> None:
         _run(work_dir, step)
     report(work_dir)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    seconds = time.monotonic() - started
     console.say(
-        f"{time.monotonic() - started:.0f} s in all; peak memory of the largest process "
-        f"{peak:.2f} GiB"
+        f"{seconds:.0f} s in all; peak memory of the largest process {peak:.2f} GiB"
     )
 
 
@@ -298,11 +298,8 @@ def _curve(folder, window=5):
 
     points = sorted(read_scalars(folder, "masked_lm_accuracy").items())
     steps, values = zip(*points, strict=True)
-    smoothed = [
-        sum(values[max(0, i - window + 1) : i + 1]) / len(values[max(0, i - window + 1) : i + 1])
-        for i in range(len(values))
-    ]
-    return steps, smoothed
+    windows = [values[max(0, i - window + 1) : i + 1] for i in range(len(values))]
+    return steps, [sum(near) / len(near) for near in windows]
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def atomic_path(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
-    """Opens `path` for writing ("w" is UTF-8 text, "wb" bytes); it appears when closed."""
+    """Opens `path` to write UTF-8 ("w") or bytes ("wb"); it appears when closed."""
     with atomic_path(path) as temporary:
         with tf.io.gfile.GFile(temporary, mode) as handle:
             yield handle

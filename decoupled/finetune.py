@@ -145,9 +145,7 @@ def finetuned_model(model, config: FinetuningConfig):
             f"FinetuningConfig.max_sequence_length: {config.max_sequence_length}, but "
             f"the checkpoint's model has max_positions = {model.max_positions}"
         )
-    return dataclasses.replace(
-        model, num_layers=config.keep_layers or model.num_layers
-    )
+    return dataclasses.replace(model, num_layers=config.keep_layers or model.num_layers)
 
 
 def _schedule(finetuning, training, examples):
@@ -172,7 +170,7 @@ class _Session:
         self.vocabulary = Vocabulary(model_dir.vocabulary_path(source))
         if self.vocabulary.fingerprint != pretrained.vocabulary_fingerprint:
             raise UserError(
-                f"{self.vocabulary.path}: not the vocabulary of the checkpoint beside it"
+                f"{self.vocabulary.path}: not the vocabulary of the checkpoint there"
             )
         finetuning, training = config.finetuning, config.training
         self.examples = examples.read_examples(self.data, "train", "en", self.labels)
@@ -210,8 +208,8 @@ class _Session:
         from decoupled.training.estimator import train
 
         arrays, training = self._arrays(self.examples), self.config.training
-        count = len(self.examples.label_ids)
-        console.say(f"{count} English examples, {self.graph.schedule.train_steps} steps")
+        count, steps = len(self.examples.label_ids), self.graph.schedule.train_steps
+        console.say(f"{count} English examples, {steps} steps")
         train(
             self.graph,
             self.run,
@@ -270,7 +268,7 @@ class _Session:
         console.say(f"wrote {os.path.join(self.folder, 'predictions')}")
 
     def _predictions(self):
-        """Yields (split, language, gold label ids, probabilities [examples, labels])."""
+        """Yields (split, language, gold ids, probabilities [examples, labels])."""
         from decoupled.tasks import examples
         from decoupled.tasks.input_fn import evaluation_input_fn
         from decoupled.training.evaluation import Part, predict_parts
@@ -292,9 +290,8 @@ class _Session:
 
 
 def _print_results(task, step, results):
-    languages = sorted(
-        set(results["dev"]) | set(results["test"]), key=lambda name: (name != "en", name)
-    )
+    languages = set(results["dev"]) | set(results["test"])
+    languages = sorted(languages, key=lambda name: (name != "en", name))
     rows = [
         [language]
         + [

@@ -60,9 +60,7 @@ def pretrain(
     training=gin.REQUIRED,
 ) -> PretrainConfig:
     """The root of the gin configuration."""
-    return PretrainConfig(
-        model, mesh, masking, sampling, optimizer, schedule, training
-    )
+    return PretrainConfig(model, mesh, masking, sampling, optimizer, schedule, training)
 
 
 def define_flags() -> None:
@@ -237,8 +235,8 @@ class _Session:
         }
         write_scalars(os.path.join(self.folder, "eval"), step, scalars)
         console.say(
-            f"held-out text at step {step}, {len(results)} languages: masked_lm_accuracy "
-            f"{average['masked_lm_accuracy']:.4f}  "
+            f"held-out text at step {step}, {len(results)} languages: "
+            f"masked_lm_accuracy {average['masked_lm_accuracy']:.4f}  "
             f"masked_lm_loss {average['masked_lm_loss']:.4f}"
         )
 

@@ -72,7 +72,7 @@ class _CrossEntropy(mtf.Operation):
         # The smallest id among the shards that hold the maximum: a maximum of
         # negatives, as meshes have no minimum.
         negative_best = mesh_impl.slicewise(
-            lambda own, best, c: tf.where_v2(own >= best, -c, tf.fill(c.shape, -_NO_ID)),
+            lambda own, best, c: tf.where_v2(own >= best, -c, -_NO_ID),
             shard_max, maximum, candidate,
         )  # fmt: skip
         negative_best = reduce_over_vocab(negative_best, "MAX")
@@ -128,7 +128,8 @@ def _maximum(logits, coordinate, size):
     """This shard's largest logit and its id in the whole vocabulary, as float32."""
     x = tf.cast(logits, tf.float32)
     offset = tf.cast(coordinate * size, tf.float32)
-    return tf.reduce_max(x, axis=-1), tf.cast(tf.argmax(x, axis=-1), tf.float32) + offset
+    best = tf.cast(tf.argmax(x, axis=-1), tf.float32)
+    return tf.reduce_max(x, axis=-1), best + offset
 
 
 def _partial_sums(logits, targets, maximum, coordinate, size):

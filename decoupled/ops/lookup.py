@@ -67,7 +67,7 @@ class _Lookup(mtf.Operation):
             known = tf.logical_and(ids_slice >= 0, ids_slice < self._vocab_dim.size)
             # An id outside the whole vocabulary stays outside the shard, so that
             # tf.gather itself refuses it on a CPU.
-            index = tf.where_v2(tf.logical_and(known, ~own), tf.zeros_like(local), local)
+            index = tf.where_v2(tf.logical_and(known, ~own), 0, local)
             found = tf.gather(table_slice, index)
             depth = len(table_slice.shape) - 1
             mask = tf.reshape(own, own.shape.as_list() + [1] * depth)

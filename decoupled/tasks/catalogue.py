@@ -11,5 +11,5 @@ class TaskFiles(NamedTuple):
 
 
 TASKS = {
-    "catalogs": TaskFiles("catalogs", "which catalog does an interface message come from"),
+    "catalogs": TaskFiles("catalogs", "which catalog a message comes from"),
 }

@@ -55,8 +55,7 @@ def read_examples(
     path = os.path.join(folder, f"{split}-{language}.tsv")
     if not files.exists(path):
         raise UserError(
-            f"{path}: missing; the task needs the {split} file of language "
-            f"{language!r}"
+            f"{path}: missing; the task needs the {split} file of language {language!r}"
         )
     ids = {label: index for index, label in enumerate(labels)}
     texts, label_ids = [], []

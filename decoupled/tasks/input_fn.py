@@ -32,9 +32,7 @@ def training_input_fn(
             if (wanted := tuple(np.unique(epochs))) != known_epochs:
                 order = {epoch: _permutation(examples, seed, epoch) for epoch in wanted}
                 known_epochs = wanted
-            rows = [
-                order[epoch][i] for epoch, i in zip(epochs, within, strict=True)
-            ]
+            rows = [order[epoch][i] for epoch, i in zip(epochs, within, strict=True)]
             yield {name: array[rows] for name, array in arrays.items()}
             step += 1
 

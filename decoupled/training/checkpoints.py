@@ -54,7 +54,7 @@ def find_checkpoint(path: str) -> str:
     if tf.io.gfile.isdir(path):
         prefix = latest_complete(path)
         if prefix is None:
-            raise UserError(f"{path}: holds no complete checkpoint (model.ckpt-N.index)")
+            raise UserError(f"{path}: no complete checkpoint (model.ckpt-N.index)")
         return prefix
     problem = _problem(path)
     if problem:
@@ -94,7 +94,7 @@ def _problem(prefix):
         # Reading checks every tensor's checksum.
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         return f"cannot be read: {files.reason(error)}"
     return None
 
@@ -136,7 +136,7 @@ def plan_initialization(checkpoint: str, shapes: dict[str, list[int]]) -> Report
             fresh.append(name)
         else:
             raise UserError(
-                f"{checkpoint}: has no variable {name}; is it a checkpoint of this model?"
+                f"{checkpoint}: has no variable {name}; is it of this model?"
             )
     unused = sorted(n for n in set(available) - set(wanted) if not _SLOT.search(n))
     return Report(restored, fresh, unused)

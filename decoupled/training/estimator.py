@@ -27,9 +27,7 @@ def make_estimator(graph: GraphConfig, run: RunSpec) -> estimator.tpu.TPUEstimat
         log_step_count_steps=None,
         tpu_config=estimator.tpu.TPUConfig(
             iterations_per_loop=1,
-            per_host_input_for_training=(
-                estimator.tpu.InputPipelineConfig.BROADCAST
-            ),
+            per_host_input_for_training=(estimator.tpu.InputPipelineConfig.BROADCAST),
         ),
     )
     return estimator.tpu.TPUEstimator(
@@ -49,7 +47,7 @@ def train(
     every_steps: int = 0,
     then: Callable[[], None] | None = None,
 ) -> int:
-    """Trains up to `graph.schedule.train_steps`, resuming where the folder's run stopped.
+    """Trains to the end of the schedule, resuming where the folder's run stopped.
 
     Args:
       graph, run: what is trained and where.
@@ -109,8 +107,6 @@ def evaluate(graph: GraphConfig, run: RunSpec, input_fn: Callable, name: str) ->
     return {key: float(value) for key, value in metrics.items()}
 
 
-def predict(
-    graph: GraphConfig, run: RunSpec, input_fn: Callable
-) -> Iterator[dict]:
+def predict(graph: GraphConfig, run: RunSpec, input_fn: Callable) -> Iterator[dict]:
     """Predictions of the newest checkpoint, one dict of arrays per example."""
     yield from make_estimator(graph, run).predict(input_fn)

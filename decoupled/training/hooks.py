@@ -7,6 +7,7 @@ import time
 from decoupled.compat import estimator, mtf, tf
 from decoupled.errors import UserError
 
+
 class CountingHook(estimator.SessionRunHook):
     """Knows the number of updates done, `self.step`, without reading it every time."""
 
