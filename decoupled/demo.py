@@ -85,7 +85,7 @@ def make_steps(work_dir: str) -> list[Step]:
             "corpus",
             module(
                 "build_corpus",
-                "--source=catalogs:django,wagtail",
+                "--source=catalogs:django",
                 f"--languages={LANGUAGES}",
                 f"--output_dir={path('corpus')}",
             ),

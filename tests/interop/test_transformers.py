@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from decoupled.compat import mtf
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import MaskedLm
+from decoupled.model.dims import make_dims, predictions_dim
+from decoupled.model.encoder import encode
+from decoupled.model.heads import masked_lm_logits
+from decoupled.model.layers import Builder
+from decoupled.ops.cross_entropy import softmax_cross_entropy
 from tests.exports.models import model_config, pretrained_weights, random_batch
+from tests.helpers import run_mesh
 from tests.interop.reference import PYTHON, run_reference
 
 pytestmark = [
@@ -101,6 +108,55 @@ def test_loss_and_gradients_of_the_serving_encoder(case):
     assert set(gradients) == set(theirs)
     for name, gradient in gradients.items():
         np.testing.assert_allclose(gradient, theirs[name], atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "mesh_shape, layout_rules",
+    [("all:1", ""), ("m:2", "vocab:m;heads:m;intermediate:m")],
+)
+def test_training_graph(case, mesh_shape, layout_rules):
+    """Logits, loss and gradients of the graph that pre-training runs, split or not."""
+    config, weights, batch, expected = case
+    if config.num_heads % 2 and mesh_shape != "all:1":
+        layout_rules = "vocab:m;intermediate:m"
+    names = []
+
+    def build(mesh, tensors):
+        builder = Builder(config, dims, mesh, tf.float32, initializer_seed=0)
+        encoded = encode(builder, tensors)
+        logits = masked_lm_logits(
+            builder, encoded.output, tensors["masked_lm_positions"]
+        )
+        losses, _ = softmax_cross_entropy(logits, tensors["masked_lm_ids"], dims.vocab)
+        mask = tensors["masked_lm_weights"]
+        loss = mtf.reduce_sum(losses * mask) / mtf.reduce_sum(mask)
+        variables = mesh.graph.trainable_variables
+        names[:] = [variable.name for variable in variables]
+        return [
+            logits,
+            loss,
+            *mtf.gradients([loss], [variable.value for variable in variables]),
+        ]
+
+    size, length = batch["input_word_ids"].shape
+    dims = make_dims(config, size, length)
+    masked = predictions_dim(batch["masked_lm_ids"].shape[1])
+    inputs = {
+        name: (
+            value,
+            [dims.batch, masked if name.startswith("masked") else dims.sequence],
+        )
+        for name, value in batch.items()
+    }
+    logits, loss, *gradients = run_mesh(
+        build, inputs, mesh_shape, layout_rules, weights=weights
+    )
+    np.testing.assert_allclose(logits, expected["logits"], atol=1e-4)
+    assert float(loss) == pytest.approx(expected["loss"], abs=1e-4)
+    assert set(names) == set(expected["gradients"])
+    for name, gradient in zip(names, gradients, strict=True):
+        theirs = expected["gradients"][name]
+        np.testing.assert_allclose(gradient, theirs, atol=1e-4, err_msg=name)
 
 
 def _joined(gradients):
