@@ -294,7 +294,7 @@ def _plot(work_dir, results, path):
 
 def _curve(folder, window=5):
     """Steps and smoothed training accuracy from a run's event files."""
-    from decoupled.training.evaluation import read_scalars
+    from decoupled.training.events import read_scalars
 
     points = sorted(read_scalars(folder, "masked_lm_accuracy").items())
     steps, values = zip(*points, strict=True)

@@ -99,6 +99,7 @@ def run_finetuning(
       UserError: checkpoint, task files, settings and folder do not fit each other.
     """
     from decoupled.training.checkpoints import find_checkpoint
+    from decoupled.training.graph import check_graph
 
     prefix = find_checkpoint(init_checkpoint)
     source = os.path.dirname(prefix)
@@ -118,6 +119,7 @@ def run_finetuning(
             "seed": config.training.seed,
         },
     )
+    check_graph(session.graph, config.training)
     model_dir.claim(folder, description, model_dir.vocabulary_path(source))
     launch.save_start(folder, "finetune")
     session.open(folder, prefix)
@@ -232,7 +234,7 @@ class _Session:
         import numpy as np
 
         from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
-        from decoupled.training.evaluation import write_scalars
+        from decoupled.training.events import write_scalars
 
         step = checkpoint_step(find_checkpoint(self.folder))
         majority = int(np.bincount(self.examples.label_ids).argmax())

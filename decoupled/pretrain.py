@@ -96,6 +96,7 @@ def run_pretraining(
     from decoupled.data.reading import named_errors
     from decoupled.data.records import read_manifest
     from decoupled.data.vocabulary import Vocabulary
+    from decoupled.training.graph import check_graph
 
     manifest = read_manifest(records_dir)
     pieces = Vocabulary(vocabulary)
@@ -114,9 +115,10 @@ def run_pretraining(
             "seed": config.training.seed,
         },
     )
+    session = _Session(config, manifest, pieces, folder)
+    check_graph(session.graph, config.training)
     model_dir.claim(folder, description, vocabulary)
     launch.save_start(folder, "pretrain")
-    session = _Session(config, manifest, pieces, folder)
     with named_errors(records_dir):
         if mode in ("train", "train_and_evaluate"):
             _print_sampling(config, manifest)
@@ -212,7 +214,7 @@ class _Session:
     def evaluate(self):
         """Writes eval.json and TensorBoard scalars; prints the averages."""
         from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
-        from decoupled.training.evaluation import write_scalars
+        from decoupled.training.events import write_scalars
 
         step = checkpoint_step(find_checkpoint(self.folder))
         results = {}

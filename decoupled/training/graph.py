@@ -8,6 +8,7 @@ from decoupled.configs import (
     ModelConfig,
     OptimizerConfig,
     ScheduleConfig,
+    TrainingConfig,
 )
 from decoupled.model.dims import make_dims
 from decoupled.model.layers import Builder
@@ -56,6 +57,20 @@ class _Context(NamedTuple):
     config: GraphConfig
     mesh: mtf.Mesh
     training: bool
+
+
+def check_graph(config: GraphConfig, training: TrainingConfig) -> None:
+    """Checks that the mesh fits model, task and batches, before anything is built.
+
+    Raises:
+      UserError: naming the rule, the dimension and the sizes.
+    """
+    for batch in (
+        training.batch_size // training.gradient_accumulation,
+        training.eval_batch_size,
+    ):
+        dims = make_dims(config.model, batch, config.task.sequence_length)
+        meshes.check_mesh(config.mesh, dims, config.task.extra_dims())
 
 
 def build_graph(config: GraphConfig, features: dict, training: bool) -> Lowered:

@@ -6,6 +6,7 @@ import time
 
 from decoupled.compat import estimator, mtf, tf
 from decoupled.errors import UserError
+from decoupled.training.events import event_writer, scalar_summary
 
 
 class CountingHook(estimator.SessionRunHook):
@@ -111,7 +112,7 @@ class Metronome(CountingHook):
     INTERVAL = 5.0
 
     def __init__(self, model_dir, scalars, log_steps, batch_size, total_steps, say):
-        self._writer = tf.summary.FileWriter(model_dir)
+        self._model_dir = model_dir
         self._scalars = scalars
         self._log_steps = log_steps
         self._batch_size = batch_size
@@ -121,6 +122,8 @@ class Metronome(CountingHook):
     def after_create_session(self, session, coord):
         """Starts the clock."""
         super().after_create_session(session, coord)
+        with session.graph.as_default():
+            self._writer = event_writer(self._model_dir, self.step)
         self._start = self._mark = (self.step, time.monotonic())
         self._said = time.monotonic()
 
@@ -157,13 +160,7 @@ class Metronome(CountingHook):
                 "examples/sec": rate * self._batch_size,
             }
         self._mark = (step, now)
-        summary = tf.Summary(
-            value=[
-                tf.Summary.Value(tag=name, simple_value=float(value))
-                for name, value in values.items()
-            ]
-        )
-        self._writer.add_summary(summary, step)
+        self._writer.add_summary(scalar_summary(values), step)
         self._writer.flush()
 
     def _print(self, values):

@@ -1,0 +1,143 @@
+"""Text -> corpus -> vocabulary -> records -> pre-training -> fine-tuning -> SavedModel.
+
+The commands' own functions on a few hundred sentences that the test writes, with a tiny
+model: seconds on a CPU.
+"""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+from decoupled import build_records, build_vocabulary
+from decoupled.build_corpus import CorpusSettings, build
+from decoupled.build_vocabulary import VocabularySettings
+from decoupled.configs import (
+    FinetuningConfig,
+    MeshConfig,
+    SamplingConfig,
+    VocabularyConfig,
+)
+from decoupled.corpora.catalog_task import TaskSettings
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.saved_model import export
+from decoupled.exports.trained_model import read_model_dir
+from decoupled.finetune import FinetuneConfig, run_finetuning
+from decoupled.pretrain import PretrainConfig, run_pretraining
+from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
+
+ANIMALS = "cat dog horse cow sheep goat duck hen fox wolf".split()
+COLOURS = "red blue green black white brown grey pink gold teal".split()
+WORDS = {
+    "en": ("the", "is", "and"),
+    "de": ("der", "ist", "und"),
+}
+PIECES = 42
+
+
+def sentences(language):
+    the, be, and_ = WORDS[language]
+    for animal in ANIMALS:
+        for colour in COLOURS:
+            yield f"{the} {animal} {be} {colour} {and_} {the} {colour} {animal} {be}."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("end_to_end")
+
+
+@pytest.fixture(scope="module")
+def records(folder):
+    """Corpus, vocabulary and records of two languages."""
+    inputs = []
+    for language in WORDS:
+        path = folder / f"{language}.txt"
+        path.write_text("\n\n".join(sentences(language)) + "\n")
+        inputs.append(f"{language}={path}")
+    settings = CorpusSettings(0.1, TaskSettings(0.1, 0.1, 1, 1))
+    build(None, inputs, str(folder / "corpus"), settings)
+    vocabulary = VocabularySettings(
+        VocabularyConfig(PIECES, 1.0, False, 1000), SamplingConfig(0.5), 0, 100
+    )
+    build_vocabulary.build(
+        str(folder / "corpus"), str(folder / "vocabulary"), vocabulary
+    )
+    model = str(folder / "vocabulary" / "sentencepiece.model")
+    build_records.build(str(folder / "corpus"), model, str(folder / "records"), 500, 1)
+    return str(folder / "records"), model
+
+
+@pytest.fixture(scope="module")
+def pretrained(folder, records):
+    config = PretrainConfig(
+        model=tiny_model(vocab_size=Vocabulary(records[1]).size),
+        mesh=MeshConfig("m:2", "vocab:m;heads:m", "float32"),
+        masking=MASKING,
+        sampling=SamplingConfig(0.5),
+        optimizer=adamw(),
+        schedule=schedule(train_steps=200, warmup_steps=20),
+        training=tiny_training(save_checkpoints_steps=100, log_steps=50),
+    )
+    run_pretraining(config, *records, str(folder / "pretrained"), "train_and_evaluate")
+    return folder / "pretrained"
+
+
+def test_pretraining_learns_held_out_text(pretrained):
+    evaluated = json.loads((pretrained / "eval.json").read_text())
+    assert evaluated["global_step"] == 200
+    assert set(evaluated["languages"]) == {"de", "en"}
+    # A blind guess among the pieces costs log(42) = 3.7.
+    assert evaluated["all"]["masked_lm_loss"] < 3.4
+
+
+def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
+    tasks = folder / "tasks" / "catalogs"
+    tasks.mkdir(parents=True)
+    (tasks / "labels.txt").write_text("bird\nmammal\n")
+
+    def write(split, language, colours):
+        lines = [
+            f"{WORDS[language][0]} {animal} {WORDS[language][1]} {colour}.\t"
+            + ("bird" if animal in ("duck", "hen") else "mammal")
+            for animal in ANIMALS
+            for colour in colours
+        ]
+        (tasks / f"{split}-{language}.tsv").write_text("\n".join(lines) + "\n")
+
+    write("train", "en", COLOURS[:8])
+    for language in WORDS:
+        write("dev", language, COLOURS[8:9])
+        write("test", language, COLOURS[9:])
+    config = FinetuneConfig(
+        FinetuningConfig(8.0, 12, 0.1, 0, False, 0.1),
+        MeshConfig("all:1", "", "float32"),
+        adamw(learning_rate=5e-3),
+        tiny_training(),
+    )
+    tuned = folder / "tuned"
+    arguments = (config, "catalogs", str(folder / "tasks"), str(pretrained), str(tuned))
+    run_finetuning(*arguments, "train_and_evaluate")
+    results = json.loads((tuned / "results.json").read_text())
+    assert results["test"]["en"]["accuracy"] == 1.0
+    assert results["test"]["en"]["majority_accuracy"] == 0.8
+    run_finetuning(*arguments, "predict")
+
+    export(
+        read_model_dir(str(tuned)),
+        str(folder / "export"),
+        sequence_length=12,
+        mlm=False,
+        overwrite=False,
+    )
+    model = tf.saved_model.load(str(folder / "export" / "text_classifier"))
+    for language in WORDS:
+        lines = (tasks / f"test-{language}.tsv").read_text().splitlines()
+        outputs = model([line.split("\t")[0] for line in lines])
+        predicted = (tuned / "predictions" / f"test-{language}.tsv").read_text()
+        labels, probabilities = zip(
+            *(line.split("\t") for line in predicted.splitlines()), strict=True
+        )
+        assert [label.decode() for label in outputs["label"].numpy()] == list(labels)
+        served = outputs["probabilities"].numpy().max(axis=-1)
+        assert served == pytest.approx([float(p) for p in probabilities], abs=1e-5)

@@ -1,0 +1,171 @@
+"""Short runs of tiny models: bare steps of a graph, and whole training runs."""
+
+import os
+
+import numpy as np
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import MeshConfig
+from decoupled.tasks.mlm import MaskedLM
+from decoupled.training.checkpoints import latest_complete
+from decoupled.training.estimator import train
+from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.hooks import StopOnSignal
+from decoupled.training.model_fn import RunSpec
+from tests.helpers import (
+    MASKING,
+    SESSION_CONFIG,
+    adamw,
+    constant_input_fn,
+    masked_lm_features,
+    schedule,
+    tiny_model,
+    tiny_training,
+)
+
+ONE_DEVICE = MeshConfig("all:1", "", "float32")
+MODEL_AXIS = MeshConfig("m:2", "vocab:m;heads:m;intermediate:m", "float32")
+DATA_AXIS = MeshConfig("d:2", "batch:d", "float32")
+BOTH_AXES = MeshConfig(
+    "d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m", "float32"
+)
+
+
+def graph_config(**changes):
+    """A masked-LM graph of `tiny_model` for 20 steps; keywords change single fields."""
+    fields = dict(
+        task=MaskedLM(MASKING),
+        model=tiny_model(),
+        mesh=ONE_DEVICE,
+        optimizer=adamw(),
+        schedule=schedule(),
+        accumulation=1,
+        seed=3,
+        frozen=(),
+    )
+    return GraphConfig(**{**fields, **changes})
+
+
+def run_steps(config, steps, feature_sets=None):
+    """Runs optimizer steps in one session, without Estimator and checkpoints.
+
+    Args:
+      config: of the graph.
+      steps: how many.
+      feature_sets: list of feature dicts; step s gets number s modulo their count.
+
+    Returns:
+      variables: name -> array after the last step, slots included.
+      losses: one per step. norms: gradient norm per step.
+    """
+    feature_sets = feature_sets or [masked_lm_features(seed=s) for s in range(3)]
+    with tf.Graph().as_default():
+        step = tf.train.get_or_create_global_step()
+        features = {
+            name: tf.constant(np.stack([f[name] for f in feature_sets]))[
+                step % len(feature_sets)
+            ]
+            for name in feature_sets[0]
+        }
+        lowered = build_graph(config, features, training=True)
+        saved = {v.op.name: v for v in tf.global_variables() if "slice" not in v.name}
+        to_slices = lowered.lowering.copy_masters_to_slices()
+        to_masters = lowered.lowering.copy_slices_to_masters()
+        with tf.control_dependencies([lowered.update]):
+            counted = tf.assign_add(step, 1)
+        fetched = (counted, lowered.loss, lowered.scalars["gradient_norm"])
+        with tf.Session(config=SESSION_CONFIG) as session:
+            session.run(tf.global_variables_initializer())
+            session.run(to_slices)
+            results = [session.run(fetched) for _ in range(steps)]
+            session.run(to_masters)
+            variables = session.run(saved)
+    _, losses, norms = zip(*results, strict=True)
+    return variables, np.array(losses), np.array(norms)
+
+
+def run_spec(folder, **training):
+    """A run in `folder`; what it says is collected in `spec.say.__self__`."""
+    config = tiny_training(**training)
+    return RunSpec(str(folder), config, None, [].append, StopOnSignal())
+
+
+def said(spec):
+    """The lines that the run of a `run_spec` has printed."""
+    return spec.say.__self__
+
+
+def step_features(step):
+    """The batch of one step: different ones, the same on every call."""
+    return masked_lm_features(seed=step)
+
+
+def stepping_input_fn(start):
+    """Batches from step `start` on, without end; see `step_features`."""
+    sample = step_features(0)
+    signature = {
+        name: tf.TensorSpec(value.shape, value.dtype) for name, value in sample.items()
+    }
+
+    def batches():
+        step = start
+        while True:
+            yield step_features(step)
+            step += 1
+
+    def input_fn(params=None):
+        del params
+        return tf.data.Dataset.from_generator(batches, output_signature=signature)
+
+    return input_fn
+
+
+def constant_batches(features):
+    """step -> input_fn, the same batch for every step."""
+    return lambda step: constant_input_fn(features)
+
+
+def train_run(config, spec, input_fn_from=stepping_input_fn, **more):
+    """Trains to the end of the schedule; returns `checkpoint_values`."""
+    train(config, spec, input_fn_from, **more)
+    return checkpoint_values(spec.model_dir)
+
+
+def checkpoint_values(folder, prefix=None):
+    """name -> array of a checkpoint, by default the newest of the folder."""
+    reader = tf.train.load_checkpoint(prefix or latest_complete(str(folder)))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def checkpoint_names(folder):
+    """The steps whose checkpoints lie in a folder, ascending."""
+    return sorted(
+        int(name[len("model.ckpt-") : -len(".index")])
+        for name in os.listdir(folder)
+        if name.endswith(".index")
+    )
+
+
+def assert_equal_values(first, second):
+    """Two dicts of arrays are the same, bit by bit."""
+    assert sorted(first) == sorted(second)
+    different = [
+        name for name in first if not np.array_equal(first[name], second[name])
+    ]
+    assert not different
+
+
+def largest_difference(first, second):
+    """(absolute difference, name) of the variable that differs most."""
+    assert sorted(first) == sorted(second)
+    return max(
+        (float(np.abs(first[name] - second[name]).max()), name) for name in first
+    )
+
+
+def lowering_of(config, features=None):
+    """Builds a training graph in the current tf.Graph; returns its lowering."""
+    features = features or masked_lm_features()
+    constants = {name: tf.constant(value) for name, value in features.items()}
+    lowering: mtf.Lowering = build_graph(config, constants, training=True).lowering
+    return lowering

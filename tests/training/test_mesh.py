@@ -1,0 +1,176 @@
+"""Layout rules that Mesh-TensorFlow would ignore are refused in one line."""
+
+import pytest
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import MeshConfig
+from decoupled.errors import UserError
+from decoupled.model.dims import make_dims, predictions_dim
+from decoupled.training import mesh as meshes
+from tests.helpers import tiny_model
+
+
+def config(shape, rules=""):
+    return MeshConfig(shape, rules, "float32")
+
+
+def refusal(function, *arguments):
+    """The text of the UserError that a call ends in."""
+    with pytest.raises(UserError) as caught:
+        function(*arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def check(shape, rules, batch_size=8, extra=()):
+    dims = make_dims(tiny_model(), batch_size, sequence_length=12)
+    meshes.check_mesh(config(shape, rules), dims, extra)
+
+
+@pytest.mark.parametrize("text", ["d:2;m:4", "d:2,m:4", " d : 2 ; m : 4 ;"])
+def test_axes_are_read_in_order(text):
+    axes = meshes.parse_mesh_shape(text)
+
+    assert list(axes.items()) == [("d", 2), ("m", 4)]
+    assert meshes.mesh_size(config(text)) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is empty; write all:1 for one device"),
+        (" ; ", "is empty; write all:1 for one device"),
+        ("d", "'d' is not of the form name:value"),
+        ("d:", "'d:' is not of the form name:value"),
+        (":2", "':2' is not of the form name:value"),
+        ("d:2;m=2", "'m=2' is not of the form name:value"),
+        ("d:0", "axis 'd' needs a size of 1 or more, not '0'"),
+        ("d:-2", "axis 'd' needs a size of 1 or more, not '-2'"),
+        ("d:two", "axis 'd' needs a size of 1 or more, not 'two'"),
+        ("d:2:2", "axis 'd' needs a size of 1 or more, not '2:2'"),
+        ("d:2;d:2", "axis 'd' stands twice"),
+    ],
+)
+def test_a_shape_that_is_none_is_refused(text, told):
+    message = refusal(meshes.parse_mesh_shape, text)
+
+    assert message.startswith("MeshConfig.mesh_shape: ")
+    assert told in message
+
+
+def test_rules_map_dimensions_to_axes():
+    rules = meshes.parse_layout("batch:d; vocab:m, heads:m", {"d": 2, "m": 2})
+
+    assert rules == {"batch": "d", "vocab": "m", "heads": "m"}
+    assert meshes.parse_layout("", {"all": 1}) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("vocabulary:m", "rule vocabulary:m: no dimension 'vocabulary'; one of batch,"),
+        ("Vocab:m", "rule Vocab:m: no dimension 'Vocab'"),
+        ("vocab:model", "rule vocab:model: no mesh axis 'model'; mesh_shape has d, m"),
+        ("vocab:m;vocab:d", "rule vocab:d: dimension 'vocab' has a rule already"),
+        ("vocab", "'vocab' is not of the form name:value"),
+        ("batch:d;:m", "':m' is not of the form name:value"),
+    ],
+)
+def test_a_rule_with_an_unknown_name_is_refused(text, told):
+    message = refusal(meshes.parse_layout, text, {"d": 2, "m": 2})
+
+    assert message.startswith("MeshConfig.layout_rules: ")
+    assert told in message
+
+
+def test_a_mesh_that_fits_is_accepted():
+    check("d:2;m:4", "batch:d;vocab:m;heads:m;intermediate:m")
+    check("all:8", "batch:all")
+    check("all:3", "")
+
+
+@pytest.mark.parametrize(
+    ("shape", "rules", "name", "size", "parts"),
+    [
+        ("d:3", "batch:d", "batch", 8, 3),
+        ("d:2;m:5", "batch:d;vocab:m", "vocab", 48, 5),
+        ("m:3", "hidden:m", "hidden", 16, 3),
+        # Heads are split whole: 16 columns of a kernel would divide, 4 heads do not.
+        ("m:8", "heads:m", "heads", 4, 8),
+        ("m:3", "intermediate:m", "intermediate", 32, 3),
+        ("m:3", "positions:m", "positions", 20, 3),
+        ("m:4", "token_types:m", "token_types", 2, 4),
+    ],
+)
+def test_a_dimension_that_does_not_divide_is_named(shape, rules, name, size, parts):
+    message = refusal(check, shape, rules)
+
+    axis = rules.rpartition(":")[2]
+    assert message == (
+        f"MeshConfig.layout_rules: rule {name}:{axis}: dimension {name!r} of size "
+        f"{size} does not divide into {parts} parts; change mesh_shape or the size"
+    )
+
+
+def test_dimensions_of_the_task_are_checked_too():
+    message = refusal(check, "m:2", "predictions:m", 8, [predictions_dim(5)])
+
+    assert "rule predictions:m: dimension 'predictions' of size 5 does" in message
+    check("m:2", "predictions:m", 8, [predictions_dim(4)])
+
+
+def test_an_unknown_name_is_refused_before_sizes_are():
+    message = refusal(check, "m:5", "vocab:m;nothing:m")
+
+    assert "no dimension 'nothing'" in message
+
+
+def graph_with(*names):
+    """A mesh graph with one tensor of these dimensions."""
+    graph = mtf.Graph()
+    dims = [mtf.Dimension(name, 4) for name in names]
+    mtf.zeros(mtf.Mesh(graph, "mesh"), mtf.Shape(dims))
+    return graph
+
+
+def test_two_dimensions_of_one_tensor_on_one_axis_are_refused():
+    rules = config("d:2;m:2", "batch:d;vocab:m;hidden:m")
+    with tf.Graph().as_default():
+        meshes.check_conflicts(rules, graph_with("batch", "vocab"))
+        meshes.check_conflicts(rules, graph_with("batch", "hidden"))
+        graph = graph_with("batch", "vocab", "hidden")
+        message = refusal(meshes.check_conflicts, rules, graph)
+
+    assert message == (
+        "MeshConfig.layout_rules: rules vocab:m and hidden:m split one tensor "
+        "[batch, vocab, hidden] twice over the same mesh axis; give one of them "
+        "another axis"
+    )
+
+
+def test_one_processor_has_no_device_name_and_several_have_one_each():
+    assert meshes.devices(config("all:1")) == [""]
+    assert meshes.devices(config("d:1;m:1")) == [""]
+    if not tf.config.list_physical_devices("GPU"):
+        expected = ["cpu:0", "cpu:1", "cpu:2", "cpu:3"]
+        assert meshes.devices(config("d:2;m:2")) == expected
+
+
+def test_more_processors_than_gpus_are_refused(monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"])
+
+    message = refusal(meshes.devices, config("d:2;m:2"))
+
+    assert "d:2;m:2 needs 4 devices, this host has 1 GPUs" in message
+    assert "CUDA_VISIBLE_DEVICES=" in message
+
+
+def test_the_mesh_has_the_shape_and_the_rules_of_its_settings():
+    impl = meshes.make_mesh_impl(config("d:2;m:2", "batch:d;vocab:m"))
+
+    assert [(d.name, d.size) for d in impl.shape.dims] == [("d", 2), ("m", 2)]
+    layout = impl.tensor_layout(
+        mtf.Shape([mtf.Dimension("vocab", 48), mtf.Dimension("hidden", 16)])
+    )
+    assert layout.tensor_axis_to_mesh_axis == (1, None)

@@ -1,0 +1,195 @@
+"""The schedule, what is decayed, clipping, and single updates against NumPy."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import OptimizerConfig
+from decoupled.training.optimizer import apply_gradients, is_decayed, learning_rate
+from tests.helpers import SESSION_CONFIG, adamw, mesh_impl, schedule
+
+
+def rates(schedule_config, steps, peak=0.02):
+    """Learning rates of the updates from each of some steps on."""
+    return [
+        float(learning_rate(peak, schedule_config, tf.constant(step, tf.int64)))
+        for step in steps
+    ]
+
+
+def test_rate_rises_to_the_peak_and_falls_to_zero_linearly():
+    config = schedule(train_steps=100, warmup_steps=20, decay="linear")
+
+    # Start, half of the warm-up, its end, the middle of the decay, last update, end.
+    found = rates(config, [0, 10, 20, 60, 99, 100])
+
+    expected = [0.0, 0.01, 0.02, 0.01, 0.00025, 0.0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-12)
+
+
+def test_constant_rate_stays_at_the_peak_after_warm_up():
+    config = schedule(train_steps=100, warmup_steps=20, decay="constant")
+
+    found = rates(config, [0, 5, 19, 20, 99, 100])
+
+    expected = [0.0, 0.005, 0.019, 0.02, 0.02, 0.02]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
+
+
+def test_without_warm_up_the_first_update_has_the_peak():
+    for decay, last in (("linear", 0.0), ("constant", 0.02)):
+        found = rates(schedule(10, 0, decay), [0, 10])
+        np.testing.assert_allclose(found, [0.02, last], rtol=1e-6)
+
+
+def test_rate_never_falls_below_zero_and_warm_up_may_last_the_whole_run():
+    assert rates(schedule(10, 4, "linear"), [11, 1000]) == [0.0, 0.0]
+    found = rates(schedule(10, 10, "linear"), [5, 9])
+    np.testing.assert_allclose(found, [0.01, 0.018], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "decayed"),
+    [
+        ("bert/embeddings/word_embeddings", True),
+        ("bert/embeddings/position_embeddings", True),
+        ("bert/encoder/layer_0/attention/self/query/kernel", True),
+        ("cls/predictions/output_embedding", True),
+        ("output_weights", True),
+        ("bert/encoder/layer_0/attention/self/query/bias", False),
+        ("bert/encoder/embedding_hidden_mapping_in/bias", False),
+        ("bert/embeddings/LayerNorm/gamma", False),
+        ("bert/encoder/layer_11/output/LayerNorm/beta", False),
+        ("cls/predictions/output_bias", False),
+        ("output_bias", False),
+    ],
+)
+def test_biases_and_layer_norms_are_not_decayed(name, decayed):
+    assert is_decayed(name) is decayed
+
+
+# Two variables whose gradients have the global norm sqrt(9 + 16 + 144) = 13.
+START = {"kernel": [1.0, -2.0, 0.5, 4.0], "layer/bias": [1.0, 1.0]}
+GRADIENTS = {"kernel": [3.0, 0.0, 4.0, 0.0], "layer/bias": [0.0, 12.0]}
+RATE = 0.1
+
+
+def update(config, updates=1, mesh_shape="all:1", layout=""):
+    """Variables, slots and gradient norm after some updates with one gradient."""
+    with tf.Graph().as_default():
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        step = tf.train.get_or_create_global_step()
+        variables, gradients = [], []
+        for name, values in START.items():
+            shape = mtf.Shape([mtf.Dimension("hidden", len(values))])
+            start = tf.constant_initializer(values)
+            value = mtf.get_variable(mesh, name, shape, initializer=start)
+            variables.append(value.operation)
+            gradient = tf.constant(GRADIENTS[name])
+            gradients.append(mtf.import_tf_tensor(mesh, gradient, shape))
+        scalars = [
+            mtf.import_tf_tensor(mesh, tf.cast(value, tf.float32), mtf.Shape([]))
+            for value in (RATE, step + 1)
+        ]
+        made = apply_gradients(config, gradients, variables, *scalars)
+        lowering = mtf.Lowering(
+            graph, {mesh: mesh_impl(mesh_shape, layout)}, autostack=False
+        )
+        operation = tf.group([lowering.lowered_operation(o) for o in made.operations])
+        norm = lowering.export_to_tf_tensor(made.gradient_norm)
+        to_slices = lowering.copy_masters_to_slices()
+        to_masters = lowering.copy_slices_to_masters()
+        with tf.control_dependencies([operation]):
+            counted = tf.assign_add(step, 1)
+        with tf.Session(config=SESSION_CONFIG) as session:
+            session.run(tf.global_variables_initializer())
+            session.run(to_slices)
+            for _ in range(updates):
+                _, norm_value = session.run([counted, norm])
+            session.run(to_masters)
+            named = {v.op.name: v for v in tf.global_variables()}
+            return session.run(named), norm_value
+
+
+def numpy_adamw(config, updates):
+    """Loshchilov and Hutter 2019, algorithm 2, with decoupled decay, in float64."""
+    norm = np.sqrt(sum(np.square(g).sum() for g in GRADIENTS.values()))
+    scale = min(1.0, config.clip_norm / norm) if config.clip_norm else 1.0
+    result = {}
+    for name, start in START.items():
+        x, g = np.array(start), np.array(GRADIENTS[name]) * scale
+        m, v = np.zeros_like(x), np.zeros_like(x)
+        for t in range(1, updates + 1):
+            m = config.beta1 * m + (1 - config.beta1) * g
+            v = config.beta2 * v + (1 - config.beta2) * g**2
+            if is_decayed(name):
+                x = x - RATE * config.weight_decay * x
+            corrected = np.sqrt(v / (1 - config.beta2**t)) + config.epsilon
+            x = x - RATE * m / (1 - config.beta1**t) / corrected
+        result |= {name: x, f"{name}/adam_m": m, f"{name}/adam_v": v}
+    return result
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 1.0, 6.5, 13.0, 100.0])
+def test_adamw_equals_its_definition(clip_norm):
+    # An epsilon of the size of the gradients shows how often it is corrected.
+    config = adamw(weight_decay=0.25, epsilon=0.5, clip_norm=clip_norm)
+
+    found, norm = update(config, updates=3)
+
+    assert norm == pytest.approx(13.0, rel=1e-6)
+    for name, value in numpy_adamw(config, 3).items():
+        np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=1e-7)
+
+
+def test_clipping_scales_all_gradients_to_the_limit():
+    found, norm = update(adamw(clip_norm=6.5, beta1=0.0))
+
+    # With beta1 = 0 the first moment is the gradient as the optimizer saw it.
+    assert norm == pytest.approx(13.0, rel=1e-6)
+    np.testing.assert_allclose(found["kernel/adam_m"], [1.5, 0, 2, 0], rtol=1e-6)
+    np.testing.assert_allclose(found["layer/bias/adam_m"], [0, 6], rtol=1e-6)
+
+
+def test_gradients_below_the_limit_are_not_scaled_up():
+    for clip_norm in (13.5, 0.0):
+        found, _ = update(adamw(clip_norm=clip_norm, beta1=0.0))
+        np.testing.assert_allclose(found["kernel/adam_m"], [3, 0, 4, 0], rtol=1e-6)
+
+
+def test_decay_alone_moves_weights_without_gradient_but_no_bias():
+    found, _ = update(adamw(weight_decay=0.5, clip_norm=0.0))
+
+    # Entries with gradient 0: 1 - 0.1 * 0.5 of a weight is left, all of a bias.
+    np.testing.assert_allclose(found["kernel"][[1, 3]], [-1.9, 3.8], rtol=1e-6)
+    assert found["layer/bias"][0] == 1.0
+    # Entries with a gradient: a first step of Adam is the rate long.
+    assert found["kernel"][0] == pytest.approx(0.95 - 0.1, rel=1e-5)
+    assert found["layer/bias"][1] == pytest.approx(0.9, rel=1e-5)
+
+
+def test_the_norm_counts_every_slice_once():
+    config = adamw(clip_norm=6.5)
+    expected, _ = update(config, updates=2)
+
+    for shape, layout in (("m:2", "hidden:m"), ("d:2;m:2", "hidden:m"), ("d:2", "")):
+        found, norm = update(config, 2, shape, layout)
+        assert norm == pytest.approx(13.0, rel=1e-6)
+        for name in expected:
+            if "slice" not in name:
+                np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+
+
+ADAFACTOR = OptimizerConfig("adafactor", 0.1, 0.0, 0.0, 0.999, 1e-6, 1.0)
+
+
+def test_adafactor_moves_against_the_gradient_by_a_share_of_the_weights():
+    found, norm = update(ADAFACTOR)
+
+    assert norm == pytest.approx(13.0, rel=1e-6)
+    moved = found["kernel"] - np.array(START["kernel"])
+    assert moved[0] < 0 and moved[2] < 0
+    np.testing.assert_allclose(moved[[1, 3]], 0, atol=1e-6)
+    # Its step is relative to the root mean square of the variable, here 2.305.
+    assert np.abs(moved).max() < RATE * 2.305 * 2
