@@ -71,80 +71,90 @@ def main() -> None:
 
 def make_steps(work_dir: str) -> list[Step]:
     """The commands of the demo, in order."""
+    return [
+        *_data_steps(work_dir),
+        *(_pretraining_step(work_dir, model) for model in MODELS),
+        *(_finetuning_step(work_dir, model) for model in MODELS),
+        *_export_steps(work_dir),
+    ]
 
-    def path(*names):
-        return os.path.join(work_dir, *names)
 
-    def module(name, *arguments):
-        return ["-m", f"decoupled.{name}", *arguments]
+def _module(name, *arguments):
+    return ["-m", f"decoupled.{name}", *arguments]
 
-    vocabulary = path("vocabulary", model_dir.VOCABULARY)
-    steps = [
-        Step(
-            "collect human-translated interface messages",
-            "corpus",
-            module(
-                "build_corpus",
-                "--source=catalogs:django",
-                f"--languages={LANGUAGES}",
-                f"--output_dir={path('corpus')}",
-            ),
-        ),
+
+def _vocabulary(work_dir):
+    return os.path.join(work_dir, "vocabulary", model_dir.VOCABULARY)
+
+
+def _data_steps(work_dir):
+    corpus = os.path.join(work_dir, "corpus")
+    build_corpus = _module(
+        "build_corpus",
+        "--source=catalogs:django",
+        f"--languages={LANGUAGES}",
+        f"--output_dir={corpus}",
+    )
+    build_vocabulary = _module(
+        "build_vocabulary",
+        "--gin_file=runs/demo_vocabulary.gin",
+        f"--corpus_dir={corpus}",
+        f"--output_dir={work_dir}/vocabulary",
+    )
+    build_records = _module(
+        "build_records",
+        f"--corpus_dir={corpus}",
+        f"--vocabulary={_vocabulary(work_dir)}",
+        f"--output_dir={work_dir}/records",
+    )
+    return [
+        Step("collect human-translated interface messages", "corpus", build_corpus),
         Step(
             "train a vocabulary that all languages share",
             "vocabulary",
-            module(
-                "build_vocabulary",
-                "--gin_file=runs/demo_vocabulary.gin",
-                f"--corpus_dir={path('corpus')}",
-                f"--output_dir={path('vocabulary')}",
-            ),
+            build_vocabulary,
         ),
-        Step(
-            "encode the text",
-            "records",
-            module(
-                "build_records",
-                f"--corpus_dir={path('corpus')}",
-                f"--vocabulary={vocabulary}",
-                f"--output_dir={path('records')}",
-            ),
-        ),
+        Step("encode the text", "records", build_records),
     ]
-    for model in MODELS:
-        pretrain = module(
-            "pretrain",
-            f"--gin_file=models/demo_{model}.gin",
-            "--gin_file=runs/demo_pretrain.gin",
-            f"--records_dir={path('records')}",
-            f"--vocabulary={vocabulary}",
-            f"--model_dir={path(model)}",
-        )
-        title = f"pre-train the {model} model: guess masked words"
-        steps.append(Step(title, f"pretrain_{model}", pretrain))
-    for model in MODELS:
-        finetune = module(
-            "finetune",
-            "--task=catalogs",
-            "--gin_file=runs/demo_finetune.gin",
-            f"--data_dir={path('corpus', 'tasks')}",
-            f"--init_checkpoint={path(model)}",
-            f"--model_dir={path(model + '_catalogs')}",
-        )
-        title = f"fine-tune the {model} model on English, test it in all languages"
-        steps.append(Step(title, f"finetune_{model}", finetune))
-    export = module(
+
+
+def _pretraining_step(work_dir, model):
+    command = _module(
+        "pretrain",
+        f"--gin_file=models/demo_{model}.gin",
+        "--gin_file=runs/demo_pretrain.gin",
+        f"--records_dir={work_dir}/records",
+        f"--vocabulary={_vocabulary(work_dir)}",
+        f"--model_dir={work_dir}/{model}",
+    )
+    title = f"pre-train the {model} model: guess masked words"
+    return Step(title, f"pretrain_{model}", command)
+
+
+def _finetuning_step(work_dir, model):
+    command = _module(
+        "finetune",
+        "--task=catalogs",
+        "--gin_file=runs/demo_finetune.gin",
+        f"--data_dir={work_dir}/corpus/tasks",
+        f"--init_checkpoint={work_dir}/{model}",
+        f"--model_dir={work_dir}/{model}_catalogs",
+    )
+    title = f"fine-tune the {model} model on English, test it in all languages"
+    return Step(title, f"finetune_{model}", command)
+
+
+def _export_steps(work_dir):
+    export = _module(
         "export",
         "--overwrite",
-        f"--model_dir={path('decoupled_catalogs')}",
-        f"--export_dir={path('export')}",
+        f"--model_dir={work_dir}/decoupled_catalogs",
+        f"--export_dir={work_dir}/export",
     )
     script = os.path.join(os.path.dirname(__file__), "exports", "run_text_model.py")
-    classifier = path("export", "text_classifier")
     # -I: neither the current folder nor the script's is searched for modules.
-    serve = ["-I", script, classifier, *SENTENCES]
+    serve = ["-I", script, f"{work_dir}/export/text_classifier", *SENTENCES]
     return [
-        *steps,
         Step("export the fine-tuned decoupled model", "export", export),
         Step("run the export on raw sentences, without this package", "serve", serve),
     ]

@@ -125,7 +125,7 @@ def run_finetuning(
     session.open(folder, prefix)
     if mode in ("train", "train_and_evaluate"):
         session.train()
-    if mode in ("eval", "train_and_evaluate"):
+    if mode == "eval" or (mode == "train_and_evaluate" and not session.evaluated()):
         session.evaluate()
     if mode == "predict":
         session.predict()
@@ -228,6 +228,19 @@ class _Session:
         length = self.config.finetuning.max_sequence_length
         arrays = pack_texts(self.vocabulary, examples.texts, length)
         return {**arrays, "label_ids": np.array(examples.label_ids, np.int32)}
+
+    def evaluated(self):
+        """Whether results.json is of the newest checkpoint; if so, prints it."""
+        from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
+        from decoupled.training.evaluation import finished_results
+
+        step = checkpoint_step(find_checkpoint(self.folder))
+        path = os.path.join(self.folder, "results.json")
+        results = finished_results(path, step)
+        if results is not None:
+            console.say(f"{path}: of step {step} already, reused")
+            _print_results(self.graph.task.name, step, results)
+        return results is not None
 
     def evaluate(self):
         """Writes results.json and TensorBoard scalars; prints accuracy per language."""

@@ -123,7 +123,7 @@ def run_pretraining(
         if mode in ("train", "train_and_evaluate"):
             _print_sampling(config, manifest)
             session.train(evaluating=mode == "train_and_evaluate")
-        if mode in ("eval", "train_and_evaluate"):
+        if mode == "eval" or (mode == "train_and_evaluate" and not session.evaluated()):
             session.evaluate()
         if mode == "predict":
             session.predict()
@@ -210,6 +210,18 @@ class _Session:
             config.training.seed,
             step,
         )
+
+    def evaluated(self):
+        """Whether eval.json is of the newest checkpoint."""
+        from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
+        from decoupled.training.evaluation import finished_results
+
+        step = checkpoint_step(find_checkpoint(self.folder))
+        path = os.path.join(self.folder, "eval.json")
+        found = finished_results(path, step) is not None
+        if found:
+            console.say(f"{path}: of step {step} already, reused")
+        return found
 
     def evaluate(self):
         """Writes eval.json and TensorBoard scalars; prints the averages."""

@@ -104,6 +104,24 @@ def test_seconds_are_those_of_the_first_full_run(tmp_path):
     assert files.read_json(str(tmp_path / "seconds.json")) == {"quick": 99.0}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_whole_demo_and_once_more(tmp_path):
+    command = [sys.executable, "-m", "decoupled.demo", f"--work_dir={tmp_path}/run"]
+    subprocess.run(command, check=True)
+    results = files.read_json(f"{tmp_path}/run/results.json")
+    for model in demo.MODELS:
+        languages = results[model]["languages"]
+        assert len(languages) == 12
+        majority = demo._average(languages, "majority_accuracy")
+        assert demo._average(languages, "accuracy") > majority + 0.02
+        assert languages["en"]["accuracy"] > 0.5
+    again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert again.count("complete already, reused") == 3
+    assert again.count("nothing to train") == 4
+    assert files.read_json(f"{tmp_path}/run/results.json") == results
+
+
 def test_help():
     command = [sys.executable, "-m", "decoupled.demo", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -60,9 +60,12 @@ class _LayerNorm(mtf.Operation):
         mean = _mean_over_last(
             mesh_impl, dimension, lambda x: tf.cast(x, tf.float32), x
         )
+        # Not tf.math.squared_difference: TF 2.15's graph rewriter takes some graphs
+        # with it for an instance norm, and the process dies (grappler's
+        # FindInstanceNorm asks a node for an attribute that it does not have).
         variance = _mean_over_last(
             mesh_impl, dimension,
-            lambda x, m: tf.math.squared_difference(tf.cast(x, tf.float32), m),
+            lambda x, m: tf.square(tf.cast(x, tf.float32) - m),
             x, mean,
         )  # fmt: skip
         reciprocal = mesh_impl.slicewise(

@@ -6,7 +6,7 @@ from decoupled.compat import estimator, tf
 from decoupled.errors import Terminated
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.graph import GraphConfig
-from decoupled.training.mesh import mesh_size
+from decoupled.training.mesh import session_config
 from decoupled.training.model_fn import RunSpec, make_model_fn
 
 
@@ -17,9 +17,7 @@ def make_estimator(graph: GraphConfig, run: RunSpec) -> estimator.tpu.TPUEstimat
     run_config = estimator.tpu.RunConfig(
         model_dir=run.model_dir,
         tf_random_seed=config.seed,
-        session_config=tf.ConfigProto(
-            device_count={"CPU": mesh_size(graph.mesh)}, allow_soft_placement=True
-        ),
+        session_config=session_config(graph.mesh),
         # Our own hooks save and log; a second saver would save untrained masters.
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,

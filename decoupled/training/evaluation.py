@@ -9,9 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decoupled import files
 from decoupled.training.estimator import predict
 from decoupled.training.graph import GraphConfig
 from decoupled.training.model_fn import RunSpec
+
+
+def finished_results(path: str, step: int) -> dict | None:
+    """The results in a JSON file, if they are those of checkpoint `step`."""
+    if not files.exists(path):
+        return None
+    results = files.read_json(path)
+    return results if results.get("global_step") == step else None
 
 
 class Part(NamedTuple):

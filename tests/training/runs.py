@@ -4,17 +4,17 @@ import os
 
 import numpy as np
 
-from decoupled.compat import mtf, tf
+from decoupled.compat import tf
 from decoupled.configs import MeshConfig
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import train
 from decoupled.training.graph import GraphConfig, build_graph
 from decoupled.training.hooks import StopOnSignal
+from decoupled.training.mesh import session_config
 from decoupled.training.model_fn import RunSpec
 from tests.helpers import (
     MASKING,
-    SESSION_CONFIG,
     adamw,
     constant_input_fn,
     masked_lm_features,
@@ -26,9 +26,7 @@ from tests.helpers import (
 ONE_DEVICE = MeshConfig("all:1", "", "float32")
 MODEL_AXIS = MeshConfig("m:2", "vocab:m;heads:m;intermediate:m", "float32")
 DATA_AXIS = MeshConfig("d:2", "batch:d", "float32")
-BOTH_AXES = MeshConfig(
-    "d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m", "float32"
-)
+BOTH_AXES = MeshConfig("d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m", "float32")
 
 
 def graph_config(**changes):
@@ -46,42 +44,55 @@ def graph_config(**changes):
     return GraphConfig(**{**fields, **changes})
 
 
-def run_steps(config, steps, feature_sets=None):
-    """Runs optimizer steps in one session, without Estimator and checkpoints.
+class Steps:
+    """The graph of an optimizer step, to run without Estimator and checkpoints.
 
     Args:
       config: of the graph.
-      steps: how many.
       feature_sets: list of feature dicts; step s gets number s modulo their count.
-
-    Returns:
-      variables: name -> array after the last step, slots included.
-      losses: one per step. norms: gradient norm per step.
     """
-    feature_sets = feature_sets or [masked_lm_features(seed=s) for s in range(3)]
-    with tf.Graph().as_default():
-        step = tf.train.get_or_create_global_step()
-        features = {
-            name: tf.constant(np.stack([f[name] for f in feature_sets]))[
-                step % len(feature_sets)
-            ]
-            for name in feature_sets[0]
-        }
-        lowered = build_graph(config, features, training=True)
-        saved = {v.op.name: v for v in tf.global_variables() if "slice" not in v.name}
-        to_slices = lowered.lowering.copy_masters_to_slices()
-        to_masters = lowered.lowering.copy_slices_to_masters()
-        with tf.control_dependencies([lowered.update]):
-            counted = tf.assign_add(step, 1)
-        fetched = (counted, lowered.loss, lowered.scalars["gradient_norm"])
-        with tf.Session(config=SESSION_CONFIG) as session:
-            session.run(tf.global_variables_initializer())
-            session.run(to_slices)
-            results = [session.run(fetched) for _ in range(steps)]
-            session.run(to_masters)
-            variables = session.run(saved)
-    _, losses, norms = zip(*results, strict=True)
-    return variables, np.array(losses), np.array(norms)
+
+    def __init__(self, config, feature_sets=None):
+        feature_sets = feature_sets or [masked_lm_features(seed=s) for s in range(3)]
+        self._session = session_config(config.mesh)
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            step = tf.train.get_or_create_global_step()
+            features = {
+                name: tf.constant(np.stack([f[name] for f in feature_sets]))[
+                    step % len(feature_sets)
+                ]
+                for name in feature_sets[0]
+            }
+            lowered = build_graph(config, features, training=True)
+            self._initialize = tf.global_variables_initializer()
+            self._saved = {v.op.name: v for v in tf.global_variables()}
+            self._to_slices = lowered.lowering.copy_masters_to_slices()
+            self._to_masters = lowered.lowering.copy_slices_to_masters()
+            with tf.control_dependencies([lowered.update]):
+                counted = tf.assign_add(step, 1)
+            self._fetched = (counted, lowered.loss, lowered.scalars["gradient_norm"])
+
+    def run(self, steps):
+        """Steps from initial weights.
+
+        Returns:
+          variables: name -> array after the last step, slots included.
+          losses: float32 [steps]. norms: of the gradient, float32 [steps].
+        """
+        with tf.Session(graph=self._graph, config=self._session) as session:
+            session.run(self._initialize)
+            session.run(self._to_slices)
+            results = [session.run(self._fetched) for _ in range(steps)]
+            session.run(self._to_masters)
+            variables = session.run(self._saved)
+        _, losses, norms = zip(*results, strict=True)
+        return variables, np.array(losses), np.array(norms)
+
+
+def run_steps(config, steps, feature_sets=None):
+    """Builds the graph and runs it once; see `Steps`."""
+    return Steps(config, feature_sets).run(steps)
 
 
 def run_spec(folder, **training):
@@ -134,7 +145,9 @@ def train_run(config, spec, input_fn_from=stepping_input_fn, **more):
 def checkpoint_values(folder, prefix=None):
     """name -> array of a checkpoint, by default the newest of the folder."""
     reader = tf.train.load_checkpoint(prefix or latest_complete(str(folder)))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    return {
+        name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+    }
 
 
 def checkpoint_names(folder):
@@ -161,11 +174,3 @@ def largest_difference(first, second):
     return max(
         (float(np.abs(first[name] - second[name]).max()), name) for name in first
     )
-
-
-def lowering_of(config, features=None):
-    """Builds a training graph in the current tf.Graph; returns its lowering."""
-    features = features or masked_lm_features()
-    constants = {name: tf.constant(value) for name, value in features.items()}
-    lowering: mtf.Lowering = build_graph(config, constants, training=True).lowering
-    return lowering

@@ -174,3 +174,10 @@ def test_the_mesh_has_the_shape_and_the_rules_of_its_settings():
         mtf.Shape([mtf.Dimension("vocab", 48), mtf.Dimension("hidden", 16)])
     )
     assert layout.tensor_axis_to_mesh_axis == (1, None)
+
+
+def test_a_session_has_a_cpu_per_processor_and_rewrites_no_graph():
+    session = meshes.session_config(config("d:2;m:2"))
+
+    assert session.device_count["CPU"] == 4
+    assert session.graph_options.rewrite_options.disable_meta_optimizer

@@ -1,0 +1,219 @@
+"""One step of training: the same on every mesh, in microbatches, in bfloat16."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.configs import MeshConfig
+from decoupled.errors import UserError
+from decoupled.training.graph import build_graph
+from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
+from tests.training.runs import (
+    BOTH_AXES,
+    DATA_AXIS,
+    MODEL_AXIS,
+    ONE_DEVICE,
+    Steps,
+    assert_equal_values,
+    graph_config,
+    largest_difference,
+    run_steps,
+)
+
+MESHES = {"m:2": MODEL_AXIS, "d:2": DATA_AXIS, "d:2;m:2": BOTH_AXES}
+
+
+@pytest.fixture(scope="module")
+def twenty_steps():
+    """Variables, losses and norms of 20 steps on one device."""
+    return run_steps(graph_config(), 20)
+
+
+def test_training_learns_and_counts(twenty_steps):
+    variables, losses, norms = twenty_steps
+
+    assert variables["global_step"] == 20
+    # 48 pieces: chance is ln 48 = 3.87.
+    assert losses[0] == pytest.approx(np.log(48), abs=0.35)
+    assert losses[-1] < losses[0] - 0.6
+    assert (norms > 0.1).all()
+
+
+@pytest.mark.parametrize("name", MESHES)
+def test_parameters_and_slots_are_the_same_on_every_mesh(name, twenty_steps):
+    variables, losses, norms = run_steps(graph_config(mesh=MESHES[name]), 20)
+
+    # Everything that a checkpoint holds: 45 weights, each with two slots, and the step.
+    assert len(variables) == 136
+    difference, where = largest_difference(variables, twenty_steps[0])
+    assert difference < 1e-5, where
+    np.testing.assert_allclose(losses, twenty_steps[1], atol=1e-5)
+    np.testing.assert_allclose(norms, twenty_steps[2], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["all:1", *MESHES])
+def test_a_run_repeats_bit_by_bit_with_dropout(name):
+    model = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
+    mesh = MESHES.get(name, ONE_DEVICE)
+    steps = Steps(graph_config(model=model, mesh=mesh))
+
+    first, second = steps.run(10), steps.run(10)
+
+    assert_equal_values(first[0], second[0])
+    assert (first[1] == second[1]).all()
+    assert (first[2] == second[2]).all()
+
+
+def test_dropout_differs_from_step_to_step_and_with_the_seed():
+    model = tiny_model(num_layers=1, hidden_dropout=0.5)
+    # Without a learning rate the weights stay, so that only dropout changes the loss.
+    still = dict(model=model, optimizer=adamw(learning_rate=1e-30, weight_decay=0.0))
+    one_batch = [masked_lm_features()]
+
+    _, losses, _ = run_steps(graph_config(**still), 4, one_batch)
+    without = dataclasses.replace(model, hidden_dropout=0.0)
+    _, constant, _ = run_steps(
+        graph_config(**{**still, "model": without}), 4, one_batch
+    )
+
+    assert len(set(losses)) == 4
+    assert len(set(constant)) == 1
+
+
+def unequal_features():
+    """Batches whose first half predicts 3 positions and whose second half 16."""
+    sets = []
+    for seed in range(3):
+        features = masked_lm_features(seed=seed)
+        weights = np.ones_like(features["masked_lm_weights"])
+        weights[:4] = 0
+        weights[:3, 0] = 1
+        sets.append({**features, "masked_lm_weights": weights})
+    return sets
+
+
+@pytest.mark.parametrize("mesh", [ONE_DEVICE, DATA_AXIS], ids=["all:1", "d:2"])
+def test_two_microbatches_equal_one_batch(mesh):
+    one, losses, norms = run_steps(graph_config(), 8, unequal_features())
+
+    config = graph_config(accumulation=2, mesh=mesh)
+    two, two_losses, two_norms = run_steps(config, 8, unequal_features())
+
+    difference, where = largest_difference(one, two)
+    assert difference < 1e-5, where
+    np.testing.assert_allclose(losses, two_losses, atol=1e-5)
+    np.testing.assert_allclose(norms, two_norms, atol=1e-5)
+
+
+def test_bfloat16_is_close_to_float32_with_float32_variables(twenty_steps):
+    mesh = MeshConfig("all:1", "", "bfloat16")
+    variables, losses, _ = run_steps(graph_config(mesh=mesh), 20)
+
+    # bfloat16 keeps 8 bits: not the same, but the same training.
+    assert 0 < np.abs(losses - twenty_steps[1]).max() < 0.02
+    names = set(variables) - {"global_step"}
+    assert {variables[name].dtype for name in names} == {np.dtype(np.float32)}
+
+
+def test_frozen_variables_do_not_move_and_have_no_slots():
+    frozen = ("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/")
+    for accumulation in (1, 2):
+        config = graph_config(frozen=frozen, accumulation=accumulation)
+        before, _, _ = run_steps(
+            config._replace(optimizer=adamw(learning_rate=1e-30, weight_decay=0.0)), 1
+        )
+        after, _, _ = run_steps(config, 4)
+
+        held = sorted(name for name in after if name.startswith(frozen))
+        assert held == [
+            "bert/embeddings/LayerNorm/beta",
+            "bert/embeddings/LayerNorm/gamma",
+            "bert/embeddings/position_embeddings",
+            "bert/embeddings/token_type_embeddings",
+            "bert/embeddings/word_embeddings",
+            "bert/encoder/embedding_hidden_mapping_in/bias",
+            "bert/encoder/embedding_hidden_mapping_in/kernel",
+        ]
+        for name in held:
+            np.testing.assert_array_equal(after[name], before[name])
+        moved = [n for n in before if "/adam_" not in n and n not in held]
+        assert all((after[name] != before[name]).any() for name in moved)
+
+
+def build(config, training, features=None):
+    """Builds a graph of constants and evaluates what it gives."""
+    with tf.Graph().as_default():
+        constants = {
+            name: tf.constant(value)
+            for name, value in (features or masked_lm_features()).items()
+        }
+        lowered = build_graph(config, constants, training)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            fetched = session.run((lowered.loss, lowered.sums, lowered.predictions))
+            return lowered, *fetched
+
+
+def test_evaluation_has_no_update_and_sums_that_agree_with_the_loss():
+    dropout = tiny_model(hidden_dropout=0.5, attention_dropout=0.5)
+    lowered, loss, sums, predictions = build(graph_config(model=dropout), False)
+
+    assert lowered.update is None and lowered.scalars == {}
+    # 8 sequences of 4 positions; every third from the third on has one unused.
+    assert sums["weight"] == 30.0
+    assert loss == pytest.approx(sums["loss_sum"] / 30.0, rel=1e-6)
+    for name in ("loss_sum", "hits", "weight"):
+        assert predictions[name].shape == (8,)
+        assert predictions[name].sum() == pytest.approx(sums[name], rel=1e-6)
+    # No dropout outside of training.
+    _, without, _, _ = build(graph_config(), False)
+    assert loss == without
+
+
+def test_examples_of_padding_count_nothing_in_evaluation():
+    features = masked_lm_features()
+    padded = {**features, "example_weights": np.array([1, 1, 0, 1, 1, 1, 0, 0.0], "f4")}
+
+    _, loss, sums, _ = build(graph_config(), False, padded)
+    kept = {name: value.copy() for name, value in features.items()}
+    kept["masked_lm_weights"][[2, 6, 7]] = 0
+    _, expected, _, _ = build(graph_config(), False, kept)
+
+    assert sums["weight"] == 5 * 4 - 1
+    assert loss == expected
+
+
+def test_scalars_are_gradient_norm_and_learning_rate():
+    lowered, _, _, _ = build(graph_config(), True)
+
+    assert sorted(lowered.scalars) == ["gradient_norm", "learning_rate"]
+    assert lowered.update is not None
+
+
+@pytest.mark.parametrize(
+    ("mesh", "accumulation", "told"),
+    [
+        (("d:16", "batch:d"), 1, "rule batch:d: dimension 'batch' of size 8"),
+        # The microbatch is what is split.
+        (("d:4", "batch:d"), 4, "rule batch:d: dimension 'batch' of size 2"),
+        (("m:3", "predictions:m"), 1, "rule predictions:m: dimension 'predictions'"),
+        (("m:2", "hidden:m;intermediate:m"), 1, "split one tensor"),
+        (("m:2", "vocab:m;output_embedding:m"), 1, "split one tensor"),
+        (("m:2", "layers:m"), 1, "no dimension 'layers'"),
+    ],
+)
+def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
+    config = graph_config(mesh=MeshConfig(*mesh, "float32"), accumulation=accumulation)
+
+    with pytest.raises(UserError, match="^MeshConfig.layout_rules: ") as caught:
+        build(config, True)
+
+    assert told in str(caught.value)
+
+
+def test_a_run_of_another_length_has_another_schedule(twenty_steps):
+    longer, _, _ = run_steps(graph_config(schedule=schedule(train_steps=40)), 20)
+
+    assert largest_difference(longer, twenty_steps[0])[0] > 1e-3
