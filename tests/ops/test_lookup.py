@@ -1,0 +1,58 @@
+"""Embedding lookup against numpy, whole and split."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import mtf, tf
+from decoupled.ops.lookup import embedding_lookup
+from tests.helpers import run_mesh
+
+MESHES = [
+    ("all:1", ""),
+    ("m:2", "vocab:m"),
+    ("m:3", "vocab:m"),
+    ("m:2", "width:m"),
+    ("d:2;m:2", "batch:d;vocab:m"),
+]
+VOCAB, WIDTH = mtf.Dimension("vocab", 12), mtf.Dimension("width", 4)
+BATCH, LENGTH = mtf.Dimension("batch", 2), mtf.Dimension("length", 5)
+# Repeated ids, and ids at the borders of two and of three shards.
+IDS = np.array([[0, 5, 6, 11, 5], [3, 4, 7, 8, 5]], np.int32)
+
+
+def look_up(ids, mesh_shape, layout_rules):
+    """[rows, gradient of the table] for sum(rows * weights)."""
+    table = np.arange(48, dtype=np.float32).reshape(12, 4)
+    weights = np.arange(40, dtype=np.float32).reshape(2, 5, 4)
+
+    def build(mesh, tensors):
+        rows = embedding_lookup(tensors["table"], tensors["ids"], VOCAB)
+        loss = mtf.reduce_sum(rows * tensors["weights"])
+        return [rows, *mtf.gradients([loss], [tensors["table"]])]
+
+    inputs = {
+        "table": (table, [VOCAB, WIDTH]),
+        "ids": (ids, [BATCH, LENGTH]),
+        "weights": (weights, [BATCH, LENGTH, WIDTH]),
+    }
+    return table, weights, run_mesh(build, inputs, mesh_shape, layout_rules)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
+def test_rows_and_gradient(mesh_shape, layout_rules):
+    table, weights, (rows, gradient) = look_up(IDS, mesh_shape, layout_rules)
+    np.testing.assert_array_equal(rows, table[IDS])
+    expected = np.zeros_like(table)
+    np.add.at(expected, IDS.ravel(), weights.reshape(-1, 4))
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:3])
+@pytest.mark.parametrize("outside", [12, 17, -1])
+def test_id_outside_the_vocabulary_is_an_error_that_shows_it(
+    mesh_shape, layout_rules, outside
+):
+    ids = IDS.copy()
+    ids[1, 2] = outside
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"is not in \[0"):
+        look_up(ids, mesh_shape, layout_rules)
