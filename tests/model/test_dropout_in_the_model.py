@@ -1,0 +1,60 @@
+"""Dropout acts in training and never in evaluation."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import mtf, tf
+from decoupled.model.dims import make_dims
+from decoupled.model.encoder import encode
+from decoupled.model.heads import sequence_logits
+from decoupled.model.layers import Builder
+from tests.helpers import MASKING, masked_lm_features, run_mesh, tiny_model
+
+FEATURES = {
+    name: value
+    for name, value in masked_lm_features(batch_size=4).items()
+    if name.startswith("input")
+}
+
+
+def outputs(seed, mask_tail=None, **rates):
+    """[last layer, classifier logits]; `seed` None is evaluation."""
+    classifier = rates.pop("classifier", 0.0)
+    config = tiny_model(**rates)
+    dims = make_dims(config, 4, MASKING.sequence_length)
+    features = dict(FEATURES)
+    if mask_tail is not None:
+        features["input_word_ids"] = np.where(
+            features["input_mask"], features["input_word_ids"], mask_tail
+        ).astype(np.int32)
+
+    def build(mesh, tensors):
+        number = None if seed is None else mtf.constant(mesh, seed, dtype=tf.int32)
+        builder = Builder(config, dims, mesh, tf.float32, 5, dropout_seed=number)
+        encoded = encode(builder, tensors).output
+        return [encoded, sequence_logits(builder, encoded, 3, classifier)]
+
+    inputs = {
+        name: (value, [dims.batch, dims.sequence]) for name, value in features.items()
+    }
+    return run_mesh(build, inputs)
+
+
+@pytest.mark.parametrize(
+    "rates", [{"hidden_dropout": 0.3}, {"attention_dropout": 0.3}, {"classifier": 0.3}]
+)
+def test_each_rate_acts_in_training_only(rates):
+    still = outputs(None)
+    for evaluated, wanted in zip(outputs(None, **rates), still, strict=True):
+        np.testing.assert_array_equal(evaluated, wanted)
+    trained = outputs(1, **rates)[1]
+    assert np.abs(trained - still[1]).max() > 1e-3
+    np.testing.assert_array_equal(outputs(1, **rates)[1], trained)
+    assert (outputs(2, **rates)[1] != trained).any()
+
+
+def test_padding_never_reaches_a_real_token():
+    real = FEATURES["input_mask"].astype(bool)
+    first, second = (outputs(None, mask_tail=piece)[0] for piece in (1, 40))
+    np.testing.assert_array_equal(first[real], second[real])
+    assert (first[~real] != second[~real]).any()

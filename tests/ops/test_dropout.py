@@ -1,0 +1,62 @@
+"""Dropout: its rate, and masks that are a function of seed, name and slice."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import mtf, tf
+from decoupled.ops.dropout import dropout
+from tests.helpers import run_mesh
+
+ROWS, COLUMNS = mtf.Dimension("rows", 64), mtf.Dimension("columns", 64)
+ONES = np.ones([64, 64], np.float32)
+
+
+def drop(seed=7, name="here", rate=0.25, mesh_shape="all:1", layout_rules=""):
+    def build(mesh, tensors):
+        number = mtf.constant(mesh, seed, dtype=tf.int32)
+        return [dropout(tensors["x"], rate, number, name)]
+
+    inputs = {"x": (ONES, [ROWS, COLUMNS])}
+    return run_mesh(build, inputs, mesh_shape, layout_rules)[0]
+
+
+def test_a_share_is_dropped_and_the_rest_scaled():
+    kept = drop()
+    assert set(np.unique(kept)) == {np.float32(0), np.float32(1 / 0.75)}
+    # Four standard deviations of 4096 draws.
+    assert np.mean(kept == 0) == pytest.approx(0.25, abs=4 * 0.0068)
+
+
+def test_a_mask_is_a_function_of_seed_and_name():
+    np.testing.assert_array_equal(drop(), drop())
+    for other in (drop(seed=8), drop(name="there")):
+        assert 0.3 < np.mean((other == 0) != (drop() == 0)) < 0.45
+
+
+def test_slices_differ_where_split_and_agree_where_replicated():
+    split = drop(mesh_shape="m:2", layout_rules="rows:m")
+    assert (split[:32] != split[32:]).any()
+    # The mask's dimensions are not split: every processor has the same one.
+    replicated = drop(mesh_shape="m:2", layout_rules="other:m")
+    np.testing.assert_array_equal(replicated, drop())
+
+
+def test_nothing_is_dropped_outside_training():
+    def build(mesh, tensors):
+        x = tensors["x"]
+        assert dropout(x, 0.5, None, "here") is x
+        seed = mtf.constant(mesh, 1, dtype=tf.int32)
+        assert dropout(x, 0.0, seed, "here") is x
+        return [x]
+
+    run_mesh(build, {"x": (ONES, [ROWS, COLUMNS])})
+
+
+def test_the_gradient_has_the_same_mask():
+    def build(mesh, tensors):
+        seed = mtf.constant(mesh, 3, dtype=tf.int32)
+        y = dropout(tensors["x"], 0.5, seed, "here")
+        return [y, *mtf.gradients([mtf.reduce_sum(y)], [tensors["x"]])]
+
+    y, gradient = run_mesh(build, {"x": (ONES, [ROWS, COLUMNS])})
+    np.testing.assert_array_equal(y, gradient)
