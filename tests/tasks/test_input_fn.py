@@ -1,0 +1,54 @@
+"""Batches of arrays: an order that is a function of seed and step."""
+
+import numpy as np
+import pytest
+
+from decoupled.tasks.input_fn import evaluation_input_fn, training_input_fn
+
+ARRAYS = {
+    "ids": np.arange(20, dtype=np.int32).reshape(10, 2),
+    "label_ids": np.arange(10, dtype=np.int32),
+}
+
+
+def labels_of(steps, batch_size=4, seed=1, start=0):
+    dataset = training_input_fn(ARRAYS, batch_size, seed, start)()
+    return [batch["label_ids"].numpy() for batch in dataset.take(steps)]
+
+
+def test_every_epoch_holds_each_example_once():
+    labels = np.concatenate(labels_of(10))
+    for epoch in range(4):
+        assert sorted(labels[10 * epoch : 10 * epoch + 10]) == list(range(10))
+    assert labels[:10].tolist() != labels[10:20].tolist()
+
+
+@pytest.mark.parametrize("start", [1, 2, 5, 7])
+def test_a_resumed_run_sees_what_a_straight_one_does(start):
+    straight = labels_of(9)
+    resumed = labels_of(9 - start, start=start)
+    np.testing.assert_array_equal(straight[start:], resumed)
+
+
+def test_another_seed_is_another_order():
+    assert np.concatenate(labels_of(5)).tolist() != (
+        np.concatenate(labels_of(5, seed=2)).tolist()
+    )
+
+
+def test_rows_stay_together():
+    batch = next(iter(training_input_fn(ARRAYS, 4, 1, 0)()))
+    np.testing.assert_array_equal(batch["ids"][:, 0], 2 * batch["label_ids"])
+    assert batch["ids"].shape == (4, 2)
+
+
+def test_evaluation_pads_each_part_with_weight_0():
+    parts = [
+        {k: v[:5] for k, v in ARRAYS.items()},
+        {k: v[5:] for k, v in ARRAYS.items()},
+    ]
+    batches = list(evaluation_input_fn(parts, 4)())
+    weights = [batch["example_weights"].numpy().tolist() for batch in batches]
+    assert weights == [[1, 1, 1, 1], [1, 0, 0, 0]] * 2
+    labels = [batch["label_ids"].numpy().tolist() for batch in batches]
+    assert labels == [[0, 1, 2, 3], [4, 0, 0, 0], [5, 6, 7, 8], [9, 0, 0, 0]]

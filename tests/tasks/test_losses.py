@@ -1,0 +1,91 @@
+"""Masked LM and classification: losses and sums, recomputed by hand."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.configs import MeshConfig
+from decoupled.tasks.classification import Classification
+from decoupled.tasks.mlm import MaskedLM
+from decoupled.training.graph import GraphConfig, build_graph
+from tests.helpers import (
+    MASKING,
+    SESSION_CONFIG,
+    adamw,
+    masked_lm_features,
+    schedule,
+    tiny_model,
+)
+
+
+def evaluate(task, features):
+    """(loss, sums, predictions) of initial weights."""
+    config = GraphConfig(
+        task,
+        tiny_model(),
+        MeshConfig("all:1", "", "float32"),
+        adamw(),
+        schedule(),
+        accumulation=1,
+        seed=3,
+        frozen=(),
+    )
+    with tf.Graph().as_default():
+        tensors = {name: tf.constant(value) for name, value in features.items()}
+        lowered = build_graph(config, tensors, training=False)
+        with tf.Session(config=SESSION_CONFIG) as session:
+            session.run(tf.global_variables_initializer())
+            return session.run([lowered.loss, lowered.sums, lowered.predictions])
+
+
+def test_masked_lm_loss_is_the_mean_over_predictions_that_count():
+    features = masked_lm_features()
+    loss, sums, rows = evaluate(MaskedLM(MASKING), features)
+    weight = features["masked_lm_weights"].sum()
+    assert sums["weight"] == weight == 30
+    assert loss == pytest.approx(sums["loss_sum"] / weight, rel=1e-5)
+    np.testing.assert_allclose(rows["weight"], features["masked_lm_weights"].sum(1))
+    assert rows["loss_sum"].sum() == pytest.approx(sums["loss_sum"], rel=1e-5)
+    # Untrained: close to a blind guess among 48 pieces.
+    assert loss == pytest.approx(np.log(48), abs=0.5)
+
+
+def test_predictions_of_weight_0_count_nothing():
+    features = masked_lm_features()
+    loss, sums, _ = evaluate(MaskedLM(MASKING), features)
+    unused = features["masked_lm_weights"] == 0
+    features["masked_lm_ids"] = np.where(unused, 7, features["masked_lm_ids"])
+    again, sums_again, _ = evaluate(MaskedLM(MASKING), features)
+    assert (again, sums_again) == (loss, sums)
+
+
+def test_examples_of_weight_0_count_nothing():
+    features = masked_lm_features()
+    half = {name: value[:4] for name, value in features.items()}
+    loss, sums, _ = evaluate(MaskedLM(MASKING), half)
+    features["example_weights"] = np.array([1] * 4 + [0] * 4, np.float32)
+    padded, sums_padded, _ = evaluate(MaskedLM(MASKING), features)
+    assert padded == pytest.approx(loss, rel=1e-5)
+    assert sums_padded["weight"] == sums["weight"]
+    assert sums_padded["hits"] == sums["hits"]
+
+
+def test_classification():
+    features = {
+        name: value
+        for name, value in masked_lm_features().items()
+        if name.startswith("input")
+    }
+    features["label_ids"] = np.array([0, 1, 2, 0, 1, 2, 0, 1], np.int32)
+    task = Classification("colours", ["red", "green", "blue"], 12, 0.1)
+    loss, sums, rows = evaluate(task, features)
+    chosen = rows["probabilities"][np.arange(8), features["label_ids"]]
+    assert loss == pytest.approx(-np.log(chosen).mean(), rel=1e-5)
+    hits = rows["probabilities"].argmax(1) == features["label_ids"]
+    assert (sums["hits"], sums["weight"]) == (hits.sum(), 8)
+    np.testing.assert_allclose(rows["probabilities"].sum(1), 1, rtol=1e-5)
+    weights = np.array([1, 0, 0, 1, 1, 1, 0, 0], np.float32)
+    weighted, sums, _ = evaluate(task, {**features, "example_weights": weights})
+    expected = -(np.log(chosen) * weights).sum() / 4
+    assert weighted == pytest.approx(expected, rel=1e-5)
+    assert (sums["hits"], sums["weight"]) == ((hits * weights).sum(), 4)
