@@ -6,6 +6,7 @@ Order of precedence, printed when a run starts:
 3. initial weights drawn from the seed.
 """
 
+import os
 import re
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ from decoupled.errors import UserError
 _SLOT = re.compile(r"(/adam_[mv]|_slot_\w+)$|^global_step$")
 # Made anew when the checkpoint lacks it: heads of fine-tuning tasks.
 _TASK_HEAD = ("bert/pooler/", "output_weights", "output_bias")
+
+# The file that lists a folder's checkpoints.
+_LIST = "checkpoint"
 
 
 class Report(NamedTuple):
@@ -68,7 +72,7 @@ def latest_complete(model_dir: str) -> str | None:
     Where the newest is damaged, the `checkpoint` file is rewritten to name the newest
     one that is complete, since the Estimator restores what that file names.
     """
-    state = tf.train.get_checkpoint_state(model_dir)
+    state = _checkpoint_state(model_dir)
     if state is None:
         return None
     prefixes = list(state.all_model_checkpoint_paths)
@@ -77,12 +81,34 @@ def latest_complete(model_dir: str) -> str | None:
         if _problem(newest) is not None:
             continue
         if count < len(prefixes):
-            tf.train.update_checkpoint_state(model_dir, newest, prefixes[:count])
+            # Names without folders, so that the folder can be moved.
+            names = [os.path.basename(prefix) for prefix in prefixes[:count]]
+            state = type(state)(
+                model_checkpoint_path=names[-1], all_model_checkpoint_paths=names
+            )
+            files.write_text(os.path.join(model_dir, _LIST), str(state))
         return newest
     raise UserError(
         f"{model_dir}: none of its {len(prefixes)} checkpoints is complete "
         f"({_problem(prefixes[-1])}); restore a copy or use a new folder"
     )
+
+
+def _checkpoint_state(model_dir):
+    """What the `checkpoint` file lists, or None where there is no such file."""
+    path = os.path.join(model_dir, _LIST)
+    if not files.exists(path):
+        return None
+    try:
+        state = tf.train.get_checkpoint_state(model_dir)
+    except ValueError:
+        state = None
+    if state is None:
+        raise UserError(
+            f"{path}: cannot be read; write model_checkpoint_path: "
+            '"model.ckpt-N" with the newest N into it, or use a new folder'
+        )
+    return state
 
 
 def _problem(prefix):

@@ -58,7 +58,7 @@ def train(
 
     Raises:
       Terminated: SIGTERM ended the run early; its checkpoint is saved.
-      UserError: the loss became infinite or NaN.
+      UserError: loss or gradient became infinite or NaN.
     """
     step = _announce(graph, run)
     while step < graph.schedule.train_steps:
@@ -67,7 +67,10 @@ def train(
         end = graph.schedule.train_steps
         if every_steps:
             end = min(end, (step // every_steps + 1) * every_steps)
-        make_estimator(graph, run).train(input_fn_from(step), max_steps=end)
+        try:
+            make_estimator(graph, run).train(input_fn_from(step), max_steps=end)
+        finally:
+            run.stop.restore()
         step = checkpoint_step(latest_complete(run.model_dir))
         if run.stop.received and step < graph.schedule.train_steps:
             raise Terminated(f"SIGTERM: saved at step {step}; run again to go on")

@@ -89,9 +89,11 @@ class StopOnSignal(estimator.SessionRunHook):
         if self.received:
             run_context.request_stop()
 
-    def end(self, session):
-        """Puts the former handler back."""
-        signal.signal(signal.SIGTERM, self._previous)
+    def restore(self):
+        """Puts the former handler back; also where the loop ended in an error."""
+        if self._previous is not None:
+            signal.signal(signal.SIGTERM, self._previous)
+            self._previous = None
 
 
 class Metronome(CountingHook):
@@ -103,11 +105,13 @@ class Metronome(CountingHook):
 
     Args:
       model_dir: folder of the event file.
-      scalars: name -> float32 scalar tensor; "loss" is one of them.
+      scalars: name -> float32 scalar tensor; those of CHECKED are among them.
       log_steps, batch_size, total_steps: of the run.
       say: prints a line.
     """
 
+    # A finite loss may have a gradient that is not: the weights after it would be NaN.
+    CHECKED = ("loss", "gradient_norm")
     # Seconds between two progress lines.
     INTERVAL = 5.0
 
@@ -128,22 +132,23 @@ class Metronome(CountingHook):
         self._said = time.monotonic()
 
     def before_run(self, run_context):
-        """Reads the loss every step and the rest when it is logged."""
+        """Reads what is checked every step and the rest when it is logged."""
         step = self.step + 1
-        logged = step % self._log_steps == 0 or step == self._total
-        wanted = self._scalars if logged else {"loss": self._scalars["loss"]}
-        return estimator.SessionRunArgs(wanted)
+        self._logged = step % self._log_steps == 0 or step == self._total
+        names = self._scalars if self._logged else self.CHECKED
+        return estimator.SessionRunArgs({name: self._scalars[name] for name in names})
 
     def after_run(self, run_context, run_values):
         """Checks, logs and prints."""
         super().after_run(run_context, run_values)
         values = run_values.results
-        if not math.isfinite(values["loss"]):
-            raise UserError(
-                f"training: loss is {values['loss']} at step {self.step}; the last "
-                "checkpoint is untouched: lower the learning rate, or set clip_norm"
-            )
-        if len(values) == 1:
+        for name in self.CHECKED:
+            if not math.isfinite(values[name]):
+                raise UserError(
+                    f"training: {name} is {values[name]} at step {self.step}; the last "
+                    "checkpoint is untouched: lower the learning rate, or set clip_norm"
+                )
+        if not self._logged:
             return
         self._write(values)
         if time.monotonic() - self._said >= self.INTERVAL or self.step == self._total:

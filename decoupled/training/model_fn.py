@@ -78,9 +78,11 @@ def _train_spec(graph, run, lowered):
             config.keep_checkpoint_max,
         ),
     ]
+    # The Estimator has a check of its own, which would come first, with a traceback.
+    shown = tf.where_v2(tf.math.is_finite(lowered.loss), lowered.loss, 0.0)
     return estimator.tpu.TPUEstimatorSpec(
         estimator.ModeKeys.TRAIN,
-        loss=lowered.loss,
+        loss=shown,
         train_op=train_op,
         training_hooks=training_hooks,
     )

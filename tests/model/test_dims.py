@@ -1,0 +1,69 @@
+"""Names and sizes of the dimensions: what layout rules can speak of."""
+
+import dataclasses
+
+from decoupled.compat import mtf, tf
+from decoupled.model.dims import NAMES, Dims, labels_dim, make_dims, predictions_dim
+from decoupled.model.encoder import encode
+from decoupled.model.heads import masked_lm_logits, sequence_logits
+from tests.helpers import tiny_model
+from tests.model.graphs import build_only
+
+
+def test_sizes_are_those_of_config_and_batch():
+    dims = make_dims(tiny_model(), batch_size=6, sequence_length=10)
+    assert dataclasses.asdict(dims) == {
+        "batch": ("batch", 6),
+        "sequence": ("sequence", 10),
+        "memory": ("memory", 10),
+        "vocab": ("vocab", 48),
+        "input_embedding": ("input_embedding", 8),
+        "output_embedding": ("output_embedding", 24),
+        "hidden": ("hidden", 16),
+        "heads": ("heads", 4),
+        "head_size": ("head_size", 4),
+        "heads_and_size": ("heads", 16),
+        "intermediate": ("intermediate", 32),
+        "positions": ("positions", 20),
+        "token_types": ("token_types", 2),
+        "pooled": ("pooled", 16),
+    }
+    assert predictions_dim(7) == ("predictions", 7)
+    assert labels_dim(3) == ("labels", 3)
+
+
+def test_every_dimension_is_explained_and_every_explanation_is_of_one():
+    dims = make_dims(tiny_model(), 1, 2)
+    made = {getattr(dims, field.name).name for field in dataclasses.fields(Dims)}
+    assert made | {predictions_dim(1).name, labels_dim(1).name} == set(NAMES)
+
+
+def test_the_graph_has_these_dimensions_and_no_others():
+    """A rule for a name that the graph lacks would split nothing, silently."""
+
+    def outputs(build, tensors):
+        encoded = encode(build, tensors).output
+        sequence_logits(build, encoded, 3, 0.0)
+        masked_lm_logits(build, encoded, tensors["masked_lm_positions"])
+
+    with tf.Graph().as_default():
+        graph = build_only(tiny_model(), outputs)
+    tensors = [t for operation in graph.operations for t in operation.outputs]
+    found = {dim.name for tensor in tensors for dim in tensor.shape.dims}
+    # Of size 1: a layer norm's means and deviations.
+    assert found - {"moment"} == set(NAMES)
+
+
+def test_heads_split_the_columns_of_the_attention_kernels():
+    def outputs(build, tensors):
+        encode(build, tensors)
+
+    with tf.Graph().as_default():
+        variables = build_only(tiny_model(num_layers=1), outputs).all_variables
+    shapes = {v.name.removeprefix("bert/encoder/layer_0/"): v.shape for v in variables}
+    hidden, heads = mtf.Dimension("hidden", 16), mtf.Dimension("heads", 16)
+    for part in ("query", "key", "value"):
+        assert shapes[f"attention/self/{part}/kernel"].dims == [hidden, heads]
+        assert shapes[f"attention/self/{part}/bias"].dims == [heads]
+    assert shapes["attention/output/dense/kernel"].dims == [heads, hidden]
+    assert shapes["attention/output/dense/bias"].dims == [hidden]

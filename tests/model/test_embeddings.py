@@ -1,0 +1,157 @@
+"""The input embedding against hand-made tables, and the output embedding's logits."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import mtf, tf
+from decoupled.model.dims import predictions_dim
+from decoupled.model.embeddings import input_embedding, output_logits
+from tests.exports.reference import Reference
+from tests.helpers import tiny_model
+from tests.model.graphs import encoder_features, random_weights, run_model
+
+WORDS = "bert/embeddings/word_embeddings"
+POSITIONS = "bert/embeddings/position_embeddings"
+TYPES = "bert/embeddings/token_type_embeddings"
+PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
+
+
+def embed(build, tensors):
+    return [
+        input_embedding(build, tensors["input_word_ids"], tensors["input_type_ids"])
+    ]
+
+
+def two_wide(hidden):
+    """V 3, E_in 2, four positions, two types, an epsilon that rounds away."""
+    return tiny_model(
+        vocab_size=3, input_embedding_size=2, hidden_size=hidden, num_heads=1,
+        head_size=hidden, max_positions=4, layer_norm_epsilon=1e-12,
+    )  # fmt: skip
+
+
+TOKENS = {
+    "input_word_ids": np.array([[2, 0, 2]], np.int32),
+    "input_type_ids": np.array([[0, 0, 1]], np.int32),
+    "input_mask": np.array([[1, 1, 1]], np.int32),
+}
+TABLES = {
+    WORDS: np.float32([[1, 0], [9, 9], [0, 3]]),
+    POSITIONS: np.float32([[0, 0], [0, 5], [4, 0], [9, 9]]),
+    TYPES: np.float32([[0, 0], [0, 1]]),
+    "bert/embeddings/LayerNorm/gamma": np.float32([1, 2]),
+    "bert/embeddings/LayerNorm/beta": np.float32([0, 10]),
+}
+# Sums of the three rows: [0, 3], [1, 5], [4, 4]; a layer norm over two numbers gives
+# -1 to the smaller, 1 to the larger, 0 to equals.
+NORMED = [[-1, 12], [-1, 12], [0, 10]]
+
+
+def test_words_positions_and_types_are_added_and_normed():
+    found = run_model(two_wide(2), TOKENS, embed, TABLES)
+    np.testing.assert_allclose(found[0], [NORMED], atol=1e-5)
+
+
+def test_another_width_is_projected_with_a_bias_after_the_norm():
+    weights = {
+        **TABLES,
+        f"{PROJECTION}/kernel": np.float32([[1, 0, 2], [0, 1, 1]]),
+        f"{PROJECTION}/bias": np.float32([0, 0, 100]),
+    }
+    found = run_model(two_wide(3), TOKENS, embed, weights)
+    wanted = [[a, b, 2 * a + b + 100] for a, b in NORMED]
+    np.testing.assert_allclose(found[0], [wanted], atol=1e-5)
+
+
+@pytest.mark.parametrize("width, projected", [(8, True), (16, False), (20, True)])
+def test_a_projection_exists_only_between_different_widths(width, projected):
+    weights = random_weights(tiny_model(input_embedding_size=width), embed)
+    shapes = {name: value.shape for name, value in weights.items()}
+    expected = {
+        WORDS: (48, width),
+        POSITIONS: (20, width),
+        TYPES: (2, width),
+        "bert/embeddings/LayerNorm/gamma": (width,),
+        "bert/embeddings/LayerNorm/beta": (width,),
+    }
+    if projected:
+        expected |= {f"{PROJECTION}/kernel": (width, 16), f"{PROJECTION}/bias": (16,)}
+    assert shapes == expected
+
+
+def test_an_id_outside_the_vocabulary_ends_the_step():
+    config, features = two_wide(2), dict(TOKENS)
+    features["input_word_ids"] = np.array([[2, 3, 0]], np.int32)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="3"):
+        run_model(config, features, embed, TABLES)
+
+
+def test_every_piece_is_scored_by_its_row_and_its_bias():
+    """[1, 2, 3] against three rows: 1, 2 + 3 = 5 and 6, plus 10, 20 and 30."""
+    config = tiny_model(vocab_size=3, output_embedding_size=3)
+    weights = {
+        "cls/predictions/output_embedding": np.float32(
+            [[1, 0, 0], [0, 1, 1], [1, 1, 1]]
+        ),
+        "cls/predictions/output_bias": np.float32([10, 20, 30]),
+    }
+
+    def outputs(build, tensors):
+        x = tf.constant([[[1.0, 2.0, 3.0]]])
+        dims = [build.dims.batch, predictions_dim(1), build.dims.output_embedding]
+        x = mtf.import_tf_tensor(build.mesh, x, mtf.Shape(dims))
+        return [output_logits(build, x)]
+
+    found = run_model(config, encoder_features(batch=1), outputs, weights)
+    np.testing.assert_allclose(found[0], [[[11, 25, 36]]], atol=1e-5)
+
+
+def test_a_coupled_table_collects_the_gradients_of_both_uses():
+    """d/dW of sum(input(W)) + sum(output(W)): the sum of each use's own."""
+    config = tiny_model(coupled=True, output_embedding_size=16, input_embedding_size=16)
+
+    def gradients(use):
+        def outputs(build, tensors):
+            (x,) = embed(build, tensors)
+            x = mtf.rename_dimension(x, "sequence", "predictions")
+            y = mtf.rename_dimension(x, "hidden", "output_embedding")
+            logits = output_logits(build, mtf.stop_gradient(y))
+            (table,) = [
+                v.value for v in build.mesh.graph.all_variables if v.name == WORDS
+            ]
+            losses = {"input": mtf.square(x), "output": mtf.square(logits)}
+            loss = mtf.add_n([mtf.reduce_sum(losses[name]) for name in use])
+            return mtf.gradients([loss], [table])
+
+        features = encoder_features(batch=2)
+        return run_model(config, features, outputs, weights)[0]
+
+    weights = random_weights(
+        config, lambda build, tensors: output_logits(build, *_as_output(build, tensors))
+    )
+    read, written = gradients(["input"]), gradients(["output"])
+    assert np.abs(read).max() > 1e-3
+    assert np.abs(written).max() > 1e-3
+    np.testing.assert_allclose(
+        gradients(["input", "output"]), read + written, rtol=1e-4, atol=1e-3
+    )
+
+
+def _as_output(build, tensors):
+    (x,) = embed(build, tensors)
+    x = mtf.rename_dimension(x, "sequence", "predictions")
+    return [mtf.rename_dimension(x, "hidden", "output_embedding")]
+
+
+@pytest.mark.parametrize("width", [8, 16])
+def test_embedding_against_numpy(width):
+    config = tiny_model(input_embedding_size=width)
+    weights, features = random_weights(config, embed), encoder_features()
+    reference = Reference(config, weights)
+    x = weights[WORDS][features["input_word_ids"]].astype(float)
+    x += weights[POSITIONS][:12] + weights[TYPES][features["input_type_ids"]]
+    x = reference.layer_norm(x, "bert/embeddings/LayerNorm")
+    if width != 16:
+        x = reference.dense(x, PROJECTION)
+    found = run_model(config, features, embed, weights)
+    np.testing.assert_allclose(found[0], x, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,176 @@
+"""Variables and the small parts: initial weights, freezing, activations, casts."""
+
+import math
+
+import numpy as np
+import pytest
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import ACTIVATIONS as CONFIGURABLE
+from decoupled.model.layers import ACTIVATIONS
+from tests.helpers import tiny_model
+from tests.model.graphs import (
+    build_only,
+    encoder_features,
+    initial_weights,
+    make_builder,
+    run_model,
+)
+
+WIDE = tiny_model(hidden_size=64, num_heads=4, head_size=16, intermediate_size=512)
+
+
+def kernels(*names):
+    def outputs(build, tensors):
+        for name in names:
+            build.kernel(name, [build.dims.hidden, build.dims.intermediate])
+
+    return outputs
+
+
+def drawn(*names, config=WIDE, **settings):
+    return initial_weights(config, kernels(*names), **settings)
+
+
+def test_a_weight_is_a_function_of_seed_and_name_alone():
+    """Neither of the other variables nor of the order in which they are made."""
+    both, reverse, alone = drawn("a", "b"), drawn("b", "c", "a"), drawn("b")
+    np.testing.assert_array_equal(both["a"], reverse["a"])
+    np.testing.assert_array_equal(both["b"], reverse["b"])
+    np.testing.assert_array_equal(both["b"], alone["b"])
+
+
+def test_other_seeds_and_other_names_give_other_weights():
+    first = drawn("a", "b", initializer_seed=5)
+    other = drawn("a", initializer_seed=6)
+    for one, two in ((first["a"], first["b"]), (first["a"], other["a"])):
+        correlation = np.corrcoef(one.ravel(), two.ravel())[0, 1]
+        # Four deviations of independent draws.
+        assert abs(correlation) < 4 / math.sqrt(one.size)
+
+
+def test_weights_of_a_known_seed():
+    """Every process draws these: nothing of Python's own hashes or `random`."""
+    value = drawn("a", config=tiny_model(initializer_range=1.0), initializer_seed=5)
+    wanted = [-0.3362526, -0.5103416, 1.232812, 1.687982]
+    np.testing.assert_allclose(value["a"][0, :4], wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("deviation", [0.02, 0.5])
+def test_kernels_are_truncated_normal(deviation):
+    config = tiny_model(
+        hidden_size=64, num_heads=4, head_size=16, intermediate_size=512,
+        initializer_range=deviation,
+    )  # fmt: skip
+    value = drawn("a", config=config)["a"] / deviation
+    assert np.abs(value).max() <= 2
+    # A standard normal cut off at 2: deviation sqrt(1 - 4 phi(2) / (2 Phi(2) - 1)),
+    # share within 1 of 0.6827 / 0.9545; tolerances of four deviations of 32768 draws.
+    assert value.mean() == pytest.approx(0, abs=4 * 0.88 / 181)
+    assert value.std() == pytest.approx(0.8796, abs=0.012)
+    assert np.mean(np.abs(value) < 1) == pytest.approx(0.7152, abs=0.01)
+
+
+def test_biases_are_0_gammas_1_and_betas_0():
+    def outputs(build, tensors):
+        x = mtf.zeros(build.mesh, mtf.Shape([build.dims.batch, build.dims.hidden]))
+        build.layer_norm(build.dense(x, "d", build.dims.hidden, build.dims.heads), "n")
+
+    weights = initial_weights(tiny_model(), outputs)
+    assert sorted(weights) == ["d/bias", "d/kernel", "n/beta", "n/gamma"]
+    np.testing.assert_array_equal(weights["d/bias"], [0, 0, 0, 0])
+    np.testing.assert_array_equal(weights["n/beta"], [0, 0, 0, 0])
+    np.testing.assert_array_equal(weights["n/gamma"], [1, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "frozen, trained",
+    [
+        ((), {"bert/a", "bert/ab", "cls/a"}),
+        (("bert/a",), {"cls/a"}),
+        (("bert/ab", "cls/"), {"bert/a"}),
+        # The start of a name, not a part of it.
+        (("a",), {"bert/a", "bert/ab", "cls/a"}),
+    ],
+)
+def test_frozen_prefixes_are_not_trainable(frozen, trained):
+    outputs = kernels("bert/a", "bert/ab", "cls/a")
+    with tf.Graph().as_default():
+        graph = build_only(tiny_model(), outputs, frozen=frozen)
+    assert {v.name for v in graph.trainable_variables} == trained
+    assert {v.name for v in graph.all_variables} == {"bert/a", "bert/ab", "cls/a"}
+
+
+def test_activations_are_those_of_the_config():
+    assert set(ACTIVATIONS) == set(CONFIGURABLE)
+
+
+@pytest.mark.parametrize(
+    "name, wanted",
+    [
+        # x Phi(x); Phi(1) = 0.8413447, Phi(-2) = 0.0227501
+        ("gelu", [0.8413447, -0.0455003]),
+        # 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+        ("gelu_tanh", [0.8411920, -0.0454023]),
+        ("relu", [1.0, 0.0]),
+    ],
+)
+def test_the_configured_activation_is_taken(name, wanted):
+    def outputs(build, tensors):
+        dim = mtf.Dimension("values", 2)
+        x = mtf.import_tf_tensor(build.mesh, tf.constant([1.0, -2.0]), mtf.Shape([dim]))
+        return [build.activation(x)]
+
+    found = run_model(tiny_model(activation=name), encoder_features(), outputs)
+    np.testing.assert_allclose(found[0], wanted, atol=2e-7)
+
+
+def test_dense_is_x_kernel_plus_bias():
+    config = tiny_model(hidden_size=2, num_heads=1, head_size=2, intermediate_size=3)
+
+    def outputs(build, tensors):
+        rows, dims = mtf.Dimension("rows", 2), build.dims
+        x = tf.constant([[1.0, 2.0], [0.0, -1.0]])
+        x = mtf.import_tf_tensor(build.mesh, x, mtf.Shape([rows, dims.hidden]))
+        return [build.dense(x, "layer", dims.hidden, dims.intermediate)]
+
+    weights = {
+        "layer/kernel": np.float32([[1, 2, 3], [10, 20, 30]]),
+        "layer/bias": np.float32([100, 200, 300]),
+    }
+    found = run_model(config, encoder_features(), outputs, weights)
+    np.testing.assert_array_equal(found[0], [[121, 242, 363], [90, 180, 270]])
+
+
+def test_layer_norm_has_the_configured_epsilon():
+    """Of [0, 2] with variance 1: +-1 / sqrt(1 + epsilon), times gamma, plus beta."""
+    config = tiny_model(hidden_size=2, num_heads=1, head_size=2, layer_norm_epsilon=3.0)
+
+    def outputs(build, tensors):
+        x = tf.constant([[0.0, 2.0]])
+        shape = mtf.Shape([mtf.Dimension("rows", 1), build.dims.hidden])
+        return [build.layer_norm(mtf.import_tf_tensor(build.mesh, x, shape), "norm")]
+
+    weights = {"norm/gamma": np.float32([2, 4]), "norm/beta": np.float32([0, 10])}
+    found = run_model(config, encoder_features(), outputs, weights)
+    np.testing.assert_allclose(found[0], [[-1, 12]], atol=1e-6)
+
+
+def test_variables_are_float32_and_read_in_the_activation_dtype():
+    """Embedding tables are read as float32: their rows are cast after the lookup."""
+    with tf.Graph().as_default():
+        features = encoder_features()
+        build = make_builder(
+            tiny_model(), mtf.Mesh(mtf.Graph(), "mesh"), features,
+            activation_dtype=tf.bfloat16,
+        )  # fmt: skip
+        dims = build.dims
+        table = build.embedding("table", [dims.vocab, dims.hidden])
+        kernel = build.kernel("kernel", [dims.hidden, dims.heads])
+        bias = build.bias("bias", [dims.hidden])
+        stored = {v.op.name: v.dtype.base_dtype for v in tf.global_variables()}
+    assert (table.dtype, kernel.dtype, bias.dtype) == (
+        tf.float32, tf.bfloat16, tf.bfloat16,
+    )  # fmt: skip
+    assert stored == dict.fromkeys(["table", "kernel", "bias"], tf.float32)
+    assert build.cast(table).dtype == tf.bfloat16

@@ -1,0 +1,385 @@
+"""What a run starts from: its own newest whole checkpoint, a given one, or the seed."""
+
+import dataclasses
+import glob
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.errors import UserError
+from decoupled.tasks.classification import Classification
+from decoupled.training.checkpoints import (
+    checkpoint_step,
+    find_checkpoint,
+    latest_complete,
+    plan_initialization,
+)
+from tests.helpers import MASKING, masked_lm_features, schedule, tiny_model
+from tests.training.runs import (
+    assert_equal_values,
+    checkpoint_values,
+    constant_batches,
+    graph_config,
+    run_spec,
+    run_steps,
+    said,
+    train_run,
+)
+
+
+def write_checkpoints(folder, steps, **values):
+    """Checkpoints model.ckpt-STEP in the folder; `kernel` says which is which."""
+    with tf.Graph().as_default():
+        count = tf.get_variable("global_step", initializer=np.int64(0))
+        kernel = tf.get_variable("kernel", [200], initializer=tf.zeros_initializer())
+        others = {
+            name: tf.get_variable(name, initializer=np.float32(value))
+            for name, value in values.items()
+        }
+        saver = tf.train.Saver(
+            [count, kernel, *others.values()], save_relative_paths=True
+        )
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            for step in steps:
+                count.load(step, session)
+                kernel.load(np.full([200], step, np.float32), session)
+                saver.save(
+                    session, f"{folder}/model.ckpt", step, write_meta_graph=False
+                )
+    return str(folder)
+
+
+def data_file(folder, step):
+    """The file with the weights; a small one beside it may hold the step."""
+    found = glob.glob(f"{folder}/model.ckpt-{step}.data-*")
+    return max(found, key=os.path.getsize)
+
+
+def truncate(folder, step):
+    """The data file as a full disk leaves it."""
+    path = data_file(folder, step)
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+def change_byte(folder, step):
+    with open(data_file(folder, step), "r+b") as handle:
+        handle.seek(100)
+        byte = handle.read(1)
+        handle.seek(100)
+        handle.write(bytes([byte[0] ^ 0xFF]))
+
+
+def delete_index(folder, step):
+    os.remove(f"{folder}/model.ckpt-{step}.index")
+
+
+def delete_data(folder, step):
+    os.remove(data_file(folder, step))
+
+
+def truncate_index(folder, step):
+    os.truncate(f"{folder}/model.ckpt-{step}.index", 40)
+
+
+DAMAGES = [truncate, change_byte, delete_index, delete_data, truncate_index]
+
+
+def test_the_newest_checkpoint_is_found(tmp_path):
+    folder = write_checkpoints(tmp_path, [5, 10, 15])
+
+    assert latest_complete(folder) == f"{folder}/model.ckpt-15"
+    assert checkpoint_step(latest_complete(folder)) == 15
+
+
+def test_a_folder_without_checkpoints_has_none(tmp_path):
+    assert latest_complete(str(tmp_path)) is None
+    assert latest_complete(str(tmp_path / "missing")) is None
+    assert checkpoint_step(None) == 0
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path, damage):
+    folder = write_checkpoints(tmp_path, [5, 10, 15])
+    damage(folder, 15)
+
+    assert latest_complete(folder) == f"{folder}/model.ckpt-10"
+
+    # The Estimator reads this file.
+    assert tf.train.latest_checkpoint(folder) == f"{folder}/model.ckpt-10"
+    state = tf.train.get_checkpoint_state(folder)
+    expected = [f"{folder}/model.ckpt-5", f"{folder}/model.ckpt-10"]
+    assert list(state.all_model_checkpoint_paths) == expected
+    assert latest_complete(folder) == f"{folder}/model.ckpt-10"
+
+
+def test_two_damaged_checkpoints_are_both_passed_over(tmp_path):
+    folder = write_checkpoints(tmp_path, [5, 10, 15])
+    truncate(folder, 15)
+    delete_index(folder, 10)
+
+    assert latest_complete(folder) == f"{folder}/model.ckpt-5"
+
+
+def test_a_damaged_older_checkpoint_changes_nothing(tmp_path):
+    folder = write_checkpoints(tmp_path, [5, 10, 15])
+    truncate(folder, 10)
+    before = (tmp_path / "checkpoint").read_bytes()
+
+    assert latest_complete(folder) == f"{folder}/model.ckpt-15"
+    assert (tmp_path / "checkpoint").read_bytes() == before
+
+
+def test_after_the_repair_a_folder_can_still_be_moved(tmp_path, monkeypatch):
+    for number, given in enumerate([str(tmp_path / "run"), "run"]):
+        folder = write_checkpoints(tmp_path / "run", [5, 10])
+        truncate(folder, 10)
+        monkeypatch.chdir(tmp_path)
+        assert latest_complete(given) == f"{given}/model.ckpt-5"
+        moved = tmp_path / f"moved-{number}"
+        shutil.move(folder, moved)
+
+        assert latest_complete(str(moved)) == f"{moved}/model.ckpt-5"
+
+
+def test_only_damaged_checkpoints_end_in_one_line(tmp_path):
+    folder = write_checkpoints(tmp_path, [5, 10])
+    truncate(folder, 5)
+    delete_index(folder, 10)
+
+    with pytest.raises(UserError) as caught:
+        latest_complete(folder)
+
+    assert str(caught.value) == (
+        f"{folder}: none of its 2 checkpoints is complete (no such checkpoint (its "
+        ".index file is missing)); restore a copy or use a new folder"
+    )
+
+
+@pytest.mark.parametrize("content", ["", "model_checkpoint_path: ", "\x00\x01 damaged"])
+def test_a_damaged_list_of_checkpoints_is_not_taken_for_a_new_folder(tmp_path, content):
+    folder = write_checkpoints(tmp_path, [5])
+    (tmp_path / "checkpoint").write_text(content)
+
+    with pytest.raises(UserError, match="checkpoint: cannot be read; write") as caught:
+        latest_complete(folder)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_is_given_as_folder_or_prefix(tmp_path):
+    folder = write_checkpoints(tmp_path / "run", [5, 10])
+
+    assert find_checkpoint(folder) == f"{folder}/model.ckpt-10"
+    assert find_checkpoint(f"{folder}/model.ckpt-5") == f"{folder}/model.ckpt-5"
+
+
+def test_a_given_checkpoint_that_is_none_is_named(tmp_path):
+    folder = write_checkpoints(tmp_path / "run", [5])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    truncate(folder, 5)
+    for path, told in [
+        (empty, "no complete checkpoint (model.ckpt-N.index)"),
+        (tmp_path / "missing", "no such checkpoint (its .index file is missing)"),
+        (f"{folder}/model.ckpt-6", "no such checkpoint (its .index file is missing)"),
+        (f"{folder}/model.ckpt-5", "cannot be read: "),
+    ]:
+        with pytest.raises(UserError) as caught:
+            find_checkpoint(str(path))
+        assert str(caught.value).startswith(f"{path}: {told}")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """The checkpoint of a pre-training run of 4 steps."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    train_run(graph_config(schedule=schedule(4, 0)), run_spec(folder))
+    return f"{folder}/model.ckpt-4"
+
+
+def shapes(values):
+    return {name: list(value.shape) for name, value in values.items()}
+
+
+def test_everything_but_slots_and_step_is_taken_over(pretrained):
+    values = checkpoint_values(None, pretrained)
+
+    report = plan_initialization(pretrained, shapes(values))
+
+    assert len(values) == 136
+    assert len(report.restored) == 45
+    assert not [name for name in report.restored if "adam" in name]
+    assert "global_step" not in report.restored
+    assert (report.fresh, report.dropped) == ([], [])
+    assert report.lines("CKPT") == ["initialised 45 variables from CKPT"]
+
+
+def test_slots_of_adafactor_are_not_taken_over(tmp_path):
+    slots = {"kernel_slot_vr": 1.0, "kernel_slot_vc": 1.0, "kernel_slot_v": 1.0}
+    folder = write_checkpoints(tmp_path, [5], **slots)
+    wanted = {name: [] for name in slots} | {"kernel": [200], "global_step": []}
+
+    report = plan_initialization(f"{folder}/model.ckpt-5", wanted)
+
+    assert (report.restored, report.fresh, report.dropped) == (["kernel"], [], [])
+
+
+def test_a_shape_that_differs_is_named_with_both(pretrained):
+    wanted = shapes(checkpoint_values(None, pretrained))
+    wanted["bert/embeddings/word_embeddings"] = [48, 16]
+
+    with pytest.raises(UserError) as caught:
+        plan_initialization(pretrained, wanted)
+
+    assert str(caught.value) == (
+        f"{pretrained}: variable bert/embeddings/word_embeddings has shape [48, 8], "
+        "the model needs [48, 16]; use the gin file that the checkpoint was trained "
+        "with"
+    )
+
+
+def test_a_missing_variable_is_named_unless_it_is_a_task_head(pretrained):
+    wanted = shapes(checkpoint_values(None, pretrained))
+    heads = {
+        "bert/pooler/dense/kernel": [16, 16],
+        "bert/pooler/dense/bias": [16],
+        "output_weights": [3, 16],
+        "output_bias": [3],
+    }
+    assert plan_initialization(pretrained, wanted | heads).fresh == sorted(heads)
+
+    for name in ("bert/encoder/layer_2/output/dense/bias", "cls/predictions/bias"):
+        with pytest.raises(UserError) as caught:
+            plan_initialization(pretrained, wanted | {name: [16]})
+        assert str(caught.value).startswith(f"{pretrained}: has no variable {name};")
+
+
+def classifier(model):
+    """A graph of three labels and features for it."""
+    features = masked_lm_features()
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    labelled = {name: features[name] for name in names}
+    labelled["label_ids"] = np.arange(8, dtype=np.int32) % 3
+    task = Classification("three", ["a", "b", "c"], MASKING.sequence_length, 0.1)
+    return graph_config(task=task, model=model, schedule=schedule(1, 1)), labelled
+
+
+def without_slots(values):
+    return {name: x for name, x in values.items() if "/adam_" not in name}
+
+
+def test_fine_tuning_keeps_the_encoder_and_leaves_the_head_behind(pretrained, tmp_path):
+    config, features = classifier(tiny_model())
+    spec = run_spec(tmp_path)._replace(init_checkpoint=pretrained)
+
+    # The first update of a warm-up has rate 0: the checkpoint shows initial weights.
+    found = train_run(config, spec, constant_batches(features))
+
+    source = checkpoint_values(None, pretrained)
+    taken = sorted(name for name in without_slots(source) if name.startswith("bert/"))
+    for name in taken:
+        np.testing.assert_array_equal(found[name], source[name])
+    heads = {name for name in without_slots(found)} - {*taken, "global_step"}
+    assert heads == {
+        "bert/pooler/dense/bias",
+        "bert/pooler/dense/kernel",
+        "output_bias",
+        "output_weights",
+    }
+    # Drawn from the seed, with the model's deviation of 0.1.
+    assert 0.07 < found["bert/pooler/dense/kernel"].std() < 0.13
+    assert found["global_step"] == 1
+    assert not np.array_equal(
+        found["bert/embeddings/word_embeddings/adam_m"],
+        source["bert/embeddings/word_embeddings/adam_m"],
+    )
+    lines = "\n".join(said(spec))
+    assert f"initialised 39 variables from {pretrained}" in lines
+    assert (
+        "drawn from the seed: bert/pooler/dense/bias, bert/pooler/dense/kernel, "
+        "output_bias, output_weights"
+    ) in lines
+    assert "not used: cls/predictions/output_bias, cls/predictions/output_emb" in lines
+
+
+def test_only_the_first_layers_can_be_kept(pretrained, tmp_path):
+    config, features = classifier(dataclasses.replace(tiny_model(), num_layers=1))
+    spec = run_spec(tmp_path)._replace(init_checkpoint=pretrained)
+
+    found = train_run(config, spec, constant_batches(features))
+
+    source = checkpoint_values(None, pretrained)
+    for name in without_slots(found):
+        if name.startswith("bert/encoder/layer_0/"):
+            np.testing.assert_array_equal(found[name], source[name])
+    assert not [name for name in found if "layer_1" in name]
+    assert any("not used: bert/encoder/layer_1/*, cls/" in line for line in said(spec))
+
+
+def test_slots_start_from_zero_after_an_initial_checkpoint(pretrained, tmp_path):
+    config = graph_config(schedule=schedule(1, 1))
+    spec = run_spec(tmp_path)._replace(init_checkpoint=pretrained)
+
+    found = train_run(config, spec)
+
+    # One step from zero: m is (1 - beta1) times the gradient, v (1 - beta2) times its
+    # square, whatever the pre-training had collected.
+    name = "cls/predictions/output_bias"
+    gradient = found[f"{name}/adam_m"] / 0.1
+    assert np.abs(gradient).max() > 1e-3
+    np.testing.assert_allclose(found[f"{name}/adam_v"], 1e-3 * gradient**2, rtol=1e-3)
+    assert found["global_step"] == 1
+
+
+def test_the_folders_own_checkpoint_comes_before_the_initial_one(pretrained, tmp_path):
+    config = graph_config(schedule=schedule(4, 0))
+    own = train_run(config, run_spec(tmp_path, seed=9))
+    spec = run_spec(tmp_path)._replace(init_checkpoint=pretrained)
+
+    again = train_run(config, spec)
+    longer = config._replace(schedule=schedule(5, 0))
+    train_run(longer, spec)
+
+    assert_equal_values(again, own)
+    assert said(spec) == [
+        f"{tmp_path}: complete at step 4; nothing to train",
+        f"resuming from {tmp_path}/model.ckpt-4 at step 4, 32 examples seen",
+        *said(spec)[2:],
+    ]
+    assert not any("initialised" in line for line in said(spec))
+
+
+def test_without_a_checkpoint_the_seed_decides(tmp_path):
+    spec = run_spec(tmp_path)
+    config = graph_config(schedule=schedule(1, 1))
+
+    found = train_run(config, spec)
+
+    assert said(spec)[0] == "starting from initial weights"
+    # The rate of the first update is 0.
+    expected, _, _ = run_steps(config, 1)
+    other, _, _ = run_steps(config._replace(seed=4), 1)
+    name = "bert/embeddings/word_embeddings"
+    np.testing.assert_array_equal(found[name], expected[name])
+    assert not np.array_equal(found[name], other[name])
+
+
+def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(tmp_path):
+    config = graph_config(schedule=schedule(6, 0))
+    straight = train_run(config, run_spec(tmp_path / "a", save_checkpoints_steps=2))
+    folder = tmp_path / "b"
+    spec = run_spec(folder, save_checkpoints_steps=2)
+    train_run(config, spec)
+    truncate(folder, 6)
+
+    again = train_run(config, spec)
+
+    assert f"resuming from {folder}/model.ckpt-4 at step 4, 32 examples seen" in said(
+        spec
+    )
+    assert_equal_values(again, straight)

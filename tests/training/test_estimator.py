@@ -1,0 +1,256 @@
+"""Whole runs through the Estimator: resume, other meshes, evaluation, learning."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.configs import OptimizerConfig
+from decoupled.training.estimator import evaluate, predict, train
+from decoupled.training.evaluation import Part, finished_results, predict_parts
+from decoupled.training.events import read_scalars
+from tests.helpers import (
+    adamw,
+    constant_input_fn,
+    masked_lm_features,
+    schedule,
+    tiny_model,
+)
+from tests.training.runs import (
+    MODEL_AXIS,
+    assert_equal_values,
+    checkpoint_names,
+    checkpoint_values,
+    constant_batches,
+    graph_config,
+    largest_difference,
+    run_spec,
+    run_steps,
+    said,
+    step_features,
+    stepping_input_fn,
+    train_run,
+)
+
+DROPOUT = tiny_model(hidden_dropout=0.1, attention_dropout=0.1)
+
+
+def no_input(start):
+    raise AssertionError(f"nothing to train, but data from step {start} was asked for")
+
+
+@pytest.mark.parametrize("mesh", ["all:1", "m:2"])
+def test_ten_steps_and_ten_more_equal_twenty(tmp_path, mesh):
+    meshes = {} if mesh == "all:1" else {"mesh": MODEL_AXIS}
+    config = graph_config(model=DROPOUT, **meshes)
+    straight = train_run(config, run_spec(tmp_path / "straight"))
+    spec, pauses = run_spec(tmp_path / "resumed"), []
+
+    # One call with a pause after 10 steps: that makes a new graph and session.
+    found = train_run(config, spec, every_steps=10, then=lambda: pauses.append("one"))
+
+    assert pauses == ["one"]
+    assert len(found) == 136
+    assert_equal_values(found, straight)
+    losses = [read_scalars(str(tmp_path / n), "loss") for n in ("straight", "resumed")]
+    assert losses[0] == losses[1]
+    assert sorted(losses[0]) == list(range(1, 21))
+
+
+def test_a_run_that_was_cut_goes_on_in_a_new_start_as_if_never_cut(tmp_path):
+    config = graph_config(model=DROPOUT)
+    straight = train_run(config, run_spec(tmp_path / "straight"))
+    spec = run_spec(tmp_path / "cut", save_checkpoints_steps=5)
+
+    class Cut(Exception):
+        pass
+
+    def until_twelve(start):
+        def input_fn(params=None):
+            return stepping_input_fn(start)().take(12 - start)
+
+        return input_fn
+
+    # The data ends after 12 steps; without a word the run would be called complete.
+    def cut():
+        raise Cut
+
+    with pytest.raises(Cut):
+        train(config, spec, until_twelve, every_steps=12, then=cut)
+    assert checkpoint_names(spec.model_dir) == [5, 10, 12]
+    again = run_spec(tmp_path / "cut")
+
+    assert_equal_values(train_run(config, again), straight)
+    assert said(again)[0] == (
+        f"resuming from {tmp_path}/cut/model.ckpt-12 at step 12, 96 examples seen"
+    )
+
+
+def test_a_complete_run_is_not_trained_again(tmp_path):
+    config = graph_config(model=tiny_model(num_layers=1), schedule=schedule(2, 0))
+    first = train_run(config, run_spec(tmp_path))
+    spec = run_spec(tmp_path)
+
+    assert train(config, spec, no_input) == 2
+
+    assert said(spec) == [f"{tmp_path}: complete at step 2; nothing to train"]
+    assert_equal_values(checkpoint_values(tmp_path), first)
+
+
+def test_the_estimator_trains_as_bare_steps_do(tmp_path):
+    config = graph_config()
+    found = train_run(config, run_spec(tmp_path))
+
+    batches = [step_features(step) for step in range(20)]
+    expected, losses, _ = run_steps(config, 20, batches)
+
+    assert largest_difference(found, expected)[0] < 1e-5
+    logged = list(read_scalars(str(tmp_path), "loss").values())
+    np.testing.assert_allclose(logged, losses, atol=1e-5)
+
+
+def test_pauses_come_every_so_many_steps_but_not_after_the_last(tmp_path):
+    config = graph_config(model=tiny_model(num_layers=1), schedule=schedule(7, 0))
+    spec, steps = run_spec(tmp_path), []
+
+    def pause():
+        steps.append(int(checkpoint_values(tmp_path)["global_step"]))
+
+    assert train(config, spec, stepping_input_fn, every_steps=3, then=pause) == 7
+    assert steps == [3, 6]
+
+
+@pytest.fixture(scope="module")
+def split_run(tmp_path_factory):
+    """The folder of a run of 6 steps on two processors."""
+    folder = tmp_path_factory.mktemp("split")
+    train_run(graph_config(schedule=schedule(6, 0), mesh=MODEL_AXIS), run_spec(folder))
+    return folder
+
+
+def test_what_a_mesh_trained_evaluates_the_same_on_one_device(split_run):
+    features = masked_lm_features(seed=77)
+    one = evaluate(
+        graph_config(), run_spec(split_run), constant_input_fn(features, False), "one"
+    )
+    two = evaluate(
+        graph_config(mesh=MODEL_AXIS),
+        run_spec(split_run),
+        constant_input_fn(features, False),
+        "two",
+    )
+
+    assert set(one) == {
+        "loss", "masked_lm_loss", "masked_lm_accuracy", "global_step",
+    }  # fmt: skip
+    assert one["global_step"] == 6
+    assert one["masked_lm_accuracy"] == two["masked_lm_accuracy"]
+    assert one["masked_lm_loss"] == pytest.approx(two["masked_lm_loss"], abs=1e-6)
+    assert one["loss"] == pytest.approx(one["masked_lm_loss"], rel=1e-6)
+
+
+def test_evaluation_weighs_batches_by_their_predictions(split_run):
+    heavy, light = masked_lm_features(seed=1), masked_lm_features(seed=2)
+    light["masked_lm_weights"][:, 1:] = 0
+
+    def input_fn(params=None):
+        dataset = tf.data.Dataset.from_tensors(heavy)
+        return dataset.concatenate(tf.data.Dataset.from_tensors(light))
+
+    config, spec = graph_config(), run_spec(split_run)
+    found = evaluate(config, spec, input_fn, "both")
+    apart = [
+        evaluate(config, spec, constant_input_fn(features, False), "apart")
+        for features in (heavy, light)
+    ]
+
+    for metric in ("masked_lm_loss", "masked_lm_accuracy"):
+        # 30 and 8 predictions.
+        expected = (30 * apart[0][metric] + 8 * apart[1][metric]) / 38
+        assert found[metric] == pytest.approx(expected, rel=1e-5)
+
+
+def test_predictions_are_per_example_and_agree_with_evaluation(split_run):
+    features = masked_lm_features(seed=77)
+    config, spec = graph_config(), run_spec(split_run)
+
+    rows = list(predict(config, spec, constant_input_fn(features, False)))
+
+    assert len(rows) == 8
+    assert set(rows[0]) == {"loss_sum", "hits", "weight"}
+    assert [row["weight"] for row in rows] == [4, 4, 3, 4, 4, 3, 4, 4]
+    metrics = evaluate(config, spec, constant_input_fn(features, False), "agree")
+    loss = sum(row["loss_sum"] for row in rows) / 30
+    assert loss == pytest.approx(metrics["masked_lm_loss"], rel=1e-5)
+
+
+def test_predictions_of_parts_come_without_padding(split_run):
+    sets = [masked_lm_features(seed=seed) for seed in (5, 6, 7)]
+
+    def input_fn(params=None):
+        arrays = {name: np.stack([f[name] for f in sets]) for name in sets[0]}
+        return tf.data.Dataset.from_tensor_slices(arrays)
+
+    config, spec = graph_config(), run_spec(split_run)
+    everything = list(predict(config, spec, input_fn))
+    # "aa" fills a batch of 8 and 3 rows of the next, "bb" 2 of the third.
+    parts = dict(predict_parts(config, spec, input_fn, [Part("aa", 11), Part("bb", 2)]))
+
+    assert list(parts) == ["aa", "bb"]
+    expected = [row["loss_sum"] for row in everything]
+    np.testing.assert_array_equal(parts["aa"]["loss_sum"], expected[:11])
+    np.testing.assert_array_equal(parts["bb"]["loss_sum"], expected[16:18])
+
+
+def test_results_are_finished_where_they_are_of_the_newest_step(tmp_path):
+    path = tmp_path / "eval.json"
+    assert finished_results(str(path), 6) is None
+    path.write_text('{"global_step": 6, "all": 1}')
+
+    assert finished_results(str(path), 6) == {"global_step": 6, "all": 1}
+    assert finished_results(str(path), 7) is None
+
+
+def learnable_features():
+    """8 sequences; the piece at a masked position follows from the unmasked rest."""
+    features = masked_lm_features(seed=8)
+    return {**features, "masked_lm_weights": np.ones([8, 4], np.float32)}
+
+
+def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
+    features = learnable_features()
+    # A position that is predicted twice must have one answer.
+    for row in range(8):
+        features["masked_lm_positions"][row] = [1, 3, 5, 7]
+    config = graph_config(
+        schedule=schedule(250, 20, "constant"), optimizer=adamw(weight_decay=0.0)
+    )
+    spec = run_spec(tmp_path, log_steps=50, save_checkpoints_steps=1000)
+
+    train(config, spec, constant_batches(features))
+
+    losses = read_scalars(str(tmp_path), "loss")
+    assert losses[50] > losses[100] > 0
+    assert losses[250] < 0.05
+    assert read_scalars(str(tmp_path), "masked_lm_accuracy")[250] == 1.0
+    metrics = evaluate(config, spec, constant_input_fn(features, False), "same")
+    assert metrics["masked_lm_loss"] < 0.05
+    assert metrics["masked_lm_accuracy"] == 1.0
+
+
+def test_adafactor_learns_and_resumes(tmp_path):
+    optimizer = OptimizerConfig("adafactor", 0.05, 0.0, 0.0, 0.999, 1e-6, 1.0)
+    config = graph_config(
+        optimizer=optimizer, schedule=schedule(40, 4, "constant"), model=DROPOUT
+    )
+    batch = constant_batches(masked_lm_features())
+    straight = train_run(config, run_spec(tmp_path / "straight"), batch)
+    resumed = train_run(
+        config, run_spec(tmp_path / "b"), batch, every_steps=15, then=lambda: None
+    )
+
+    losses = read_scalars(str(tmp_path / "straight"), "loss")
+    assert losses[40] < losses[1] - 1.0
+    assert_equal_values(straight, resumed)
+    # Rows and columns of large tables, whole second moments of vectors.
+    slots = [name for name in straight if "_slot_" in name]
+    assert len(slots) >= 45

@@ -1,0 +1,229 @@
+"""What happens around a step: saving, logging, stopping on NaN and on SIGTERM."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.errors import Terminated, UserError
+from decoupled.tasks.mlm import MaskedLM
+from decoupled.training.estimator import train
+from decoupled.training.events import read_scalars
+from decoupled.training.hooks import Metronome
+from tests.helpers import MASKING, masked_lm_features, schedule, tiny_model
+from tests.training.runs import (
+    assert_equal_values,
+    checkpoint_names,
+    checkpoint_values,
+    graph_config,
+    run_spec,
+    run_steps,
+    said,
+    step_features,
+    stepping_input_fn,
+    train_run,
+)
+
+# One layer, since these tests are about what is around the model.
+MODEL = tiny_model(num_layers=1)
+
+
+def config(steps=6, **changes):
+    changes = {"model": MODEL, "schedule": schedule(steps, 2), **changes}
+    return graph_config(**changes)
+
+
+def poisoned(value, at_step):
+    """An input_fn_from whose batch of one step has weights with `value`."""
+    sample = step_features(0)
+    signature = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in sample.items()}
+
+    def batches(step):
+        while True:
+            features = step_features(step)
+            if step == at_step:
+                features["masked_lm_weights"][0, 0] = value
+            yield features
+            step += 1
+
+    def input_fn_from(start):
+        return lambda params=None: tf.data.Dataset.from_generator(
+            lambda: batches(start), output_signature=signature
+        )
+
+    return input_fn_from
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_loss_that_is_no_number_stops_before_it_is_saved(tmp_path, value):
+    healthy, spec = tmp_path / "healthy", run_spec(tmp_path / "run")
+    spec = spec._replace(training=run_spec("", save_checkpoints_steps=2).training)
+    train_run(config(4), run_spec(healthy))
+
+    # The batch after 5 updates, whose update would be the sixth; 6 would be saved.
+    with pytest.raises(UserError) as caught:
+        train(config(8), spec, poisoned(value, at_step=5))
+
+    assert str(caught.value).startswith("training: loss is nan at step 6; the last")
+    assert "\n" not in str(caught.value)
+    assert checkpoint_names(spec.model_dir) == [2, 4]
+    saved = checkpoint_values(spec.model_dir)
+    assert saved["global_step"] == 4
+    assert all(np.isfinite(x).all() for x in saved.values())
+    # What is there can be trained on with data that is in order.
+    again = train_run(config(8), spec)
+    assert again["global_step"] == 8
+
+
+def test_a_gradient_that_is_no_number_stops_before_it_is_saved(tmp_path):
+    class Exploding(MaskedLM):
+        """A loss of 1 whose gradient is NaN: 0 * (loss / 0)."""
+
+        def forward(self, build, features):
+            forward = super().forward(build, features)
+            return forward._replace(loss=overflowing(forward.loss))
+
+    spec = run_spec(tmp_path, save_checkpoints_steps=1)
+
+    with pytest.raises(UserError, match="gradient_norm is nan at step 1; "):
+        train(config(3, task=Exploding(MASKING)), spec, stepping_input_fn)
+
+    assert checkpoint_names(tmp_path) == []
+
+
+def overflowing(loss):
+    """sqrt(loss - loss) + 1 is 1; its derivative is infinity minus infinity."""
+    from decoupled.compat import mtf
+
+    return mtf.sqrt(loss - loss) + 1.0
+
+
+def test_scalars_of_every_step_can_be_read_back(tmp_path):
+    spec = run_spec(tmp_path, log_steps=1)
+    train_run(config(6), spec)
+
+    batches = [step_features(step) for step in range(6)]
+    _, losses, norms = run_steps(config(6), 6, batches)
+    found = read_scalars(str(tmp_path), "loss")
+    assert list(found) == [1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose(list(found.values()), losses, rtol=1e-6)
+    found = read_scalars(str(tmp_path), "gradient_norm")
+    np.testing.assert_allclose(list(found.values()), norms, rtol=1e-5)
+    # Warm-up over 2 updates from 0, then down over 4, from a peak of 0.01.
+    rates = [0.0, 0.005, 0.01, 0.0075, 0.005, 0.0025]
+    found = read_scalars(str(tmp_path), "learning_rate")
+    np.testing.assert_allclose(list(found.values()), rates, rtol=1e-5)
+    accuracy = read_scalars(str(tmp_path), "masked_lm_accuracy")
+    assert list(accuracy) == [1, 2, 3, 4, 5, 6]
+    # 30 predictions in every batch.
+    counts = 30 * np.array(list(accuracy.values()))
+    np.testing.assert_allclose(counts, np.rint(counts), atol=1e-4)
+    assert read_scalars(str(tmp_path), "masked_lm_loss") == {}
+    speed = read_scalars(str(tmp_path), "examples/sec")
+    steps = read_scalars(str(tmp_path), "global_step/sec")
+    assert speed[6] == pytest.approx(8 * steps[6], rel=1e-5)
+    assert read_scalars(str(tmp_path / "none"), "loss") == {}
+
+
+def test_scalars_are_written_every_log_steps_and_at_the_end(tmp_path):
+    spec = run_spec(tmp_path, log_steps=4)
+    train_run(config(6), spec)
+
+    assert list(read_scalars(str(tmp_path), "loss")) == [4, 6]
+    last = said(spec)[-1]
+    loss = read_scalars(str(tmp_path), "loss")[6]
+    assert last.startswith(f"step 6/6  loss {loss:.4g}  masked_lm_accuracy ")
+    assert "learning_rate 0.0025" in last
+    assert last.endswith(" examples/s  0 s left")
+
+
+def test_pieces_of_a_run_that_start_in_one_second_keep_their_scalars(tmp_path):
+    spec = run_spec(tmp_path)
+    train(config(6), spec, stepping_input_fn, every_steps=1, then=lambda: None)
+
+    assert sorted(read_scalars(str(tmp_path), "loss")) == [1, 2, 3, 4, 5, 6]
+
+
+def test_only_the_newest_checkpoints_are_kept_also_across_a_resume(tmp_path):
+    kept = dict(save_checkpoints_steps=2, keep_checkpoint_max=3)
+    train_run(config(6), run_spec(tmp_path, **kept))
+    assert checkpoint_names(tmp_path) == [2, 4, 6]
+
+    train_run(config(11), run_spec(tmp_path, **kept))
+
+    # The last step is saved though it is no multiple of 2.
+    assert checkpoint_names(tmp_path) == [8, 10, 11]
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    expected = [f"{tmp_path}/model.ckpt-{step}" for step in (8, 10, 11)]
+    assert list(state.all_model_checkpoint_paths) == expected
+
+
+def test_a_folder_holds_checkpoints_and_events_and_no_graph(tmp_path):
+    train_run(config(2), run_spec(tmp_path))
+
+    kinds = {name.split("-")[0].split(".2")[0] for name in os.listdir(tmp_path)}
+    names = sorted(os.listdir(tmp_path))
+    assert "checkpoint" in kinds and "model.ckpt" in kinds
+    others = [n for n in names if not n.startswith(("model.ckpt-2.", "events.out."))]
+    assert others == ["checkpoint"]
+    assert not any(name.endswith(".meta") for name in names)
+    # So that the folder can be moved.
+    assert str(tmp_path) not in (tmp_path / "checkpoint").read_text()
+
+
+def terminating(at_step):
+    """An input_fn_from that sends SIGTERM to this process with the batch of a step."""
+    sample = masked_lm_features()
+    signature = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in sample.items()}
+
+    def batches(step):
+        while True:
+            if step == at_step:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield step_features(step)
+            step += 1
+
+    def input_fn_from(start):
+        return lambda params=None: tf.data.Dataset.from_generator(
+            lambda: batches(start), output_signature=signature
+        )
+
+    return input_fn_from
+
+
+def test_sigterm_saves_and_ends_and_the_next_start_goes_on(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    straight = train_run(config(40), run_spec(tmp_path / "straight"))
+    spec = run_spec(tmp_path / "stopped", save_checkpoints_steps=1000)
+
+    with pytest.raises(Terminated, match=r"^SIGTERM: saved at step \d+; run again"):
+        train(config(40), spec, terminating(at_step=10))
+
+    (stopped,) = checkpoint_names(spec.model_dir)
+    assert 0 < stopped < 40
+    assert signal.getsignal(signal.SIGTERM) == before
+    again = run_spec(tmp_path / "stopped")
+    assert_equal_values(train_run(config(40), again), straight)
+    assert f"at step {stopped}, {8 * stopped} examples seen" in said(again)[0]
+
+
+def test_the_former_handler_is_back_after_a_failure(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+
+    with pytest.raises(UserError):
+        train(config(4), run_spec(tmp_path), poisoned(np.nan, at_step=1))
+
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_time_left_is_shown_in_the_largest_two_units():
+    from decoupled.training.hooks import _duration
+
+    shown = [_duration(seconds) for seconds in (0.4, 59.6, 61, 3599.6, 3600, 90061)]
+
+    assert shown == [
+        "0 s", "1 min 00 s", "1 min 01 s", "1 h 00 min", "1 h 00 min", "25 h 01 min",
+    ]  # fmt: skip
+    assert Metronome.INTERVAL == 5.0
