@@ -29,7 +29,7 @@ demo: $(VENV)/.installed  ## the main job on real text: data, training, results,
 	$(RUN) -m decoupled.demo --work_dir=demo_run
 
 test: $(VENV)/.installed  ## the tests, at most 10 minutes on 2 cores
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/.installed  ## the longer tests
 	$(RUN) -m pytest -m slow

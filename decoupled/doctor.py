@@ -39,7 +39,15 @@ TPU_VARIABLES = (
 NEEDS = {
     "build_corpus": ("Django", "polib"),
     "demo": ("Django", "matplotlib", "polib"),
-    "make test": ("Django", "hypothesis", "polib", "pytest", "pytest-timeout", "scipy"),
+    "make test": (
+        "Django",
+        "hypothesis",
+        "polib",
+        "pytest",
+        "pytest-timeout",
+        "pytest-xdist",
+        "scipy",
+    ),
     "make lint": ("ruff",),
     "make test-interop": ("pytest", "pytest-timeout", "safetensors", "tokenizers"),
 }

@@ -52,12 +52,20 @@ def run_mesh(build, inputs, mesh_shape="all:1", layout_rules="", weights=None):
         exported = [lowering.export_to_tf_tensor(t) for t in outputs]
         copy = lowering.copy_masters_to_slices()
         with tf.Session(config=SESSION_CONFIG) as session:
-            session.run(tf.global_variables_initializer())
-            for variable in tf.global_variables():
-                if weights is not None and variable.op.name in weights:
-                    variable.load(np.asarray(weights[variable.op.name]), session)
+            _initialize(session, weights or {})
             session.run(copy)
             return session.run(exported)
+
+
+def _initialize(session, weights):
+    """Gives variables their values of `weights`, or else their initial values."""
+    variables = tf.global_variables()
+    values = {
+        variable.initializer.inputs[1]: weights[variable.op.name]
+        for variable in variables
+        if variable.op.name in weights
+    }
+    session.run([variable.initializer for variable in variables], values)
 
 
 def tiny_model(**changes):

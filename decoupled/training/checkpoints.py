@@ -168,6 +168,22 @@ def plan_initialization(checkpoint: str, shapes: dict[str, list[int]]) -> Report
     return Report(restored, fresh, unused)
 
 
+def check_resumable(checkpoint: str) -> None:
+    """Checks that a run's checkpoint has every variable of the current graph.
+
+    Raises:
+      UserError: it lacks one, so that another optimizer wrote it, or one that trained
+        other variables.
+    """
+    available = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+    for variable in tf.global_variables():
+        if variable.op.name not in available:
+            raise UserError(
+                f"{checkpoint}: has no variable {variable.op.name}; go on with the "
+                "run's own optimizer and frozen variables, or use another --model_dir"
+            )
+
+
 def initialize_from(checkpoint: str) -> Report:
     """Makes the current graph's variables start from a checkpoint's values.
 

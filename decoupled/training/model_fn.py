@@ -6,7 +6,12 @@ from typing import NamedTuple
 from decoupled.compat import estimator, mtf, tf
 from decoupled.configs import TrainingConfig
 from decoupled.training import hooks
-from decoupled.training.checkpoints import Report, initialize_from
+from decoupled.training.checkpoints import (
+    Report,
+    check_resumable,
+    initialize_from,
+    latest_complete,
+)
 from decoupled.training.graph import GraphConfig, build_graph
 
 
@@ -49,6 +54,9 @@ def _train_spec(graph, run, lowered):
         report: Report = initialize_from(run.init_checkpoint)
         for line in report.lines(run.init_checkpoint):
             run.say(line)
+    checkpoint = latest_complete(run.model_dir)
+    if checkpoint is not None:
+        check_resumable(checkpoint)
     with tf.control_dependencies([lowered.update]):
         train_op = tf.assign_add(tf.train.get_global_step(), 1)
     sums = lowered.sums

@@ -1,0 +1,182 @@
+"""The encoder's mesh graph against plain numpy in float64."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import mtf, tf
+from decoupled.model.encoder import encode
+from tests.exports.reference import Reference
+from tests.helpers import tiny_model
+from tests.model.graphs import (
+    build_only,
+    encoder_features,
+    initial_weights,
+    random_weights,
+    run_model,
+)
+
+MODELS = {
+    "E_in < H, erf": {},
+    "E_in = H, erf": {"input_embedding_size": 16},
+    "E_in > H, tanh": {"input_embedding_size": 20, "activation": "gelu_tanh"},
+    "E_in = H, relu": {"input_embedding_size": 16, "activation": "relu"},
+    "three layers, two heads": {"num_layers": 3, "num_heads": 2, "head_size": 8},
+    "one layer, a large epsilon": {"num_layers": 1, "layer_norm_epsilon": 0.1},
+}
+
+
+def all_layers(build, tensors):
+    encoded = encode(build, tensors)
+    return [encoded.output, *encoded.layers]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_layers_compute_what_numpy_does(name):
+    config, features = tiny_model(**MODELS[name]), encoder_features()
+    weights = random_weights(config, all_layers)
+    output, *layers = run_model(config, features, all_layers, weights)
+
+    assert not features["input_mask"].all()
+    assert features["input_type_ids"].any()
+    expected = Reference(config, weights).encode(features)
+    assert len(layers) == config.num_layers
+    for found, wanted in zip(layers, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(output, layers[-1])
+
+
+def test_the_activations_differ_by_more_than_the_tolerance():
+    """Otherwise the comparisons above could not tell them apart."""
+    features = encoder_features()
+    weights = random_weights(tiny_model(), all_layers)
+    outputs = {
+        name: Reference(tiny_model(activation=name), weights).encode(features)[-1]
+        for name in ("gelu", "gelu_tanh", "relu")
+    }
+    for one, other in (("gelu", "gelu_tanh"), ("gelu", "relu")):
+        assert np.abs(outputs[one] - outputs[other]).max() > 1e-4
+
+
+def test_the_input_of_the_first_layer_is_given_too():
+    """A post-norm layer whose two parts add nothing only normalises its input."""
+    config, features = tiny_model(), encoder_features()
+
+    def outputs(build, tensors):
+        encoded = encode(build, tensors)
+        return [encoded.embedded, encoded.layers[0]]
+
+    weights = random_weights(config, all_layers)
+    for name in weights:
+        if name.endswith(("output/dense/kernel", "output/dense/bias", "beta")):
+            weights[name] *= 0
+        if name.endswith("gamma"):
+            weights[name] = np.ones_like(weights[name])
+    weights["bert/embeddings/LayerNorm/beta"] += 0.5
+    embedded, first = run_model(config, features, outputs, weights)
+    mean, deviation = embedded.mean(-1, keepdims=True), embedded.std(-1, keepdims=True)
+    np.testing.assert_allclose(first, (embedded - mean) / deviation, atol=2e-4)
+    assert np.abs(embedded - first).max() > 0.1
+
+
+def test_padding_changes_nothing_but_padding():
+    """Other pieces, other types and more of them leave every real token's bits."""
+    config, features = tiny_model(), encoder_features()
+    weights = random_weights(config, all_layers)
+    real = features["input_mask"].astype(bool)
+    other = {
+        "input_mask": features["input_mask"],
+        "input_word_ids": np.where(real, features["input_word_ids"], 40),
+        "input_type_ids": np.where(real, features["input_type_ids"], 0),
+    }
+    first, second = (
+        np.stack(run_model(config, given, all_layers, weights))
+        for given in (features, other)
+    )
+    np.testing.assert_array_equal(first[:, real], second[:, real])
+    assert np.abs(first[:, ~real] - second[:, ~real]).max() > 1e-2
+
+
+def test_a_longer_batch_gives_the_same_tokens():
+    config, features = tiny_model(num_layers=1), encoder_features()
+    weights = random_weights(config, all_layers)
+    longer = {n: np.pad(v, [(0, 0), (0, 6)]) for n, v in features.items()}
+    short = run_model(config, features, all_layers, weights)[0]
+    long = run_model(config, longer, all_layers, weights)[0]
+    real = features["input_mask"].astype(bool)
+    np.testing.assert_allclose(long[:, :12][real], short[real], atol=1e-5)
+
+
+def test_order_is_known_from_the_position_embedding_only():
+    """Without it, a reversed sequence has the reversed representations."""
+    config, features = tiny_model(num_layers=1), encoder_features(batch=1)
+    features["input_type_ids"] *= 0
+    weights = random_weights(config, all_layers)
+    table = "bert/embeddings/position_embeddings"
+    reverse = {n: v[:, ::-1].copy() for n, v in features.items()}
+
+    def difference(weights):
+        forward = run_model(config, features, all_layers, weights)[0]
+        backward = run_model(config, reverse, all_layers, weights)[0]
+        return np.abs(forward - backward[:, ::-1]).max()
+
+    assert difference(weights) > 1e-2
+    assert difference({**weights, table: np.zeros_like(weights[table])}) < 1e-5
+
+
+def test_names_and_shapes_are_those_of_the_released_checkpoint():
+    with tf.Graph().as_default():
+        variables = build_only(tiny_model(num_layers=1), all_layers).all_variables
+    layer = "bert/encoder/layer_0"
+    norm = {"gamma": [16], "beta": [16]}
+    square = {"kernel": [16, 16], "bias": [16]}
+    blocks = {
+        "bert/embeddings": {
+            "word_embeddings": [48, 8],
+            "position_embeddings": [20, 8],
+            "token_type_embeddings": [2, 8],
+        },
+        "bert/embeddings/LayerNorm": {"gamma": [8], "beta": [8]},
+        "bert/encoder/embedding_hidden_mapping_in": {"kernel": [8, 16], "bias": [16]},
+        f"{layer}/attention/self/query": square,
+        f"{layer}/attention/self/key": square,
+        f"{layer}/attention/self/value": square,
+        f"{layer}/attention/output/dense": square,
+        f"{layer}/attention/output/LayerNorm": norm,
+        f"{layer}/intermediate/dense": {"kernel": [16, 32], "bias": [32]},
+        f"{layer}/output/dense": {"kernel": [32, 16], "bias": [16]},
+        f"{layer}/output/LayerNorm": norm,
+    }
+    wanted = {
+        f"{b}/{n}": shape for b, block in blocks.items() for n, shape in block.items()
+    }
+    assert {v.name: v.shape.to_integer_list for v in variables} == wanted
+
+
+def test_the_first_layers_of_a_deeper_model_start_with_the_same_weights():
+    shallow = initial_weights(tiny_model(num_layers=1), all_layers)
+    deep = initial_weights(tiny_model(num_layers=2), all_layers)
+    assert {n for n in deep if n not in shallow} == {
+        n.replace("layer_0", "layer_1") for n in shallow if "layer_0" in n
+    }
+    for name, value in shallow.items():
+        np.testing.assert_array_equal(deep[name], value, err_msg=name)
+    kernel = "bert/encoder/layer_{}/intermediate/dense/kernel"
+    assert (deep[kernel.format(0)] != deep[kernel.format(1)]).any()
+
+
+def test_bfloat16_layers_are_near_float32():
+    config, features = tiny_model(num_layers=1), encoder_features()
+    weights = random_weights(config, all_layers)
+    dtypes = []
+
+    def outputs(build, tensors):
+        (layer,) = encode(build, tensors).layers
+        dtypes.append(layer.dtype)
+        return [mtf.cast(layer, tf.float32)]
+
+    exact = run_model(config, features, outputs, weights)[0]
+    coarse = run_model(config, features, outputs, weights, activation_dtype=tf.bfloat16)
+    assert dtypes == [tf.float32, tf.bfloat16]
+    difference = np.abs(coarse[0] - exact)
+    # A bfloat16 has 8 bits; the values are of order 1.
+    assert 1e-4 < difference.mean() < 2e-2

@@ -1,0 +1,314 @@
+"""The pre-training command: modes, resuming, kills, and mistakes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from decoupled import build_records
+from decoupled.compat import tf
+from decoupled.configs import MeshConfig, SamplingConfig
+from decoupled.errors import UserError
+from decoupled.pretrain import PretrainConfig, run_pretraining
+from decoupled.training.events import read_scalars
+from tests.data.small_corpus import make_corpus, make_vocabulary
+from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
+
+STEPS = 40
+# The configuration below as bindings, for runs in a process of their own.
+PARAMS = [
+    "ModelConfig.vocab_size = 54",
+    "ModelConfig.hidden_size = 16",
+    "ModelConfig.input_embedding_size = 8",
+    "ModelConfig.output_embedding_size = 24",
+    "ModelConfig.num_heads = 4",
+    "ModelConfig.head_size = 4",
+    "ModelConfig.intermediate_size = 32",
+    "ModelConfig.hidden_dropout = 0.1",
+    "MaskingConfig.sequence_length = 12",
+    "MaskingConfig.max_predictions = 4",
+    "OptimizerConfig.learning_rate = 1e-2",
+    "ScheduleConfig.train_steps = 600",
+    "ScheduleConfig.warmup_steps = 10",
+    "TrainingConfig.batch_size = 8",
+    "TrainingConfig.save_checkpoints_steps = 50",
+    "TrainingConfig.log_steps = 1",
+    "TrainingConfig.eval_batch_size = 8",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """(records folder, vocabulary)."""
+    folder = tmp_path_factory.mktemp("data")
+    make_corpus(folder / "corpus", evaluation=(("en", 20), ("sw", 10)))
+    vocabulary = make_vocabulary(folder / "sentencepiece.model").path
+    records = str(folder / "records")
+    build_records.build(str(folder / "corpus"), vocabulary, records, 2000, 1)
+    return records, vocabulary
+
+
+def config(**changes):
+    fields = dict(
+        model=tiny_model(vocab_size=54),
+        mesh=MeshConfig("all:1", "", "float32"),
+        masking=MASKING,
+        sampling=SamplingConfig(0.5),
+        optimizer=adamw(),
+        schedule=schedule(train_steps=STEPS),
+        training=tiny_training(),
+    )
+    return PretrainConfig(**{**fields, **changes})
+
+
+def checkpoint(folder):
+    reader = tf.train.load_checkpoint(str(folder))
+    return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
+
+
+def test_modes(data, tmp_path, capsys):
+    folder = str(tmp_path / "run")
+    settings = config(training=tiny_training(eval_every_steps=20))
+    run_pretraining(settings, *data, folder, "train_and_evaluate")
+    printed = capsys.readouterr().out
+    assert "starting from initial weights" in printed
+    assert "held-out text at step 20" in printed
+    assert "held-out text at step 40" in printed
+    evaluated = json.loads((tmp_path / "run/eval.json").read_text())
+    assert evaluated["global_step"] == STEPS
+    assert set(evaluated["languages"]) == {"en", "sw"}
+    loss = evaluated["all"]["masked_lm_loss"]
+    assert 0 < loss < np.log(54)
+    assert set(read_scalars(f"{folder}/eval", "masked_lm_loss/sw")) == {20, 40}
+
+    run_pretraining(settings, *data, folder, "predict")
+    lines = (tmp_path / "run/predictions.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    total = sum(row["loss_sum"] for row in rows) / sum(row["weight"] for row in rows)
+    assert total == pytest.approx(loss, rel=1e-6)
+
+    run_pretraining(settings, *data, folder, "train_and_evaluate")
+    printed = capsys.readouterr().out
+    assert "complete at step 40; nothing to train" in printed
+    assert "of step 40 already, reused" in printed
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"command.1", "command.3", "config.3.gin", "sentencepiece.model"} <= names
+
+
+def test_stopping_half_way_changes_nothing(data, tmp_path, capsys):
+    run_pretraining(config(), *data, str(tmp_path / "straight"), "train")
+    # The same schedule, in chunks of 10 steps with an evaluation after each.
+    chunks = config(training=tiny_training(eval_every_steps=10))
+    run_pretraining(chunks, *data, str(tmp_path / "chunks"), "train_and_evaluate")
+    straight, chunked = (
+        checkpoint(tmp_path / "straight"),
+        checkpoint(tmp_path / "chunks"),
+    )
+    assert straight.keys() == chunked.keys()
+    for name, value in straight.items():
+        np.testing.assert_array_equal(value, chunked[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"model": tiny_model(vocab_size=55)}, "vocab_size: 55, but .* has 54 pieces"),
+        (
+            {"model": tiny_model(vocab_size=54, max_positions=8)},
+            "more than ModelConfig",
+        ),
+        (
+            {"mesh": MeshConfig("m:3", "heads:m", "float32")},
+            "rule heads:m: dimension 'heads' of size 4 does not divide into 3",
+        ),
+        ({"mesh": MeshConfig("m:2", "vocb:m", "float32")}, "no dimension 'vocb'"),
+    ],
+)
+def test_settings_that_do_not_fit_leave_no_folder(data, tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        run_pretraining(config(**changes), *data, str(tmp_path / "run"), "train")
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_model_in_the_folder_is_refused(data, tmp_path):
+    folder = str(tmp_path / "run")
+    short = schedule(train_steps=2)
+    run_pretraining(config(schedule=short), *data, folder, "train")
+    before = checkpoint(folder)
+    wider = tiny_model(vocab_size=54, output_embedding_size=32)
+    with pytest.raises(UserError, match="output_embedding_size is 24, not 32"):
+        run_pretraining(config(model=wider), *data, folder, "train")
+    assert checkpoint(folder).keys() == before.keys()
+
+
+def test_truncated_record_is_named(data, tmp_path):
+    records = tmp_path / "records"
+    subprocess.run(["cp", "-r", data[0], str(records)], check=True)
+    [shard] = sorted((records / "train" / "en").glob("*.tfrecord"))[:1]
+    shard.write_bytes(shard.read_bytes()[:-5])
+    with pytest.raises(UserError, match=rf"{shard.name}.*record \d+"):
+        run_pretraining(config(), str(records), data[1], str(tmp_path / "run"), "train")
+
+
+def start(data, folder, *more):
+    params = [f"--gin_param={param}" for param in (*PARAMS, *more)]
+    return subprocess.Popen(
+        [
+            sys.executable, "-m", "decoupled.pretrain", "--mode=train",
+            "--gin_file=models/demo_base.gin",
+            "--gin_param=ModelConfig.coupled = False", *params,
+            f"--records_dir={data[0]}", f"--vocabulary={data[1]}",
+            f"--model_dir={folder}",
+        ],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for(path, process):
+    end = time.monotonic() + 120
+    while not os.path.exists(path):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def finish(process):
+    out, error = process.communicate(timeout=120)
+    return process.returncode, out, error
+
+
+def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
+    """Losses, weights and slots are those of a run that nobody disturbed."""
+    code, _, error = finish(start(data, tmp_path / "straight"))
+    assert code == 0, error
+
+    process = start(data, tmp_path / "killed")
+    wait_for(tmp_path / "killed/model.ckpt-150.index", process)
+    process.kill()
+    process.wait()
+    process = start(data, tmp_path / "killed")
+    wait_for(tmp_path / "killed/model.ckpt-350.index", process)
+    process.send_signal(signal.SIGTERM)
+    code, out, error = finish(process)
+    assert code == 143
+    assert "SIGTERM: saved at step" in error
+    assert "resuming from" in out
+    code, out, error = finish(start(data, tmp_path / "killed"))
+    assert code == 0, error
+    assert "resuming from" in out
+
+    straight, killed = (
+        read_scalars(str(tmp_path / name), "loss") for name in ("straight", "killed")
+    )
+    assert sorted(straight) == list(range(1, 601))
+    assert killed == straight
+    expected, found = checkpoint(tmp_path / "straight"), checkpoint(tmp_path / "killed")
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_mistakes_on_the_command_line(data, tmp_path):
+    process = start(data, tmp_path / "run", "ModelConfig.hiden_size = 3")
+    code, out, error = finish(process)
+    assert code == 2
+    assert error.count("\n") == 1 and "no parameter 'hiden_size'" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_and_training_are_separate_modes(data, tmp_path, capsys):
+    folder, short = tmp_path / "run", schedule(train_steps=3)
+    with pytest.raises(UserError, match=r"no complete checkpoint \(model.ckpt-N"):
+        run_pretraining(config(schedule=short), *data, str(folder), "eval")
+    run_pretraining(config(schedule=short), *data, str(folder), "train")
+    assert not (folder / "eval.json").exists()
+
+    run_pretraining(config(schedule=short), *data, str(folder), "eval")
+
+    evaluated = json.loads((folder / "eval.json").read_text())
+    assert evaluated["global_step"] == 3
+    languages = evaluated["languages"].values()
+    total = evaluated["all"]["predictions"]
+    assert total == sum(language["predictions"] for language in languages)
+    for metric in ("masked_lm_loss", "masked_lm_accuracy"):
+        mean = sum(x[metric] * x["predictions"] for x in languages) / total
+        assert evaluated["all"][metric] == pytest.approx(mean, rel=1e-9)
+    assert "held-out text at step 3, 2 languages" in capsys.readouterr().out
+
+
+def test_a_longer_schedule_resumes_and_says_from_where(data, tmp_path, capsys):
+    folder = str(tmp_path / "run")
+    run_pretraining(config(schedule=schedule(3)), *data, folder, "train")
+    capsys.readouterr()
+
+    run_pretraining(config(schedule=schedule(5)), *data, folder, "train")
+
+    printed = capsys.readouterr().out
+    told = f"resuming from {folder}/model.ckpt-3 at step 3, 24 examples seen"
+    assert told in printed
+    assert checkpoint(folder)["global_step"] == 5
+
+
+def test_another_optimizer_cannot_go_on_with_a_run(data, tmp_path):
+    folder = str(tmp_path / "run")
+    run_pretraining(config(schedule=schedule(2)), *data, folder, "train")
+    adafactor = adamw(name="adafactor", beta1=0.0, weight_decay=0.0)
+
+    with pytest.raises(
+        UserError, match="has no variable .*_slot_.*optimizer"
+    ) as caught:
+        run_pretraining(config(optimizer=adafactor), *data, folder, "train")
+
+    assert "\n" not in str(caught.value)
+    assert checkpoint(folder)["global_step"] == 2
+
+
+def test_records_of_another_vocabulary_are_refused(data, tmp_path):
+    other = make_vocabulary(tmp_path / "other.model", size=60).path
+    model = tiny_model(vocab_size=60)
+
+    with pytest.raises(UserError, match="vocabulary") as caught:
+        run_pretraining(
+            config(model=model), data[0], other, str(tmp_path / "run"), "train"
+        )
+
+    assert other in str(caught.value) and "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_mistake_ends_in_one_line_and_code_2(data, tmp_path):
+    cut = tmp_path / "cut"
+    shutil.copytree(data[0], cut)
+    shard = min((cut / "train" / "en").glob("*.tfrecord"))
+    shard.write_bytes(shard.read_bytes()[:-5])
+    a_file = tmp_path / "file"
+    a_file.write_text("mine")
+    none = str(tmp_path / "none")
+    mesh = ["MeshConfig.mesh_shape = 'm:5'", "MeshConfig.layout_rules = 'vocab:m'"]
+    # Started together: most of their time is TensorFlow's own start.
+    mistakes = {
+        "cut": (start((cut, data[1]), tmp_path / "cut_run"), "truncated or corrupt"),
+        "file": (start(data, a_file / "run"), f"{a_file}/run: cannot write here"),
+        "mesh": (start(data, tmp_path / "mesh_run", *mesh), "rule vocab:m: dimension"),
+        "none": (start((none, data[1]), tmp_path / "none_run"), none),
+    }
+
+    for name, (process, told) in mistakes.items():
+        code, _, error = finish(process)
+        assert code == 2, (name, error)
+        assert error.count("\n") == 1, (name, error)
+        assert error.startswith("decoupled.pretrain: error: "), name
+        assert told in error, name
+        if name == "cut":
+            assert f"{shard}: record " in error
+    assert a_file.read_text() == "mine"
+    assert not (tmp_path / "mesh_run").exists()
+    assert not (tmp_path / "none_run").exists()
+    left = os.listdir(tmp_path / "cut_run")
+    assert not [n for n in left if n.startswith(("checkpoint", "model.ckpt", "eval"))]
+    assert not [n for n in left if ".tmp-" in n]
