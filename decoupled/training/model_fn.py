@@ -10,7 +10,6 @@ from decoupled.training.checkpoints import (
     Report,
     check_resumable,
     initialize_from,
-    latest_complete,
 )
 from decoupled.training.graph import GraphConfig, build_graph
 
@@ -54,7 +53,7 @@ def _train_spec(graph, run, lowered):
         report: Report = initialize_from(run.init_checkpoint)
         for line in report.lines(run.init_checkpoint):
             run.say(line)
-    checkpoint = latest_complete(run.model_dir)
+    checkpoint = tf.train.latest_checkpoint(run.model_dir)
     if checkpoint is not None:
         check_resumable(checkpoint)
     with tf.control_dependencies([lowered.update]):

@@ -4,8 +4,11 @@ import numpy as np
 
 from decoupled.compat import mtf, tf
 from decoupled.model.dims import make_dims, predictions_dim
+from decoupled.model.encoder import encode
+from decoupled.model.heads import masked_lm_logits
 from decoupled.model.layers import Builder
-from tests.helpers import MASKING, masked_lm_features, run_mesh
+from decoupled.ops.cross_entropy import softmax_cross_entropy
+from tests.helpers import masked_lm_features, run_mesh
 
 SEED = 5
 
@@ -84,4 +87,32 @@ def encoder_features(batch=4, seed=0):
     return {n: value for n, value in features.items() if n.startswith("input")}
 
 
-LENGTH = MASKING.sequence_length
+def masked_lm_loss(build, tensors):
+    """The weighted sum of the cross-entropies at the masked positions."""
+    encoded = encode(build, tensors).output
+    logits = masked_lm_logits(build, encoded, tensors["masked_lm_positions"])
+    losses, _ = softmax_cross_entropy(
+        logits, tensors["masked_lm_ids"], build.dims.vocab
+    )
+    return mtf.reduce_sum(losses * tensors["masked_lm_weights"])
+
+
+def loss_and_gradients(
+    config, features, loss, weights, mesh_shape="all:1", layout="", **settings
+):
+    """{"loss": value of `loss`, name of a trainable variable: its gradient}.
+
+    `loss` is a function (Builder, dict of mtf.Tensor) -> scalar mtf.Tensor.
+    """
+    names = ["loss"]
+
+    def outputs(build, tensors):
+        value = loss(build, tensors)
+        variables = build.mesh.graph.trainable_variables
+        names.extend(variable.name for variable in variables)
+        return [value, *mtf.gradients([value], [v.value for v in variables])]
+
+    values = run_model(
+        config, features, outputs, weights, mesh_shape, layout, **settings
+    )
+    return dict(zip(names, values, strict=True))
