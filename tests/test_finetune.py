@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from decoupled.configs import FinetuningConfig, MeshConfig, SamplingConfig
 from decoupled.errors import UserError
 from decoupled.finetune import FinetuneConfig, run_finetuning
 from decoupled.pretrain import PretrainConfig, run_pretraining
+from decoupled.training.hooks import SaveCheckpoints
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 
@@ -150,3 +154,154 @@ def test_wrong_checkpoint(folder, tmp_path):
             "catalogs", str(folder / "tasks"), str(folder / "pretrained/model.ckpt-9"),
             str(tmp_path / "x"), "train",
         )  # fmt: skip
+
+
+def test_predictions_are_labels_with_probabilities(folder):
+    tuned = tune(folder, "predicted", num_epochs=2.0)
+    tune(folder, "predicted", mode="predict", num_epochs=2.0)
+
+    written = sorted(path.name for path in (tuned / "predictions").iterdir())
+    assert written == ["dev-en.tsv", "test-sw.tsv"]
+    rows = (tuned / "predictions/dev-en.tsv").read_text().splitlines()
+    labels, probabilities = zip(*(row.split("\t") for row in rows), strict=True)
+    assert all(0.5 <= float(p) <= 1 for p in probabilities)
+    # As many are right as results.json says.
+    gold = ["record", "word"] * 3
+    accuracy = sum(a == b for a, b in zip(labels, gold, strict=True)) / 6
+    results = json.loads((tuned / "results.json").read_text())
+    assert results["dev"]["en"]["accuracy"] == pytest.approx(accuracy)
+    assert results["task"] == "catalogs"
+    # 66 examples, 2 epochs, batches of 8: the last batch goes into a third epoch.
+    assert results["global_step"] == 17
+
+
+def interrupt_at_six(*settings):
+    """Starts a run; Ctrl-C comes where it would save step 6."""
+    save = SaveCheckpoints._save
+
+    def interrupted(hook, session):
+        if hook.step == 6:
+            raise KeyboardInterrupt
+        save(hook, session)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SaveCheckpoints, "_save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_finetuning(*settings)
+
+
+def test_an_interrupted_run_resumes_and_says_from_where(folder, tmp_path, capsys):
+    out, straight = tmp_path / "run", tmp_path / "straight"
+    run_finetuning(*arguments(folder, straight, save_checkpoints_steps=2))
+    capsys.readouterr()
+    settings = arguments(folder, out, save_checkpoints_steps=2)
+    interrupt_at_six(*settings)
+    run_finetuning(*settings)
+
+    printed = capsys.readouterr().out
+    assert f"resuming from {out}/model.ckpt-4 at step 4, 32 examples seen" in printed
+    assert printed.count("initialised 39 variables from ") == 1
+    expected, found = variables(straight), variables(out)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def arguments(folder, out, mode="train", init="pretrained", **training):
+    """Of `run_finetuning` for one epoch."""
+    config = FinetuneConfig(
+        dataclasses.replace(FINETUNING, num_epochs=1.0),
+        MeshConfig("all:1", "", "float32"),
+        adamw(learning_rate=5e-3),
+        tiny_training(**training),
+    )
+    tasks, init = str(folder / "tasks"), str(folder / init)
+    return config, "catalogs", tasks, init, str(out), mode
+
+
+def test_a_folder_of_another_run_is_refused(folder, tmp_path):
+    out = tmp_path / "run"
+    run_finetuning(*arguments(folder, out))
+    before = variables(out)
+
+    with pytest.raises(UserError, match="data.batch_size is 8, not 4;"):
+        run_finetuning(*arguments(folder, out, batch_size=4))
+    with pytest.raises(UserError, match="command is 'pretrain', not 'finetune';"):
+        run_finetuning(*arguments(folder, folder / "pretrained"))
+
+    assert variables(out).keys() == before.keys()
+    assert variables(folder / "pretrained")["global_step"] == 5
+
+
+def test_freezing_cannot_change_within_a_run(folder, tmp_path):
+    config, *rest = arguments(folder, tmp_path / "run", save_checkpoints_steps=2)
+    frozen = dataclasses.replace(config.finetuning, freeze_input_embedding=True)
+    interrupt_at_six(config._replace(finetuning=frozen), *rest)
+
+    with pytest.raises(UserError, match="has no variable .*frozen variables") as caught:
+        run_finetuning(config, *rest)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_evaluation_needs_a_checkpoint_and_a_split(folder, tmp_path):
+    with pytest.raises(UserError, match="no complete checkpoint"):
+        run_finetuning(*arguments(folder, tmp_path / "run", "eval"))
+    only_train = tmp_path / "tasks" / "catalogs"
+    only_train.mkdir(parents=True)
+    for name in ("labels.txt", "train-en.tsv"):
+        shutil.copy(folder / "tasks/catalogs" / name, only_train)
+    config, task, _, init, out, _ = arguments(folder, tmp_path / "other")
+
+    with pytest.raises(UserError, match="no dev-LANGUAGE.tsv or test-LANGUAGE.tsv"):
+        run_finetuning(config, task, str(tmp_path / "tasks"), init, out, "predict")
+
+
+def test_a_checkpoint_of_another_model_is_named(folder, tmp_path):
+    wrong = tmp_path / "wrong"
+    shutil.copytree(folder / "pretrained", wrong)
+    saved = json.loads((wrong / "config.json").read_text())
+    saved["model"]["intermediate_size"] = 48
+    (wrong / "config.json").write_text(json.dumps(saved))
+
+    told = r"variable bert/encoder/layer_0/intermediate/dense/bias has shape \[32\], "
+    with pytest.raises(UserError, match=told):
+        run_finetuning(*arguments(folder, tmp_path / "run", init=wrong))
+
+    assert not list((tmp_path / "run").glob("model.ckpt*"))
+
+
+def test_the_vocabulary_beside_the_checkpoint_must_be_its_own(folder, tmp_path):
+    wrong = tmp_path / "wrong"
+    shutil.copytree(folder / "pretrained", wrong)
+    make_vocabulary(wrong / "sentencepiece.model", size=50)
+
+    with pytest.raises(UserError, match="not the vocabulary of the checkpoint there"):
+        run_finetuning(*arguments(folder, tmp_path / "run", init=wrong))
+
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_checkpoint_ends_in_one_line_and_code_2(folder, tmp_path):
+    """A TensorFlow checkpoint, but of no run of ours."""
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    for path in (folder / "pretrained").glob("model.ckpt*"):
+        shutil.copy(path, foreign)
+    shutil.copy(folder / "pretrained" / "checkpoint", foreign)
+
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "decoupled.finetune", "--task=catalogs",
+            f"--data_dir={folder}/tasks", f"--init_checkpoint={foreign}",
+            f"--model_dir={tmp_path}/run",
+        ],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"decoupled.finetune: error: {foreign}: no config.json; is it a folder that "
+        "pretrain or finetune wrote?\n"
+    )
+    assert not (tmp_path / "run").exists()

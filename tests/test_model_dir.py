@@ -184,7 +184,7 @@ def test_a_damaged_config_json_is_named_with_its_place(folder, vocabulary):
         (lambda saved: saved.pop("vocabulary"), "vocabulary"),
         (lambda saved: saved["model"].pop("coupled"), "coupled"),
         (lambda saved: saved["model"].update(width=3), "width"),
-        (lambda saved: saved.update(model=None), "model"),
+        (lambda saved: saved.update(model=None), "ModelConfig"),
     ],
 )
 def test_a_config_json_of_another_version_is_named(folder, change, told):

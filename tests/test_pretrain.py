@@ -269,8 +269,8 @@ def test_another_optimizer_cannot_go_on_with_a_run(data, tmp_path):
 
 
 def test_records_of_another_vocabulary_are_refused(data, tmp_path):
-    other = make_vocabulary(tmp_path / "other.model", size=60).path
-    model = tiny_model(vocab_size=60)
+    other = make_vocabulary(tmp_path / "other.model", size=50).path
+    model = tiny_model(vocab_size=50)
 
     with pytest.raises(UserError, match="vocabulary") as caught:
         run_pretraining(

@@ -65,9 +65,10 @@ class _Lookup(mtf.Operation):
             local = ids_slice - coordinate * rows
             own = tf.logical_and(local >= 0, local < rows)
             known = tf.logical_and(ids_slice >= 0, ids_slice < self._vocab_dim.size)
-            # An id outside the whole vocabulary stays outside the shard, so that
-            # tf.gather itself refuses it on a CPU.
-            index = tf.where_v2(tf.logical_and(known, ~own), 0, local)
+            # An id outside the whole vocabulary lies outside every shard, too, and goes
+            # in unchanged: tf.gather itself refuses it on a CPU, and shows it.
+            inside = tf.where_v2(own, local, tf.zeros_like(local))
+            index = tf.where_v2(known, inside, ids_slice)
             found = tf.gather(table_slice, index)
             depth = len(table_slice.shape) - 1
             mask = tf.reshape(own, own.shape.as_list() + [1] * depth)

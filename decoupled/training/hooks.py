@@ -154,6 +154,10 @@ class Metronome(CountingHook):
         if time.monotonic() - self._said >= self.INTERVAL or self.step == self._total:
             self._print(values)
 
+    def end(self, session):
+        """Closes the event file."""
+        self._writer.close()
+
     def _write(self, values):
         step, now = self.step, time.monotonic()
         steps, seconds = step - self._mark[0], now - self._mark[1]

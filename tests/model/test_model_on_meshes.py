@@ -18,7 +18,7 @@ from tests.model.graphs import (
 # Labels and the pooler belong to classifiers.
 SPLIT = [name for name in NAMES if name not in ("labels", "pooled")]
 # Where the table of a coupled model is used, as input and as output.
-SPLIT_COUPLED = ("batch", "predictions", "vocab", "input_embedding", "output_embedding")
+SPLIT_COUPLED = ("vocab", "input_embedding", "output_embedding")
 TWO_BY_TWO = "batch:d;vocab:m;heads:m;intermediate:m"
 
 DECOUPLED = tiny_model(num_layers=1)
@@ -45,13 +45,17 @@ class Case:
     def check(self, mesh_shape, layout):
         found = loss_and_gradients(*self._arguments, mesh_shape, layout)
         assert found.keys() == self.expected.keys()
-        largest = max(np.abs(value).max() for value in self.expected.values())
         for name, wanted in self.expected.items():
-            # The gradient of a key's bias is 0 but for rounding: hence the floor.
-            scale = max(np.abs(wanted).max(), 1e-3 * largest)
+            scale = self._scale(name)
             np.testing.assert_allclose(
                 found[name] / scale, wanted / scale, atol=1e-5, rtol=0, err_msg=name
             )
+
+    def _scale(self, name):
+        # A key's bias adds the same number to all scores of a query: its gradient is
+        # 0 but for rounding, whose size is that of the gradient of its kernel.
+        name = name.replace("key/bias", "key/kernel")
+        return np.abs(self.expected[name]).max()
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +75,10 @@ def classifier():
 
 def test_one_device_sees_every_variable(decoupled):
     """Or equality on meshes would be one of zeros."""
-    for name, gradient in decoupled.expected.items():
-        if not name.endswith("key/bias"):
-            assert np.abs(gradient).max() > 1e-3, name
-    key = decoupled.expected["bert/encoder/layer_0/attention/self/key/bias"]
-    assert np.abs(key).max() < 1e-5
+    largest = {name: np.abs(g).max() for name, g in decoupled.expected.items()}
+    key = largest.pop("bert/encoder/layer_0/attention/self/key/bias")
+    assert min(largest.values()) > 1e-2
+    assert key < 1e-5
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -88,16 +91,12 @@ def test_one_dimension_of_a_coupled_model(coupled, name):
     coupled.check("m:2", f"{name}:m")
 
 
-@pytest.mark.parametrize("name", ["labels", "pooled", "batch", "sequence", "hidden"])
+@pytest.mark.parametrize("name", ["labels", "pooled"])
 def test_one_dimension_of_a_classifier(classifier, name):
     classifier.check("m:2", f"{name}:m")
 
 
-@pytest.mark.parametrize("config", [DECOUPLED, COUPLED, TWO_LAYERS])
+@pytest.mark.parametrize("config", [COUPLED, TWO_LAYERS])
 def test_batch_and_model_are_split(config):
     case = Case(config, masked_lm_features(batch_size=4), masked_lm_loss)
     case.check("d:2;m:2", TWO_BY_TWO)
-
-
-def test_a_dimension_of_each_kind_is_split_four_times(decoupled):
-    decoupled.check("m:4", "vocab:m;heads:m;intermediate:m")

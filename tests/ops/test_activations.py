@@ -5,19 +5,22 @@ import pytest
 import tensorflow as tf2
 from scipy.special import ndtr
 
-from decoupled.compat import mtf
+from decoupled.compat import mtf, tf
 from decoupled.ops.activations import gelu, gelu_tanh
 from tests.helpers import run_mesh
 
 X = np.linspace(-6, 6, 49).astype(np.float32)
 
 
-def values_and_slopes(activation, x):
+def values_and_slopes(activation, x, dtype=tf.float32):
     dims = [mtf.Dimension("points", len(x))]
 
     def build(mesh, tensors):
-        y = activation(tensors["x"])
-        return [y, *mtf.gradients([mtf.reduce_sum(y)], [tensors["x"]])]
+        given = mtf.cast(tensors["x"], dtype)
+        y = activation(given)
+        [slopes] = mtf.gradients([mtf.reduce_sum(y)], [given])
+        assert y.dtype == slopes.dtype == dtype
+        return [mtf.cast(y, tf.float32), mtf.cast(slopes, tf.float32)]
 
     return run_mesh(build, {"x": (x, dims)})
 
@@ -43,6 +46,33 @@ def test_the_two_differ_by_less_than_a_thousandth():
     exact, _ = values_and_slopes(gelu, X)
     approximate, _ = values_and_slopes(gelu_tanh, X)
     assert 1e-4 < np.abs(exact - approximate).max() < 1e-3
+
+
+@pytest.mark.parametrize("activation", [gelu, gelu_tanh])
+def test_known_values(activation):
+    """gelu(1) = 0.841345; far from 0 it is 0 or x, and its slope 0 or 1."""
+    x = np.array([-100, -1, 0, 1, 100], np.float32)
+    values, slopes = values_and_slopes(activation, x)
+    np.testing.assert_allclose(values, [0, -0.158655, 0, 0.841345, 100], atol=2e-4)
+    np.testing.assert_allclose(slopes, [0, -0.083315, 0.5, 1.083315, 1], atol=1e-3)
+
+
+@pytest.mark.parametrize("activation", [gelu, gelu_tanh])
+def test_slopes_are_the_differences_of_values(activation):
+    step = np.float32(2**-7)
+    ends = [values_and_slopes(activation, X + s)[0] for s in (-step, step)]
+    _, slopes = values_and_slopes(activation, X)
+    np.testing.assert_allclose((ends[1] - ends[0]) / (2 * step), slopes, atol=1e-4)
+
+
+@pytest.mark.parametrize("activation", [gelu, gelu_tanh])
+def test_bfloat16_rounds_only_the_result(activation):
+    """Relative error at most half a unit of 8 bits, also where gelu is small."""
+    x = np.array([-3, -2.5, -2, -1.5, -1, -0.5, 0.25, 0.75, 2], np.float32)
+    expected = values_and_slopes(activation, x)
+    found = values_and_slopes(activation, x, tf.bfloat16)
+    for value, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=2**-8)
 
 
 @pytest.mark.parametrize("activation", [gelu, gelu_tanh])

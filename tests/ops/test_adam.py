@@ -9,13 +9,14 @@ from tests.helpers import SESSION_CONFIG, mesh_impl
 
 ROWS, COLUMNS = mtf.Dimension("rows", 6), mtf.Dimension("columns", 4)
 SETTINGS = {"weight_decay": 0.1, "beta1": 0.9, "beta2": 0.99, "epsilon": 1e-3}
-RATE, SCALE, STEPS = 0.05, 0.5, 20
+SCALE, STEPS = 0.5, 20
 MESHES = [("all:1", ""), ("m:2", "rows:m"), ("d:2;m:2", "rows:m;columns:d")]
 START = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+RATES = np.linspace(0.08, 0.01, STEPS).astype(np.float32)
 PULL = np.random.default_rng(1).normal(size=(6, 4)).astype(np.float32)
 
 
-def run(mesh_shape, layout_rules):
+def run(mesh_shape, layout_rules, **changes):
     """(weights, m, v) after 20 steps on the loss sum((w * w - pull)^2).
 
     The gradient reads the weights twice, which a racing update would change.
@@ -32,7 +33,7 @@ def run(mesh_shape, layout_rules):
         weights = values[0]
         pull = mtf.import_tf_tensor(mesh, PULL, mtf.Shape([ROWS, COLUMNS]))
         loss = mtf.reduce_sum(mtf.square(weights * weights - pull))
-        step = tf.placeholder(tf.float32, [])
+        step, rate = tf.placeholder(tf.float32, []), tf.placeholder(tf.float32, [])
 
         def scalar(value):
             return mtf.import_tf_tensor(mesh, value, mtf.Shape([]))
@@ -41,9 +42,9 @@ def run(mesh_shape, layout_rules):
             *(value.operation for value in values),
             mtf.gradients([loss], [weights])[0],
             scalar(tf.constant(SCALE)),
-            scalar(tf.constant(RATE)),
+            scalar(rate),
             scalar(step),
-            **SETTINGS,
+            **{**SETTINGS, **changes},
         )
         implementation = mesh_impl(mesh_shape, layout_rules)
         lowering = mtf.Lowering(graph, {mesh: implementation}, autostack=False)
@@ -54,21 +55,21 @@ def run(mesh_shape, layout_rules):
             session.run(tf.global_variables_initializer())
             session.run(to_slices)
             for number in range(1, STEPS + 1):
-                session.run(operation, {step: number})
+                session.run(operation, {step: number, rate: RATES[number - 1]})
             session.run(to_masters)
             return session.run(tf.global_variables())
 
 
-def reference():
+def reference(weight_decay=SETTINGS["weight_decay"]):
     w, m, v = START.astype(np.float64), np.zeros((6, 4)), np.zeros((6, 4))
     beta1, beta2 = SETTINGS["beta1"], SETTINGS["beta2"]
     for step in range(1, STEPS + 1):
         g = SCALE * 2 * (w * w - PULL) * 2 * w
-        w = w - RATE * SETTINGS["weight_decay"] * w
+        w = w - RATES[step - 1] * weight_decay * w
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g * g
         corrected = np.sqrt(v / (1 - beta2**step)) + SETTINGS["epsilon"]
-        w = w - RATE * m / (1 - beta1**step) / corrected
+        w = w - RATES[step - 1] * m / (1 - beta1**step) / corrected
     return w, m, v
 
 
@@ -79,9 +80,93 @@ def test_weights_and_slots_after_20_steps(mesh_shape, layout_rules):
         np.testing.assert_allclose(value, wanted, rtol=2e-4, atol=2e-5)
 
 
+def test_without_decay():
+    """As biases and layer norms are updated."""
+    values = run("all:1", "", weight_decay=0.0)
+    for value, wanted in zip(values, reference(0.0), strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=2e-4, atol=2e-5)
+    assert np.abs(values[0] - reference()[0]).max() > 1e-2
+
+
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
 def test_repeated_runs_are_equal_bit_for_bit(mesh_shape, layout_rules):
     first = run(mesh_shape, layout_rules)
-    for _ in range(3):
+    for _ in range(4):
         for value, wanted in zip(run(mesh_shape, layout_rules), first, strict=True):
+            np.testing.assert_array_equal(value, wanted)
+
+
+WIDE = 64
+
+
+def layers_loss(mesh):
+    """(loss, kernels) of a linear network that uses every kernel twice."""
+    generator = np.random.default_rng(2)
+    x, target = generator.normal(size=(2, 8, WIDE)).astype(np.float32)
+    kernels = generator.normal(size=(3, WIDE, WIDE)).astype(np.float32) / 8
+    batch, width = mtf.Dimension("batch", 8), mtf.Dimension("width", WIDE)
+    across = mtf.Dimension("across", WIDE)
+    rows = mtf.Shape([batch, width])
+    y, variables = mtf.import_tf_tensor(mesh, x, rows), []
+    for number, kernel in enumerate(kernels):
+        variables.append(variable(mesh, f"kernel_{number}", [width, across], kernel))
+        inner = mtf.einsum([y, variables[-1]], output_shape=[batch, across])
+        y = mtf.einsum([mtf.tanh(inner), variables[-1]], output_shape=rows)
+    error = y - mtf.import_tf_tensor(mesh, target, rows)
+    return mtf.reduce_mean(mtf.square(error)), variables
+
+
+def variable(mesh, name, dims, value):
+    initial = tf.constant_initializer(value)
+    return mtf.get_variable(mesh, name, mtf.Shape(dims), initializer=initial)
+
+
+def repeated_training(mesh_shape, layout_rules, repeats):
+    """(losses, weights and slots) of each of some equal runs of 8 steps."""
+    with tf.Graph().as_default():
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        loss, kernels = layers_loss(mesh)
+        one, rate = (mtf.constant(mesh, x, dtype=tf.float32) for x in (1.0, 0.01))
+        updates = []
+        for gradient, kernel in zip(
+            mtf.gradients([loss], kernels), kernels, strict=True
+        ):
+            slots = [
+                variable(mesh, f"{kernel.operation.name}_{slot}", kernel.shape.dims, 0)
+                for slot in "mv"
+            ]
+            places = [tensor.operation for tensor in (kernel, *slots)]
+            updates.append(AdamUpdate(*places, gradient, one, rate, one, **SETTINGS))
+        lowering = mtf.Lowering(
+            graph, {mesh: mesh_impl(mesh_shape, layout_rules)}, autostack=False
+        )
+        step = [lowering.export_to_tf_tensor(loss)]
+        step += [lowering.lowered_operation(update) for update in updates]
+        to_slices = lowering.copy_masters_to_slices()
+        to_masters = lowering.copy_slices_to_masters()
+        initialize = tf.global_variables_initializer()
+        with tf.Session(config=SESSION_CONFIG) as session:
+            for _ in range(repeats):
+                session.run(initialize)
+                session.run(to_slices)
+                losses = [session.run(step)[0] for _ in range(8)]
+                session.run(to_masters)
+                yield losses, session.run(tf.global_variables())
+
+
+@pytest.mark.parametrize(
+    "mesh_shape, layout_rules",
+    [("all:1", ""), ("m:2", "across:m"), ("d:2;m:2", "batch:d;across:m")],
+)
+def test_updates_do_not_race_with_forward_and_backward_pass(mesh_shape, layout_rules):
+    """Both read each kernel in several places, as the model does.
+
+    An update that is not ordered after all of them changes numbers from run to run.
+    """
+    first, *others = repeated_training(mesh_shape, layout_rules, 6)
+    assert first[0][-1] < 0.8 * first[0][0]
+    for losses, values in others:
+        assert losses == first[0]
+        for value, wanted in zip(values, first[1], strict=True):
             np.testing.assert_array_equal(value, wanted)

@@ -65,6 +65,9 @@ def test_bfloat16_logits(mesh_shape, layout_rules):
     expected = reference(logits)
     np.testing.assert_allclose(losses, expected[0], atol=1e-2)
     np.testing.assert_allclose(gradient, expected[2], atol=2e-2)
+    # Only the logits are rounded, not what is computed from them.
+    rounded = tf2.cast(tf2.cast(logits, tf2.bfloat16), tf2.float32).numpy()
+    np.testing.assert_allclose(losses, reference(rounded)[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
@@ -82,3 +85,61 @@ def test_extreme_logits_give_finite_numbers(mesh_shape, layout_rules):
     np.testing.assert_allclose(losses, [2e4, 0, 2e4, 2e4])
     np.testing.assert_array_equal(hits, [0, 1, 0, 0])
     assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize(
+    "mesh_shape, layout_rules",
+    [("all:1", ""), ("m:2", "predictions:m"), ("d:2;m:2", "predictions:d;vocab:m")],
+)
+def test_targets_of_two_dimensions(mesh_shape, layout_rules):
+    """Masked positions of several sequences, as in pre-training."""
+    generator = np.random.default_rng(2)
+    logits = generator.normal(size=(4, 2, 12)).astype(np.float32)
+    targets = generator.integers(0, 12, (4, 2)).astype(np.int32)
+    predictions = mtf.Dimension("predictions", 2)
+
+    def build(mesh, tensors):
+        losses, _ = softmax_cross_entropy(tensors["logits"], tensors["targets"], VOCAB)
+        loss = mtf.reduce_sum(losses)
+        return [losses, *mtf.gradients([loss], [tensors["logits"]])]
+
+    inputs = {
+        "logits": (logits, [BATCH, predictions, VOCAB]),
+        "targets": (targets, [BATCH, predictions]),
+    }
+    losses, gradient = run_mesh(build, inputs, mesh_shape, layout_rules)
+    exponentials = np.exp(logits)
+    probabilities = exponentials / exponentials.sum(-1, keepdims=True)
+    one_hot = np.eye(12)[targets]
+    chosen = (probabilities * one_hot).sum(-1)
+    np.testing.assert_allclose(losses, -np.log(chosen), rtol=1e-5)
+    np.testing.assert_allclose(gradient, probabilities - one_hot, atol=1e-5)
+
+
+def test_the_gradient_has_the_logits_dtype():
+    def build(mesh, tensors):
+        logits = mtf.cast(tensors["logits"], tf.bfloat16)
+        losses, hits = softmax_cross_entropy(logits, tensors["targets"], VOCAB)
+        [gradient] = mtf.gradients([mtf.reduce_sum(losses)], [logits])
+        assert (losses.dtype, hits.dtype) == (tf.float32, tf.float32)
+        assert gradient.dtype == tf.bfloat16
+        return [mtf.cast(gradient, tf.float32)]
+
+    inputs = {
+        "logits": (np.zeros([4, 12], np.float32), [BATCH, VOCAB]),
+        "targets": (TARGETS, [BATCH]),
+    }
+    [gradient] = run_mesh(build, inputs)
+    np.testing.assert_allclose(gradient, 1 / 12 - np.eye(12)[TARGETS], atol=4e-3)
+
+
+def test_targets_have_the_logits_dimensions_but_the_last():
+    def build(mesh, tensors):
+        return softmax_cross_entropy(tensors["logits"], tensors["targets"], BATCH)
+
+    inputs = {
+        "logits": (np.zeros([4, 12], np.float32), [BATCH, VOCAB]),
+        "targets": (TARGETS, [BATCH]),
+    }
+    with pytest.raises(ValueError, match="is not"):
+        run_mesh(build, inputs)

@@ -1,7 +1,10 @@
 """Dropout: its rate, and masks that are a function of seed, name and slice."""
 
+import zlib
+
 import numpy as np
 import pytest
+import tensorflow as tf2
 
 from decoupled.compat import mtf, tf
 from decoupled.ops.dropout import dropout
@@ -31,6 +34,24 @@ def test_a_mask_is_a_function_of_seed_and_name():
     np.testing.assert_array_equal(drop(), drop())
     for other in (drop(seed=8), drop(name="there")):
         assert 0.3 < np.mean((other == 0) != (drop() == 0)) < 0.45
+
+
+def test_a_mask_is_the_same_in_every_process():
+    """Python's own hash of a name is not."""
+    pair = [7, zlib.crc32(b"here") % 2**30]
+    expected = tf2.random.stateless_uniform([64, 64], pair) >= 0.25
+    np.testing.assert_array_equal(drop() != 0, expected)
+
+
+def test_bfloat16_stays_bfloat16():
+    def build(mesh, tensors):
+        number = mtf.constant(mesh, 7, dtype=tf.int32)
+        y = dropout(mtf.cast(tensors["x"], tf.bfloat16), 0.5, number, "here")
+        assert y.dtype == tf.bfloat16
+        return [mtf.cast(y, tf.float32)]
+
+    [kept] = run_mesh(build, {"x": (ONES, [ROWS, COLUMNS])})
+    np.testing.assert_array_equal(kept, drop(rate=0.5))
 
 
 def test_slices_differ_where_split_and_agree_where_replicated():

@@ -52,6 +52,47 @@ def test_values_and_gradients(mesh_shape, layout_rules, dtype, tolerance):
         np.testing.assert_allclose(value, wanted, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize(
+    "mesh_shape, layout_rules",
+    [("all:1", ""), ("m:2", "middle:m"), ("d:2;m:2", "rows:d;columns:m")],
+)
+def test_three_dimensions(mesh_shape, layout_rules):
+    """[batch, sequence, hidden], as in the model; gamma and beta sum over both."""
+    middle = mtf.Dimension("middle", 2)
+    x, weights = np.random.default_rng(1).normal(size=(2, 4, 2, 6)).astype(np.float32)
+
+    def build(mesh, tensors):
+        y = layer_norm(tensors["x"], tensors["gamma"], tensors["beta"], 1e-3)
+        loss = mtf.reduce_sum(y * tensors["weights"])
+        return [y, *mtf.gradients([loss], [tensors["gamma"], tensors["beta"]])]
+
+    inputs = {
+        "x": (x, [ROWS, middle, COLUMNS]),
+        "weights": (weights, [ROWS, middle, COLUMNS]),
+        "gamma": (GAMMA, [COLUMNS]),
+        "beta": (BETA, [COLUMNS]),
+    }
+    y, d_gamma, d_beta = run_mesh(build, inputs, mesh_shape, layout_rules)
+    normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-3)
+    np.testing.assert_allclose(y, normal * GAMMA + BETA, atol=1e-5)
+    np.testing.assert_allclose(d_gamma, (weights * normal).sum((0, 1)), atol=1e-5)
+    np.testing.assert_allclose(d_beta, weights.sum((0, 1)), atol=1e-5)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
+def test_a_large_mean_costs_no_digits_of_the_variance(mesh_shape, layout_rules):
+    """The mean of squares less the squared mean would be 0 here, or negative."""
+    x = np.tile([4095.0, 4097.0], [4, 3]).astype(np.float32)
+
+    def build(mesh, tensors):
+        one = mtf.ones(mesh, mtf.Shape([COLUMNS]))
+        return [layer_norm(tensors["x"], one, mtf.zeros_like(one), 1e-6)]
+
+    inputs = {"x": (x, [ROWS, COLUMNS])}
+    [y] = run_mesh(build, inputs, mesh_shape, layout_rules)
+    np.testing.assert_allclose(y, np.tile([-1.0, 1.0], [4, 3]), rtol=1e-6)
+
+
 def test_the_graph_rewriter_sees_no_instance_norm():
     """Its pattern begins with SquaredDifference, and can end the process."""
     with tf.Graph().as_default() as tensorflow_graph:

@@ -52,7 +52,40 @@ def test_rows_and_gradient(mesh_shape, layout_rules):
 def test_id_outside_the_vocabulary_is_an_error_that_shows_it(
     mesh_shape, layout_rules, outside
 ):
+    """Whichever shard is the first to refuse it."""
     ids = IDS.copy()
     ids[1, 2] = outside
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"is not in \[0"):
-        look_up(ids, mesh_shape, layout_rules)
+    for _ in range(3):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=rf"= {outside} is not in \[0"
+        ):
+            look_up(ids, mesh_shape, layout_rules)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
+def test_ids_of_any_rank(mesh_shape, layout_rules):
+    """One id is [width]; three dimensions give four."""
+    table = np.arange(48, dtype=np.float32).reshape(12, 4)
+    one, many = np.int32(7), np.array([[[0, 11], [6, 6]]], np.int32)
+    dims = [mtf.Dimension("a", 1), mtf.Dimension("b", 2), mtf.Dimension("c", 2)]
+
+    def build(mesh, tensors):
+        return [
+            embedding_lookup(tensors["table"], tensors[name], VOCAB)
+            for name in ("one", "many")
+        ]
+
+    inputs = {"table": (table, [VOCAB, WIDTH]), "one": (one, []), "many": (many, dims)}
+    found = run_mesh(build, inputs, mesh_shape, layout_rules)
+    np.testing.assert_array_equal(found[0], [28, 29, 30, 31])
+    np.testing.assert_array_equal(found[1], table[many])
+
+
+def test_the_vocabulary_is_the_first_dimension():
+    def build(mesh, tensors):
+        return [embedding_lookup(tensors["table"], tensors["ids"], WIDTH)]
+
+    table = np.zeros([12, 4], np.float32)
+    inputs = {"table": (table, [VOCAB, WIDTH]), "ids": (IDS, [BATCH, LENGTH])}
+    with pytest.raises(ValueError, match="does not start with"):
+        run_mesh(build, inputs)

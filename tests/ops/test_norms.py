@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf
+from decoupled.compat import mtf, tf
 from decoupled.ops.norms import global_norm
 from tests.helpers import run_mesh
 
@@ -22,3 +22,35 @@ def test_norm_of_a_list(layout_rules):
 
     [norm] = run_mesh(build, inputs, mesh_shape, layout_rules)
     assert norm == pytest.approx(5.0)
+
+
+def test_replicas_are_not_counted_twice():
+    rows, columns = mtf.Dimension("rows", 2), mtf.Dimension("columns", 2)
+    inputs = {
+        "split": (np.array([[3, 0], [0, 0]], np.float32), [rows, columns]),
+        "half": (np.array([0, 4], np.float32), [rows]),
+        "whole": (np.float32(12), []),
+    }
+
+    def build(mesh, tensors):
+        return [global_norm(list(tensors.values()))]
+
+    [norm] = run_mesh(build, inputs, "d:2;m:2", "rows:d;columns:m")
+    assert norm == pytest.approx(13.0)
+
+
+def test_bfloat16_is_summed_in_float32():
+    """In bfloat16 a sum of ones stops growing at 256."""
+
+    def build(mesh, tensors):
+        norm = global_norm([mtf.cast(tensors["x"], tf.bfloat16)])
+        assert norm.dtype == tf.float32
+        return [norm]
+
+    inputs = {"x": (np.ones([40_000], np.float32), [mtf.Dimension("x", 40_000)])}
+    assert run_mesh(build, inputs)[0] == pytest.approx(200.0)
+
+
+def test_norm_of_zeros_is_zero():
+    inputs = {"x": (np.zeros([3], np.float32), [mtf.Dimension("x", 3)])}
+    assert run_mesh(lambda mesh, t: [global_norm([t["x"]])], inputs)[0] == 0.0

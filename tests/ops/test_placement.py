@@ -70,24 +70,98 @@ def test_what_needs_a_transpose_or_no_sum_is_left_to_einsum(equation):
     assert matrix_product(equation, x, y) is None
 
 
+@pytest.mark.parametrize("equation", ["abc,bd->abd", "abc,cd->ad", "ab,c->abc"])
+def test_a_sum_over_one_operand_s_own_index_is_left_to_einsum(equation):
+    operands = equation.split("->")[0].split(",")
+    x, y = (tf2.ones([SIZES[i] for i in operand]) for operand in operands)
+    assert matrix_product(equation, x, y) is None
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "abcd,abed->abce",  # attention scores; their sum with values below
+        "abce,abed->abcd",
+        "abce,abcd->abed",  # gradient for the values
+        "bcd,ab->acd",  # the operands change places
+        "bcd,ba->acd",
+        "abc,abc->a",  # a batch of inner products
+    ],
+)
+def test_products_of_a_batch_and_of_exchanged_operands(equation):
+    generator = np.random.default_rng(2)
+    operands = equation.split("->")[0].split(",")
+    x, y = (
+        generator.normal(size=[SIZES[i] for i in operand]).astype(np.float32)
+        for operand in operands
+    )
+    product = matrix_product(equation, tf2.constant(x), tf2.constant(y))
+    np.testing.assert_allclose(product, np.einsum(equation, x, y), atol=1e-5)
+
+
+def kinds_of_operations(equation_dims, output_names):
+    """(types of the operations in a lowered contraction, its value, numpy's)."""
+    dims = {name: mtf.Dimension(name, SIZES[name]) for name in "abcde"}
+    generator = np.random.default_rng(3)
+    arrays = [
+        generator.normal(size=[SIZES[i] for i in names]).astype(np.float32)
+        for names in equation_dims
+    ]
+    with tf.Graph().as_default() as tensorflow_graph:
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        tensors = [
+            mtf.import_tf_tensor(mesh, array, mtf.Shape([dims[i] for i in names]))
+            for array, names in zip(arrays, equation_dims, strict=True)
+        ]
+        y = mtf.einsum(tensors, output_shape=[dims[i] for i in output_names])
+        lowering = mtf.Lowering(graph, {mesh: mesh_impl()}, autostack=False)
+        value = lowering.export_to_tf_tensor(y)
+        kinds = {operation.type for operation in tensorflow_graph.get_operations()}
+        with tf.Session() as session:
+            found = session.run(value)
+    equation = f"{','.join(equation_dims)}->{output_names}"
+    return kinds, found, np.einsum(equation, *arrays)
+
+
+@pytest.mark.parametrize(
+    "operands, output, used, unused",
+    [
+        (("abc", "cd"), "abd", "MatMul", "Einsum"),
+        (("abc", "acd"), "abd", "BatchMatMulV2", "Einsum"),
+        (("abc", "dbc"), "adb", "Einsum", "MatMul"),
+        (("ab", "bc", "cd"), "ad", "Einsum", "MatMul"),
+    ],
+)
+def test_meshes_multiply_matrices_where_they_can(operands, output, used, unused):
+    kinds, found, expected = kinds_of_operations(operands, output)
+    assert used in kinds
+    assert unused not in kinds
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("mesh_shape, reads", [("all:1", 1), ("m:2", 2)])
-def test_a_variable_is_read_once_per_processor(mesh_shape, reads):
+def test_variables_are_read_once_per_processor(mesh_shape, reads):
     with tf.Graph().as_default():
         graph = mtf.Graph()
         mesh = mtf.Mesh(graph, "mesh")
         dims = [mtf.Dimension("rows", 4)]
-        w = mtf.get_variable(
-            mesh, "w", mtf.Shape(dims), initializer=tf.zeros_initializer()
+        w, u = (
+            mtf.get_variable(
+                mesh, name, mtf.Shape(dims), initializer=tf.zeros_initializer()
+            )
+            for name in "wu"
         )
-        total = mtf.reduce_sum(w * w + mtf.square(w))
-        gradient = mtf.gradients([total], [w])[0]
+        total = mtf.reduce_sum(w * w * u + mtf.square(w) - mtf.square(u))
+        gradients = mtf.gradients([total], [w, u])
         implementation = mesh_impl(mesh_shape, "rows:m")
         lowering = mtf.Lowering(graph, {mesh: implementation}, autostack=False)
         ancestors = set()
-        for tensor in (total, gradient):
+        for tensor in (total, *gradients):
             _collect(lowering.export_to_tf_tensor(tensor).op, ancestors)
     read = [op for op in ancestors if op.type == "ReadVariableOp"]
-    assert len(read) == reads
+    variables = {op.inputs[0].op for op in read}
+    assert len(variables) == len(read) == 2 * reads
 
 
 def _collect(operation, found):

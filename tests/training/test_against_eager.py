@@ -1,0 +1,93 @@
+"""Whole steps against an implementation of its own: weights and slots, not the loss."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.training.graph import build_graph
+from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
+from tests.training import eager
+from tests.training.runs import BOTH_AXES, DATA_AXIS, Steps, graph_config
+
+STEPS = 10
+EMBEDDINGS = ("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/")
+PROJECTION = tiny_model(
+    input_embedding_size=16, output_embedding_size=16, mlm_transform="projection"
+)
+CASES = {
+    "decoupled": {},
+    "coupled, tanh gelu, four processors": dict(
+        model=tiny_model(
+            num_layers=1, coupled=True, output_embedding_size=8, activation="gelu_tanh"
+        ),
+        mesh=BOTH_AXES,
+    ),
+    "plain projection, not clipped, constant rate": dict(
+        model=PROJECTION,
+        optimizer=adamw(clip_norm=0.0, weight_decay=0.3),
+        schedule=schedule(20, 3, "constant"),
+    ),
+    "frozen input, four microbatches": dict(
+        model=tiny_model(num_layers=1), frozen=EMBEDDINGS, accumulation=4
+    ),
+    "two microbatches on two processors": dict(
+        model=tiny_model(num_layers=1), mesh=DATA_AXIS, accumulation=2
+    ),
+}
+
+
+def batches():
+    """Three batches of 8, in turn; the microbatches of one have unequal weights."""
+    made = [masked_lm_features(seed=seed) for seed in range(3)]
+    made[1]["masked_lm_weights"][:4, 1:] = 0
+    made[2]["masked_lm_weights"][:2] = 0
+    return made
+
+
+def initial_weights(config):
+    """name -> array; neither slots nor the step."""
+    with tf.Graph().as_default():
+        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
+        build_graph(config, features, training=False)
+        variables = {v.op.name: v for v in tf.global_variables()}
+        variables.pop("global_step")
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            return session.run(variables)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_and_slots_after_ten_steps(name):
+    config = graph_config(**CASES[name])
+    given = batches()
+
+    found, losses, norms = Steps(config, given).run(STEPS)
+
+    expected, expected_losses, expected_norms = eager.train(
+        config.model,
+        config.optimizer,
+        config.schedule,
+        initial_weights(config._replace(mesh=graph_config().mesh)),
+        [given[step % 3] for step in range(STEPS)],
+        config.frozen,
+    )
+    np.testing.assert_allclose(losses, expected_losses, rtol=2e-6)
+    np.testing.assert_allclose(norms, expected_norms, rtol=2e-5)
+    assert found.pop("global_step") == STEPS
+    assert found.keys() == expected.keys()
+    for variable, wanted in expected.items():
+        np.testing.assert_allclose(
+            found[variable], wanted, rtol=1e-4, atol=2e-6, err_msg=variable
+        )
+
+
+def test_ten_steps_move_every_weight_by_far_more_than_the_tolerance():
+    config = graph_config()
+    start = initial_weights(config)
+    moved, _, _ = eager.train(
+        config.model, config.optimizer, config.schedule, start, batches() * 3
+    )
+    for name, value in start.items():
+        # Adam's step has the size of the rate; a key's bias has no gradient.
+        change = np.abs(moved[name] - value).max()
+        assert change > 1e-2 or "key/bias" in name, name

@@ -1,0 +1,122 @@
+"""The TensorFlow graph of a training step: what no comparison of results can show.
+
+A race between an update and a read, or a slow operation, gives the right numbers most
+of the time.
+"""
+
+import pytest
+
+from decoupled.compat import tf
+from decoupled.training.graph import build_graph
+from tests.helpers import adamw, masked_lm_features, tiny_model
+from tests.training.runs import MODEL_AXIS, ONE_DEVICE, graph_config
+
+# Without clipping, a gradient of its own is all that an update waits for.
+CASES = {
+    "all:1": dict(mesh=ONE_DEVICE),
+    "all:1, not clipped": dict(mesh=ONE_DEVICE, optimizer=adamw(clip_norm=0.0)),
+    "all:1, coupled": dict(
+        mesh=ONE_DEVICE,
+        model=tiny_model(num_layers=1, coupled=True, output_embedding_size=8),
+    ),
+    "m:2, not clipped": dict(mesh=MODEL_AXIS, optimizer=adamw(clip_norm=0.0)),
+}
+
+
+def ancestors(operations):
+    """All that must run before these operations, and themselves."""
+    found, waiting = set(), list(operations)
+    while waiting:
+        operation = waiting.pop()
+        if operation in found:
+            continue
+        found.add(operation)
+        waiting.extend(tensor.op for tensor in operation.inputs)
+        waiting.extend(operation.control_inputs)
+    return found
+
+
+class StepGraph:
+    """A built training step. `weights`: the handles of slices that are updated."""
+
+    def __init__(self, **changes):
+        fields = {"model": tiny_model(num_layers=1), **changes}
+        with tf.Graph().as_default():
+            features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
+            self.lowered = build_graph(graph_config(**fields), features, training=True)
+        self.all = ancestors([self.lowered.update])
+        self.before_clipping = ancestors([self.lowered.scalars["gradient_norm"].op])
+        self.weights = {op.inputs[0].op for op in self.of_type("ResourceApplyAdam")}
+
+    def of_type(self, *types):
+        return [operation for operation in self.all if operation.type in types]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def step(request):
+    return StepGraph(**CASES[request.param])
+
+
+def reads_of(handle, operations):
+    return [
+        operation
+        for operation in operations
+        if operation.type == "ReadVariableOp" and operation.inputs[0].op is handle
+    ]
+
+
+def test_loss_and_gradients_read_every_weight_once(step):
+    """Two reads of one step could be of two different values."""
+    assert len(step.weights) >= 28
+    counts = {w.name: len(reads_of(w, step.before_clipping)) for w in step.weights}
+
+    assert {name: n for name, n in counts.items() if n != 1} == {}
+
+
+def test_no_weight_changes_before_it_was_read(step):
+    """Neither by the decay nor by the update itself."""
+    changes = step.of_type("AssignVariableOp", "ResourceApplyAdam")
+    assert {op.type for op in changes} == {"AssignVariableOp", "ResourceApplyAdam"}
+    for change in changes:
+        (read,) = reads_of(change.inputs[0].op, step.before_clipping)
+        assert read in ancestors([change]), change.name
+
+
+def test_no_weight_changes_before_the_last_microbatch():
+    step = StepGraph(mesh=ONE_DEVICE, accumulation=2, optimizer=adamw(clip_norm=0.0))
+    changes = step.of_type("AssignVariableOp", "ResourceApplyAdam")
+    assert len(changes) > 28
+    for change in changes:
+        kinds = {operation.type for operation in ancestors([change])}
+        assert kinds & {"While", "StatelessWhile"}, change.name
+
+
+def test_the_decay_comes_before_the_update(step):
+    decays = {op.inputs[0].op: op for op in step.of_type("AssignVariableOp")}
+    updates = {op.inputs[0].op: op for op in step.of_type("ResourceApplyAdam")}
+    # The kernels and tables: 6 kernels of a layer, one between E_in and H, one in the
+    # head, and three or, with an output embedding of its own, four tables.
+    processors = len(updates) // len({name_of(handle) for handle in updates})
+    assert len(decays) / processors in (11, 12)
+    for handle, decay in decays.items():
+        assert decay in ancestors([updates[handle]]), decay.name
+
+
+def name_of(handle):
+    return handle.name.rpartition("_slice_")[0] or handle.name
+
+
+def test_dense_layers_are_matrix_products(step):
+    """`tf.einsum` is slower; only attention, which needs a transpose, has it."""
+    for operation in step.of_type("Einsum"):
+        ranks = {len(tensor.shape) for tensor in operation.inputs}
+        assert ranks == {4}, operation.name
+    assert len(step.of_type("MatMul")) >= 3 * 8
+
+
+def test_no_tensor_of_tokens_times_vocabulary_is_made_by_looking_up(step):
+    """One-hots are of the sequence only: 12 wide, not 48 or a shard of 24."""
+    sizes = {
+        operation.outputs[0].shape.as_list()[-1] for operation in step.of_type("OneHot")
+    }
+    assert sizes <= {12}
