@@ -41,7 +41,10 @@ def self_attention(
     def project(part, length):
         y = build.dense(x, f"{name}/self/{part}", dims.hidden, dims.heads_and_size)
         shape = [dims.batch, dims.sequence, dims.heads, dims.head_size]
-        y = mtf.reshape(y, shape)
+        # Heads before tokens, so that what follows, and its gradient, are products of
+        # matrices as they lie in memory.
+        order = [dims.batch, dims.heads, dims.sequence, dims.head_size]
+        y = mtf.transpose(mtf.reshape(y, shape), order)
         return mtf.rename_dimension(y, "sequence", length) if length else y
 
     query = project("query", None) * config.head_size**-0.5
@@ -56,7 +59,10 @@ def self_attention(
     weights = build.dropout(weights, config.attention_dropout, f"{name}/weights")
     context = mtf.einsum(
         [weights, value],
-        output_shape=[dims.batch, dims.sequence, dims.heads, dims.head_size],
+        output_shape=[dims.batch, dims.heads, dims.sequence, dims.head_size],
+    )
+    context = mtf.transpose(
+        context, [dims.batch, dims.sequence, dims.heads, dims.head_size]
     )
     joined = mtf.reshape(context, [dims.batch, dims.sequence, dims.heads_and_size])
     return build.dense(joined, f"{name}/output/dense", dims.heads_and_size, dims.hidden)

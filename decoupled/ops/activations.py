@@ -6,18 +6,21 @@ happens as soon as a layout splits the hidden dimension.
 """
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 from decoupled.compat import mtf, tf
+from decoupled.ops.compiled import compiled
 
 
 def gelu(x: mtf.Tensor) -> mtf.Tensor:
     """x * Phi(x) with the error function (Hendrycks and Gimpel 2016)."""
-    return _Activation(x, _gelu, _gelu_gradient, "gelu").outputs[0]
+    return _Activation(x, _GELU, "gelu").outputs[0]
 
 
 def gelu_tanh(x: mtf.Tensor) -> mtf.Tensor:
     """The tanh approximation of GELU, as in the original BERT code."""
-    return _Activation(x, _gelu_tanh, _gelu_tanh_gradient, "gelu_tanh").outputs[0]
+    return _Activation(x, _GELU_TANH, "gelu_tanh").outputs[0]
 
 
 def _normal_cdf(x):
@@ -48,38 +51,50 @@ def _gelu_tanh_gradient(x):
     return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner
 
 
+class _Kernels(NamedTuple):
+    """value(x) and gradient(x, dy), in float32 inside."""
+
+    value: Callable
+    gradient: Callable
+
+
+def _kernels(function, derivative):
+    def value(x):
+        return tf.cast(function(tf.cast(x, tf.float32)), x.dtype)
+
+    def gradient(x, dy):
+        slope = derivative(tf.cast(x, tf.float32))
+        return tf.cast(tf.cast(dy, tf.float32) * slope, x.dtype)
+
+    return _Kernels(compiled(value), compiled(gradient))
+
+
+_GELU = _kernels(_gelu, _gelu_gradient)
+_GELU_TANH = _kernels(_gelu_tanh, _gelu_tanh_gradient)
+
+
 class _Activation(mtf.Operation):
-    def __init__(self, x, function, derivative, name):
+    def __init__(self, x, kernels, name):
         super().__init__([x], name=name)
-        self._function, self._derivative = function, derivative
+        self._kernels = kernels
         self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
 
     def gradient(self, grad_ys):
         x = self.inputs[0]
-        return [_ActivationGradient(x, grad_ys[0], self._derivative).outputs[0]]
+        return [_ActivationGradient(x, grad_ys[0], self._kernels).outputs[0]]
 
     def lower(self, lowering):
-        _lower_elementwise(
-            self, lowering, lambda x: tf.cast(self._function(_float32(x)), x.dtype)
-        )
+        _lower_elementwise(self, lowering, self._kernels.value)
 
 
 class _ActivationGradient(mtf.Operation):
-    def __init__(self, x, dy, derivative):
+    def __init__(self, x, dy, kernels):
         super().__init__([x, dy], name="activation_gradient")
-        self._derivative = derivative
+        self._kernels = kernels
         self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
 
     def lower(self, lowering):
-        _lower_elementwise(
-            self,
-            lowering,
-            lambda x, dy: dy * tf.cast(self._derivative(_float32(x)), x.dtype),
-        )
-
-
-def _float32(x):
-    return tf.cast(x, tf.float32)
+        _lower_elementwise(self, lowering, self._kernels.gradient)
 
 
 def _lower_elementwise(operation, lowering, function):

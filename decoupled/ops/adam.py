@@ -49,11 +49,11 @@ class AdamUpdate(mtf.Operation):
         # The decay must follow the gradient, whose computation reads the weight, and
         # precede the update: without this order the result depends on scheduling.
         with tf.control_dependencies([gradient]):
-            if self._weight_decay:
-                kept = 1.0 - learning_rate * self._weight_decay
-                decay = [variable.assign(variable * kept, read_value=False)]
-            else:
-                decay = []
+            decay = (
+                [_decay(variable, gradient, learning_rate * self._weight_decay)]
+                if self._weight_decay
+                else []
+            )
         with tf.control_dependencies(decay):
             # The kernel computes lr * sqrt(1-b2^t)/(1-b1^t) * m/(sqrt(v) + epsilon);
             # epsilon times the correction makes that torch's AdamW.
@@ -69,3 +69,25 @@ class AdamUpdate(mtf.Operation):
                 epsilon=self._epsilon * correction,
                 grad=gradient,
             )
+
+
+# Multiplies a gradient away: the product is far below the last bit of any weight that
+# is not itself below 1e-20.
+_NOTHING = 1e-30
+
+
+def _decay(variable, gradient, rate):
+    """variable *= 1 - rate, in place.
+
+    Assigning the product would need a second buffer as large as the variable, and move
+    the variable in memory in every step, which fragments TensorFlow's pool (0.6 GB of
+    5.1 with an output embedding of 120000 x 768). The proximal step of an L2 penalty
+    (Duchi and Singer 2009) divides in place; its gradient step is made to vanish.
+    """
+    return tf.raw_ops.ResourceApplyProximalGradientDescent(
+        var=variable.handle,
+        alpha=_NOTHING,
+        l1=0.0,
+        l2=rate / (1.0 - rate) / _NOTHING,
+        delta=gradient,
+    )

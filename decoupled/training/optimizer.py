@@ -68,6 +68,8 @@ def apply_gradients(
     Returns:
       The update operations and the norm before clipping.
     """
+    # Cast once, for the norm and for the update.
+    gradients = [mtf.cast(gradient, tf.float32) for gradient in gradients]
     norm = global_norm(gradients)
     if config.clip_norm:
         limit = mtf.constant(norm.mesh, config.clip_norm, dtype=tf.float32)
@@ -102,9 +104,15 @@ def _slot(variable, name):
         variable.mesh,
         f"{variable.name}/{name}",
         variable.shape,
-        initializer=tf.zeros_initializer(),
+        initializer=_zeros,
         trainable=False,
     ).operation
+
+
+def _zeros(shape, dtype=tf.float32, partition_info=None):
+    """Zeros whose buffer a variable takes over; it copies those of `tf.zeros`."""
+    del partition_info
+    return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=True)
 
 
 def _adafactor(config, gradients, variables, scale, rate, step):

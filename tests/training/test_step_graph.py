@@ -23,6 +23,9 @@ CASES = {
 }
 
 
+DECAY, UPDATE = "ResourceApplyProximalGradientDescent", "ResourceApplyAdam"
+
+
 def ancestors(operations):
     """All that must run before these operations, and themselves."""
     found, waiting = set(), list(operations)
@@ -75,8 +78,8 @@ def test_loss_and_gradients_read_every_weight_once(step):
 
 def test_no_weight_changes_before_it_was_read(step):
     """Neither by the decay nor by the update itself."""
-    changes = step.of_type("AssignVariableOp", "ResourceApplyAdam")
-    assert {op.type for op in changes} == {"AssignVariableOp", "ResourceApplyAdam"}
+    changes = step.of_type(DECAY, UPDATE)
+    assert {op.type for op in changes} == {DECAY, UPDATE}
     for change in changes:
         (read,) = reads_of(change.inputs[0].op, step.before_clipping)
         assert read in ancestors([change]), change.name
@@ -84,7 +87,7 @@ def test_no_weight_changes_before_it_was_read(step):
 
 def test_no_weight_changes_before_the_last_microbatch():
     step = StepGraph(mesh=ONE_DEVICE, accumulation=2, optimizer=adamw(clip_norm=0.0))
-    changes = step.of_type("AssignVariableOp", "ResourceApplyAdam")
+    changes = step.of_type(DECAY, UPDATE)
     assert len(changes) > 28
     for change in changes:
         kinds = {operation.type for operation in ancestors([change])}
@@ -92,8 +95,8 @@ def test_no_weight_changes_before_the_last_microbatch():
 
 
 def test_the_decay_comes_before_the_update(step):
-    decays = {op.inputs[0].op: op for op in step.of_type("AssignVariableOp")}
-    updates = {op.inputs[0].op: op for op in step.of_type("ResourceApplyAdam")}
+    decays = {op.inputs[0].op: op for op in step.of_type(DECAY)}
+    updates = {op.inputs[0].op: op for op in step.of_type(UPDATE)}
     # The kernels and tables: 6 kernels of a layer, one between E_in and H, one in the
     # head, and three or, with an output embedding of its own, four tables.
     processors = len(updates) // len({name_of(handle) for handle in updates})
@@ -106,11 +109,16 @@ def name_of(handle):
     return handle.name.rpartition("_slice_")[0] or handle.name
 
 
-def test_dense_layers_are_matrix_products(step):
-    """`tf.einsum` is slower; only attention, which needs a transpose, has it."""
-    for operation in step.of_type("Einsum"):
-        ranks = {len(tensor.shape) for tensor in operation.inputs}
-        assert ranks == {4}, operation.name
+def test_weights_stay_where_they_are(step):
+    """An assignment would give a weight another buffer in every step."""
+    assigned = {op.inputs[0].op for op in step.of_type("AssignVariableOp")}
+
+    assert assigned & step.weights == set()
+
+
+def test_every_contraction_is_a_matrix_product(step):
+    """`tf.einsum` is slower."""
+    assert step.of_type("Einsum") == []
     assert len(step.of_type("MatMul")) >= 3 * 8
 
 
