@@ -15,6 +15,7 @@ from decoupled.errors import UserError
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 MLM_TRANSFORMS = ("dense_activation_norm", "projection")
 ACTIVATION_DTYPES = ("float32", "bfloat16")
+EMBEDDING_LOOKUPS = ("gather", "one_hot")
 OPTIMIZERS = ("adamw", "adafactor")
 DECAYS = ("linear", "constant")
 
@@ -97,15 +98,19 @@ class MeshConfig:
       replicated.
     activation_dtype: "float32" or "bfloat16"; weights, optimizer slots and the loss are
       float32 always.
+    embedding_lookup: "gather" copies rows; "one_hot" multiplies a one-hot matrix by the
+      table, which a TPU may do faster where the vocabulary is small. Equal numbers.
     """
 
     mesh_shape: str
     layout_rules: str
     activation_dtype: str
+    embedding_lookup: str
 
     def __post_init__(self):
         _check_types(self)
         _check_choice(self, "activation_dtype", ACTIVATION_DTYPES)
+        _check_choice(self, "embedding_lookup", EMBEDDING_LOOKUPS)
 
 
 @gin.register
@@ -255,6 +260,8 @@ class TrainingConfig:
     eval_every_steps: steps between evaluations; 0 evaluates at the end only.
     eval_batch_size; eval_sequences: most sequences evaluated per language, 0 is all.
     seed: of initial weights, data order, masks and dropout.
+    label_smoothing: share of the target distribution that is spread evenly over all
+      classes, in training only; evaluation reports the plain loss (paper: 0).
     """
 
     batch_size: int
@@ -266,6 +273,7 @@ class TrainingConfig:
     eval_batch_size: int
     eval_sequences: int
     seed: int
+    label_smoothing: float
 
     def __post_init__(self):
         _check_types(self)
@@ -275,6 +283,7 @@ class TrainingConfig:
             "keep_checkpoint_max log_steps eval_batch_size",
         )
         _check_not_negative(self, "seed eval_sequences eval_every_steps")
+        _check_rates(self, "label_smoothing")
         if self.batch_size % self.gradient_accumulation:
             raise UserError(
                 f"TrainingConfig.gradient_accumulation: batch_size {self.batch_size} "

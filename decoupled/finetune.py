@@ -184,6 +184,7 @@ class _Session:
                 self.labels,
                 finetuning.max_sequence_length,
                 finetuning.classifier_dropout,
+                training.label_smoothing,
             ),
             model=finetuned_model(pretrained.model, finetuning),
             mesh=config.mesh,

@@ -173,7 +173,7 @@ class _Session:
         self.config, self.manifest = config, manifest
         self.vocabulary, self.folder = vocabulary, folder
         self.graph = GraphConfig(
-            task=MaskedLM(config.masking),
+            task=MaskedLM(config.masking, config.training.label_smoothing),
             model=config.model,
             mesh=config.mesh,
             optimizer=config.optimizer,

@@ -104,6 +104,7 @@ def tiny_training(**changes):
         eval_batch_size=8,
         eval_sequences=0,
         seed=3,
+        label_smoothing=0.0,
     )
     return TrainingConfig(**{**fields, **changes})
 

@@ -30,7 +30,10 @@ GOOD = {
         mlm_transform="dense_activation_norm",
     ),
     configs.MeshConfig: dict(
-        mesh_shape="all:1", layout_rules="", activation_dtype="float32"
+        mesh_shape="all:1",
+        layout_rules="",
+        activation_dtype="float32",
+        embedding_lookup="gather",
     ),
     configs.MaskingConfig: dict(
         sequence_length=64,
@@ -66,6 +69,7 @@ GOOD = {
         eval_batch_size=4,
         eval_sequences=0,
         seed=0,
+        label_smoothing=0.1,
     ),
     configs.FinetuningConfig: dict(
         num_epochs=3.0,
@@ -102,6 +106,7 @@ REFUSED = [
     ("MeshConfig", dict(mesh_shape=1), "mesh_shape"),
     ("MeshConfig", dict(layout_rules=None), "layout_rules"),
     ("MeshConfig", dict(activation_dtype="float16"), "activation_dtype"),
+    ("MeshConfig", dict(embedding_lookup="onehot"), "embedding_lookup"),
     ("MaskingConfig", dict(sequence_length=3), "sequence_length"),
     ("MaskingConfig", dict(sequence_length=0), "sequence_length"),
     ("MaskingConfig", dict(max_predictions=63), "max_predictions"),
@@ -140,6 +145,8 @@ REFUSED = [
     ("TrainingConfig", dict(eval_batch_size=0), "eval_batch_size"),
     ("TrainingConfig", dict(eval_sequences=-1), "eval_sequences"),
     ("TrainingConfig", dict(seed=-1), "seed"),
+    ("TrainingConfig", dict(label_smoothing=1.0), "label_smoothing"),
+    ("TrainingConfig", dict(label_smoothing=-0.1), "label_smoothing"),
     ("FinetuningConfig", dict(num_epochs=0.0), "num_epochs"),
     ("FinetuningConfig", dict(max_sequence_length=0), "max_sequence_length"),
     ("FinetuningConfig", dict(classifier_dropout=1.0), "classifier_dropout"),

@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
     build_records.build(str(folder / "corpus"), vocabulary, records, 2000, 1)
     config = PretrainConfig(
         tiny_model(vocab_size=54),
-        MeshConfig("all:1", "", "float32"),
+        MeshConfig("all:1", "", "float32", "gather"),
         MASKING,
         SamplingConfig(0.5),
         adamw(),
@@ -61,7 +61,7 @@ def folder(tmp_path_factory):
 def tune(folder, name, mode="train_and_evaluate", **changes):
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, **changes),
-        MeshConfig("all:1", "", "float32"),
+        MeshConfig("all:1", "", "float32", "gather"),
         adamw(learning_rate=5e-3),
         tiny_training(),
     )
@@ -211,7 +211,7 @@ def arguments(folder, out, mode="train", init="pretrained", **training):
     """Of `run_finetuning` for one epoch."""
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, num_epochs=1.0),
-        MeshConfig("all:1", "", "float32"),
+        MeshConfig("all:1", "", "float32", "gather"),
         adamw(learning_rate=5e-3),
         tiny_training(**training),
     )

@@ -57,7 +57,7 @@ def data(tmp_path_factory):
 def config(**changes):
     fields = dict(
         model=tiny_model(vocab_size=54),
-        mesh=MeshConfig("all:1", "", "float32"),
+        mesh=MeshConfig("all:1", "", "float32", "gather"),
         masking=MASKING,
         sampling=SamplingConfig(0.5),
         optimizer=adamw(),
@@ -124,10 +124,13 @@ def test_stopping_half_way_changes_nothing(data, tmp_path, capsys):
             "more than ModelConfig",
         ),
         (
-            {"mesh": MeshConfig("m:3", "heads:m", "float32")},
+            {"mesh": MeshConfig("m:3", "heads:m", "float32", "gather")},
             "rule heads:m: dimension 'heads' of size 4 does not divide into 3",
         ),
-        ({"mesh": MeshConfig("m:2", "vocb:m", "float32")}, "no dimension 'vocb'"),
+        (
+            {"mesh": MeshConfig("m:2", "vocb:m", "float32", "gather")},
+            "no dimension 'vocb'",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_leave_no_folder(data, tmp_path, changes, message):

@@ -7,7 +7,6 @@ of width E_out, used in pre-training only; when coupled it is the word embedding
 
 from decoupled.compat import mtf, tf
 from decoupled.model.layers import Builder
-from decoupled.ops.lookup import embedding_lookup
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
@@ -38,9 +37,9 @@ def input_embedding(
     )
     position_ids = mtf.range(build.mesh, dims.sequence, tf.int32)
     x = (
-        embedding_lookup(words, word_ids, dims.vocab)
-        + embedding_lookup(types, type_ids, dims.token_types)
-        + embedding_lookup(positions, position_ids, dims.positions)
+        build.lookup(words, word_ids, dims.vocab)
+        + build.lookup(types, type_ids, dims.token_types)
+        + build.lookup(positions, position_ids, dims.positions)
     )
     x = build.cast(build.layer_norm(x, "bert/embeddings/LayerNorm"))
     x = build.dropout(x, config.hidden_dropout, "embeddings")

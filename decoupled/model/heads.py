@@ -4,6 +4,7 @@ from decoupled.compat import mtf, tf
 from decoupled.model.dims import labels_dim
 from decoupled.model.embeddings import output_logits
 from decoupled.model.layers import Builder
+from decoupled.ops.positions import gather_positions
 
 TRANSFORM = "cls/predictions/transform"
 POOLER = "bert/pooler/dense"
@@ -26,12 +27,7 @@ def masked_lm_logits(
       [batch, predictions, vocab] of the activation dtype.
     """
     config, dims = build.config, build.dims
-    x = mtf.gather(
-        encoded,
-        positions,
-        dims.sequence,
-        output_shape=positions.shape.dims + [dims.hidden],
-    )
+    x = gather_positions(encoded, positions, dims.sequence)
     if config.mlm_transform == "dense_activation_norm":
         x = build.dense(x, f"{TRANSFORM}/dense", dims.hidden, dims.output_embedding)
         x = build.layer_norm(build.activation(x), f"{TRANSFORM}/LayerNorm")
@@ -57,10 +53,8 @@ def sequence_logits(
       float32 [batch, labels].
     """
     dims = build.dims
-    first = mtf.constant(build.mesh, 0, dtype=tf.int32)
-    cls = mtf.gather(
-        encoded, first, dims.sequence, output_shape=[dims.batch, dims.hidden]
-    )
+    first = mtf.zeros(build.mesh, mtf.Shape([dims.batch]), tf.int32)
+    cls = gather_positions(encoded, first, dims.sequence)
     pooled = mtf.tanh(build.dense(cls, POOLER, dims.hidden, dims.pooled))
     pooled = build.dropout(pooled, dropout, "classifier")
     labels = labels_dim(num_labels)

@@ -9,6 +9,7 @@ from decoupled.model.dims import Dims
 from decoupled.ops.activations import gelu, gelu_tanh
 from decoupled.ops.dropout import dropout
 from decoupled.ops.layer_norm import layer_norm
+from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Builder:
       models that differ in one part share the others' initial weights.
     dropout_seed: int32 scalar that changes every step; None switches all dropout off.
     frozen: variables whose names start with one of these are not trained.
+    embedding_lookup: how rows are looked up, a name of `LOOKUPS`.
     """
 
     config: ModelConfig
@@ -30,6 +32,12 @@ class Builder:
     initializer_seed: int
     dropout_seed: mtf.Tensor | None = None
     frozen: tuple[str, ...] = ()
+    embedding_lookup: str = "gather"
+
+    @property
+    def training(self) -> bool:
+        """Whether this is the graph of a training step."""
+        return self.dropout_seed is not None
 
     def variable(self, name, shape, initializer, dtype=None):
         """A float32 variable, read as `dtype` (default: float32)."""
@@ -58,6 +66,10 @@ class Builder:
         return self.variable(
             name, shape, tf.zeros_initializer(), dtype or self.activation_dtype
         )
+
+    def lookup(self, table, ids, dim):
+        """Rows of `table` [dim, ...]: [ids' dimensions, ...]."""
+        return LOOKUPS[self.embedding_lookup](table, ids, dim)
 
     def dense(self, x, name, input_dim, output_dim):
         """x @ kernel + bias: [..., input_dim] -> [..., output_dim]."""
@@ -98,4 +110,5 @@ class Builder:
         return initialize
 
 
+LOOKUPS = {"gather": embedding_lookup, "one_hot": one_hot_lookup}
 ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": mtf.relu}

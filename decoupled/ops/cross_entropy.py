@@ -1,42 +1,64 @@
 """Softmax cross-entropy over a vocabulary that may be split across the mesh.
 
 The stock operation builds a one-hot of [predictions, vocabulary] and walks it several
-times. Here each shard gives its maximum, its sum of exponentials and, where it owns the
-target, the target's logit; only [predictions] numbers cross the mesh. The arithmetic is
-float32 whatever the logits' dtype.
+times. Here each shard gives its maximum, its normaliser and, where it owns the target,
+the target's logit; only [predictions] numbers cross the mesh. The arithmetic is float32
+whatever the logits' dtype.
+
+One float32 buffer of the logits' size serves the whole pass on a CPU: the softmax
+overwrites the logits (or their float32 copy), and the gradient the softmax. Hence no
+exponential is computed twice either.
 """
 
 from decoupled.compat import mtf, tf
+from decoupled.ops.placement import PlacementMeshImpl
+from decoupled.ops.shards import own_index, shard_of
 
 
 def softmax_cross_entropy(
-    logits: mtf.Tensor, targets: mtf.Tensor, vocab_dim: mtf.Dimension
+    logits: mtf.Tensor,
+    targets: mtf.Tensor,
+    vocab_dim: mtf.Dimension,
+    *,
+    weights: mtf.Tensor | None = None,
+    label_smoothing: float = 0.0,
 ) -> tuple[mtf.Tensor, mtf.Tensor]:
     """Loss and hit of each position.
 
     Args:
       logits: float [..., vocab_dim].
-      targets: int32 [...], values in [0, vocab_dim.size).
+      targets: int32 [...], values in [0, vocab_dim.size). On a CPU another value ends
+        the step with an error that shows it.
       vocab_dim: the last dimension of `logits`; any dimension may be split.
+      weights: float32 [...] that losses and hits are multiplied by; None is all ones.
+      label_smoothing: s in [0, 1): the target distribution is 1 - s at the target plus
+        s / vocab_dim.size everywhere (Szegedy et al. 2016, section 7).
 
     Returns:
-      losses: float32 [...], -log softmax(logits)[target], differentiable.
+      losses: float32 [...], -log softmax(logits)[target], or the cross-entropy with
+        the smoothed distribution; differentiable in the logits.
       hits: float32 [...], 1 where the target is the arg-max (the smallest id wins a
         tie), else 0; not differentiable.
     """
-    losses, hits, _ = _CrossEntropy(logits, targets, vocab_dim).outputs
-    return losses, hits
+    operation = _CrossEntropy(logits, targets, vocab_dim, label_smoothing)
+    losses, hits, *_ = operation.outputs
+    if weights is None:
+        return losses, hits
+    return losses * weights, hits * weights
 
 
 class _CrossEntropy(mtf.Operation):
-    def __init__(self, logits, targets, vocab_dim):
+    def __init__(self, logits, targets, vocab_dim, label_smoothing):
         super().__init__([logits, targets], name="softmax_cross_entropy")
         if logits.shape.dims != targets.shape.dims + [vocab_dim]:
             raise ValueError(f"{logits.shape} is not {targets.shape} + {vocab_dim}")
-        self._vocab_dim = vocab_dim
-        # The third output, log of the normaliser, is kept for the gradient.
+        self._vocab_dim, self._smoothing = vocab_dim, label_smoothing
+        # Losses and hits; and for the gradient each shard's softmax over its own part
+        # of the vocabulary, and that part's share of the probability.
+        shapes = [targets.shape, targets.shape, logits.shape, targets.shape]
         self._outputs = [
-            mtf.Tensor(self, targets.shape, tf.float32, index=i) for i in range(3)
+            mtf.Tensor(self, shape, tf.float32, index=index)
+            for index, shape in enumerate(shapes)
         ]
         self._splittable_dims, self._unsplittable_dims = (
             self._initialize_all_dimensions_as_splittable()
@@ -44,67 +66,103 @@ class _CrossEntropy(mtf.Operation):
 
     def gradient(self, grad_ys):
         logits, targets = self.inputs
+        _, _, softmax, share = self.outputs
         operation = _CrossEntropyGradient(
-            logits, targets, self.outputs[2], grad_ys[0], self._vocab_dim
-        )
+            softmax, share, targets, grad_ys[0],
+            self._vocab_dim, self._smoothing, logits.dtype,
+        )  # fmt: skip
         return [operation.outputs[0], None]
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
         logits, targets = (lowering.tensors[x] for x in self.inputs)
-        axis, size, coordinate = _vocab_shard(mesh_impl, self._vocab_dim)
+        axis, size, coordinate = shard_of(mesh_impl, self._vocab_dim)
 
-        def reduce_over_vocab(x, reduction):
-            if axis is None:
-                return x
-            return mesh_impl.allreduce(x, [axis], reduction)
+        def over_vocab(x, reduction):
+            return x if axis is None else mesh_impl.allreduce(x, [axis], reduction)
 
-        shard_max, candidate = mesh_impl.slicewise(
-            lambda x, c: _maximum(x, c, size), logits, coordinate
+        softmax, shard_max, candidate, shard_log_sum, partial = mesh_impl.slicewise(
+            lambda x, t, c: self._shard_pass(x, t, c, size), logits, targets, coordinate
         )
-        maximum = reduce_over_vocab(shard_max, "MAX")
-        partial_sums, partial_targets = mesh_impl.slicewise(
-            lambda x, t, m, c: _partial_sums(x, t, m, c, size),
-            logits, targets, maximum, coordinate,
+        # Logs of sums of exp(logit - maximum), so that small losses keep their digits.
+        maximum = over_vocab(shard_max, "MAX")
+        own_log_sum = mesh_impl.slicewise(
+            lambda own, m, s: own - m + s, shard_max, maximum, shard_log_sum
+        )
+        sums = over_vocab(mesh_impl.slicewise(tf.exp, own_log_sum), "SUM")
+        losses = mesh_impl.slicewise(
+            lambda m, p, s: m - p + tf.math.log(s),
+            maximum, over_vocab(partial, "SUM"), sums,
         )  # fmt: skip
-        sums = reduce_over_vocab(partial_sums, "SUM")
-        target_logits = reduce_over_vocab(partial_targets, "SUM")
+        share = mesh_impl.slicewise(lambda o, s: tf.exp(o) / s, own_log_sum, sums)
         # The smallest id among the shards that hold the maximum: a maximum of
         # negatives, as meshes have no minimum.
         negative_best = mesh_impl.slicewise(
             lambda own, best, c: tf.where_v2(own >= best, -c, -_NO_ID),
             shard_max, maximum, candidate,
         )  # fmt: skip
-        negative_best = reduce_over_vocab(negative_best, "MAX")
-        log_z = mesh_impl.slicewise(lambda m, s: m + tf.math.log(s), maximum, sums)
-        losses = mesh_impl.slicewise(lambda z, t: z - t, log_z, target_logits)
         hits = mesh_impl.slicewise(
             lambda n, t: tf.cast(tf.equal(-n, tf.cast(t, tf.float32)), tf.float32),
-            negative_best, targets,
+            over_vocab(negative_best, "MAX"), targets,
         )  # fmt: skip
-        for tensor, value in zip(self.outputs, [losses, hits, log_z], strict=True):
+        values = [losses, hits, softmax, share]
+        for tensor, value in zip(self.outputs, values, strict=True):
             lowering.set_tensor_lowering(tensor, value)
+
+    def _shard_pass(self, logits, targets, coordinate, size):
+        """What one processor computes from its [..., size] logits.
+
+        Returns:
+          softmax: float32, of the logits' shape, over this shard alone.
+          maximum, candidate: largest logit and its id in the whole vocabulary, float32.
+          log_sum: log of the sum of exp(logit - maximum).
+          partial: this shard's part of what the loss subtracts from the log of the
+            normaliser: the target's logit and, with smoothing, the mean logit.
+        """
+        x = tf.reshape(tf.cast(logits, tf.float32), [-1, size])
+        maximum, best = tf.math.top_k(x, 1)
+        cells, own = _target_cells(targets, coordinate, size, self._vocab_dim.size)
+        weight = tf.cast(own, tf.float32) * (1.0 - self._smoothing)
+        partial = tf.gather_nd(x, cells) * weight
+        if self._smoothing:
+            mean_part = tf.reduce_sum(x, axis=-1) / self._vocab_dim.size
+            partial += self._smoothing * mean_part
+        # After all that reads the logits, so that the softmax may overwrite them.
+        with tf.control_dependencies([maximum, partial]):
+            softmax = tf.nn.softmax(x)
+        # The largest probability is exp(0) over that sum.
+        log_sum = -tf.math.log(tf.gather(softmax, best, batch_dims=1))
+        candidate = tf.cast(best + coordinate * size, tf.float32)
+        numbers = [maximum, candidate, log_sum, partial]
+        return tf.reshape(softmax, logits.shape), *[
+            tf.reshape(x, targets.shape) for x in numbers
+        ]
 
 
 class _CrossEntropyGradient(mtf.Operation):
-    def __init__(self, logits, targets, log_z, dy, vocab_dim):
-        super().__init__([logits, targets, log_z, dy], name="cross_entropy_gradient")
-        self._vocab_dim = vocab_dim
-        self._outputs = [mtf.Tensor(self, logits.shape, logits.dtype)]
+    def __init__(self, softmax, share, targets, dy, vocab_dim, smoothing, dtype):
+        super().__init__([softmax, share, targets, dy], name="cross_entropy_gradient")
+        self._vocab_dim, self._smoothing = vocab_dim, smoothing
+        self._outputs = [mtf.Tensor(self, softmax.shape, dtype)]
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
-        _, size, coordinate = _vocab_shard(mesh_impl, self._vocab_dim)
+        _, size, coordinate = shard_of(mesh_impl, self._vocab_dim)
+        # In place where TensorFlow's own kernels run; XLA has only the one that copies.
+        in_place = isinstance(mesh_impl, PlacementMeshImpl)
+        add_at = _add_at_in_place if in_place else tf.tensor_scatter_nd_add
 
-        def gradient(logits, targets, log_z, dy, coordinate):
-            x = tf.reshape(tf.cast(logits, tf.float32), [-1, size])
-            weight = tf.reshape(dy, [-1, 1])
-            probabilities = tf.exp(x - tf.reshape(log_z, [-1, 1])) * weight
-            row, column, own = _target_cells(targets, coordinate, size)
-            update = -tf.reshape(dy, [-1]) * tf.cast(own, tf.float32)
-            cells = tf.stack([row, column], axis=1)
-            result = tf.tensor_scatter_nd_add(probabilities, cells, update)
-            return tf.cast(tf.reshape(result, logits.shape), logits.dtype)
+        def gradient(softmax, share, targets, dy, coordinate):
+            factor = tf.reshape(share * dy, [-1, 1])
+            result = tf.reshape(softmax, [-1, size]) * factor
+            dy = tf.reshape(dy, [-1])
+            if self._smoothing:
+                even = dy * (self._smoothing / self._vocab_dim.size)
+                result -= tf.expand_dims(even, 1)
+            cells, own = _target_cells(targets, coordinate, size, self._vocab_dim.size)
+            update = dy * tf.cast(own, tf.float32) * (self._smoothing - 1.0)
+            result = tf.reshape(add_at(result, cells, update), softmax.shape)
+            return tf.cast(result, self.outputs[0].dtype)
 
         inputs = [lowering.tensors[x] for x in self.inputs]
         result = mesh_impl.slicewise(gradient, *inputs, coordinate)
@@ -115,38 +173,12 @@ class _CrossEntropyGradient(mtf.Operation):
 _NO_ID = float(2**30)
 
 
-def _vocab_shard(mesh_impl, vocab_dim):
-    """(mesh axis or None, size of a shard, coordinate of each processor)."""
-    axis = mesh_impl.tensor_dimension_to_mesh_axis(vocab_dim)
-    if axis is None:
-        return None, vocab_dim.size, 0
-    size = vocab_dim.size // mesh_impl.shape[axis].size
-    return axis, size, mesh_impl.laid_out_pcoord(axis)
-
-
-def _maximum(logits, coordinate, size):
-    """This shard's largest logit and its id in the whole vocabulary, as float32."""
-    x = tf.cast(logits, tf.float32)
-    offset = tf.cast(coordinate * size, tf.float32)
-    best = tf.cast(tf.argmax(x, axis=-1), tf.float32)
-    return tf.reduce_max(x, axis=-1), best + offset
-
-
-def _partial_sums(logits, targets, maximum, coordinate, size):
-    """This shard's sum of exp(logit - maximum), and its target logits (0 if none)."""
-    x = tf.cast(logits, tf.float32)
-    sums = tf.reduce_sum(tf.exp(x - tf.expand_dims(maximum, -1)), axis=-1)
-    row, column, own = _target_cells(targets, coordinate, size)
-    cells = tf.stack([row, column], axis=1)
-    found = tf.gather_nd(tf.reshape(logits, [-1, size]), cells)
-    found = tf.cast(found, tf.float32) * tf.cast(own, tf.float32)
-    return sums, tf.reshape(found, targets.shape)
-
-
-def _target_cells(targets, coordinate, size):
-    """Row, column and ownership of every target in this shard's [rows, size] view."""
+def _target_cells(targets, coordinate, size, vocab_size):
+    """[row, column] of each target in this shard's [rows, size] view, and ownership."""
     flat = tf.reshape(targets, [-1])
-    local = flat - coordinate * size
-    own = tf.logical_and(local >= 0, local < size)
-    column = tf.where_v2(own, local, tf.zeros_like(local))
-    return tf.range(flat.shape[0]), column, own
+    column, own = own_index(flat, coordinate, size, vocab_size)
+    return tf.stack([tf.range(flat.shape[0]), column], axis=1), own
+
+
+def _add_at_in_place(x, cells, updates):
+    return tf.raw_ops.ScatterNdNonAliasingAdd(input=x, indices=cells, updates=updates)

@@ -7,6 +7,13 @@ local shard only.
 """
 
 from decoupled.compat import mtf, tf
+from decoupled.ops.shards import (
+    check_separate,
+    lazy_sum,
+    own_index,
+    shard_of,
+    zero_unless,
+)
 
 
 def embedding_lookup(
@@ -18,7 +25,8 @@ def embedding_lookup(
       table: float [vocab_dim, ...]; `vocab_dim` is its first dimension.
       ids: int32 of any shape, values in [0, vocab_dim.size). On a CPU another value
         ends the step with an error that shows it.
-      vocab_dim: the dimension that is looked up; any dimension may be split.
+      vocab_dim: the dimension that is looked up; any dimension may be split, but not
+        this one and one of the ids' over the same mesh axis.
 
     Returns:
       [ids' dimensions, table's other dimensions], of the table's dtype.
@@ -26,11 +34,17 @@ def embedding_lookup(
     return _Lookup(table, ids, vocab_dim).outputs[0]
 
 
-def _shard(mesh_impl, vocab_dim):
-    """(mesh axis that splits the vocabulary or None, rows per shard)."""
-    axis = mesh_impl.tensor_dimension_to_mesh_axis(vocab_dim)
-    parts = 1 if axis is None else mesh_impl.shape[axis].size
-    return axis, vocab_dim.size // parts
+def one_hot_lookup(
+    table: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension
+) -> mtf.Tensor:
+    """As `embedding_lookup`, as the product of a one-hot matrix and the table.
+
+    For a TPU, whose matrix units can be faster than its gathers where the vocabulary is
+    small. Takes [ids, vocabulary] numbers of memory.
+    """
+    checked = _CheckedIds(ids, vocab_dim).outputs[0]
+    shape = ids.shape.dims + table.shape.dims[1:]
+    return mtf.gather(table, checked, vocab_dim, output_shape=shape)
 
 
 class _Lookup(mtf.Operation):
@@ -52,32 +66,20 @@ class _Lookup(mtf.Operation):
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
+        check_separate(mesh_impl, self._vocab_dim, self.inputs[1].shape.dims)
         table, ids = (lowering.tensors[x] for x in self.inputs)
-        axis, rows = _shard(mesh_impl, self._vocab_dim)
+        axis, rows, coordinate = shard_of(mesh_impl, self._vocab_dim)
+
+        def gather_own(table, ids, coordinate):
+            index, own = own_index(ids, coordinate, rows, self._vocab_dim.size)
+            return zero_unless(own, tf.gather(table, index))
+
         if axis is None:
             result = mesh_impl.slicewise(tf.gather, table, ids)
         else:
-            result = self._lower_sharded(mesh_impl, table, ids, axis, rows)
+            part = mesh_impl.slicewise(gather_own, table, ids, coordinate)
+            result = lazy_sum(mesh_impl, part, [axis])
         lowering.set_tensor_lowering(self.outputs[0], result)
-
-    def _lower_sharded(self, mesh_impl, table, ids, axis, rows):
-        def gather_own(table_slice, ids_slice, coordinate):
-            local = ids_slice - coordinate * rows
-            own = tf.logical_and(local >= 0, local < rows)
-            known = tf.logical_and(ids_slice >= 0, ids_slice < self._vocab_dim.size)
-            # An id outside the whole vocabulary lies outside every shard, too, and goes
-            # in unchanged: tf.gather itself refuses it on a CPU, and shows it.
-            inside = tf.where_v2(own, local, tf.zeros_like(local))
-            index = tf.where_v2(known, inside, ids_slice)
-            found = tf.gather(table_slice, index)
-            depth = len(table_slice.shape) - 1
-            mask = tf.reshape(own, own.shape.as_list() + [1] * depth)
-            return tf.where_v2(mask, found, tf.zeros_like(found))
-
-        part = mesh_impl.slicewise(
-            gather_own, table, ids, mesh_impl.laid_out_pcoord(axis)
-        )
-        return _lazy_sum(mesh_impl, part, [axis])
 
 
 class _LookupGradient(mtf.Operation):
@@ -92,8 +94,7 @@ class _LookupGradient(mtf.Operation):
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
         ids, dy = self.inputs
-        axis, rows = _shard(mesh_impl, self._vocab_dim)
-        coordinate = 0 if axis is None else mesh_impl.laid_out_pcoord(axis)
+        _, rows, coordinate = shard_of(mesh_impl, self._vocab_dim)
 
         def scatter_own(ids_slice, dy_slice, coordinate):
             local = tf.reshape(ids_slice - coordinate * rows, [-1])
@@ -106,12 +107,33 @@ class _LookupGradient(mtf.Operation):
         part = mesh_impl.slicewise(
             scatter_own, lowering.tensors[ids], lowering.tensors[dy], coordinate
         )
-        axes = {mesh_impl.tensor_dimension_to_mesh_axis(d) for d in ids.shape.dims}
-        result = _lazy_sum(mesh_impl, part, sorted(axes - {None}))
+        axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in ids.shape.dims]
+        lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, part, axes))
+
+
+class _CheckedIds(mtf.Operation):
+    """The ids themselves; on a CPU one outside the vocabulary ends the step."""
+
+    def __init__(self, ids, vocab_dim):
+        super().__init__([ids], name="checked_ids")
+        self._vocab_size = vocab_dim.size
+        self._outputs = [mtf.Tensor(self, ids.shape, ids.dtype)]
+        self._splittable_dims, self._unsplittable_dims = (
+            self._initialize_all_dimensions_as_splittable()
+        )
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        def checked(ids):
+            low, high = tf.reduce_min(ids), tf.reduce_max(ids)
+            inside = tf.logical_and(low >= 0, high < self._vocab_size)
+            told = ["ids from", low, "to", high, f"not in [0, {self._vocab_size})"]
+            with tf.control_dependencies([tf.debugging.Assert(inside, told)]):
+                return tf.identity(ids)
+
+        ids = lowering.tensors[self.inputs[0]]
+        result = lowering.mesh_impl(self).slicewise(checked, ids)
         lowering.set_tensor_lowering(self.outputs[0], result)
-
-
-def _lazy_sum(mesh_impl, part, axes):
-    if not axes:
-        return part
-    return mtf.ops.LazyAllreduceSum(mesh_impl, part, axes)

@@ -18,18 +18,25 @@ class Classification(Task):
       name: of the task. labels: in the order of their ids.
       sequence_length: tokens of every input.
       dropout: before the last layer, in training.
+      label_smoothing: of the training loss; evaluation reports the plain loss.
     """
 
     metrics = {"loss": ("loss_sum", "weight"), "accuracy": ("hits", "weight")}
 
     def __init__(
-        self, name: str, labels: list[str], sequence_length: int, dropout: float
+        self,
+        name: str,
+        labels: list[str],
+        sequence_length: int,
+        dropout: float,
+        label_smoothing: float,
     ):
         self.name = name
         self.labels = labels
         self.sequence_length = sequence_length
         self._labels_dim = labels_dim(len(labels))
         self._dropout = dropout
+        self._label_smoothing = label_smoothing
 
     def extra_dims(self) -> list[mtf.Dimension]:
         """The labels."""
@@ -37,11 +44,11 @@ class Classification(Task):
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs, and labels and weights [batch]."""
-        names = ("label_ids", "example_weights", "loss_weights")
+        names = ("label_ids", "example_weights", "loss_scale")
         return {**encoder_dims(dims), **{name: [dims.batch] for name in names}}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Weights of the mean loss over the batch; padding examples count nothing."""
+        """Adds weights (padding has 0) and 1 / (their sum over the batch)."""
         weights = features.get("example_weights")
         if weights is None:
             weights = tf.ones_like(features["label_ids"], tf.float32)
@@ -49,7 +56,7 @@ class Classification(Task):
         return {
             **features,
             "example_weights": weights,
-            "loss_weights": weights / total,
+            "loss_scale": tf.ones_like(weights) / total,
         }
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
@@ -59,15 +66,18 @@ class Classification(Task):
             build, encoded.output, self._labels_dim.size, self._dropout
         )
         losses, hits = softmax_cross_entropy(
-            logits, features["label_ids"], self._labels_dim
+            logits,
+            features["label_ids"],
+            self._labels_dim,
+            weights=features["example_weights"],
+            label_smoothing=self._label_smoothing if build.training else 0.0,
         )
-        weights = features["example_weights"]
         return Forward(
-            loss=mtf.reduce_sum(losses * features["loss_weights"]),
+            loss=mtf.reduce_sum(losses * features["loss_scale"]),
             sums={
-                "loss_sum": mtf.reduce_sum(losses * weights),
-                "hits": mtf.reduce_sum(hits * weights),
-                "weight": mtf.reduce_sum(weights),
+                "loss_sum": mtf.reduce_sum(losses),
+                "hits": mtf.reduce_sum(hits),
+                "weight": mtf.reduce_sum(features["example_weights"]),
             },
             predictions={"probabilities": softmax(logits)},
         )

@@ -12,7 +12,12 @@ from decoupled.tasks.task import Task, encoder_dims
 
 
 class MaskedLM(Task):
-    """Predicts the masked pieces of a sequence (paper: the only pre-training loss)."""
+    """Predicts the masked pieces of a sequence (paper: the only pre-training loss).
+
+    Args:
+      masking: lengths.
+      label_smoothing: of the training loss; evaluation reports the plain loss.
+    """
 
     name = "masked_lm"
     metrics = {
@@ -20,7 +25,8 @@ class MaskedLM(Task):
         "masked_lm_accuracy": ("hits", "weight"),
     }
 
-    def __init__(self, masking: MaskingConfig):
+    def __init__(self, masking: MaskingConfig, label_smoothing: float):
+        self._label_smoothing = label_smoothing
         self.sequence_length = masking.sequence_length
         self._predictions = predictions_dim(masking.max_predictions)
 
@@ -30,14 +36,12 @@ class MaskedLM(Task):
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs and the masked positions'."""
-        names = (
-            "masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "loss_weights",
-        )  # fmt: skip
+        names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
         masked = {name: [dims.batch, self._predictions] for name in names}
-        return {**encoder_dims(dims), **masked}
+        return {**encoder_dims(dims), **masked, "loss_scale": [dims.batch]}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Weights of the mean loss over all masked positions of the batch."""
+        """Adds 1 / (sum of the weights of all masked positions of the batch)."""
         features = dict(features)
         weights = features["masked_lm_weights"]
         examples = features.pop("example_weights", None)
@@ -47,7 +51,7 @@ class MaskedLM(Task):
         return {
             **features,
             "masked_lm_weights": weights,
-            "loss_weights": weights / total,
+            "loss_scale": tf.ones_like(weights[:, 0]) / total,
         }
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
@@ -57,17 +61,20 @@ class MaskedLM(Task):
             build, encoded.output, features["masked_lm_positions"]
         )
         losses, hits = softmax_cross_entropy(
-            logits, features["masked_lm_ids"], build.dims.vocab
+            logits,
+            features["masked_lm_ids"],
+            build.dims.vocab,
+            weights=features["masked_lm_weights"],
+            label_smoothing=self._label_smoothing if build.training else 0.0,
         )
-        weights = features["masked_lm_weights"]
         batch = [build.dims.batch]
         per_sequence = {
-            "loss_sum": mtf.reduce_sum(losses * weights, output_shape=batch),
-            "hits": mtf.reduce_sum(hits * weights, output_shape=batch),
-            "weight": mtf.reduce_sum(weights, output_shape=batch),
+            "loss_sum": mtf.reduce_sum(losses, output_shape=batch),
+            "hits": mtf.reduce_sum(hits, output_shape=batch),
+            "weight": mtf.reduce_sum(features["masked_lm_weights"], output_shape=batch),
         }
         return Forward(
-            loss=mtf.reduce_sum(losses * features["loss_weights"]),
+            loss=mtf.reduce_sum(per_sequence["loss_sum"] * features["loss_scale"]),
             sums={name: mtf.reduce_sum(x) for name, x in per_sequence.items()},
             predictions=per_sequence,
         )

@@ -143,6 +143,7 @@ def _forward(context, dims, features):
         initializer_seed=config.seed,
         dropout_seed=_dropout_seed(config, seed) if context.training else None,
         frozen=config.frozen,
+        embedding_lookup=config.mesh.embedding_lookup,
     )
     return config.task.forward(build, features)
 

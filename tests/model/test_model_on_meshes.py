@@ -91,7 +91,7 @@ def test_one_dimension_of_a_coupled_model(coupled, name):
     coupled.check("m:2", f"{name}:m")
 
 
-@pytest.mark.parametrize("name", ["labels", "pooled"])
+@pytest.mark.parametrize("name", ["labels", "pooled", "sequence", "batch"])
 def test_one_dimension_of_a_classifier(classifier, name):
     classifier.check("m:2", f"{name}:m")
 

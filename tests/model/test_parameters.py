@@ -93,7 +93,7 @@ def variables_in_training(task, features, model):
     config = GraphConfig(
         task=task,
         model=model,
-        mesh=MeshConfig("all:1", "", "float32"),
+        mesh=MeshConfig("all:1", "", "float32", "gather"),
         optimizer=adamw(),
         schedule=schedule(),
         accumulation=1,
@@ -113,13 +113,15 @@ def variables_in_training(task, features, model):
 )
 def test_pretraining_updates_what_is_counted(changes):
     model = tiny_model(**changes)
-    total = variables_in_training(MaskedLM(MASKING), masked_lm_features(), model)
+    total = variables_in_training(
+        MaskedLM(MASKING, label_smoothing=0.0), masked_lm_features(), model
+    )
     assert total == sum(pretraining_counts(model).values())
 
 
 def test_finetuning_updates_what_is_counted_and_the_last_layer():
     model = tiny_model()
-    task = Classification("three", ["a", "b", "c"], MASKING.sequence_length, 0.0)
+    task = Classification("three", ["a", "b", "c"], MASKING.sequence_length, 0.0, 0.0)
     encoder_inputs = ("input_word_ids", "input_mask", "input_type_ids")
     features = {k: v for k, v in masked_lm_features().items() if k in encoder_inputs}
     features["label_ids"] = [0] * 8

@@ -6,7 +6,7 @@ import tensorflow as tf2
 
 from decoupled.compat import mtf, tf
 from decoupled.ops.cross_entropy import softmax_cross_entropy
-from tests.helpers import run_mesh
+from tests.helpers import SESSION_CONFIG, mesh_impl, run_mesh
 
 MESHES = [
     ("all:1", ""),
@@ -18,13 +18,13 @@ BATCH, VOCAB = mtf.Dimension("batch", 4), mtf.Dimension("vocab", 12)
 TARGETS = np.array([0, 5, 6, 11], np.int32)
 
 
-def run(logits, mesh_shape="all:1", layout_rules="", dtype=tf.float32):
+def run(logits, mesh_shape="all:1", layout_rules="", dtype=tf.float32, **settings):
     """[losses, hits, gradient of sum(losses * 1..4)]."""
     weights = np.arange(1, 5, dtype=np.float32)
 
     def build(mesh, tensors):
         x = mtf.cast(tensors["logits"], dtype)
-        losses, hits = softmax_cross_entropy(x, tensors["targets"], VOCAB)
+        losses, hits = softmax_cross_entropy(x, tensors["targets"], VOCAB, **settings)
         loss = mtf.reduce_sum(losses * tensors["weights"])
         return [losses, hits, *mtf.gradients([loss], [tensors["logits"]])]
 
@@ -143,3 +143,161 @@ def test_targets_have_the_logits_dimensions_but_the_last():
     }
     with pytest.raises(ValueError, match="is not"):
         run_mesh(build, inputs)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
+def test_label_smoothing(mesh_shape, layout_rules):
+    """Of 12 equal logits but one: the target's share is 0.76 + 0.24 / 12 = 0.78."""
+    logits = np.zeros((4, 12))
+    logits[:, 5] = np.log(9)
+    losses, hits, gradient = run(logits, mesh_shape, layout_rules, label_smoothing=0.24)
+    # Probability 9 / 20 for id 5, 1 / 20 for each other one.
+    high, low = -np.log(0.45), -np.log(0.05)
+    hit, miss = 0.78 * high + 0.22 * low, 0.02 * high + 0.98 * low
+    np.testing.assert_allclose(losses, [miss, hit, miss, miss], rtol=1e-6)
+    np.testing.assert_array_equal(hits, [0, 1, 0, 0])
+    expected = np.full((4, 12), 0.05 - 0.02)
+    expected[:, 5] = 0.45 - 0.02
+    expected[np.arange(4), TARGETS] -= 0.76
+    weights = np.arange(1, 5)[:, None]
+    np.testing.assert_allclose(gradient, expected * weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
+def test_weights_scale_losses_hits_and_gradient(mesh_shape, layout_rules):
+    logits = np.random.default_rng(3).normal(size=(4, 12))
+    logits[[0, 2], TARGETS[[0, 2]]] = 9.0
+    examples = np.array([0.5, 1, 0, 2], np.float32)
+
+    def build(mesh, tensors):
+        losses, hits = softmax_cross_entropy(
+            tensors["logits"], tensors["targets"], VOCAB, weights=tensors["examples"]
+        )
+        gradients = mtf.gradients([mtf.reduce_sum(losses)], [tensors["logits"]])
+        return [losses, hits, *gradients]
+
+    inputs = {
+        "logits": (logits.astype(np.float32), [BATCH, VOCAB]),
+        "targets": (TARGETS, [BATCH]),
+        "examples": (examples, [BATCH]),
+    }
+    losses, hits, gradient = run_mesh(build, inputs, mesh_shape, layout_rules)
+    plain, plain_hits, plain_gradient = reference(logits)
+    np.testing.assert_allclose(losses, plain * examples, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(plain_hits, [1, 0, 1, 0])
+    np.testing.assert_array_equal(hits, [0.5, 0, 0, 0])
+    # `reference` weights its losses with 1, 2, 3, 4.
+    scale = (examples / np.arange(1, 5))[:, None]
+    np.testing.assert_allclose(gradient, plain_gradient * scale, atol=1e-5)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:3])
+@pytest.mark.parametrize("outside", [12, -1])
+def test_target_outside_the_vocabulary_is_an_error_that_shows_it(
+    monkeypatch, mesh_shape, layout_rules, outside
+):
+    monkeypatch.setitem(globals(), "TARGETS", np.array([0, 5, outside, 11], np.int32))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=rf"\[2, {outside}\] does not index"
+    ):
+        run(np.zeros((4, 12)), mesh_shape, layout_rules)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
+def test_a_row_with_nan_has_the_loss_nan_and_others_their_own(mesh_shape, layout_rules):
+    """Whichever shard has it; what is not a number must not pass for a loss."""
+    logits = np.random.default_rng(4).normal(size=(4, 12))
+    expected = reference(logits)[0]
+    logits[2, 9] = np.nan
+    losses = run(logits, mesh_shape, layout_rules)[0]
+    assert np.isnan(losses[2])
+    np.testing.assert_allclose(losses[[0, 1, 3]], expected[[0, 1, 3]], rtol=1e-5)
+
+
+ROWS = mtf.Dimension("rows", 300)
+
+
+@pytest.mark.parametrize(
+    "mesh_shape, layout_rules", [("all:1", ""), ("m:4", "vocab:m")]
+)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_rows_of_every_size_against_numpy_in_float64(
+    mesh_shape, layout_rules, smoothing
+):
+    """Logits from a thousandth to ten thousand, shifted and tied."""
+    generator = np.random.default_rng(5)
+    scales = 10.0 ** generator.uniform(-3, 4, (300, 1))
+    logits = generator.normal(size=(300, 12)) * scales
+    logits += generator.normal(size=(300, 1)) * scales
+    logits[::7] = np.round(logits[::7] / scales[::7]) * scales[::7]
+    logits = logits.astype(np.float32)
+    targets = generator.integers(0, 12, 300).astype(np.int32)
+
+    def build(mesh, tensors):
+        losses, hits = softmax_cross_entropy(
+            tensors["logits"], tensors["targets"], VOCAB, label_smoothing=smoothing
+        )
+        gradients = mtf.gradients([mtf.reduce_sum(losses)], [tensors["logits"]])
+        return [losses, hits, *gradients]
+
+    inputs = {"logits": (logits, [ROWS, VOCAB]), "targets": (targets, [ROWS])}
+    losses, hits, gradient = run_mesh(build, inputs, mesh_shape, layout_rules)
+    x = logits.astype(np.float64)
+    shifted = x - x.max(-1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    wanted = np.eye(12)[targets] * (1 - smoothing) + smoothing / 12
+    expected = -(wanted * log_p).sum(-1)
+    # A mean of logits loses what is below the last bit of the largest; else the loss
+    # has the digits of a number of its own size, however large the logits are.
+    size = 1 + (np.abs(x).max(-1) if smoothing else expected)
+    assert (np.abs(losses - expected) < 5e-7 * size).all()
+    np.testing.assert_array_equal(hits, logits.argmax(-1) == targets)
+    np.testing.assert_allclose(gradient, np.exp(log_p) - wanted, atol=3e-6)
+
+
+@pytest.mark.parametrize("dtype, most", [(tf.float32, 1), (tf.bfloat16, 2)])
+def test_one_float32_buffer_serves_the_whole_pass(dtype, most):
+    """Softmax and gradient overwrite logits that nothing else reads.
+
+    Around bfloat16 logits, what is cast to them may have another one.
+    """
+    rows, inner = mtf.Dimension("rows", 64), mtf.Dimension("inner", 8)
+    vocab = mtf.Dimension("vocab", 5000)
+    generator = np.random.default_rng(6)
+    x, kernel = (generator.normal(size=(n, 8)).astype(np.float32) for n in (64, 5000))
+    targets = generator.integers(0, 5000, 64).astype(np.int32)
+    with tf.Graph().as_default():
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        x = mtf.import_tf_tensor(mesh, tf.constant(x), mtf.Shape([rows, inner]))
+        kernel = mtf.import_tf_tensor(mesh, kernel, mtf.Shape([vocab, inner]))
+        logits = mtf.einsum([x, kernel], output_shape=[rows, vocab])
+        losses, hits = softmax_cross_entropy(
+            mtf.cast(logits, dtype),
+            mtf.import_tf_tensor(mesh, targets, mtf.Shape([rows])),
+            vocab,
+        )
+        loss = mtf.reduce_sum(losses)
+        results = [loss, mtf.reduce_sum(hits), *mtf.gradients([loss], [x, kernel])]
+        lowering = mtf.Lowering(graph, {mesh: mesh_impl()}, autostack=False)
+        fetched = tf.group([lowering.export_to_tf_tensor(t) for t in results])
+        assert 1 <= count_buffers(fetched, 64 * 5000 * 4) <= most
+
+
+def count_buffers(fetched, size):
+    """How many buffers of so many bytes a step allocates at different addresses."""
+    options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
+    metadata = tf.RunMetadata()
+    config = tf.ConfigProto()
+    config.CopyFrom(SESSION_CONFIG)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    with tf.Session(config=config) as session:
+        session.run(fetched)
+        session.run(fetched, options=options, run_metadata=metadata)
+    descriptions = [
+        output.tensor_description.allocation_description
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+        for output in node.output
+    ]
+    return len({d.ptr for d in descriptions if d.requested_bytes == size})

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from decoupled.compat import mtf, tf
-from decoupled.ops.lookup import embedding_lookup
+from decoupled.errors import UserError
+from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
 from tests.helpers import run_mesh
 
 MESHES = [
@@ -20,13 +21,13 @@ BATCH, LENGTH = mtf.Dimension("batch", 2), mtf.Dimension("length", 5)
 IDS = np.array([[0, 5, 6, 11, 5], [3, 4, 7, 8, 5]], np.int32)
 
 
-def look_up(ids, mesh_shape, layout_rules):
+def look_up(ids, mesh_shape, layout_rules, lookup=embedding_lookup):
     """[rows, gradient of the table] for sum(rows * weights)."""
     table = np.arange(48, dtype=np.float32).reshape(12, 4)
     weights = np.arange(40, dtype=np.float32).reshape(2, 5, 4)
 
     def build(mesh, tensors):
-        rows = embedding_lookup(tensors["table"], tensors["ids"], VOCAB)
+        rows = lookup(tensors["table"], tensors["ids"], VOCAB)
         loss = mtf.reduce_sum(rows * tensors["weights"])
         return [rows, *mtf.gradients([loss], [tensors["table"]])]
 
@@ -38,9 +39,10 @@ def look_up(ids, mesh_shape, layout_rules):
     return table, weights, run_mesh(build, inputs, mesh_shape, layout_rules)
 
 
+@pytest.mark.parametrize("lookup", [embedding_lookup, one_hot_lookup])
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
-def test_rows_and_gradient(mesh_shape, layout_rules):
-    table, weights, (rows, gradient) = look_up(IDS, mesh_shape, layout_rules)
+def test_rows_and_gradient(mesh_shape, layout_rules, lookup):
+    table, weights, (rows, gradient) = look_up(IDS, mesh_shape, layout_rules, lookup)
     np.testing.assert_array_equal(rows, table[IDS])
     expected = np.zeros_like(table)
     np.add.at(expected, IDS.ravel(), weights.reshape(-1, 4))
@@ -60,6 +62,29 @@ def test_id_outside_the_vocabulary_is_an_error_that_shows_it(
             tf.errors.InvalidArgumentError, match=rf"= {outside} is not in \[0"
         ):
             look_up(ids, mesh_shape, layout_rules)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:3])
+@pytest.mark.parametrize("outside", [12, 17, -1])
+def test_id_outside_the_vocabulary_is_an_error_of_a_one_hot_too(
+    mesh_shape, layout_rules, outside
+):
+    """Whose row would be zeros."""
+    ids = IDS.copy()
+    ids[1, 2] = outside
+    told = rf"ids from.*{outside}.*not in \[0, 12\)"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){told}"):
+        look_up(ids, mesh_shape, layout_rules, one_hot_lookup)
+
+
+def test_a_vocabulary_and_ids_on_one_axis_are_refused():
+    """No processor would see all ids that ask for its rows: the sums would be wrong."""
+    with pytest.raises(UserError) as caught:
+        look_up(IDS, "m:2", "vocab:m;batch:m")
+    assert str(caught.value) == (
+        "MeshConfig.layout_rules: rules vocab:m and batch:m split rows and the ids "
+        "that look them up over the same mesh axis; give one of them another axis"
+    )
 
 
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])

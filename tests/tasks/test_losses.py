@@ -18,12 +18,12 @@ from tests.helpers import (
 )
 
 
-def evaluate(task, features):
-    """(loss, sums, predictions) of initial weights."""
+def evaluate(task, features, training=False):
+    """(loss, sums, predictions) of initial weights; predictions outside training."""
     config = GraphConfig(
         task,
         tiny_model(),
-        MeshConfig("all:1", "", "float32"),
+        MeshConfig("all:1", "", "float32", "gather"),
         adamw(),
         schedule(),
         accumulation=1,
@@ -32,7 +32,7 @@ def evaluate(task, features):
     )
     with tf.Graph().as_default():
         tensors = {name: tf.constant(value) for name, value in features.items()}
-        lowered = build_graph(config, tensors, training=False)
+        lowered = build_graph(config, tensors, training)
         with tf.Session(config=SESSION_CONFIG) as session:
             session.run(tf.global_variables_initializer())
             return session.run([lowered.loss, lowered.sums, lowered.predictions])
@@ -40,7 +40,7 @@ def evaluate(task, features):
 
 def test_masked_lm_loss_is_the_mean_over_predictions_that_count():
     features = masked_lm_features()
-    loss, sums, rows = evaluate(MaskedLM(MASKING), features)
+    loss, sums, rows = evaluate(MaskedLM(MASKING, label_smoothing=0.0), features)
     weight = features["masked_lm_weights"].sum()
     assert sums["weight"] == weight == 30
     assert loss == pytest.approx(sums["loss_sum"] / weight, rel=1e-5)
@@ -52,32 +52,38 @@ def test_masked_lm_loss_is_the_mean_over_predictions_that_count():
 
 def test_predictions_of_weight_0_count_nothing():
     features = masked_lm_features()
-    loss, sums, _ = evaluate(MaskedLM(MASKING), features)
+    loss, sums, _ = evaluate(MaskedLM(MASKING, label_smoothing=0.0), features)
     unused = features["masked_lm_weights"] == 0
     features["masked_lm_ids"] = np.where(unused, 7, features["masked_lm_ids"])
-    again, sums_again, _ = evaluate(MaskedLM(MASKING), features)
+    again, sums_again, _ = evaluate(MaskedLM(MASKING, label_smoothing=0.0), features)
     assert (again, sums_again) == (loss, sums)
 
 
 def test_examples_of_weight_0_count_nothing():
     features = masked_lm_features()
     half = {name: value[:4] for name, value in features.items()}
-    loss, sums, _ = evaluate(MaskedLM(MASKING), half)
+    loss, sums, _ = evaluate(MaskedLM(MASKING, label_smoothing=0.0), half)
     features["example_weights"] = np.array([1] * 4 + [0] * 4, np.float32)
-    padded, sums_padded, _ = evaluate(MaskedLM(MASKING), features)
+    padded, sums_padded, _ = evaluate(MaskedLM(MASKING, label_smoothing=0.0), features)
     assert padded == pytest.approx(loss, rel=1e-5)
     assert sums_padded["weight"] == sums["weight"]
     assert sums_padded["hits"] == sums["hits"]
 
 
-def test_classification():
+def classification_features():
+    """Eight sequences with labels of 0, 1 and 2."""
     features = {
         name: value
         for name, value in masked_lm_features().items()
         if name.startswith("input")
     }
     features["label_ids"] = np.array([0, 1, 2, 0, 1, 2, 0, 1], np.int32)
-    task = Classification("colours", ["red", "green", "blue"], 12, 0.1)
+    return features
+
+
+def test_classification():
+    features = classification_features()
+    task = Classification("colours", ["red", "green", "blue"], 12, 0.1, 0.0)
     loss, sums, rows = evaluate(task, features)
     chosen = rows["probabilities"][np.arange(8), features["label_ids"]]
     assert loss == pytest.approx(-np.log(chosen).mean(), rel=1e-5)
@@ -89,3 +95,15 @@ def test_classification():
     expected = -(np.log(chosen) * weights).sum() / 4
     assert weighted == pytest.approx(expected, rel=1e-5)
     assert (sums["hits"], sums["weight"]) == ((hits * weights).sum(), 4)
+
+
+def test_label_smoothing_of_a_classifier_is_of_the_training_loss_only():
+    """Without dropout, evaluation knows the probabilities of the training step."""
+    features = classification_features()
+    task = Classification("colours", ["red", "green", "blue"], 12, 0.0, 0.3)
+    plain, _, rows = evaluate(task, features)
+    logs = np.log(rows["probabilities"])
+    chosen = logs[np.arange(8), features["label_ids"]]
+    assert plain == pytest.approx(-chosen.mean(), rel=1e-5)
+    smoothed, _, _ = evaluate(task, features, training=True)
+    assert smoothed == pytest.approx(-(0.7 * chosen.mean() + 0.3 * logs.mean()))

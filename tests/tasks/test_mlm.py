@@ -13,7 +13,7 @@ from decoupled.tasks import mlm
 from tests.helpers import run_mesh, tiny_model
 
 MASKING = MaskingConfig(6, 3, 0.15, 0.8, 0.1)
-TASK = mlm.MaskedLM(MASKING)
+TASK = mlm.MaskedLM(MASKING, label_smoothing=0.0)
 MODEL = tiny_model(vocab_size=4)
 # The first of 4 pieces has half of the probability, each other one sixth.
 FAVOURED = np.log(np.array([3.0, 1.0, 1.0, 1.0], np.float32))
@@ -34,7 +34,15 @@ def prepare(features):
         return session.run(TASK.prepare(tensors))
 
 
-def forward(monkeypatch, features, mesh_shape="all:1", layout_rules=""):
+def forward(
+    monkeypatch,
+    features,
+    mesh_shape="all:1",
+    layout_rules="",
+    *,
+    task=TASK,
+    training=False,
+):
     """(loss, sums, predictions) where the model gives `FAVOURED` everywhere."""
 
     def encoded(build, tensors):
@@ -56,7 +64,9 @@ def forward(monkeypatch, features, mesh_shape="all:1", layout_rules=""):
     names = {}
 
     def build(mesh, tensors):
-        found = TASK.forward(Builder(MODEL, dims, mesh, tf.float32, 1), tensors)
+        seed = mtf.constant(mesh, 1, dtype=tf.int32) if training else None
+        builder = Builder(MODEL, dims, mesh, tf.float32, 1, dropout_seed=seed)
+        found = task.forward(builder, tensors)
         names.update(sums=list(found.sums), predictions=list(found.predictions))
         return [found.loss, *found.sums.values(), *found.predictions.values()]
 
@@ -82,6 +92,24 @@ def test_loss_is_the_mean_over_all_masked_positions(
     # The unused predictions of the second sequence would be hits.
     np.testing.assert_array_equal(rows["hits"], [2, 0])
     np.testing.assert_array_equal(rows["weight"], [3, 1])
+
+
+@pytest.mark.parametrize(
+    "mesh_shape, layout_rules", [("all:1", ""), ("d:2;m:2", "batch:d;vocab:m")]
+)
+def test_label_smoothing_is_of_the_training_loss_only(
+    monkeypatch, mesh_shape, layout_rules
+):
+    task = mlm.MaskedLM(MASKING, label_smoothing=0.2)
+    given = (monkeypatch, prepare(FEATURES), mesh_shape, layout_rules)
+    plain = (2 * HIT + 2 * MISS) / 4
+    even = (HIT + 3 * MISS) / 4
+    loss, sums, _ = forward(*given, task=task, training=True)
+    assert loss == pytest.approx(0.8 * plain + 0.2 * even)
+    assert (sums["hits"], sums["weight"]) == (2, 4)
+    loss, sums, _ = forward(*given, task=task)
+    assert loss == pytest.approx(plain)
+    assert sums["loss_sum"] == pytest.approx(4 * plain)
 
 
 def test_metrics_are_quotients_of_sums(monkeypatch):
@@ -123,16 +151,14 @@ def test_microbatches_add_up_to_the_batch(monkeypatch):
 
 def test_prepared_weights():
     prepared = prepare(FEATURES)
-    np.testing.assert_allclose(
-        prepared["loss_weights"], [[0.25] * 3, [0.25, 0, 0]], rtol=1e-6
-    )
-    assert set(prepared) == {*FEATURES, "loss_weights"}
+    np.testing.assert_allclose(prepared["loss_scale"], [0.25, 0.25], rtol=1e-6)
+    assert set(prepared) == {*FEATURES, "loss_scale"}
 
 
 def test_dimensions_of_its_features():
     dims = make_dims(MODEL, 2, 6)
     layouts = TASK.feature_dims(dims)
-    assert set(layouts) == {*FEATURES, "loss_weights"}
+    assert set(layouts) == {*FEATURES, "loss_scale"}
     assert layouts["input_mask"] == [dims.batch, dims.sequence]
     assert layouts["masked_lm_ids"] == [dims.batch, predictions_dim(3)]
     assert TASK.extra_dims() == [mtf.Dimension("predictions", 3)]

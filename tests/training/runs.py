@@ -23,16 +23,18 @@ from tests.helpers import (
     tiny_training,
 )
 
-ONE_DEVICE = MeshConfig("all:1", "", "float32")
-MODEL_AXIS = MeshConfig("m:2", "vocab:m;heads:m;intermediate:m", "float32")
-DATA_AXIS = MeshConfig("d:2", "batch:d", "float32")
-BOTH_AXES = MeshConfig("d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m", "float32")
+ONE_DEVICE = MeshConfig("all:1", "", "float32", "gather")
+MODEL_AXIS = MeshConfig("m:2", "vocab:m;heads:m;intermediate:m", "float32", "gather")
+DATA_AXIS = MeshConfig("d:2", "batch:d", "float32", "gather")
+BOTH_AXES = MeshConfig(
+    "d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m", "float32", "gather"
+)
 
 
 def graph_config(**changes):
     """A masked-LM graph of `tiny_model` for 20 steps; keywords change single fields."""
     fields = dict(
-        task=MaskedLM(MASKING),
+        task=MaskedLM(MASKING, label_smoothing=0.0),
         model=tiny_model(),
         mesh=ONE_DEVICE,
         optimizer=adamw(),

@@ -265,7 +265,7 @@ def classifier(model):
     names = ("input_word_ids", "input_mask", "input_type_ids")
     labelled = {name: features[name] for name in names}
     labelled["label_ids"] = np.arange(8, dtype=np.int32) % 3
-    task = Classification("three", ["a", "b", "c"], MASKING.sequence_length, 0.1)
+    task = Classification("three", ["a", "b", "c"], MASKING.sequence_length, 0.1, 0.0)
     return graph_config(task=task, model=model, schedule=schedule(1, 1)), labelled
 
 

@@ -53,6 +53,27 @@ def test_parameters_and_slots_are_the_same_on_every_mesh(name, twenty_steps):
     np.testing.assert_allclose(norms, twenty_steps[2], atol=1e-5)
 
 
+def test_a_one_hot_lookup_trains_the_same(twenty_steps):
+    mesh = dataclasses.replace(MODEL_AXIS, embedding_lookup="one_hot")
+    variables, losses, _ = run_steps(graph_config(mesh=mesh), 20)
+
+    difference, where = largest_difference(variables, twenty_steps[0])
+    assert difference < 1e-5, where
+    np.testing.assert_allclose(losses, twenty_steps[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("lookup, one_hots", [("gather", 0), ("one_hot", 3)])
+def test_tables_are_looked_up_as_configured(lookup, one_hots):
+    """Words, segment types and positions."""
+    mesh = dataclasses.replace(ONE_DEVICE, embedding_lookup=lookup)
+    with tf.Graph().as_default() as graph:
+        features = masked_lm_features()
+        constants = {name: tf.constant(value) for name, value in features.items()}
+        build_graph(graph_config(mesh=mesh), constants, training=True)
+        kinds = [operation.type for operation in graph.get_operations()]
+    assert kinds.count("OneHot") == one_hots
+
+
 @pytest.mark.parametrize("name", ["all:1", *MESHES])
 def test_a_run_repeats_bit_by_bit_with_dropout(name):
     model = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
@@ -108,7 +129,7 @@ def test_two_microbatches_equal_one_batch(mesh):
 
 
 def test_bfloat16_is_close_to_float32_with_float32_variables(twenty_steps):
-    mesh = MeshConfig("all:1", "", "bfloat16")
+    mesh = MeshConfig("all:1", "", "bfloat16", "gather")
     variables, losses, _ = run_steps(graph_config(mesh=mesh), 20)
 
     # bfloat16 keeps 8 bits: not the same, but the same training.
@@ -202,10 +223,15 @@ def test_scalars_are_gradient_norm_and_learning_rate():
         (("m:2", "hidden:m;intermediate:m"), 1, "split one tensor"),
         (("m:2", "vocab:m;output_embedding:m"), 1, "split one tensor"),
         (("m:2", "layers:m"), 1, "no dimension 'layers'"),
+        # No tensor has both, and yet no processor would see all ids of its rows.
+        (("m:2", "sequence:m;vocab:m"), 1, "rules vocab:m and sequence:m split rows"),
+        (("m:2", "sequence:m;predictions:m"), 1, "rules sequence:m and predictions:m"),
     ],
 )
 def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
-    config = graph_config(mesh=MeshConfig(*mesh, "float32"), accumulation=accumulation)
+    config = graph_config(
+        mesh=MeshConfig(*mesh, "float32", "gather"), accumulation=accumulation
+    )
 
     with pytest.raises(UserError, match="^MeshConfig.layout_rules: ") as caught:
         build(config, True)

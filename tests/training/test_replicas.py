@@ -18,7 +18,9 @@ from tests.training.runs import BOTH_AXES, graph_config
 # both, with gradients that are sums over both.
 MESHES = {
     "weights and batch": BOTH_AXES,
-    "batch and sequence": MeshConfig("d:2;m:2", "batch:d;sequence:m", "float32"),
+    "batch and sequence": MeshConfig(
+        "d:2;m:2", "batch:d;sequence:m", "float32", "gather"
+    ),
 }
 STEPS = 4
 

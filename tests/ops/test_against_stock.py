@@ -1,0 +1,283 @@
+"""Every operation against Mesh-TensorFlow's own: values and gradients, on every mesh.
+
+The stock one runs whole and in float32; ours on meshes of 1, 2 and 2 x 2 processors, in
+float32 and in bfloat16.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from decoupled.compat import mtf, tf
+from decoupled.ops.activations import gelu, gelu_tanh
+from decoupled.ops.cross_entropy import softmax_cross_entropy
+from decoupled.ops.dropout import dropout
+from decoupled.ops.layer_norm import layer_norm
+from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
+from decoupled.ops.norms import global_norm
+from decoupled.ops.positions import gather_positions
+from decoupled.ops.softmax import softmax
+from tests.helpers import run_mesh
+
+BATCH, SEQUENCE = mtf.Dimension("batch", 4), mtf.Dimension("sequence", 8)
+PREDICTIONS, HIDDEN = mtf.Dimension("predictions", 6), mtf.Dimension("hidden", 8)
+VOCAB = mtf.Dimension("vocab", 24)
+TOLERANCES = {"float32": 1e-5, "bfloat16": 1e-2}
+SMOOTHING, EPSILON = 0.2, 1e-3
+
+
+class Case(NamedTuple):
+    """One operation.
+
+    ours, stock: functions (dict of mtf.Tensor) -> mtf.Tensor.
+    inputs: name -> (array, dimensions). Floats are differentiated.
+    float32: those of them that are float32 always.
+    meshes: (mesh shape, layout rules) that ours runs on, beside one processor.
+    """
+
+    ours: Callable
+    stock: Callable
+    inputs: dict[str, tuple[np.ndarray, list]]
+    meshes: list[tuple[str, str]]
+    float32: tuple[str, ...] = ()
+
+
+def normal(seed, *dims):
+    """(numbers that bfloat16 represents exactly, dims)."""
+    shape = [dim.size for dim in dims]
+    values = np.random.default_rng(seed).normal(size=shape) * 2
+    return values.astype(tf.bfloat16.as_numpy_dtype).astype(np.float32), list(dims)
+
+
+def integers(seed, dim, *dims):
+    """(random places in `dim`, dims): repeated ones, the first and the last of every
+    half and quarter, in random order."""
+    generator = np.random.default_rng(seed)
+    quarter = dim.size // 4
+    borders = [i * quarter + end for i in range(4) for end in (0, quarter - 1)]
+    shape = [d.size for d in dims]
+    values = generator.integers(0, dim.size, math.prod(shape))
+    values[: len(borders)] = borders[: len(values)]
+    return generator.permutation(values).reshape(shape).astype(np.int32), list(dims)
+
+
+def stock_lookup(t):
+    shape = [BATCH, SEQUENCE, HIDDEN]
+    return mtf.gather(t["table"], t["ids"], VOCAB, output_shape=shape)
+
+
+def stock_positions(t):
+    shape = t["positions"].shape.dims + [HIDDEN]
+    return mtf.gather(t["x"], t["positions"], SEQUENCE, output_shape=shape)
+
+
+def stock_cross_entropy(t, smoothing=0.0):
+    targets = t["targets"]
+    if smoothing:
+        hard = mtf.one_hot(targets, VOCAB, dtype=tf.float32)
+        targets = hard * (1 - smoothing) + smoothing / VOCAB.size
+    return mtf.layers.softmax_cross_entropy_with_logits(t["logits"], targets, VOCAB)
+
+
+def stock_layer_norm(t):
+    return mtf.layers.layer_norm(t["x"], HIDDEN, EPSILON) * t["gamma"] + t["beta"]
+
+
+def stock_gelu(t):
+    return mtf.cwise(lambda x: x * 0.5 * (1 + tf.math.erf(x / math.sqrt(2))), [t["x"]])
+
+
+def stock_norm(t):
+    squares = [mtf.reduce_sum(mtf.square(x)) for x in t.values()]
+    return mtf.sqrt(mtf.add_n(squares))
+
+
+TABLE = {
+    "table": normal(1, VOCAB, HIDDEN),
+    "ids": integers(2, VOCAB, BATCH, SEQUENCE),
+}
+LOGITS = {
+    "logits": normal(3, BATCH, PREDICTIONS, VOCAB),
+    "targets": integers(4, VOCAB, BATCH, PREDICTIONS),
+}
+TOKENS = normal(5, BATCH, SEQUENCE, HIDDEN)
+VOCABULARY_MESHES = [
+    ("m:2", "vocab:m"),
+    ("m:4", "vocab:m"),
+    ("d:2;m:2", "batch:d;vocab:m"),
+]
+TOKEN_MESHES = [
+    ("m:2", "sequence:m"),
+    ("m:2", "hidden:m"),
+    ("d:2;m:2", "batch:d;sequence:m"),
+    ("d:2;m:2", "sequence:d;hidden:m"),
+]
+CASES = {
+    "embedding_lookup": Case(
+        lambda t: embedding_lookup(t["table"], t["ids"], VOCAB),
+        stock_lookup,
+        TABLE,
+        [*VOCABULARY_MESHES, ("m:2", "hidden:m"), ("d:2;m:2", "vocab:d;hidden:m")],
+    ),
+    "one_hot_lookup": Case(
+        lambda t: one_hot_lookup(t["table"], t["ids"], VOCAB),
+        stock_lookup,
+        TABLE,
+        VOCABULARY_MESHES,
+    ),
+    "gather_positions": Case(
+        lambda t: gather_positions(t["x"], t["positions"], SEQUENCE),
+        stock_positions,
+        {"x": TOKENS, "positions": integers(6, SEQUENCE, BATCH, PREDICTIONS)},
+        [*TOKEN_MESHES, ("d:2;m:2", "batch:d;predictions:m")],
+    ),
+    "gather_positions, one each": Case(
+        lambda t: gather_positions(t["x"], t["positions"], SEQUENCE),
+        stock_positions,
+        {"x": TOKENS, "positions": integers(7, SEQUENCE, BATCH)},
+        TOKEN_MESHES,
+    ),
+    "cross_entropy": Case(
+        lambda t: softmax_cross_entropy(t["logits"], t["targets"], VOCAB)[0],
+        stock_cross_entropy,
+        LOGITS,
+        [*VOCABULARY_MESHES, ("d:2;m:2", "predictions:d;vocab:m")],
+    ),
+    "cross_entropy, smoothed": Case(
+        lambda t: softmax_cross_entropy(
+            t["logits"], t["targets"], VOCAB, label_smoothing=SMOOTHING
+        )[0],
+        functools.partial(stock_cross_entropy, smoothing=SMOOTHING),
+        LOGITS,
+        VOCABULARY_MESHES,
+    ),
+    "cross_entropy, weighted": Case(
+        lambda t: softmax_cross_entropy(
+            t["logits"], t["targets"], VOCAB, weights=t["example_weights"]
+        )[0],
+        lambda t: stock_cross_entropy(t) * t["example_weights"],
+        {**LOGITS, "example_weights": normal(8, BATCH, PREDICTIONS)},
+        VOCABULARY_MESHES,
+        float32=("example_weights",),
+    ),
+    "softmax": Case(
+        lambda t: softmax(t["x"]),
+        lambda t: mtf.softmax(t["x"], HIDDEN),
+        {"x": TOKENS},
+        TOKEN_MESHES,
+    ),
+    "layer_norm": Case(
+        lambda t: layer_norm(t["x"], t["gamma"], t["beta"], EPSILON),
+        stock_layer_norm,
+        {"x": TOKENS, "gamma": normal(9, HIDDEN), "beta": normal(10, HIDDEN)},
+        TOKEN_MESHES,
+        float32=("gamma", "beta"),
+    ),
+    "gelu": Case(lambda t: gelu(t["x"]), stock_gelu, {"x": TOKENS}, TOKEN_MESHES),
+    "gelu_tanh": Case(
+        lambda t: gelu_tanh(t["x"]),
+        lambda t: mtf.gelu(t["x"]),
+        {"x": TOKENS},
+        TOKEN_MESHES,
+    ),
+}
+RUNS = [
+    pytest.param(name, *mesh, id=f"{name}-{mesh[0]}-{mesh[1]}")
+    for name, case in CASES.items()
+    for mesh in [("all:1", ""), *case.meshes]
+]
+
+
+def value_and_gradients(function, case, mesh_shape, layout_rules, dtype):
+    """{"value": array, input: gradient of the sum of (value * a fixed random tensor)}.
+
+    A gradient has the dtype of its input; both are checked, and given back as float32.
+    """
+    floats = [n for n, (value, _) in case.inputs.items() if value.dtype == np.float32]
+
+    def build(mesh, tensors):
+        given = {
+            name: mtf.cast(tensor, dtype)
+            if name in floats and name not in case.float32
+            else tensor
+            for name, tensor in tensors.items()
+        }
+        y = function(given)
+        direction, _ = normal(11, *y.shape.dims)
+        direction = mtf.import_tf_tensor(mesh, direction, y.shape)
+        loss = mtf.reduce_sum(mtf.cast(y, tf.float32) * direction)
+        gradients = mtf.gradients([loss], [given[name] for name in floats])
+        assert [g.dtype for g in gradients] == [given[name].dtype for name in floats]
+        return [mtf.cast(result, tf.float32) for result in (y, *gradients)]
+
+    found = run_mesh(build, case.inputs, mesh_shape, layout_rules)
+    return dict(zip(["value", *floats], found, strict=True))
+
+
+@functools.cache
+def stock(name) -> dict[str, Any]:
+    """What Mesh-TensorFlow's own operation gives, whole and in float32."""
+    case = CASES[name]
+    return value_and_gradients(case.stock, case, "all:1", "", tf.float32)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("name, mesh_shape, layout_rules", RUNS)
+def test_values_and_gradients(name, mesh_shape, layout_rules, dtype):
+    case = CASES[name]
+    found = value_and_gradients(
+        case.ours, case, mesh_shape, layout_rules, tf.as_dtype(dtype)
+    )
+    for what, wanted in stock(name).items():
+        scale = max(1.0, np.abs(wanted).max())
+        np.testing.assert_allclose(
+            found[what] / scale, wanted / scale,
+            rtol=0, atol=TOLERANCES[dtype], err_msg=what,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("mesh_shape, layout_rules", [("all:1", ""), *TOKEN_MESHES])
+def test_global_norm(mesh_shape, layout_rules, dtype):
+    inputs = {"a": TOKENS, "b": normal(9, HIDDEN), "c": normal(12)}
+    [wanted] = run_mesh(lambda mesh, t: [stock_norm(t)], inputs)
+
+    def build(mesh, tensors):
+        given = [mtf.cast(t, tf.as_dtype(dtype)) for t in tensors.values()]
+        return [global_norm(given)]
+
+    [found] = run_mesh(build, inputs, mesh_shape, layout_rules)
+    assert found == pytest.approx(wanted, rel=TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("mesh_shape, layout_rules", [("all:1", ""), *TOKEN_MESHES])
+def test_dropout_masks(mesh_shape, layout_rules, dtype):
+    """Random, so of the stock one's shape, dtype, values and share of zeros."""
+
+    def build(mesh, tensors):
+        x = mtf.cast(tensors["x"], tf.as_dtype(dtype))
+        seed = mtf.constant(mesh, 1, dtype=tf.int32)
+        masks = [dropout(x, 0.25, seed, "here"), mtf.dropout(x, True, rate=0.25)]
+        assert masks[0].shape == masks[1].shape
+        assert masks[0].dtype == masks[1].dtype
+        return [mtf.cast(mask, tf.float32) for mask in masks]
+
+    ones = np.ones([4, 8, 8], np.float32)
+    inputs = {"x": (ones, [BATCH, SEQUENCE, HIDDEN])}
+    ours, stock_mask = run_mesh(build, inputs, mesh_shape, layout_rules)
+    np.testing.assert_array_equal(np.unique(ours), np.unique(stock_mask))
+    # Four deviations of 256 draws.
+    assert np.mean(ours == 0) == pytest.approx(0.25, abs=4 * 0.027)
+
+
+def test_gathered_rows_are_copies():
+    """The same bits as the product with a one-hot gives, not only the same numbers."""
+    for name in ("embedding_lookup", "gather_positions"):
+        case = CASES[name]
+        found = value_and_gradients(case.ours, case, "all:1", "", tf.float32)
+        np.testing.assert_array_equal(found["value"], stock(name)["value"])
