@@ -2,6 +2,7 @@
 
 VENV := .venv
 INTEROP := .venv-interop
+MESH_BERT := .venv-mesh-bert
 RUN := $(VENV)/bin/python
 
 # The first of these that is Python 3.10 or 3.11 and can create environments. Asking the
@@ -17,8 +18,13 @@ PYTHON ?= $(shell for candidate in $(CANDIDATES); do \
 # make test-interop TORCH_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu'
 TORCH_ARGS ?=
 
+# More arguments of every suite: make bench BENCH_ARGS=--resume
+BENCH_ARGS ?=
+SUITES := pretraining scaling
+COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-interop lint clean
+.PHONY: help install demo test test-slow test-interop bench bench-quick lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -38,12 +44,19 @@ test-interop: $(VENV)/.installed $(INTEROP)/.installed  ## the same numbers as P
 	DECOUPLED_INTEROP_PYTHON=$(CURDIR)/$(INTEROP)/bin/python \
 		$(RUN) -m pytest -m interop tests/interop
 
+bench: $(COMPARED)  ## speed and memory beside the peers', about an hour
+	$(call run_suites,$(BENCH_ARGS))
+	$(RUN) -m benchmarks.report
+
+bench-quick: $(COMPARED)  ## do the benchmarks run? tiny sizes
+	$(call run_suites,--quick $(BENCH_ARGS))
+
 lint: $(VENV)/.installed  ## ruff: rules and format
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 
-clean:  ## remove both environments, caches and build leftovers; keeps demo_run
-	rm -rf $(VENV) $(INTEROP) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+clean:  ## remove all environments, caches and build leftovers; keeps demo_run
+	rm -rf $(VENV) $(INTEROP) $(MESH_BERT) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: requirements.txt setup.py pyproject.toml
@@ -55,6 +68,16 @@ $(INTEROP)/.installed: tests/interop/requirements.txt
 	$(call make_environment,$(INTEROP))
 	$(INTEROP)/bin/python -m pip install $(TORCH_ARGS) -r $<
 	touch $@
+
+$(MESH_BERT)/.installed: benchmarks/peers-mesh-bert.txt
+	$(call make_environment,$(MESH_BERT))
+	$(MESH_BERT)/bin/python -m pip install -r $<
+	touch $@
+
+# $(1): arguments of every suite.
+define run_suites
+@for suite in $(SUITES); do $(RUN) -m benchmarks.$$suite $(1) || exit 1; done
+endef
 
 # $(1): the folder. One that already works is kept, so that an interrupted install goes
 # on where it stopped.

@@ -1,0 +1,129 @@
+"""What the commands of all suites share: options, interpreters, errors in one line."""
+
+import argparse
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+
+from benchmarks.machine import ROOT
+from benchmarks.results import Comparison, Results
+from benchmarks.sizes import DTYPES
+from benchmarks.tables import Table, show
+from decoupled.errors import UserError
+
+RESULTS = ROOT / "benchmarks" / "results"
+# The variable that names an interpreter, or else where `make bench` installs the peers.
+PEERS = {
+    "torch": ("DECOUPLED_INTEROP_PYTHON", ".venv-interop"),
+    "mesh_bert": ("DECOUPLED_MESH_BERT_PYTHON", ".venv-mesh-bert"),
+}
+
+
+def parser(
+    name: str,
+    description: str,
+    rounds: int,
+    steps: int,
+    dtypes: Sequence[str] = DTYPES,
+) -> argparse.ArgumentParser:
+    """The options of a suite.
+
+    Args:
+      name: of the suite, a module of `benchmarks`.
+      description: its docstring.
+      rounds, steps, dtypes: defaults of the options of these names.
+
+    Returns:
+      A parser, to which a suite can add its own options.
+    """
+    options = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = options.add_argument
+    add("--quick", action="store_true", help="tiny sizes, 2 rounds: does it run?")
+    add("--resume", action="store_true", help="keep what this commit has measured")
+    add("--only", action="append", default=[], metavar="TITLE",
+        help="only comparisons whose title contains this (repeatable)")  # fmt: skip
+    add("--rounds", type=_positive, default=rounds, help=f"rounds ({rounds})")
+    add("--steps", type=_positive, default=steps, help=f"steps a round ({steps})")
+    add("--dtypes", type=_dtypes, default=list(dtypes), metavar="TYPE,...",
+        help=f"activations ({','.join(dtypes)})")  # fmt: skip
+    add("--results_dir", type=pathlib.Path,
+        help="folder of the result file (benchmarks/results)")  # fmt: skip
+    return options
+
+
+def _positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return value
+
+
+def _dtypes(text):
+    names = text.split(",")
+    for name in names:
+        if name not in DTYPES:
+            raise argparse.ArgumentTypeError(f"{name} is not one of {DTYPES}")
+    return names
+
+
+def parse(options: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line; --quick changes rounds, steps and the folder of results."""
+    arguments = options.parse_args()
+    if arguments.quick:
+        arguments.rounds = arguments.steps = 2
+    if arguments.results_dir is None:
+        arguments.results_dir = RESULTS / "quick" if arguments.quick else RESULTS
+    return arguments
+
+
+def open_results(arguments: argparse.Namespace, name: str) -> Results:
+    """The suite's results, of earlier runs too."""
+    path = arguments.results_dir / f"{name}.json"
+    return Results(path, name, arguments.resume)
+
+
+def is_chosen(arguments: argparse.Namespace, title: str) -> bool:
+    """Whether --only leaves a comparison in."""
+    return not arguments.only or any(text in title for text in arguments.only)
+
+
+def python(framework: str) -> str:
+    """The interpreter that has a framework: "decoupled", "torch" or "mesh_bert".
+
+    Raises:
+      UserError: it is missing.
+    """
+    if framework == "decoupled":
+        return sys.executable
+    variable, folder = PEERS[framework]
+    path = os.environ.get(variable) or str(ROOT / folder / "bin" / "python")
+    if not os.access(path, os.X_OK):
+        raise UserError(
+            f"{path}: no interpreter there; run `make bench`, which installs the "
+            f"peers, or let {variable} name one"
+        )
+    return path
+
+
+def run(name: str, main: Callable[[], None]) -> None:
+    """Runs a command; a user's mistake is one line on stderr and exit code 2."""
+    try:
+        main()
+    except UserError as error:
+        print(f"benchmarks.{name}: error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def show_all(
+    tables: Callable[[list[Comparison]], Sequence[Table]], results: Results
+) -> None:
+    """Prints the tables of a suite."""
+    for table in tables(results.comparisons()):
+        show(table)

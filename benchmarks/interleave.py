@@ -1,0 +1,241 @@
+"""Times several workers in turn, so that a machine's moods meet all of them alike.
+
+The workers of one comparison live at the same time and run round by round, A B C A B C:
+a round's figure is the median of its steps, a worker's figure the median of its rounds,
+and a ratio is taken within each round before the median over rounds. While one worker
+runs the others wait for input.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from decoupled.console import say, track
+from decoupled.errors import UserError
+
+WORKERS = pathlib.Path(__file__).parent / "workers"
+SECONDS_TO_END = 60
+# Every framework computes on the processor that is measured.
+ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+# How the last line of a worker starts that got no memory, in Python and in C++.
+_NO_MEMORY = (
+    "MemoryError",
+    "tensorflow.python.framework.errors_impl.ResourceExhaustedError",
+    "terminate called after throwing an instance of 'std::bad_alloc'",
+    "RuntimeError: [enforce fail at alloc_cpu.cpp",
+)
+
+
+class Skip(UserError):
+    """A comparison cannot be measured on this machine; the message says why."""
+
+
+class Chunk(NamedTuple):
+    """What a worker replies to one "run": seconds of each step, then its state."""
+
+    seconds: list[float]
+    resident: int
+    loss: float
+
+
+class Measured(NamedTuple):
+    """One worker's part of a comparison.
+
+    name: unique in the comparison. case: what the worker was given. facts: what it told
+    about itself when it was ready ("resident" and "peak_resident" at that time).
+    rounds: a chunk per round. peak_resident: bytes, from the start of the process on.
+    """
+
+    name: str
+    case: dict[str, Any]
+    facts: dict[str, Any]
+    rounds: list[Chunk]
+    peak_resident: int
+
+    def medians(self) -> list[float]:
+        """Each round's median step, in seconds."""
+        return [statistics.median(chunk.seconds) for chunk in self.rounds]
+
+
+class Spread(NamedTuple):
+    """Over rounds: median, smallest and largest."""
+
+    median: float
+    low: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median, smallest and largest of `values`."""
+    return Spread(statistics.median(values), min(values), max(values))
+
+
+def seconds(measured: Measured) -> Spread:
+    """Seconds a step, over rounds."""
+    return spread(measured.medians())
+
+
+def ratio(other: Measured, ours: Measured) -> Spread:
+    """How many times as long a step of `other` takes, over rounds of both."""
+    pairs = zip(other.medians(), ours.medians(), strict=True)
+    return spread([theirs / mine for theirs, mine in pairs])
+
+
+class Worker:
+    """A worker process; a context manager that ends it.
+
+    Args:
+      name: what the results call it.
+      python: path of the interpreter that has its packages.
+      script: file name in benchmarks/workers, without ".py", or a path.
+      case: given to the worker as JSON.
+      steps: steps a round, where they differ from the comparison's.
+      environment: further environment variables of the process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        python: str,
+        script: str | pathlib.Path,
+        case: dict[str, Any],
+        steps: int | None = None,
+        environment: dict[str, str] | None = None,
+    ):
+        self.name = name
+        self.case = case
+        self.steps = steps
+        self.facts = {}
+        self.peak_resident = None
+        path = pathlib.Path(script)
+        self._path = path if path.suffix else WORKERS / f"{script}.py"
+        self._command = [python, str(self._path), json.dumps(case)]
+        self._environment = os.environ | ENVIRONMENT | (environment or {})
+        self._process = None
+        self._errors = None
+
+    def __enter__(self) -> "Worker":
+        """Starts the process and waits until its model is warm."""
+        self._errors = tempfile.TemporaryFile()
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=self._environment,
+                text=True,
+            )
+            self.facts = self._reply()
+        except OSError as error:
+            self._errors.close()
+            raise UserError(
+                f"{self._command[0]}: cannot run worker {self.name} ({error.strerror})"
+            ) from error
+        except BaseException:
+            self._stop()
+            raise
+        del self.facts["ready"]
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        """Asks for the peak where all went well, and ends the process."""
+        try:
+            if kind is None:
+                self._send("quit")
+                self.peak_resident = self._reply()["peak_resident"]
+        finally:
+            self._stop()
+
+    def run(self, steps: int) -> Chunk:
+        """Runs and times `steps` steps.
+
+        Raises:
+          UserError: the process ended; `Skip` where memory was too small.
+        """
+        self._send(f"run {steps}")
+        return Chunk(**self._reply())
+
+    def _send(self, line):
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._failure() from None
+
+    def _reply(self):
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._failure()
+        return json.loads(line)
+
+    def _failure(self):
+        code = self._process.wait(SECONDS_TO_END)
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        reason = lines[-1] if lines else "it printed nothing"
+        if code == -signal.SIGKILL or reason.startswith(_NO_MEMORY):
+            return Skip(f"{self.name}: worker ended, most likely for lack of memory")
+        return UserError(f"{self.name}: worker ended with code {code}: {reason}")
+
+    def _stop(self):
+        if self._process.poll() is None and self.peak_resident is None:
+            self._process.kill()
+        # A process that ended may have left words unread.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        try:
+            self._process.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._errors.close()
+
+
+def interleave(
+    workers: Sequence[Worker], rounds: int, steps: int, description: str
+) -> list[Measured]:
+    """Starts the workers one by one, runs them in turn, ends them.
+
+    Args:
+      workers: not started yet, names unique.
+      rounds: number of chunks of each worker.
+      steps: steps of a chunk, unless the worker says otherwise.
+      description: names the comparison in the progress shown.
+
+    Returns:
+      What was measured, in the order of `workers`.
+
+    Raises:
+      UserError: a worker cannot be started or ended too soon; `Skip` where it got too
+        little memory.
+    """
+    chunks = {worker.name: [] for worker in workers}
+    assert len(chunks) == len(workers), "names of workers are not unique"
+    with contextlib.ExitStack() as stack:
+        for worker in workers:
+            started = time.monotonic()
+            stack.enter_context(worker)
+            say(
+                f"{description}: {worker.name} is warm after "
+                f"{time.monotonic() - started:.0f} s"
+            )
+        for worker in _turns(workers, rounds, description):
+            chunks[worker.name].append(worker.run(worker.steps or steps))
+    return [
+        Measured(w.name, w.case, w.facts, chunks[w.name], w.peak_resident)
+        for w in workers
+    ]
+
+
+def _turns(workers, rounds, description) -> Iterator[Worker]:
+    return track(list(workers) * rounds, description)

@@ -1,0 +1,101 @@
+"""The sizes that are measured: the reference configuration, and one for quick runs."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from decoupled.configs import ModelConfig, OptimizerConfig
+
+DTYPES = ("float32", "bfloat16")
+
+# BERT-base with the decoupled embeddings of the paper's section 4 and its multilingual
+# vocabulary. No dropout, so that every framework computes the same.
+REFERENCE = ModelConfig(
+    vocab_size=120_000,
+    input_embedding_size=128,
+    output_embedding_size=768,
+    coupled=False,
+    hidden_size=768,
+    num_layers=12,
+    num_heads=12,
+    head_size=64,
+    intermediate_size=3072,
+    max_positions=512,
+    type_vocab_size=2,
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    activation="gelu",
+    layer_norm_epsilon=1e-12,
+    initializer_range=0.02,
+    mlm_transform="dense_activation_norm",
+)
+QUICK = dataclasses.replace(
+    REFERENCE,
+    vocab_size=1024,
+    input_embedding_size=16,
+    output_embedding_size=48,
+    hidden_size=32,
+    num_layers=2,
+    num_heads=2,
+    head_size=16,
+    intermediate_size=64,
+    max_positions=64,
+)
+ADAMW = OptimizerConfig(
+    name="adamw",
+    learning_rate=1e-4,
+    weight_decay=0.01,
+    beta1=0.9,
+    beta2=0.999,
+    epsilon=1e-6,
+    clip_norm=1.0,
+)
+
+
+class Batch(NamedTuple):
+    """Sequences in a batch, tokens in a sequence, masked positions in a sequence."""
+
+    sequences: int
+    length: int
+    predictions: int
+
+
+REFERENCE_BATCH = Batch(sequences=8, length=128, predictions=20)
+QUICK_BATCH = Batch(sequences=2, length=16, predictions=4)
+
+
+def batch_fields(model: ModelConfig, batch: Batch) -> dict[str, int]:
+    """What `benchmarks/workers/batches.py` wants to find in a case."""
+    return {
+        "vocab_size": model.vocab_size,
+        "batch": batch.sequences,
+        "sequence_length": batch.length,
+        "predictions": batch.predictions,
+    }
+
+
+def pretraining_case(
+    model: ModelConfig,
+    batch: Batch,
+    dtype: str,
+    mesh_shape: str = "all:1",
+    layout_rules: str = "",
+) -> dict[str, Any]:
+    """The case of a pre-training worker, of any framework.
+
+    Args:
+      model: sizes. batch: sizes. dtype: of activations, one of DTYPES.
+      mesh_shape, layout_rules: of this project's worker.
+    """
+    mesh = {
+        "mesh_shape": mesh_shape,
+        "layout_rules": layout_rules,
+        "activation_dtype": dtype,
+        "embedding_lookup": "gather",
+    }
+    return {
+        **batch_fields(model, batch),
+        "model": dataclasses.asdict(model),
+        "optimizer": dataclasses.asdict(ADAMW),
+        "mesh": mesh,
+        "dtype": dtype,
+    }

@@ -1,0 +1,72 @@
+"""Tables of results: on the terminal and as Markdown, with the same cells."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from benchmarks.interleave import Spread
+from decoupled import console
+
+
+class Table(NamedTuple):
+    """Cells are texts already; see the functions below.
+
+    name: of the place in docs/performance.md, between `<!-- table:NAME -->` and
+    `<!-- end -->`.
+    """
+
+    name: str
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def show(table: Table) -> None:
+    """Prints a table."""
+    console.table(table.title, table.columns, table.rows)
+
+
+def markdown(table: Table) -> str:
+    """The table as Markdown: first column to the left, the others to the right."""
+    rules = ["---", *["---:"] * (len(table.columns) - 1)]
+    lines = [table.columns, rules, *table.rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def milliseconds_or_seconds(spread: Spread) -> str:
+    """Median (smallest-largest) of durations: "2.51 s (2.48-2.60)", "12.3 ms (...)"."""
+    unit, factor = ("s", 1) if spread.median >= 1 else ("ms", 1000)
+    return with_range(Spread(*(value * factor for value in spread)), unit)
+
+
+def times(spread: Spread) -> str:
+    """Median (smallest-largest) of ratios: "1.24x (1.21-1.28)"."""
+    median, low, high = (f"{value:.2f}" for value in spread)
+    return f"{median}x ({low}-{high})"
+
+
+def percent(spread: Spread) -> str:
+    """Median (smallest-largest) of shares: "76% (74-77)"."""
+    median, low, high = (f"{value * 100:.0f}" for value in spread)
+    return f"{median}% ({low}-{high})"
+
+
+def with_range(spread: Spread, unit: str) -> str:
+    """Median, unit, (smallest-largest), each with three digits or more."""
+    median, low, high = (_three_digits(value) for value in spread)
+    return f"{median} {unit} ({low}-{high})"
+
+
+def gigabytes(size: float) -> str:
+    """Bytes in units of 10^9 bytes: "7.45 GB"."""
+    return f"{size / 1e9:.2f} GB"
+
+
+def megabytes(sizes: Sequence[float]) -> str:
+    """Bytes of each device in units of 10^6 bytes, once where all are alike."""
+    texts = [_three_digits(size / 1e6) for size in sizes]
+    return f"{texts[0] if len(set(texts)) == 1 else '+'.join(texts)} MB"
+
+
+def _three_digits(value):
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f}"

@@ -1,0 +1,94 @@
+"""Worker: training steps of this project, with the graph and session of training."""
+
+import batches
+import numpy as np
+import protocol
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import (
+    MaskingConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+)
+from decoupled.tasks.mlm import MaskedLM
+from decoupled.training.graph import GraphConfig, Lowered, build_graph
+from decoupled.training.mesh import session_config
+
+OUTPUT_EMBEDDING = "cls/predictions/output_embedding"
+
+
+def build(case: dict) -> tuple[protocol.Step, dict]:
+    """A case holds a batch's sizes (see `batches`) and the fields of configurations:
+    "model", "mesh" and "optimizer"."""
+    config = _graph_config(case)
+    with tf.Graph().as_default():
+        dataset = tf.data.Dataset.from_tensors(batches.masked_lm_batch(case)).repeat()
+        features = tf.data.make_one_shot_iterator(dataset).get_next()
+        lowered = build_graph(config, features, training=True)
+        with tf.control_dependencies([lowered.update]):
+            train = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        copy = lowered.lowering.copy_masters_to_slices()
+        session = tf.Session(config=session_config(config.mesh))
+        session.run(tf.global_variables_initializer())
+        session.run(copy)
+
+    def step():
+        loss, _ = session.run([lowered.loss, train])
+        return float(loss)
+
+    return step, {
+        "parameters": _parameters(lowered),
+        "slices": slice_bytes(lowered.lowering, OUTPUT_EMBEDDING),
+        "versions": protocol.versions("decoupled", "tensorflow", "mesh-tensorflow"),
+    }
+
+
+def _graph_config(case):
+    masking = MaskingConfig(
+        sequence_length=case["sequence_length"],
+        max_predictions=case["predictions"],
+        masking_rate=0.15,
+        mask_token_rate=0.8,
+        random_token_rate=0.1,
+    )
+    return GraphConfig(
+        task=MaskedLM(masking, label_smoothing=0.0),
+        model=ModelConfig(**case["model"]),
+        mesh=MeshConfig(**case["mesh"]),
+        optimizer=OptimizerConfig(**case["optimizer"]),
+        schedule=ScheduleConfig(train_steps=100_000, warmup_steps=0, decay="constant"),
+        accumulation=1,
+        seed=1,
+        frozen=(),
+    )
+
+
+def _parameters(lowered: Lowered) -> int:
+    variables = lowered.lowering.graph.trainable_variables
+    return sum(variable.shape.size for variable in variables)
+
+
+def slice_bytes(lowering: mtf.Lowering, name: str) -> dict[str, list[int]]:
+    """Bytes per device of a variable and its optimizer slots, from the lowered slices.
+
+    Args:
+      lowering: of the training graph.
+      name: of the variable; its slots' names start with it and "/".
+
+    Returns:
+      Name of variable or slot -> bytes of each device's slice.
+    """
+    return {
+        variable.name: [
+            int(np.prod(part.shape.as_list())) * part.dtype.size
+            for part in laid_out.laid_out_tensor.tensor_list
+        ]
+        for variable, laid_out in lowering.variables.items()
+        if f"{variable.name}/".startswith(f"{name}/")
+    }
+
+
+if __name__ == "__main__":
+    protocol.serve(build)

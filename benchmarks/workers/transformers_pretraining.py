@@ -1,0 +1,114 @@
+"""Worker: training steps of transformers' RemBertForMaskedLM.
+
+As shipped its head runs on every position. With "masked" it runs on the masked
+positions alone, which is what the other models of the comparison do.
+"""
+
+import batches
+import protocol
+import torch
+import transformers
+
+NOT_MASKED = -100
+
+
+def build(case: dict) -> tuple[protocol.Step, dict]:
+    """A case holds a batch's sizes (see `batches`), the fields of a `ModelConfig` as
+    "model", those of an `OptimizerConfig` as "optimizer", "dtype" and "masked"."""
+    torch.manual_seed(0)
+    model = transformers.RemBertForMaskedLM(_config(case["model"])).train()
+    batch = {k: torch.as_tensor(v) for k, v in batches.masked_lm_batch(case).items()}
+    make_loss = _masked_positions if case["masked"] else _every_position
+    compute_loss = make_loss(model, batch)
+    optimizer = make_optimizer(model, case["optimizer"])
+    clip_norm = case["optimizer"]["clip_norm"]
+    bfloat16 = case["dtype"] == "bfloat16"
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            loss = compute_loss()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+        optimizer.step()
+        return loss.item()
+
+    return step, {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "threads": torch.get_num_threads(),
+        "versions": {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+    }
+
+
+def _config(model):
+    return transformers.RemBertConfig(
+        vocab_size=model["vocab_size"],
+        input_embedding_size=model["input_embedding_size"],
+        output_embedding_size=model["output_embedding_size"],
+        hidden_size=model["hidden_size"],
+        num_hidden_layers=model["num_layers"],
+        num_attention_heads=model["num_heads"],
+        intermediate_size=model["intermediate_size"],
+        max_position_embeddings=model["max_positions"],
+        type_vocab_size=model["type_vocab_size"],
+        hidden_dropout_prob=model["hidden_dropout"],
+        attention_probs_dropout_prob=model["attention_dropout"],
+        hidden_act="gelu",
+        layer_norm_eps=model["layer_norm_epsilon"],
+        initializer_range=model["initializer_range"],
+        tie_word_embeddings=False,
+    )
+
+
+def make_optimizer(model: torch.nn.Module, config: dict) -> torch.optim.Optimizer:
+    """AdamW; no decay of biases and layer norms, as transformers' trainer has it."""
+    kept = [p for p in model.parameters() if p.dim() < 2]
+    decayed = [p for p in model.parameters() if p.dim() >= 2]
+    return torch.optim.AdamW(
+        [
+            {"params": decayed, "weight_decay": config["weight_decay"]},
+            {"params": kept, "weight_decay": 0.0},
+        ],
+        lr=config["learning_rate"],
+        betas=(config["beta1"], config["beta2"]),
+        eps=config["epsilon"],
+        # transformers' trainer uses it too; faster than the loop over tensors.
+        fused=True,
+    )
+
+
+def _every_position(model, batch):
+    positions = batch["masked_lm_positions"].long()
+    labels = torch.full(batch["input_word_ids"].shape, NOT_MASKED)
+    labels.scatter_(1, positions, batch["masked_lm_ids"].long())
+    inputs = _encoder_inputs(batch)
+    return lambda: model(**inputs, labels=labels).loss
+
+
+def _masked_positions(model, batch):
+    inputs = _encoder_inputs(batch)
+    labels = batch["masked_lm_ids"].long().flatten()
+    positions = batch["masked_lm_positions"].long().unsqueeze(-1)
+
+    def compute_loss():
+        hidden = model.rembert(**inputs).last_hidden_state
+        index = positions.expand(-1, -1, hidden.shape[-1])
+        logits = model.cls(torch.gather(hidden, 1, index)).flatten(0, 1)
+        return torch.nn.functional.cross_entropy(logits.float(), labels)
+
+    return compute_loss
+
+
+def _encoder_inputs(batch):
+    return {
+        "input_ids": batch["input_word_ids"].long(),
+        "attention_mask": batch["input_mask"].long(),
+        "token_type_ids": batch["input_type_ids"].long(),
+    }
+
+
+if __name__ == "__main__":
+    protocol.serve(build)

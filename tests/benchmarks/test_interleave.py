@@ -1,0 +1,90 @@
+"""Workers in turn, what is computed from their seconds, and workers that fail."""
+
+import pytest
+
+from benchmarks.interleave import Skip, Worker, interleave, ratio, seconds, spread
+from decoupled.errors import UserError
+from tests.benchmarks.toys import measured, toy
+
+
+def test_workers_take_turns_round_by_round(tmp_path):
+    log = tmp_path / "log"
+    workers = [toy("a", log=str(log), warmup=0), toy("b", log=str(log), warmup=0)]
+    interleave(workers, rounds=3, steps=2, description="toys")
+    assert log.read_text().split() == ["a", "a", "b", "b"] * 3
+
+
+def test_what_is_measured():
+    slow, fast = interleave(
+        [toy("slow", seconds=0.02), toy("fast", steps=5)], 2, 3, "toys"
+    )
+    assert [len(chunk.seconds) for chunk in slow.rounds] == [3, 3]
+    assert [len(chunk.seconds) for chunk in fast.rounds] == [5, 5]
+    assert all(value >= 0.02 for value in slow.medians())
+    assert slow.facts["parameters"] == 7
+    assert slow.facts["environment"] == "set"
+    assert slow.case["seconds"] == 0.02
+    # Two steps of warm-up come before the first that counts.
+    assert [chunk.loss for chunk in slow.rounds] == [4.0, 7.0]
+    assert 1_000_000 < slow.rounds[0].resident <= slow.peak_resident < 10**9
+
+
+def test_a_round_is_the_median_of_its_steps():
+    worker = measured("a", [[1.0, 9.0, 2.0], [4.0, 3.0, 5.0], [3.0, 3.0, 3.0]])
+    assert worker.medians() == [2.0, 4.0, 3.0]
+    assert seconds(worker) == (3.0, 2.0, 4.0)
+
+
+def test_ratios_are_taken_within_rounds():
+    # A machine that is twice as slow in the second round changes no ratio.
+    ours = measured("ours", [[1.0], [2.0], [1.0]])
+    other = measured("other", [[1.5], [3.0], [1.8]])
+    assert ratio(other, ours) == (1.5, 1.5, 1.8)
+
+
+def test_spread_of_an_even_number_of_values():
+    assert spread([4.0, 1.0, 2.0, 3.0]) == (2.5, 1.0, 4.0)
+
+
+def test_what_a_library_prints_does_not_disturb():
+    (worker,) = interleave([toy(noise='{"ready": false}\nWarning')], 1, 1, "toys")
+    assert worker.rounds[0].loss == 2.0
+
+
+@pytest.mark.parametrize(
+    "fail,message",
+    [
+        ("build", "toy: worker ended with code 1: no such model"),
+        ("step", "toy: worker ended with code 1: ValueError: loss is not finite"),
+    ],
+)
+def test_a_worker_that_fails_is_named_with_its_reason(fail, message):
+    with pytest.raises(UserError) as caught:
+        interleave([toy(fail=fail)], 1, 1, "toys")
+    assert str(caught.value) == message
+    assert not isinstance(caught.value, Skip)
+
+
+@pytest.mark.parametrize("fail", ["killed", "memory"])
+def test_a_worker_without_memory_can_be_skipped(fail):
+    with pytest.raises(Skip, match="toy: worker ended, most likely for lack of memory"):
+        interleave([toy(fail=fail)], 1, 1, "toys")
+
+
+def test_the_others_end_with_the_worker_that_fails():
+    good = toy("good")
+    with pytest.raises(UserError, match="^bad: "):
+        interleave([good, toy("bad", fail="step")], 1, 1, "toys")
+    assert good._process.poll() is not None
+
+
+def test_an_interpreter_that_is_not_there():
+    worker = Worker("toy", "/nowhere/python", "matmul_torch", {})
+    with pytest.raises(UserError, match="^/nowhere/python: cannot run worker toy"):
+        with worker:
+            pass
+
+
+def test_progress_tells_who_is_warm(capsys):
+    interleave([toy("a")], 1, 1, "float32: toys")
+    assert "float32: toys: a is warm after 0 s" in capsys.readouterr().out

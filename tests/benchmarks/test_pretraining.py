@@ -1,0 +1,120 @@
+"""The tables of pre-training from numbers typed in, and quick runs of its workers."""
+
+import math
+import sys
+
+import pytest
+
+from benchmarks import pretraining, results
+from benchmarks.interleave import interleave
+from benchmarks.sizes import REFERENCE, REFERENCE_BATCH, pretraining_case
+from tests.benchmarks.toys import comparison, measured
+from tests.interop.reference import PYTHON
+
+CASE = pretraining_case(REFERENCE, REFERENCE_BATCH, "bfloat16")
+# Of the reference step, with the head on 160 positions.
+GIGAFLOPS = 625.977851904
+
+
+def against_transformers():
+    matmul = {"size": 2048, "dtype": "bfloat16"}
+    return comparison(
+        "bfloat16: transformers",
+        [
+            measured("transformers", [[4.0], [6.0]], {**CASE, "masked": False}),
+            measured("transformers masked", [[3.0], [3.0]], {**CASE, "masked": True}),
+            measured("decoupled", [[2.0], [2.0]], CASE, peak=4_610_000_000),
+            measured("matmul tensorflow", [[0.05], [0.05]], matmul),
+        ],
+    )
+
+
+def test_step_table():
+    table = pretraining.tables([against_transformers()])[0]
+    shipped, masked, ours = table.rows
+    assert shipped[:4] == [
+        "transformers", "bfloat16", "5.00 s (4.00-6.00)", "2.50x (2.00-3.00)",
+    ]  # fmt: skip
+    assert masked[3:] == ["1.50x (1.50-1.50)", "209 GFLOP/s", "2.50 GB"]
+    assert ours[2:] == ["2.00 s (2.00-2.00)", "", "313 GFLOP/s", "4.61 GB"]
+
+
+def test_rate_table():
+    table = pretraining.tables([against_transformers()])[1]
+    # 2 * 2048^3 FLOPs in 0.05 s; our step's GIGAFLOPS in 2 s.
+    assert table.rows == [
+        ["tensorflow", "bfloat16", "344 GFLOP/s (344-344)", "91% (91-91)"]
+    ]
+
+
+def test_growth_table():
+    rounds = [[2.0] * 10] * 3
+    sizes = [4_000_000_000, 4_100_000_000, 4_001_500_000]
+    ours = measured("decoupled", rounds, CASE, resident=sizes)
+    table = pretraining.tables([comparison("bfloat16: growth", [ours])])[2]
+    assert table.rows == [["bfloat16", "30", "4.00 GB", "4.00 GB", "+2 MB", "2.50 GB"]]
+
+
+def test_what_was_skipped_says_why():
+    skipped = comparison("float32: transformers", skipped="too little memory")
+    growth = comparison("float32: growth", skipped="too little memory")
+    steps, rates, rows = pretraining.tables([skipped, growth])
+    assert steps.rows == [
+        ["float32: transformers", "", "too little memory", "", "", ""]
+    ]
+    assert rates.rows == rows.rows == []
+
+
+def test_flops_of_what_each_model_computes():
+    def gigaflops(name, **case):
+        return pretraining.step_flops(measured(name, [], {**CASE, **case})) / 1e9
+
+    assert gigaflops("decoupled") == pytest.approx(GIGAFLOPS)
+    assert gigaflops("transformers masked", masked=True) == pytest.approx(GIGAFLOPS)
+    # 864 more positions through [768, 768] and [768, 120000], three times.
+    more = 3 * 2 * 864 * 768 * (768 + 120_000) / 1e9
+    shipped = gigaflops("transformers", masked=False)
+    assert shipped == pytest.approx(GIGAFLOPS + more)
+    # No [128, 768] before the layers.
+    tied = gigaflops("mesh_tensorflow.bert")
+    assert tied == pytest.approx(GIGAFLOPS - 3 * 2 * 1024 * 128 * 768 / 1e9)
+
+
+def run(monkeypatch, folder, *arguments):
+    arguments = ["pretraining", "--quick", f"--results_dir={folder}", *arguments]
+    monkeypatch.setattr(sys, "argv", arguments)
+    pretraining.main()
+    return results.read(folder / "pretraining.json")
+
+
+def test_a_quick_run_of_our_worker(tmp_path, monkeypatch, capsys):
+    (growth,) = run(monkeypatch, tmp_path, "--only=float32: growth")
+    ours = growth.worker("decoupled")
+    assert sum(len(chunk.seconds) for chunk in ours.rounds) == 20
+    assert ours.rounds[0].loss == pytest.approx(math.log(1024), rel=0.05)
+    # The batch is the same at each step: it is learnt by heart.
+    assert ours.rounds[-1].loss < ours.rounds[0].loss
+    assert "Resident memory of our step" in capsys.readouterr().out
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(not PYTHON, reason="no interpreter with torch and transformers")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_quick_run_against_transformers(tmp_path, monkeypatch, dtype):
+    (read,) = run(
+        monkeypatch, tmp_path, f"--dtypes={dtype}", f"--only={dtype}: transformers"
+    )
+    shipped, masked, ours, *matmuls = read.workers
+    # The same sizes in all, the same loss wherever the head runs.
+    assert shipped.facts["parameters"] == ours.facts["parameters"]
+    assert masked.facts["parameters"] == ours.facts["parameters"]
+    assert shipped.rounds[0].loss == pytest.approx(masked.rounds[0].loss, rel=1e-3)
+    assert ours.rounds[0].loss == pytest.approx(masked.rounds[0].loss, rel=0.05)
+    assert [worker.name for worker in matmuls] == ["matmul tensorflow", "matmul torch"]
+
+
+def test_one_batch_gives_every_round_its_own_loss():
+    quick = pretraining_case(pretraining.QUICK, pretraining.QUICK_BATCH, "bfloat16")
+    (ours,) = interleave([pretraining.our_worker(quick)], 3, 1, "bfloat16")
+    assert len({chunk.loss for chunk in ours.rounds}) == 3
+    assert list(ours.facts["slices"].values()) == [[1024 * 48 * 4]] * 3

@@ -1,0 +1,103 @@
+"""The file of a suite: written after each comparison, resumed, never half written."""
+
+import json
+
+import pytest
+
+from benchmarks import results
+from benchmarks.interleave import Skip
+from benchmarks.results import Results
+from decoupled.errors import UserError
+from tests.benchmarks.toys import comparison, measured, toy
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "results" / "toys.json"
+
+
+@pytest.fixture(autouse=True)
+def commit(monkeypatch):
+    """The commit of the checkout, as a list of one."""
+    current = ["0123456789"]
+    monkeypatch.setattr(results.machine, "commit", lambda: current[0])
+    return current
+
+
+def test_everything_is_read_back(path):
+    workers = [measured("a", [[1.0, 2.0], [1.5]], {"dtype": "x"}, {"parameters": 3})]
+    written = [comparison("one", workers), comparison("two", skipped="too large")]
+    results.write(path, "toys", written)
+    assert results.read(path) == written
+    assert [file.name for file in path.parent.iterdir()] == ["toys.json"]
+    content = json.loads(path.read_text())
+    assert content["name"] == "toys"
+    raw = content["comparisons"][0]["workers"][0]["rounds"][0]["seconds"]
+    assert raw == [1.0, 2.0]
+
+
+def test_a_comparison_is_written_as_soon_as_it_is_measured(path):
+    suite = Results(path, "toys", resume=False)
+    suite.measure("one", lambda: [toy("a")], rounds=2, steps=1)
+    (read,) = results.read(path)
+    assert read.title == "one"
+    assert [len(chunk.seconds) for chunk in read.worker("a").rounds] == [1, 1]
+    assert read.commit == "0123456789"
+    assert read.machine["cores"] >= 1
+    assert read.command.startswith("python -m benchmarks.toys")
+    with pytest.raises(UserError):
+        suite.measure("two", lambda: [toy("a", fail="step")], rounds=1, steps=1)
+    assert [c.title for c in results.read(path)] == ["one"]
+
+
+def not_measured():
+    raise AssertionError("measured again")
+
+
+def test_resume_keeps_what_this_commit_measured(path, commit, capsys):
+    results.write(path, "toys", [comparison("one"), comparison("old", commit="abc")])
+    suite = Results(path, "toys", resume=True)
+    suite.measure("one", not_measured, 1, 1)
+    assert "toys: one: kept" in capsys.readouterr().out
+    suite.measure("old", lambda: [toy("a")], 1, 1)
+    assert [(c.title, c.commit) for c in suite.comparisons()] == [
+        ("one", "0123456789"),
+        ("old", "0123456789"),
+    ]
+
+
+def test_without_resume_everything_is_measured_anew(path):
+    results.write(path, "toys", [comparison("one"), comparison("two")])
+    suite = Results(path, "toys", resume=False)
+    suite.measure("one", lambda: [toy("a")], 1, 1)
+    first, second = results.read(path)
+    assert first.worker("a").name == "a"
+    assert second == comparison("two")
+
+
+def test_what_cannot_be_measured_here_is_skipped_with_its_reason(path, capsys):
+    def make_workers():
+        raise Skip("needs 32 GB")
+
+    suite = Results(path, "toys", resume=False)
+    suite.measure("one", make_workers, 1, 1)
+    suite.measure("two", lambda: [toy("a", fail="killed")], 1, 1)
+    first, second = results.read(path)
+    assert (first.workers, first.skipped) == ([], "needs 32 GB")
+    assert second.skipped == "a: worker ended, most likely for lack of memory"
+    assert "toys: one: skipped, needs 32 GB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "content,reason",
+    [
+        ("{", "is not JSON"),
+        ("[]", "is not of format decoupled-benchmark-1"),
+        ('{"format": "other"}', "is not of format decoupled-benchmark-1"),
+    ],
+)
+def test_a_file_of_something_else(path, content, reason):
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(UserError, match=f"toys.json: {reason}"):
+        Results(path, "toys", resume=False)
