@@ -69,13 +69,16 @@ class _Attention(tf.Module):
 
     def __call__(self, x, mask, training):
         shape = tf.shape(mask)
+        batch, length = shape[0], shape[3]
         heads, size = self._heads, self._head_size
-        x = tf.reshape(self.query_key_value(x), [shape[0], shape[3], 3, heads, size])
-        query, key, value = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))
-        scores = tf.matmul(query * size**-0.5, key, transpose_b=True) + mask
+        joined = tf.reshape(self.query_key_value(x), [batch, length, 3, heads, size])
+        query, key, value = tf.unstack(tf.transpose(joined, [2, 0, 3, 1, 4]))
+        scores = tf.matmul(query, key, transpose_b=True) * size**-0.5 + mask
         shares = layers.dropout(tf.nn.softmax(scores), self._dropout, training)
         context = tf.transpose(tf.matmul(shares, value), [0, 2, 1, 3])
-        return self.output(tf.reshape(context, [-1, heads * size]))
+        # The shape of `x`, not [-1, H]: only so is it known to be that of the residual,
+        # which is then added by the product that comes next.
+        return self.output(tf.reshape(context, tf.shape(x)))
 
 
 class _Layer(tf.Module):
@@ -152,7 +155,9 @@ class Encoder(tf.Module):
         with tf.control_dependencies([short_enough]):
             length = tf.identity(length)
         padded = 1.0 - tf.cast(inputs["input_mask"], tf.float32)
-        mask = padded[:, tf.newaxis, tf.newaxis, :] * _MASKED
+        # Sliced last, because a factor here would be taken for that of the scores, and
+        # neither would be fused with their product.
+        mask = (padded * _MASKED)[:, tf.newaxis, tf.newaxis, :]
         x = self.embeddings(word_ids, inputs["input_type_ids"], length, training)
         outputs = []
         for layer in self.layers:

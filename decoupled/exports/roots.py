@@ -16,6 +16,12 @@ _FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
 
 # Nothing here branches on a tensor; converting the Python code would double the time.
 graph_function = functools.partial(tf.function, autograph=False)
+# For what holds the network: it stays a function of its own when it is called. Copied
+# into the caller, its constants would wait for the caller's inputs, and the graph
+# rewriter of TF 2.15 fuses nothing that waits.
+network_function = functools.partial(
+    graph_function, experimental_attributes={"_noinline": True}
+)
 
 
 def trace(function, *args, **kwargs) -> None:
@@ -77,7 +83,7 @@ class MaskedLmRoot(Root):
         for training in (False, True):
             trace(self.__call__, feature_spec("masked_lm_positions"), training=training)
 
-    @graph_function
+    @network_function
     def __call__(self, inputs, training=False):
         outputs = self._encoder(inputs, training)
         positions = inputs["masked_lm_positions"]
@@ -97,7 +103,7 @@ class EncoderRoot(Root):
         if head is not None:
             self.mlm = MaskedLmRoot(self, encoder, head)
 
-    @graph_function
+    @network_function
     def __call__(self, inputs, training=False):
         return self._encoder(inputs, training)
 

@@ -88,7 +88,11 @@ def test_a_gradient_that_is_no_number_stops_before_it_is_saved(tmp_path):
     spec = run_spec(tmp_path, save_checkpoints_steps=1)
 
     with pytest.raises(UserError, match="gradient_norm is nan at step 1; "):
-        train(config(3, task=Exploding(MASKING, label_smoothing=0.0)), spec, stepping_input_fn)
+        train(
+            config(3, task=Exploding(MASKING, label_smoothing=0.0)),
+            spec,
+            stepping_input_fn,
+        )
 
     assert checkpoint_names(tmp_path) == []
 
