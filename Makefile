@@ -20,7 +20,7 @@ TORCH_ARGS ?=
 
 # More arguments of every suite: make bench BENCH_ARGS=--resume
 BENCH_ARGS ?=
-SUITES := pretraining scaling
+SUITES := pretraining finetuning inference scaling
 COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed
 
 .DEFAULT_GOAL := help
@@ -42,7 +42,7 @@ test-slow: $(VENV)/.installed  ## the longer tests
 
 test-interop: $(VENV)/.installed $(INTEROP)/.installed  ## the same numbers as PyTorch?
 	DECOUPLED_INTEROP_PYTHON=$(CURDIR)/$(INTEROP)/bin/python \
-		$(RUN) -m pytest -m interop tests/interop
+		$(RUN) -m pytest -m interop tests/interop tests/benchmarks
 
 bench: $(COMPARED)  ## speed and memory beside the peers', about an hour
 	$(call run_suites,$(BENCH_ARGS))

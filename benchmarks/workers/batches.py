@@ -31,3 +31,25 @@ def masked_lm_batch(case: dict) -> dict[str, np.ndarray]:
         "masked_lm_ids": generator.integers(FIRST_ID, vocab_size, masked, np.int32),
         "masked_lm_weights": np.ones(masked, np.float32),
     }
+
+
+def classification_batch(case: dict) -> dict[str, np.ndarray]:
+    """Random tokens without padding, as above, with labels.
+
+    Args:
+      case: holds "vocab_size", "batch", "sequence_length" and "labels".
+
+    Returns:
+      int32 "input_word_ids", "input_mask", "input_type_ids" [batch, sequence] and
+      "label_ids" [batch].
+    """
+    generator = np.random.default_rng(0)
+    shape = [case["batch"], case["sequence_length"]]
+    return {
+        "input_word_ids": generator.integers(
+            FIRST_ID, case["vocab_size"], shape, np.int32
+        ),
+        "input_mask": np.ones(shape, np.int32),
+        "input_type_ids": np.zeros(shape, np.int32),
+        "label_ids": generator.integers(0, case["labels"], shape[:1], np.int32),
+    }

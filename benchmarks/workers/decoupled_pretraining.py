@@ -22,9 +22,25 @@ OUTPUT_EMBEDDING = "cls/predictions/output_embedding"
 def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds a batch's sizes (see `batches`) and the fields of configurations:
     "model", "mesh" and "optimizer"."""
-    config = _graph_config(case)
+    step, lowered = training_step(_graph_config(case), batches.masked_lm_batch(case))
+    return step, {
+        "parameters": parameters(lowered),
+        "slices": slice_bytes(lowered.lowering, OUTPUT_EMBEDDING),
+        "versions": protocol.versions("decoupled", "tensorflow", "mesh-tensorflow"),
+    }
+
+
+def training_step(
+    config: GraphConfig, batch: dict[str, np.ndarray]
+) -> tuple[protocol.Step, Lowered]:
+    """A step of training on the same batch always, in a session that is ready.
+
+    Args:
+      config: of the graph.
+      batch: name of a feature -> array.
+    """
     with tf.Graph().as_default():
-        dataset = tf.data.Dataset.from_tensors(batches.masked_lm_batch(case)).repeat()
+        dataset = tf.data.Dataset.from_tensors(batch).repeat()
         features = tf.data.make_one_shot_iterator(dataset).get_next()
         lowered = build_graph(config, features, training=True)
         with tf.control_dependencies([lowered.update]):
@@ -38,11 +54,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
         loss, _ = session.run([lowered.loss, train])
         return float(loss)
 
-    return step, {
-        "parameters": _parameters(lowered),
-        "slices": slice_bytes(lowered.lowering, OUTPUT_EMBEDDING),
-        "versions": protocol.versions("decoupled", "tensorflow", "mesh-tensorflow"),
-    }
+    return step, lowered
 
 
 def _graph_config(case):
@@ -65,7 +77,8 @@ def _graph_config(case):
     )
 
 
-def _parameters(lowered: Lowered) -> int:
+def parameters(lowered: Lowered) -> int:
+    """How many numbers are trained."""
     variables = lowered.lowering.graph.trainable_variables
     return sum(variable.shape.size for variable in variables)
 

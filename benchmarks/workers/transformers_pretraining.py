@@ -4,6 +4,8 @@ As shipped its head runs on every position. With "masked" it runs on the masked
 positions alone, which is what the other models of the comparison do.
 """
 
+from collections.abc import Callable
+
 import batches
 import protocol
 import torch
@@ -16,10 +18,16 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds a batch's sizes (see `batches`), the fields of a `ModelConfig` as
     "model", those of an `OptimizerConfig` as "optimizer", "dtype" and "masked"."""
     torch.manual_seed(0)
-    model = transformers.RemBertForMaskedLM(_config(case["model"])).train()
+    model = transformers.RemBertForMaskedLM(rembert_config(case["model"])).train()
     batch = {k: torch.as_tensor(v) for k, v in batches.masked_lm_batch(case).items()}
     make_loss = _masked_positions if case["masked"] else _every_position
-    compute_loss = make_loss(model, batch)
+    return training_step(model, make_loss(model, batch), case), facts(model)
+
+
+def training_step(
+    model: torch.nn.Module, compute_loss: Callable[[], torch.Tensor], case: dict
+) -> protocol.Step:
+    """A step of training: loss, gradients, clipping, update."""
     optimizer = make_optimizer(model, case["optimizer"])
     clip_norm = case["optimizer"]["clip_norm"]
     bfloat16 = case["dtype"] == "bfloat16"
@@ -33,7 +41,12 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
         optimizer.step()
         return loss.item()
 
-    return step, {
+    return step
+
+
+def facts(model: torch.nn.Module) -> dict:
+    """What the results tell about a model."""
+    return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "threads": torch.get_num_threads(),
         "versions": {
@@ -43,8 +56,9 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     }
 
 
-def _config(model):
-    return transformers.RemBertConfig(
+def rembert_config(model: dict, **changes) -> transformers.RemBertConfig:
+    """The configuration for the fields of a `ModelConfig`, with `changes` in it."""
+    fields = dict(
         vocab_size=model["vocab_size"],
         input_embedding_size=model["input_embedding_size"],
         output_embedding_size=model["output_embedding_size"],
@@ -61,6 +75,7 @@ def _config(model):
         initializer_range=model["initializer_range"],
         tie_word_embeddings=False,
     )
+    return transformers.RemBertConfig(**{**fields, **changes})
 
 
 def make_optimizer(model: torch.nn.Module, config: dict) -> torch.optim.Optimizer:
@@ -84,12 +99,12 @@ def _every_position(model, batch):
     positions = batch["masked_lm_positions"].long()
     labels = torch.full(batch["input_word_ids"].shape, NOT_MASKED)
     labels.scatter_(1, positions, batch["masked_lm_ids"].long())
-    inputs = _encoder_inputs(batch)
+    inputs = encoder_inputs(batch)
     return lambda: model(**inputs, labels=labels).loss
 
 
 def _masked_positions(model, batch):
-    inputs = _encoder_inputs(batch)
+    inputs = encoder_inputs(batch)
     labels = batch["masked_lm_ids"].long().flatten()
     positions = batch["masked_lm_positions"].long().unsqueeze(-1)
 
@@ -102,7 +117,8 @@ def _masked_positions(model, batch):
     return compute_loss
 
 
-def _encoder_inputs(batch):
+def encoder_inputs(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The batch's tokens under the names of transformers."""
     return {
         "input_ids": batch["input_word_ids"].long(),
         "attention_mask": batch["input_mask"].long(),

@@ -1,0 +1,132 @@
+"""Serving on this processor: SavedModels beside transformers, eager and compiled.
+
+Measures seconds a call and peak memory of
+  decoupled              the SavedModel of `python -m decoupled.export`, through its
+                         signature `serving_default`
+  transformers eager     RemBertModel or RemBertForSequenceClassification
+  transformers compiled  the same through torch.compile
+at the reference sizes, in float32, for batches of 1 and of 32 sequences of 128 tokens
+without padding, and the machine's own rate of matrix products.
+
+Writes benchmarks/results/inference.json.
+
+Examples:
+  python -m benchmarks.inference --quick
+  python -m benchmarks.inference --only="encoder, batch 1"
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks import command, machine
+from benchmarks.finetuning import LABELS
+from benchmarks.flops import encoder_flops
+from benchmarks.interleave import Measured, Worker, ratio, seconds
+from benchmarks.results import Comparison
+from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
+from benchmarks.tables import (
+    Table,
+    gigabytes,
+    milliseconds_or_seconds,
+    percent,
+    times,
+)
+from decoupled.configs import ModelConfig
+
+NAME = "inference"
+OURS = "decoupled"
+KINDS = ("encoder", "classifier")
+BATCH_SIZES = (1, 32)
+LENGTH = 128
+QUICK_LENGTH = 16
+# Name of a way to run transformers -> whether it compiles the model.
+PEERS = {"transformers eager": False, "transformers compiled": True}
+
+
+def main() -> None:
+    """Measures what the command line asks for and prints the table."""
+    options = command.parser(NAME, __doc__, rounds=5, steps=5, dtypes=["float32"])
+    arguments = command.parse(options)
+    results = command.open_results(arguments, NAME)
+    for kind in KINDS:
+        for batch_size in BATCH_SIZES:
+            case = inference_case(arguments.quick, kind, batch_size)
+            title = f"{kind}, batch {batch_size}"
+            if command.is_chosen(arguments, title):
+                results.measure(
+                    title,
+                    lambda case=case: _workers(case, arguments.quick),
+                    arguments.rounds,
+                    arguments.steps,
+                )
+    command.show_all(tables, results)
+
+
+def inference_case(quick: bool, kind: str, batch_size: int) -> dict[str, Any]:
+    """The case of an inference worker, of either framework."""
+    model, length = (QUICK, QUICK_LENGTH) if quick else (REFERENCE, LENGTH)
+    case = pretraining_case(model, Batch(batch_size, length, 0), "float32")
+    return {**case, "kind": kind, "labels": LABELS}
+
+
+def our_worker(case: dict) -> Worker:
+    """This project's worker, for a case of `inference_case`."""
+    return Worker(OURS, command.python("decoupled"), "decoupled_inference", case)
+
+
+def _workers(case, quick):
+    size = 64 if quick else machine.MATMUL_SIZE
+    torch = command.python("torch")
+    matmul = {"tensorflow": command.python("decoupled")}
+    peers = [
+        Worker(name, torch, "transformers_inference", {**case, "compiled": compiled})
+        for name, compiled in PEERS.items()
+    ]
+    return [
+        *peers,
+        our_worker(case),
+        *machine.matmul_workers(matmul, case["dtype"], size),
+    ]
+
+
+def tables(comparisons: list[Comparison]) -> list[Table]:
+    """One table: a row for each worker of each comparison."""
+    return [
+        Table(
+            "inference",
+            "Serving",
+            ["model", "what", "batch", "call", "against ours",
+             "share of the matmul rate", "peak memory"],
+            [row for c in comparisons for row in _rows(c)],
+        )
+    ]  # fmt: skip
+
+
+def _rows(comparison) -> Iterator[list[str]]:
+    if comparison.skipped:
+        yield [comparison.title, "", "", comparison.skipped, "", "", ""]
+        return
+    ours = comparison.worker(OURS)
+    matmul = comparison.worker("matmul tensorflow")
+    for worker in comparison.workers:
+        if "model" not in worker.case:
+            continue
+        yield [
+            worker.name,
+            worker.case["kind"],
+            str(worker.case["batch"]),
+            milliseconds_or_seconds(seconds(worker)),
+            "" if worker is ours else times(ratio(worker, ours)),
+            percent(machine.share(call_flops(worker), worker, matmul)),
+            gigabytes(worker.peak_resident),
+        ]
+
+
+def call_flops(worker: Measured) -> int:
+    """Matmul FLOPs of a call; what follows the encoder is one token each, left out."""
+    model = ModelConfig(**worker.case["model"])
+    return encoder_flops(model, worker.case["batch"], worker.case["sequence_length"])
+
+
+if __name__ == "__main__":
+    command.run(NAME, main)

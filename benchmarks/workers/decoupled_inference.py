@@ -1,0 +1,68 @@
+"""Worker: calls of this project's SavedModels, with random weights."""
+
+import os
+import tempfile
+
+import batches
+import numpy as np
+import protocol
+import tensorflow as tf
+
+from decoupled.configs import ModelConfig
+from decoupled.exports import weights
+from decoupled.exports.encoder import Encoder
+from decoupled.exports.heads import Classifier
+from decoupled.exports.roots import ClassifierRoot, EncoderRoot
+
+
+def build(case: dict) -> tuple[protocol.Step, dict]:
+    """A case holds a batch's sizes (see `batches`), the fields of a configuration as
+    "model", "kind" ("encoder" or "classifier") and "labels"."""
+    values = _random_weights(case)
+    with tempfile.TemporaryDirectory() as folder:
+        _save(folder, case, values)
+        serve = tf.saved_model.load(folder).signatures["serving_default"]
+    batch = batches.classification_batch(case)
+    inputs = {k: tf.constant(v) for k, v in batch.items() if k != "label_ids"}
+    output = {"encoder": "sequence_output", "classifier": "logits"}[case["kind"]]
+
+    def step():
+        return float(serve(**inputs)[output].numpy().flat[0])
+
+    return step, {
+        "parameters": sum(value.size for value in values.values()),
+        "versions": protocol.versions("decoupled", "tensorflow"),
+    }
+
+
+def _random_weights(case):
+    """Name -> float32 array."""
+    model = ModelConfig(**case["model"])
+    shapes = weights.encoder_shapes(model)
+    shapes |= weights.classifier_shapes(model, case["labels"])
+    if case["kind"] == "encoder":
+        shapes = {k: v for k, v in shapes.items() if not k.startswith("output_")}
+    generator = np.random.default_rng(0)
+    return {
+        name: np.ones(shape, np.float32)
+        if name.endswith("gamma")
+        else generator.normal(0, model.initializer_range, shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def _save(folder, case, values):
+    vocabulary = os.path.join(folder, "vocabulary")
+    with open(vocabulary, "wb"):
+        pass
+    encoder = Encoder(ModelConfig(**case["model"]), values)
+    if case["kind"] == "encoder":
+        root = EncoderRoot(encoder, None, vocabulary)
+    else:
+        names = [str(label) for label in range(case["labels"])]
+        root = ClassifierRoot(encoder, Classifier(values), names, vocabulary)
+    tf.saved_model.save(root, folder, signatures=root.signatures())
+
+
+if __name__ == "__main__":
+    protocol.serve(build)

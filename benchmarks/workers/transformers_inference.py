@@ -1,0 +1,32 @@
+"""Worker: calls of transformers' RemBertModel or RemBertForSequenceClassification."""
+
+import batches
+import protocol
+import torch
+import transformers
+from transformers_pretraining import encoder_inputs, facts, rembert_config
+
+CLASSES = {
+    "encoder": transformers.RemBertModel,
+    "classifier": transformers.RemBertForSequenceClassification,
+}
+
+
+def build(case: dict) -> tuple[protocol.Step, dict]:
+    """A case holds what that of `decoupled_inference` holds, and "compiled"."""
+    torch.manual_seed(0)
+    config = rembert_config(case["model"], num_labels=case["labels"])
+    model = CLASSES[case["kind"]](config).eval()
+    call = torch.compile(model) if case["compiled"] else model
+    batch = batches.classification_batch(case)
+    inputs = encoder_inputs({k: torch.as_tensor(v) for k, v in batch.items()})
+
+    @torch.inference_mode()
+    def step():
+        return call(**inputs)[0].flatten()[0].item()
+
+    return step, facts(model)
+
+
+if __name__ == "__main__":
+    protocol.serve(build)
