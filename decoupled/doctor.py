@@ -39,6 +39,7 @@ TPU_VARIABLES = (
 NEEDS = {
     "build_corpus": ("Django", "polib"),
     "demo": ("Django", "matplotlib", "polib"),
+    "score": ("seqeval",),
     "make test": (
         "Django",
         "hypothesis",
@@ -47,6 +48,7 @@ NEEDS = {
         "pytest-timeout",
         "pytest-xdist",
         "scipy",
+        "seqeval",
     ),
     "make lint": ("ruff",),
     "make test-interop": ("pytest", "pytest-timeout", "safetensors", "tokenizers"),

@@ -1,0 +1,117 @@
+"""A file of XTREME in one language: its lines, sentences or JSON, checked.
+
+What is wrong in it is told with file, line and language. A line is what text mode of
+Python takes for one; the special characters that Unicode also calls line ends are text.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from decoupled import files
+from decoupled.errors import UserError
+
+PARTS_OF_SPEECH = (
+    "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X _"
+).split()
+# What stands on a line with a label or a prediction.
+FORMS = {
+    "xnli": ("contradiction|entailment|neutral", "contradiction, entailment, neutral"),
+    "pawsx": ("0|1", "0 or 1"),
+    "panx": ("O|[BI]-(?:PER|LOC|ORG)", "O, or B- or I- with PER, LOC or ORG"),
+    "udpos": ("|".join(PARTS_OF_SPEECH), "a part of speech of UD, as NOUN"),
+    "bucc2018": ("[^\t]+\t[^\t]+", "two ids with a tab between them"),
+    "tatoeba": ("0|[1-9][0-9]*", "a line number, from 0"),
+}
+
+_LINE_END = re.compile("\r\n|\r|\n")
+_SHOWN = 60
+
+
+class Sentence(NamedTuple):
+    """Tags of a sentence, and the line of the first, from 1."""
+
+    line: int
+    tags: list[str]
+
+
+class LanguageFile(NamedTuple):
+    """A file with labels or predictions of a task in a language."""
+
+    path: str
+    task: str
+    language: str
+
+    def error(self, problem: str, line: int | None = None) -> UserError:
+        """What to raise: file, line (from 1) and language before the problem."""
+        where = self.path if line is None else f"{self.path}:{line}"
+        return UserError(f"{where} (language {self.language}): {problem}")
+
+    def text(self) -> str:
+        """The content.
+
+        Raises:
+          UserError: the file is missing or is not UTF-8.
+        """
+        try:
+            return files.read_text(self.path)
+        except UserError as error:
+            raise UserError(f"{error} (language {self.language})") from error
+
+    def lines(self) -> list[str]:
+        """The lines, without their ends.
+
+        Raises:
+          UserError: the file is missing or is not UTF-8.
+        """
+        lines = _LINE_END.split(self.text())
+        return lines if lines[-1] else lines[:-1]
+
+    def json(self) -> Any:
+        """The value in the file.
+
+        Raises:
+          UserError: the file is missing, not UTF-8 or not JSON.
+        """
+        text = self.text()
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            problem = f"not JSON at column {error.colno} ({error.msg})"
+            raise self.error(problem, error.lineno) from error
+
+    def values(self, lines: Iterable[str], advice: str = "") -> list[str]:
+        """What stands on each line, between white space, in the form of the task.
+
+        Args:
+          lines: all lines of the file, or what counts of each.
+          advice: what to do, for the message.
+
+        Raises:
+          UserError: a line is empty or of another form.
+        """
+        values = [line.strip() for line in lines]
+        for number, value in enumerate(values, start=1):
+            self._check(value, number, advice)
+        return values
+
+    def sentences(self, lines: Iterable[str], advice: str = "") -> list[Sentence]:
+        """The tags between empty lines, however many of these; see `values`."""
+        sentences: list[Sentence] = []
+        inside = False
+        for number, line in enumerate(lines, start=1):
+            tag = line.strip()
+            if tag:
+                self._check(tag, number, advice)
+                if not inside:
+                    sentences.append(Sentence(number, []))
+                sentences[-1].tags.append(tag)
+            inside = bool(tag)
+        return sentences
+
+    def _check(self, value, number, advice):
+        pattern, form = FORMS[self.task]
+        if not re.fullmatch(pattern, value):
+            shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
+            raise self.error(f"{shown!r} is not {form}{advice}", number)

@@ -1,0 +1,1 @@
+"""Metrics: numbers from labels and predictions in memory, without TensorFlow."""

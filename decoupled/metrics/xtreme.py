@@ -1,0 +1,200 @@
+"""XTREME as a whole: its tasks, languages, files and groups, and the official averages.
+
+After Hu et al., XTREME (ICML 2020), and its evaluation script. A task's score is the
+mean over its languages, of F1 or accuracy, or of exact match and F1 in question
+answering. A group's score is the mean over its tasks, the overall score the mean over
+all nine tasks; neither exists before the last of its tasks.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from decoupled.metrics.accuracy import accuracy
+from decoupled.metrics.mlqa import mlqa_scores
+from decoupled.metrics.retrieval import pair_scores
+from decoupled.metrics.squad import squad_scores
+from decoupled.metrics.tagging import entity_scores, part_of_speech_scores
+
+GROUPS = {
+    "classification": ("pawsx", "xnli"),
+    "tagging": ("udpos", "panx"),
+    "qa": ("xquad", "mlqa", "tydiqa"),
+    "retrieval": ("bucc2018", "tatoeba"),
+}
+OVERALL = "all_task"
+
+_TYDIQA_NAMES = {
+    "en": "english",
+    "ar": "arabic",
+    "bn": "bengali",
+    "fi": "finnish",
+    "id": "indonesian",
+    "ko": "korean",
+    "ru": "russian",
+    "sw": "swahili",
+    "te": "telugu",
+}
+
+
+class XtremeTask(NamedTuple):
+    """What XTREME says of a task.
+
+    languages: two-letter codes, all of which its score needs.
+    suffix: of the files with predictions.
+    headline: the metrics whose mean is the score.
+    label_files: where labels may lie below the folder with labels, the first that is
+      there; {language} and {name}, TyDi QA's own word for it, stand for the language.
+    """
+
+    languages: tuple[str, ...]
+    suffix: str
+    headline: tuple[str, ...]
+    label_files: tuple[str, ...]
+
+
+def _task(languages, suffix, headline, *label_files):
+    official = f"test-{{language}}.{suffix}"
+    return XtremeTask(
+        tuple(languages.split()),
+        suffix,
+        tuple(headline.split()),
+        (official, *label_files),
+    )
+
+
+_TYDIQA_DEV = "tydiqa-goldp-v1.1-dev"
+TASKS = {
+    "pawsx": _task("de en es fr ja ko zh", "tsv", "accuracy"),
+    "xnli": _task("ar bg de el en es fr hi ru sw th tr ur vi zh", "tsv", "accuracy"),
+    "panx": _task(
+        "ar he vi id jv ms tl eu ml ta te af nl en de el bn hi mr ur fa fr it pt es bg "
+        "ru ja ka ko th sw yo my zh kk tr et fi hu",
+        "tsv",
+        "f1",
+    ),
+    "udpos": _task(
+        "af ar bg de el en es et eu fa fi fr he hi hu id it ja kk ko mr nl pt ru ta te "
+        "th tl tr ur vi yo zh",
+        "tsv",
+        "f1",
+    ),
+    "bucc2018": _task("de fr ru zh", "tsv", "f1", "{language}-en.test.gold"),
+    "tatoeba": _task(
+        "ar he vi id jv tl eu ml ta te af nl de el bn hi mr ur fa fr it pt es bg ru ja "
+        "ka ko th sw zh kk tr et fi hu",
+        "tsv",
+        "accuracy",
+        "{language}-en.en",
+    ),
+    "xquad": _task(
+        "en es de el ru tr ar vi th zh hi",
+        "json",
+        "exact_match f1",
+        "xquad.{language}.json",
+    ),
+    "mlqa": _task(
+        "en es de ar hi vi zh",
+        "json",
+        "exact_match f1",
+        "MLQA_V1/test/test-context-{language}-question-{language}.json",
+    ),
+    "tydiqa": _task(
+        "en ar bn fi id ko ru sw te",
+        "json",
+        "exact_match f1",
+        f"{_TYDIQA_DEV}/tydiqa.goldp.{{language}}.dev.json",
+        f"{_TYDIQA_DEV}/tydiqa.{{language}}.dev.json",
+        f"{_TYDIQA_DEV}/tydiqa-goldp-dev-{{name}}.json",
+    ),
+}
+
+
+def prediction_file(task: str, language: str) -> str:
+    """The path of a file with predictions, below the folder with all of them."""
+    return f"{task}/test-{language}.{TASKS[task].suffix}"
+
+
+def label_files(task: str, language: str) -> list[str]:
+    """Paths where labels may lie below the folder with all of them, best first."""
+    name = _TYDIQA_NAMES.get(language)
+    patterns = TASKS[task].label_files
+    return [f"{task}/{p.format(language=language, name=name)}" for p in patterns]
+
+
+def score_language(
+    task: str, language: str, labels: Any, predictions: Any
+) -> dict[str, float]:
+    """All metrics of a task in a language, in percent, the official ones first.
+
+    Args:
+      task: its name in XTREME.
+      language: two-letter code.
+      labels, predictions: as the task's metric takes them.
+    """
+    if task == "mlqa":
+        return mlqa_scores(labels, predictions, language)
+    return _METRICS[task](labels, predictions)
+
+
+def task_scores(
+    task: str, by_language: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
+    """The results of a task, named as in the official script's output.
+
+    Args:
+      task: its name in XTREME.
+      by_language: language -> metric -> value.
+
+    Returns:
+      metric -> language -> value; "avg_" + metric -> mean over these languages; and
+      "avg_metric", the task's score, only where no language of the task is missing.
+    """
+    languages = [name for name in TASKS[task].languages if name in by_language]
+    metrics = list(by_language[languages[0]])
+    result: dict[str, Any] = {
+        metric: {name: by_language[name][metric] for name in languages}
+        for metric in metrics
+    }
+    for metric in metrics:
+        result[f"avg_{metric}"] = _mean(result[metric].values())
+    if len(languages) == len(TASKS[task].languages):
+        headline = TASKS[task].headline
+        result["avg_metric"] = _mean(result[f"avg_{metric}"] for metric in headline)
+    return result
+
+
+def group_scores(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """The overall score (`all_task`) and those of groups, as far as tasks are there.
+
+    Args:
+      tasks: task -> what `task_scores` gives.
+    """
+    scores = {
+        name: value["avg_metric"] for name, value in tasks.items() if _whole(value)
+    }
+    result = {}
+    for group, members in {OVERALL: tuple(TASKS), **GROUPS}.items():
+        if all(name in scores for name in members):
+            result[group] = _mean(scores[name] for name in members)
+    return result
+
+
+def _whole(result: Mapping[str, Any]) -> bool:
+    return "avg_metric" in result
+
+
+def _mean(values: Iterable[float]) -> float:
+    values = list(values)
+    return sum(values) / len(values)
+
+
+_METRICS = {
+    "pawsx": accuracy,
+    "xnli": accuracy,
+    "panx": entity_scores,
+    "udpos": part_of_speech_scores,
+    "bucc2018": pair_scores,
+    "tatoeba": accuracy,
+    "xquad": squad_scores,
+    "tydiqa": squad_scores,
+}

@@ -1,0 +1,123 @@
+"""XTREME's languages, files and averages."""
+
+import pytest
+
+from decoupled.metrics import xtreme
+from decoupled.metrics.mlqa import LANGUAGES
+
+
+def whole(task, value):
+    """Results of a task whose every metric is `value` in every language."""
+    metrics = dict.fromkeys(xtreme.TASKS[task].headline, value)
+    return xtreme.task_scores(
+        task, dict.fromkeys(xtreme.TASKS[task].languages, metrics)
+    )
+
+
+def test_tasks_and_languages_are_those_of_the_benchmark():
+    # Table 1 of XTREME; TyDiQA's 9, Tatoeba's 36 and PAN-X's 40 languages.
+    counts = {name: len(set(task.languages)) for name, task in xtreme.TASKS.items()}
+    assert counts == {
+        "pawsx": 7,
+        "xnli": 15,
+        "panx": 40,
+        "udpos": 33,
+        "bucc2018": 4,
+        "tatoeba": 36,
+        "xquad": 11,
+        "mlqa": 7,
+        "tydiqa": 9,
+    }
+    everywhere = set(xtreme.TASKS["panx"].languages)
+    assert all(set(task.languages) <= everywhere for task in xtreme.TASKS.values())
+    assert set(xtreme.TASKS["mlqa"].languages) == set(LANGUAGES)
+    members = [task for group in xtreme.GROUPS.values() for task in group]
+    assert sorted(members) == sorted(xtreme.TASKS)
+
+
+def test_file_names():
+    assert xtreme.prediction_file("panx", "yo") == "panx/test-yo.tsv"
+    assert xtreme.prediction_file("mlqa", "zh") == "mlqa/test-zh.json"
+    assert xtreme.label_files("xnli", "sw") == ["xnli/test-sw.tsv"]
+    assert xtreme.label_files("mlqa", "zh") == [
+        "mlqa/test-zh.json",
+        "mlqa/MLQA_V1/test/test-context-zh-question-zh.json",
+    ]
+    assert xtreme.label_files("tydiqa", "id") == [
+        "tydiqa/test-id.json",
+        "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.id.dev.json",
+        "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.id.dev.json",
+        "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-indonesian.json",
+    ]
+
+
+def test_score_of_a_task():
+    by_language = {name: {"f1": 50.0, "recall": 1.0} for name in ("fr", "ru", "zh")}
+    by_language["de"] = {"f1": 80.0, "recall": 3.0}
+    assert xtreme.task_scores("bucc2018", by_language) == {
+        "f1": {"de": 80.0, "fr": 50.0, "ru": 50.0, "zh": 50.0},
+        "recall": {"de": 3.0, "fr": 1.0, "ru": 1.0, "zh": 1.0},
+        "avg_f1": 57.5,
+        "avg_recall": 1.5,
+        "avg_metric": 57.5,
+    }
+
+
+def test_answers_are_scored_by_the_mean_of_both_metrics():
+    values = {"exact_match": 10.0, "f1": 20.0}
+    languages = xtreme.TASKS["mlqa"].languages
+    result = xtreme.task_scores("mlqa", dict.fromkeys(languages, values))
+    assert result["avg_metric"] == pytest.approx(15.0)
+
+
+def test_parts_of_speech_are_scored_by_f1():
+    values = {"f1": 10.0, "accuracy": 90.0}
+    languages = xtreme.TASKS["udpos"].languages
+    result = xtreme.task_scores("udpos", dict.fromkeys(languages, values))
+    assert result["avg_metric"] == pytest.approx(10.0)
+
+
+def test_some_languages_have_averages_and_no_score():
+    values = {"en": {"accuracy": 40.0}, "sw": {"accuracy": 50.0}}
+    assert xtreme.task_scores("xnli", values) == {
+        "accuracy": {"en": 40.0, "sw": 50.0},
+        "avg_accuracy": 45.0,
+    }
+
+
+def test_groups_need_all_their_tasks_and_the_whole_all_of_them():
+    values = dict(zip(xtreme.TASKS, range(10, 100, 10), strict=True))
+    results = {task: whole(task, value) for task, value in values.items()}
+    assert xtreme.group_scores(results) == pytest.approx(
+        {
+            "all_task": 50.0,
+            "classification": 15.0,
+            "tagging": 35.0,
+            "qa": 80.0,
+            "retrieval": 55.0,
+        }
+    )
+    del results["xquad"]
+    results["panx"] = xtreme.task_scores("panx", {"en": {"f1": 1.0}})
+    assert xtreme.group_scores(results) == pytest.approx(
+        {"classification": 15.0, "retrieval": 55.0}
+    )
+
+
+@pytest.mark.parametrize(
+    "task, labels, predictions, metric, value",
+    [
+        ("xnli", ["neutral"], ["neutral"], "accuracy", 100),
+        ("pawsx", ["0"], ["1"], "accuracy", 0),
+        ("tatoeba", ["3", "4"], ["3", "3"], "accuracy", 50),
+        ("panx", [["B-LOC", "O"]], [["B-LOC", "B-LOC"]], "precision", 50),
+        ("udpos", [["X", "X"]], [["X", "_"]], "accuracy", 50),
+        ("bucc2018", [("a", "b")], [("a", "b")], "f1", 100),
+        ("xquad", [("q", ["der Hund"])], {"q": "Hund"}, "exact_match", 0),
+        ("tydiqa", [("q", ["der Hund"])], {"q": "Hund"}, "exact_match", 0),
+        ("mlqa", [("q", ["der Hund"])], {"q": "Hund"}, "exact_match", 100),
+    ],
+)
+def test_each_task_has_its_metric(task, labels, predictions, metric, value):
+    found = xtreme.score_language(task, "de", labels, predictions)
+    assert found[metric] == value
