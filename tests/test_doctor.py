@@ -17,7 +17,9 @@ def package(name, installed="1.0", extra="", fits=True):
 def test_requirements_have_names_limits_and_extras():
     entries = doctor.requirements()
     assert ("mesh-tensorflow", "==0.1.21", "") in entries
-    assert {"", "demo", "data", "dev", "interop"} == {extra for *_, extra in entries}
+    assert {"", "demo", "data", "dev", "interop", "xtreme"} == {
+        extra for *_, extra in entries
+    }
 
 
 def test_requirements_of_a_checkout_are_those_of_the_installed_package(monkeypatch):
