@@ -1,8 +1,10 @@
 """Trains a SentencePiece unigram vocabulary on a language-smoothed sample of a corpus.
 
-Reads a corpus folder (python -m decoupled.build_corpus); writes DIR/sentencepiece.model
-and DIR/vocabulary.json, which comes last: settings, fingerprint, and per language the
-tokens per word and per character and the share of unknown tokens. A vocabulary that is
+Reads a corpus folder (python -m decoupled.build_corpus). Writes to --output_dir
+sentencepiece.model; fertility.png and .svg, with matplotlib; and last vocabulary.json:
+settings, fingerprint, the sample, and per language the tokens per word and per
+character and the share of unknown tokens. Shows before the start how often each
+language is drawn, and what memory and time training takes. A vocabulary that is
 complete is left as it is.
 
   python -m decoupled.build_vocabulary --corpus_dir=corpus --output_dir=vocabulary \\
@@ -12,6 +14,7 @@ complete is left as it is.
 import dataclasses
 import itertools
 import os
+import time
 from typing import Any
 
 import gin
@@ -19,25 +22,31 @@ import tensorflow as tf
 from absl import flags
 
 from decoupled import console, files, launch
+from decoupled.analyses.fertility_plot import FORMATS, plot_fertility
 from decoupled.configs import SamplingConfig, VocabularyConfig
+from decoupled.corpora import sampling_table
 from decoupled.corpora.corpus import Corpus, difference
-from decoupled.corpora.sampling import sample_sizes, smoothed_sample
+from decoupled.corpora.sampling import draw_sample, sample_sizes
+from decoupled.data import vocabulary_costs
+from decoupled.data.fertility import measure_fertility
+from decoupled.data.training_lines import TrainingLines
 from decoupled.data.vocabulary import (
     FILE_NAME,
     NORMALIZATION,
     Vocabulary,
-    train_vocabulary,
     vocabulary_path,
 )
+from decoupled.data.vocabulary_training import train_from_lines
 from decoupled.errors import UserError
 
 FLAGS = flags.FLAGS
 GIN_FILE = "runs/build_vocabulary.gin"
 FORMAT = "decoupled-vocabulary-1"
 REPORT = "vocabulary.json"
+PLOT = "fertility"
 
 _SHOWN_LANGUAGES = 12
-_ENCODED_AT_ONCE = 1000
+_GIB = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,25 +110,31 @@ def build(corpus_dir: str, output_dir: str, settings: VocabularySettings) -> boo
         console.say(f"{output_dir}: complete already, reused")
         _print_table(output_dir, report)
         return False
+    sizes = _plan(corpus, settings)
     existed = tf.io.gfile.isdir(output_dir)
     files.make_folder(output_dir)
-    files.remove_temporaries(output_dir)
+    _clear(output_dir)
     try:
-        vocabulary = _train(corpus, output_dir, settings)
+        report = _train(corpus, sizes, output_dir, settings)
+        report["inputs"] = inputs
+        _plot(output_dir, report)
     except BaseException:
-        if not existed:
+        if existed:
+            _clear(output_dir)
+        else:
             tf.io.gfile.rmtree(output_dir)
         raise
-    report = {
-        "format": FORMAT,
-        "vocab_size": vocabulary.size,
-        "fingerprint": vocabulary.fingerprint,
-        "inputs": inputs,
-        "languages": _measure(corpus, vocabulary, settings.report_sentences),
-    }
     files.write_json(os.path.join(output_dir, REPORT), report)
     _print_table(output_dir, report)
     return True
+
+
+def _clear(output_dir: str) -> None:
+    """Removes what a killed run or a failure left."""
+    files.remove_temporaries(output_dir)
+    for name in (FILE_NAME, *(f"{PLOT}.{kind}" for kind in FORMATS)):
+        if files.exists(path := os.path.join(output_dir, name)):
+            tf.io.gfile.remove(path)
 
 
 def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
@@ -141,23 +156,96 @@ def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
     return report
 
 
-def _train(corpus: Corpus, output_dir: str, settings: VocabularySettings) -> Vocabulary:
-    counts = corpus.counts("train")
-    alpha, config = settings.sampling.alpha, settings.vocabulary
-    sample = smoothed_sample(
+def _plan(corpus: Corpus, settings: VocabularySettings) -> dict[str, int]:
+    """Sentences of the sample by language; shows them, and what training will take."""
+    counts, config = corpus.counts("train"), settings.vocabulary
+    lengths = _sentence_bytes(corpus)
+    sampling = settings.sampling
+    sizes = sample_sizes(
+        counts, sampling, config.max_sentences, lengths, config.max_bytes
+    )
+    total = sum(sizes.values())
+    sampling_table.print_rows(
+        f"{total:,} sentences in {len(counts)} languages, alpha {sampling.alpha}",
+        _rows(counts, sizes, sampling),
+    )
+    size = sum(sizes[name] * lengths[name] for name in sizes)
+    cost = vocabulary_costs.estimate(size, config.vocab_size)
+    available = vocabulary_costs.available_memory()
+    warning = vocabulary_costs.check_memory(size, total, available)
+    console.say(
+        f"training {config.vocab_size:,} pieces on some {size / 1e6:,.0f} MB of text "
+        f"takes about {cost.memory / _GIB:.1f} GiB of memory and "
+        f"{max(cost.seconds / 60, 1):,.0f} min on two cores"
+    )
+    if warning:
+        console.say(f"warning: {warning}")
+    return sizes
+
+
+def _sentence_bytes(corpus: Corpus) -> dict[str, float]:
+    """Mean bytes of a sentence by language, its line break included."""
+    languages = corpus.manifest["splits"]["train"]
+    return {
+        name: sum(file["bytes"] for file in entry["files"]) / max(entry["sentences"], 1)
+        for name, entry in languages.items()
+    }
+
+
+def _rows(
+    counts: dict[str, int], sizes: dict[str, int], sampling: SamplingConfig
+) -> list[sampling_table.LanguageRow]:
+    total = sum(sizes.values())
+    shares = {name: size / total for name, size in sizes.items()}
+    return sampling_table.language_rows(counts, shares, sampling, counts, total)
+
+
+def _train(
+    corpus: Corpus, sizes: dict[str, int], output_dir: str, settings: VocabularySettings
+) -> dict[str, Any]:
+    """Trains and measures; returns the report."""
+    counts, started = corpus.counts("train"), time.monotonic()
+    sample = draw_sample(
         counts,
         lambda language: corpus.sentences("train", language),
-        alpha,
-        config.max_sentences,
+        sizes,
         settings.seed,
     )
-    sentences = sum(sample_sizes(counts, alpha, config.max_sentences).values())
-    console.say(
-        f"training {config.vocab_size:,} pieces on {sentences:,} sentences in "
-        f"{len(counts)} languages, alpha {alpha}"
-    )
-    tracked = console.track(sample, "reading sentences", sentences)
-    return train_vocabulary(tracked, vocabulary_path(output_dir), config)
+    tracked = console.track(sample, "reading sentences", sum(sizes.values()))
+    lines = TrainingLines(tracked)
+    trained = train_from_lines(lines, vocabulary_path(output_dir), settings.vocabulary)
+    taken = f"trained in {time.monotonic() - started:,.0f} s"
+    if trained.peak_bytes is not None:
+        taken += f" with {trained.peak_bytes / _GIB:.2f} GiB of memory"
+    console.say(taken)
+    _tell_changes(lines)
+    return {
+        "format": FORMAT,
+        "vocab_size": trained.vocabulary.size,
+        "fingerprint": trained.vocabulary.fingerprint,
+        "sample": {
+            "lines": lines.lines,
+            "characters": lines.characters,
+            "bytes": lines.bytes,
+            "long_sentences_cut": lines.cut,
+            "sentences_with_reserved_character": lines.reserved,
+            "languages": sampling_table.as_json(
+                _rows(counts, sizes, settings.sampling)
+            ),
+        },
+        "languages": _measure(corpus, trained.vocabulary, settings.report_sentences),
+    }
+
+
+def _tell_changes(lines: TrainingLines) -> None:
+    """Says what of the text the trainer saw in another form."""
+    if lines.cut:
+        console.say(f"{lines.cut:,} long sentences were cut; all parts were used")
+    if lines.reserved:
+        console.say(
+            f'{lines.reserved:,} sentences held "▅", which SentencePiece reserves, and '
+            "were used without it"
+        )
 
 
 def _measure(
@@ -171,52 +259,51 @@ def _measure(
         sentences = itertools.islice(
             corpus.sentences(split, language), report_sentences
         )
-        measured[language] = {
-            "split": split,
-            **_fertility(vocabulary, iter(sentences)),
-        }
+        found = measure_fertility(vocabulary, sentences)._asdict()
+        if found["byte_rate"] is None:
+            del found["byte_rate"]
+        measured[language] = {"split": split, **found}
     return measured
 
 
-def _fertility(vocabulary: Vocabulary, sentences) -> dict[str, Any]:
-    words = characters = tokens = unknown = count = 0
-    while batch := list(itertools.islice(sentences, _ENCODED_AT_ONCE)):
-        count += len(batch)
-        words += sum(len(sentence.split()) for sentence in batch)
-        characters += sum(map(len, batch))
-        for ids in vocabulary.encode_batch(batch):
-            tokens += len(ids)
-            unknown += ids.count(vocabulary.unk_id)
-    return {
-        "sentences": count,
-        "tokens": tokens,
-        "tokens_per_word": round(tokens / max(words, 1), 4),
-        "tokens_per_character": round(tokens / max(characters, 1), 4),
-        "unknown_rate": round(unknown / max(tokens, 1), 6),
-    }
+def _plot(output_dir: str, report: dict[str, Any]) -> None:
+    size, count = report["vocab_size"], len(report["languages"])
+    title = f"{size:,} pieces, {count} language{'s' if count > 1 else ''}"
+    try:
+        plot_fertility(report["languages"], title, os.path.join(output_dir, PLOT))
+    except ImportError:
+        console.say("no plot: matplotlib is not installed (pip install matplotlib)")
 
 
 def _print_table(output_dir: str, report: dict[str, Any]) -> None:
     """The languages with most unknown tokens, and the mean of all."""
-    columns = ("tokens_per_word", "tokens_per_character", "unknown_rate")
+    languages = report["languages"]
+    columns = ["tokens_per_word", "tokens_per_character", "unknown_rate"]
+    if any("byte_rate" in measured for measured in languages.values()):
+        columns.append("byte_rate")
     rows = [
         [language, *(measured[column] for column in columns)]
-        for language, measured in report["languages"].items()
+        for language, measured in languages.items()
     ]
-    rows.sort(key=lambda row: (-row[3], -row[2], row[0]))
+    # The last column is the unknown rate, or what takes its place.
+    rows.sort(key=lambda row: (-row[-1], -row[2], row[0]))
     shown, rest = rows[:_SHOWN_LANGUAGES], rows[_SHOWN_LANGUAGES:]
     if rest:
         shown.append([f"mean of {len(rest)} more", *_means(rest)])
     shown.append([f"mean of all {len(rows)}", *_means(rows)])
+    heads = ["tokens/word", "tokens/character", "unknown", "single bytes"]
     console.table(
         f"{vocabulary_path(output_dir)}: {report['vocab_size']:,} pieces",
-        ["language", "tokens/word", "tokens/character", "unknown"],
+        ["language", *heads[: len(columns)]],
         shown,
     )
 
 
-def _means(rows: list[list[Any]]) -> list[float]:
-    return [sum(column) / len(rows) for column in list(zip(*rows, strict=True))[1:]]
+def _means(rows: list[list[Any]]) -> list[float | None]:
+    """The mean of each column; None counts nowhere."""
+    columns = list(zip(*rows, strict=True))[1:]
+    filled = [[value for value in column if value is not None] for column in columns]
+    return [sum(column) / len(column) if column else None for column in filled]
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ mistake ends in one line before a graph is built. No TensorFlow here.
 
 import dataclasses
 import math
+import typing
 
 import gin
 
@@ -18,6 +19,10 @@ ACTIVATION_DTYPES = ("float32", "bfloat16")
 EMBEDDING_LOOKUPS = ("gather", "one_hot")
 OPTIMIZERS = ("adamw", "adafactor")
 DECAYS = ("linear", "constant")
+# Stands for the languages that a setting does not name.
+EVERY_LANGUAGE = "*"
+# SentencePiece 0.2.3 refuses more.
+MAX_TRAINING_THREADS = 1024
 
 
 @gin.register
@@ -157,19 +162,70 @@ class MaskingConfig:
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class SamplingConfig:
-    """How often each language is drawn.
+    """How often each language is drawn, for a vocabulary and in pre-training.
 
     alpha: language l is drawn with probability proportional to (its share of the
       sentences) ** alpha; 1 keeps the natural shares, 0 makes all languages equal
       (paper appendix A.1: 0.5).
+    weights: None, or language -> its share, e.g. {"en": 0.2}, in the place of the
+      smoothed one; the languages not named divide what is left by alpha. Where all are
+      named, only the ratios count. 0 leaves a language out.
+    min_epochs, max_epochs: None, a number, or language -> number, e.g.
+      {"*": 20, "en": 2} where "*" stands for every language not named: how often the
+      text of a language is seen over the run at least and at most. Applied after alpha
+      and weights; what a language gains or loses is divided among the rest.
     """
 
     alpha: float
+    weights: dict | None
+    min_epochs: float | dict | None
+    max_epochs: float | dict | None
 
     def __post_init__(self):
         _check_types(self)
         if not 0 <= self.alpha <= 1:
             raise UserError(f"SamplingConfig.alpha: {self.alpha} is not in [0, 1]")
+        for name in ("weights", "min_epochs", "max_epochs"):
+            _check_by_language(self, name, getattr(self, name))
+        if EVERY_LANGUAGE in (self.weights or {}):
+            raise UserError(
+                f"SamplingConfig.weights: {EVERY_LANGUAGE!r} is no language; those not "
+                "named divide what is left"
+            )
+        for language in self._named():
+            self._check_language(language)
+
+    @property
+    def limits_epochs(self) -> bool:
+        """Whether shares depend on the length of the run."""
+        return self.min_epochs is not None or self.max_epochs is not None
+
+    def epochs_of(self, language: str) -> tuple[float, float]:
+        """The fewest and the most epochs of a language over the run."""
+        least = _by_language(self.min_epochs, language)
+        most = _by_language(self.max_epochs, language)
+        return 0.0 if least is None else least, math.inf if most is None else most
+
+    def _named(self):
+        given = (self.weights, self.min_epochs, self.max_epochs)
+        named = {
+            name for values in given if isinstance(values, dict) for name in values
+        }
+        return sorted({EVERY_LANGUAGE, *named})
+
+    def _check_language(self, language):
+        least, most = self.epochs_of(language)
+        if least > most:
+            raise UserError(
+                f"SamplingConfig.min_epochs: {least:g} is more than max_epochs = "
+                f"{most:g} for {language!r}"
+            )
+        named = isinstance(self.min_epochs, dict) and self.min_epochs.get(language)
+        if named and (self.weights or {}).get(language) == 0:
+            raise UserError(
+                f"SamplingConfig.min_epochs: {least:g} for {language!r}, which weights "
+                "leaves out"
+            )
 
 
 @gin.register
@@ -177,21 +233,33 @@ class SamplingConfig:
 class VocabularyConfig:
     """How a SentencePiece unigram vocabulary is trained.
 
-    vocab_size: number of pieces, specials included.
+    vocab_size: number of pieces.
     character_coverage: share of the characters that must be covered, e.g. 0.9995.
     byte_fallback: unknown characters become UTF-8 byte pieces instead of <unk>.
-    max_sentences: size of the language-smoothed sample that is trained on.
+    max_sentences, max_bytes: size of the language-smoothed sample that is trained on:
+      as many sentences, and about as many bytes of UTF-8, at most.
+    num_threads: parts that the sample is cut into, each summed by a thread. Sums
+      depend on it, and so does the vocabulary; not on the number of cores.
     """
 
     vocab_size: int
     character_coverage: float
     byte_fallback: bool
     max_sentences: int
+    max_bytes: int
+    num_threads: int
 
     def __post_init__(self):
         _check_types(self)
-        _check_positive(self, "vocab_size character_coverage max_sentences")
+        _check_positive(
+            self, "vocab_size character_coverage max_sentences max_bytes num_threads"
+        )
         _check_rates(self, "character_coverage", closed=True)
+        if self.num_threads > MAX_TRAINING_THREADS:
+            raise UserError(
+                f"VocabularyConfig.num_threads: {self.num_threads} is more than "
+                f"{MAX_TRAINING_THREADS}"
+            )
 
 
 @gin.register
@@ -326,11 +394,35 @@ def _where(config, name):
 def _check_types(config):
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        fits = type(value) is field.type or (field.type is float and type(value) is int)
-        if not fits:
+        kinds = typing.get_args(field.type) or (field.type,)
+        if type(value) not in kinds and not (float in kinds and type(value) is int):
+            names = " or ".join(kind.__name__ for kind in kinds)
             raise UserError(
                 f"{_where(config, field.name)}: {value!r} is not of type "
-                f"{field.type.__name__}"
+                f"{names.replace('NoneType', 'None')}"
+            )
+
+
+def _by_language(values, language):
+    """The number for a language; None where nothing is said."""
+    if isinstance(values, dict):
+        return values.get(language, values.get(EVERY_LANGUAGE))
+    return values
+
+
+def _check_by_language(config, name, values):
+    """A number that is not negative, or a dict of such by language."""
+    entries = values if isinstance(values, dict) else {EVERY_LANGUAGE: values or 0}
+    if not entries or not all(isinstance(language, str) for language in entries):
+        raise UserError(
+            f"{_where(config, name)}: {values!r} is not language -> number; use None "
+            "for no setting"
+        )
+    for language, value in entries.items():
+        if type(value) not in (int, float) or not 0 <= value < math.inf:
+            raise UserError(
+                f"{_where(config, name)}: {value!r} for {language!r} is no number or "
+                "negative"
             )
 
 

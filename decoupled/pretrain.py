@@ -1,9 +1,9 @@
 """Pre-trains an encoder with masked language modelling.
 
 Reads records (python -m decoupled.build_records) and their vocabulary; writes
-checkpoints, TensorBoard events and config.json to --model_dir. Started again with the
-same settings it resumes at the next unseen example; a folder with another model is
-refused.
+checkpoints, TensorBoard events, config.json and sampling.json (how often each language
+is seen) to --model_dir. Started again with the same settings it resumes at the next
+unseen example; a folder with another model is refused.
 
   python -m decoupled.pretrain --gin_file=models/demo_decoupled.gin \\
       --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
@@ -34,6 +34,7 @@ from decoupled.configs import (
 from decoupled.errors import UserError
 
 MODES = ("train_and_evaluate", "train", "eval", "predict")
+SAMPLING = "sampling.json"
 
 
 class PretrainConfig(NamedTuple):
@@ -111,17 +112,21 @@ def run_pretraining(
             "records": manifest.corpus_fingerprint,
             "masking": vars(config.masking),
             "sampling": vars(config.sampling),
+            # Limits on epochs make the order depend on the length of the run.
+            "sequences": _sequences(config) if config.sampling.limits_epochs else None,
             "batch_size": config.training.batch_size,
             "seed": config.training.seed,
         },
     )
+    training = mode in ("train", "train_and_evaluate")
+    rows = _sampling_rows(config, manifest) if training else []
     session = _Session(config, manifest, pieces, folder)
     check_graph(session.graph, config.training)
     model_dir.claim(folder, description, vocabulary)
     launch.save_start(folder, "pretrain")
     with named_errors(records_dir):
-        if mode in ("train", "train_and_evaluate"):
-            _print_sampling(config, manifest)
+        if training:
+            _show_sampling(rows, config, folder)
             session.train(evaluating=mode == "train_and_evaluate")
         if mode == "eval" or (mode == "train_and_evaluate" and not session.evaluated()):
             session.evaluate()
@@ -143,22 +148,27 @@ def _check_sizes(config, pieces):
         )
 
 
-def _print_sampling(config, manifest):
-    from decoupled.data.schedule import sampling_table
+def _sampling_rows(config, manifest):
+    """A row per language; refuses sampling that the records cannot give."""
+    from decoupled.data.schedule import sampling_rows
 
-    rows = sampling_table(
-        manifest,
-        config.sampling.alpha,
-        config.training.batch_size,
-        config.schedule.train_steps,
-        config.masking.sequence_length,
-    )
-    shown = rows[:8] + ([] if len(rows) <= 8 else [["...", None, None, None, None]])
-    console.table(
-        f"{len(rows)} languages, alpha {config.sampling.alpha}",
-        ["language", "sentences", "share", "smoothed", "epochs"],
-        shown + (rows[-2:] if len(rows) > 9 else []),
-    )
+    length, sequences = config.masking.sequence_length, _sequences(config)
+    return sampling_rows(manifest, config.sampling, length, sequences)
+
+
+def _sequences(config):
+    """How many sequences the whole run draws."""
+    return config.training.batch_size * config.schedule.train_steps
+
+
+def _show_sampling(rows, config, folder):
+    """Prints the table and keeps all of it in the folder."""
+    from decoupled.corpora.sampling_table import as_json, print_rows
+
+    path = os.path.join(folder, SAMPLING)
+    files.write_json(path, as_json(rows))
+    print_rows(f"{len(rows)} languages, alpha {config.sampling.alpha}", rows)
+    console.say(f"the whole table: {path}")
 
 
 class _Session:
@@ -209,6 +219,7 @@ class _Session:
             config.training.batch_size,
             config.training.seed,
             step,
+            config.schedule.train_steps,
         )
 
     def evaluated(self):

@@ -8,6 +8,8 @@ import pytest
 from decoupled import bindings, configs
 from decoupled.errors import UserError
 
+SAMPLING = configs.SamplingConfig(0.5, None, None, None)
+
 
 @gin.configurable
 def example_root(*, sampling=gin.REQUIRED, masking=None):
@@ -25,6 +27,9 @@ GOOD = """
 ALPHA = 0.5
 example_root.sampling = @SamplingConfig()
 SamplingConfig.alpha = %ALPHA
+SamplingConfig.weights = None
+SamplingConfig.min_epochs = None
+SamplingConfig.max_epochs = None
 """
 
 
@@ -55,7 +60,7 @@ def message_of(call, *args):
 
 
 def test_files_build_the_dataclasses(write):
-    assert configure([write(GOOD)]) == (configs.SamplingConfig(alpha=0.5), None)
+    assert configure([write(GOOD)]) == (SAMPLING, None)
 
 
 def test_later_files_win_and_single_bindings_win_over_files(write):
@@ -87,8 +92,9 @@ def test_includes_are_read_in_their_place(write):
 
 
 def test_blocks_are_read(write):
-    block = "SamplingConfig:\n  alpha = 1\nexample_root.sampling = @SamplingConfig()"
-    assert configure([write(block)])[0].alpha == 1
+    block = "SamplingConfig:\n  alpha = 1\n  weights = {'en': 0.5}\n"
+    sampling = configure([write(GOOD), write(block, "block.gin")])[0]
+    assert (sampling.alpha, sampling.weights) == (1, {"en": 0.5})
 
 
 def test_files_are_found_here_then_below_prefixes_then_in_the_package(write):

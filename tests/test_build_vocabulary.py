@@ -15,14 +15,15 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve".split()
+FILES = ["fertility.png", "fertility.svg", "sentencepiece.model", "vocabulary.json"]
 SWAHILI = "moja mbili tatu nne tano sita saba nane tisa kumi".split()
 
 
 def settings(vocab_size=45, **changes):
-    config = VocabularyConfig(vocab_size, 1.0, False, 1000)
+    config = VocabularyConfig(vocab_size, 1.0, False, 1000, 10**6, 16)
     values = {
         "vocabulary": config,
-        "sampling": SamplingConfig(0.5),
+        "sampling": SamplingConfig(0.5, None, None, None),
         "seed": 0,
         "report_sentences": 100,
     }
@@ -55,12 +56,12 @@ def corpus(tmp_path):
 def test_trains_and_reports(corpus, tmp_path, capfd):
     folder = str(tmp_path / "v")
     assert build(corpus, folder, settings())
-    assert sorted(os.listdir(folder)) == ["sentencepiece.model", "vocabulary.json"]
+    assert sorted(os.listdir(folder)) == FILES
     vocabulary = Vocabulary(os.path.join(folder, "sentencepiece.model"))
     report = json.loads((tmp_path / "v/vocabulary.json").read_text())
     assert report["vocab_size"] == vocabulary.size == 45
     assert report["fingerprint"] == vocabulary.fingerprint
-    assert report["inputs"]["settings"]["sampling"] == {"alpha": 0.5}
+    assert report["inputs"]["settings"]["sampling"]["alpha"] == 0.5
     english = report["languages"]["en"]
     tokens = len(vocabulary.encode("one two three!"))
     assert english == {
@@ -83,7 +84,7 @@ def test_trains_and_reports(corpus, tmp_path, capfd):
 def test_the_same_corpus_gives_the_same_files(corpus, tmp_path):
     for name in ("1", "2"):
         build(corpus, str(tmp_path / name), settings())
-    for name in ("sentencepiece.model", "vocabulary.json"):
+    for name in FILES:
         assert (tmp_path / "1" / name).read_bytes() == (
             tmp_path / "2" / name
         ).read_bytes()
@@ -104,7 +105,108 @@ def test_a_killed_build_is_done_again(corpus, tmp_path):
     (tmp_path / "v/sentencepiece.model").write_bytes(b"half")
     (tmp_path / "v/sentencepiece.model.tmp-01234567").write_bytes(b"half")
     assert build(corpus, folder, settings())
-    assert sorted(os.listdir(folder)) == ["sentencepiece.model", "vocabulary.json"]
+    assert sorted(os.listdir(folder)) == FILES
+
+
+def test_the_sample_is_shown_and_reported(corpus, tmp_path, capsys):
+    weighted = SamplingConfig(0.5, {"sw": 0.5}, None, None)
+    build(corpus, str(tmp_path / "v"), settings(sampling=weighted))
+    printed = capsys.readouterr().out
+    assert "120 sentences in 2 languages, alpha 0.5" in printed
+    assert "GiB of memory and 1 min on two cores" in printed
+    assert "trained in" in printed
+    sample = json.loads((tmp_path / "v/vocabulary.json").read_text())["sample"]
+    assert (sample["lines"], sample["long_sentences_cut"]) == (120, 0)
+    assert sample["languages"]["sw"] == {
+        "sentences": 20,
+        "share": pytest.approx(1 / 6, abs=1e-9),
+        "drawn": 0.5,
+        "epochs": 3.0,
+        "by": "weight",
+    }
+
+
+def test_a_sample_of_few_bytes(corpus, tmp_path):
+    config = VocabularyConfig(45, 1.0, False, 1000, 900, 16)
+    build(corpus, str(tmp_path / "v"), settings(vocabulary=config))
+    sample = json.loads((tmp_path / "v/vocabulary.json").read_text())["sample"]
+    assert 700 < sample["bytes"] < 900
+
+
+def test_long_sentences_and_reserved_characters_are_told(tmp_path, capsys):
+    text = [" ".join(WORDS * 50), "one ▅ two", *WORDS * 3]
+    languages = [("en", [("train", text)])]
+    write_corpus(str(tmp_path / "c"), "long", {}, languages, {}, {}, {})
+    build(str(tmp_path / "c"), str(tmp_path / "v"), settings(30))
+    printed = capsys.readouterr().out
+    assert "1 long sentences were cut; all parts were used" in printed
+    assert '1 sentences held "▅"' in printed
+    sample = json.loads((tmp_path / "v/vocabulary.json").read_text())["sample"]
+    assert sample["long_sentences_cut"] == 1
+    assert sample["sentences_with_reserved_character"] == 1
+    assert sample["lines"] == len(text) + 1
+
+
+def test_byte_fallback_reports_bytes(corpus, tmp_path, capsys):
+    config = VocabularyConfig(300, 1.0, True, 1000, 10**6, 16)
+    build(corpus, str(tmp_path / "v"), settings(vocabulary=config))
+    assert "single bytes" in capsys.readouterr().out
+    report = json.loads((tmp_path / "v/vocabulary.json").read_text())
+    # "!" of the eval text is one byte.
+    english = report["languages"]["en"]
+    assert english["unknown_rate"] == 0
+    assert english["byte_rate"] == pytest.approx(1 / english["tokens"], abs=1e-6)
+
+
+def test_a_machine_without_the_memory_is_told_before_anything_is_made(
+    corpus, tmp_path, monkeypatch
+):
+    module = "decoupled.build_vocabulary.vocabulary_costs.available_memory"
+    monkeypatch.setattr(module, lambda: 1 << 20)
+    with pytest.raises(UserError, match="0 sentences would fit: lower it, or max_byt"):
+        build(corpus, str(tmp_path / "v"), settings())
+    assert not (tmp_path / "v").exists()
+
+
+def test_without_matplotlib_there_is_no_plot(corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert build(corpus, str(tmp_path / "v"), settings())
+    assert sorted(os.listdir(tmp_path / "v")) == FILES[2:]
+    assert "no plot: matplotlib is not installed" in capsys.readouterr().out
+
+
+KILLED = """
+import sys
+from decoupled import build_vocabulary
+from tests.test_build_vocabulary import settings
+
+{patch}
+build_vocabulary.build(sys.argv[1], sys.argv[2], settings())
+"""
+KILLS = {
+    "while it reads": "from decoupled.corpora.corpus import Corpus\n"
+    "Corpus.sentences = lambda *_: iter(kill, None)",
+    "before the plot": "build_vocabulary._plot = kill",
+    "before the report": "build_vocabulary.files.write_json = kill",
+}
+
+
+@pytest.mark.parametrize("patch", KILLS.values(), ids=KILLS.keys())
+def test_a_run_that_is_killed_leaves_nothing_that_looks_complete(
+    corpus, tmp_path, patch
+):
+    kill = "import os\ndef kill(*_): os.kill(os.getpid(), 9)\n"
+    code = KILLED.format(patch=kill + patch)
+    folder = str(tmp_path / "v")
+    killed = subprocess.run(
+        [sys.executable, "-c", code, corpus, folder],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+    )
+    assert killed.returncode == -9, killed.stderr.decode()
+    assert "vocabulary.json" not in os.listdir(folder)
+    assert build(corpus, folder, settings())
+    assert sorted(os.listdir(folder)) == FILES
 
 
 def test_a_vocabulary_of_other_inputs_is_refused(corpus, tmp_path):

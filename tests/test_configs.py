@@ -1,6 +1,7 @@
 """Each configuration accepts what can work and names the field of what cannot."""
 
 import dataclasses
+import math
 import subprocess
 import sys
 
@@ -42,12 +43,19 @@ GOOD = {
         mask_token_rate=0.8,
         random_token_rate=0.1,
     ),
-    configs.SamplingConfig: dict(alpha=0.5),
+    configs.SamplingConfig: dict(
+        alpha=0.5,
+        weights={"en": 0.2},
+        min_epochs=None,
+        max_epochs={"*": 10, "en": 2.5},
+    ),
     configs.VocabularyConfig: dict(
         vocab_size=1000,
         character_coverage=0.9995,
         byte_fallback=False,
         max_sentences=10,
+        max_bytes=1000,
+        num_threads=16,
     ),
     configs.OptimizerConfig: dict(
         name="adamw",
@@ -118,11 +126,28 @@ REFUSED = [
     ("MaskingConfig", dict(random_token_rate=0.3), "random_token_rate"),
     ("SamplingConfig", dict(alpha=1.5), "alpha"),
     ("SamplingConfig", dict(alpha="0.5"), "alpha"),
+    ("SamplingConfig", dict(weights=0.5), "weights"),
+    ("SamplingConfig", dict(weights={}), "weights"),
+    ("SamplingConfig", dict(weights={1: 0.5}), "weights"),
+    ("SamplingConfig", dict(weights={"en": -0.5}), "weights"),
+    ("SamplingConfig", dict(weights={"en": "much"}), "weights"),
+    ("SamplingConfig", dict(weights={"*": 0.5}), "weights"),
+    ("SamplingConfig", dict(min_epochs=-1), "min_epochs"),
+    ("SamplingConfig", dict(min_epochs=True), "min_epochs"),
+    ("SamplingConfig", dict(min_epochs=20.0), "min_epochs"),
+    ("SamplingConfig", dict(min_epochs={"en": 3}), "min_epochs"),
+    ("SamplingConfig", dict(weights={"sw": 0}, min_epochs={"sw": 1}), "min_epochs"),
+    ("SamplingConfig", dict(max_epochs=float("inf")), "max_epochs"),
+    ("SamplingConfig", dict(max_epochs={"en": None}), "max_epochs"),
     ("VocabularyConfig", dict(vocab_size=0), "vocab_size"),
     ("VocabularyConfig", dict(character_coverage=0.0), "character_coverage"),
     ("VocabularyConfig", dict(character_coverage=1.01), "character_coverage"),
     ("VocabularyConfig", dict(byte_fallback=0), "byte_fallback"),
     ("VocabularyConfig", dict(max_sentences=0), "max_sentences"),
+    ("VocabularyConfig", dict(max_bytes=0), "max_bytes"),
+    ("VocabularyConfig", dict(max_bytes=2e9), "max_bytes"),
+    ("VocabularyConfig", dict(num_threads=0), "num_threads"),
+    ("VocabularyConfig", dict(num_threads=1025), "num_threads"),
     ("OptimizerConfig", dict(name="sgd"), "name"),
     ("OptimizerConfig", dict(name="adafactor"), "adafactor"),
     ("OptimizerConfig", dict(learning_rate=0.0), "learning_rate"),
@@ -200,6 +225,14 @@ def test_adafactor_without_momentum_and_decay_is_accepted():
     kind = configs.OptimizerConfig
     change = dict(name="adafactor", beta1=0.0, weight_decay=0.0)
     assert kind(**{**GOOD[kind], **change}).name == "adafactor"
+
+
+def test_epochs_of_a_language():
+    kind = configs.SamplingConfig
+    some = kind(**GOOD[kind])
+    assert [some.epochs_of(name) for name in ("en", "sw")] == [(0, 2.5), (0, 10)]
+    assert kind(0.5, None, 1, {"en": 3}).epochs_of("sw") == (1, math.inf)
+    assert not kind(0.5, {"en": 1}, None, None).limits_epochs
 
 
 def test_configs_load_no_tensorflow():

@@ -19,6 +19,7 @@ from decoupled.configs import (
     VocabularyConfig,
 )
 from decoupled.corpora.catalog_task import TaskSettings
+from decoupled.corpora.documents import TextSettings
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.saved_model import export
 from decoupled.exports.trained_model import read_model_dir
@@ -33,6 +34,7 @@ WORDS = {
     "de": ("der", "ist", "und"),
 }
 PIECES = 42
+SAMPLING = SamplingConfig(0.5, None, None, None)
 
 
 def sentences(language):
@@ -55,10 +57,13 @@ def records(folder):
         path = folder / f"{language}.txt"
         path.write_text("\n\n".join(sentences(language)) + "\n")
         inputs.append(f"{language}={path}")
-    settings = CorpusSettings(0.1, TaskSettings(0.1, 0.1, 1, 1))
+    settings = CorpusSettings(
+        TextSettings(0.1, 1, False, False, True, 1 << 25, 4),
+        TaskSettings(0.1, 0.1, 1, 1),
+    )
     build(None, inputs, str(folder / "corpus"), settings)
     vocabulary = VocabularySettings(
-        VocabularyConfig(PIECES, 1.0, False, 1000), SamplingConfig(0.5), 0, 100
+        VocabularyConfig(PIECES, 1.0, False, 1000, 10**6, 16), SAMPLING, 0, 100
     )
     build_vocabulary.build(
         str(folder / "corpus"), str(folder / "vocabulary"), vocabulary
@@ -74,7 +79,7 @@ def pretrained(folder, records):
         model=tiny_model(vocab_size=Vocabulary(records[1]).size),
         mesh=MeshConfig("m:2", "vocab:m;heads:m", "float32", "gather"),
         masking=MASKING,
-        sampling=SamplingConfig(0.5),
+        sampling=SAMPLING,
         optimizer=adamw(),
         schedule=schedule(train_steps=200, warmup_steps=20),
         training=tiny_training(save_checkpoints_steps=100, log_steps=50),

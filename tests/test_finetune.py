@@ -41,7 +41,7 @@ def folder(tmp_path_factory):
         tiny_model(vocab_size=54),
         MeshConfig("all:1", "", "float32", "gather"),
         MASKING,
-        SamplingConfig(0.5),
+        SamplingConfig(0.5, None, None, None),
         adamw(),
         schedule(train_steps=5),
         tiny_training(),

@@ -14,6 +14,8 @@ import pytest
 from decoupled import build_records
 from decoupled.compat import tf
 from decoupled.configs import MeshConfig, SamplingConfig
+from decoupled.data.records import read_manifest
+from decoupled.data.schedule import piece_counts
 from decoupled.errors import UserError
 from decoupled.pretrain import PretrainConfig, run_pretraining
 from decoupled.training.events import read_scalars
@@ -59,7 +61,7 @@ def config(**changes):
         model=tiny_model(vocab_size=54),
         mesh=MeshConfig("all:1", "", "float32", "gather"),
         masking=MASKING,
-        sampling=SamplingConfig(0.5),
+        sampling=SamplingConfig(0.5, None, None, None),
         optimizer=adamw(),
         schedule=schedule(train_steps=STEPS),
         training=tiny_training(),
@@ -99,6 +101,57 @@ def test_modes(data, tmp_path, capsys):
     assert "of step 40 already, reused" in printed
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"command.1", "command.3", "config.3.gin", "sentencepiece.model"} <= names
+
+
+def test_sampling_is_shown_and_kept(data, tmp_path, capsys):
+    weighted = SamplingConfig(0.5, {"sw": 0.25}, None, None)
+    settings = config(sampling=weighted, schedule=schedule(train_steps=2))
+    run_pretraining(settings, *data, str(tmp_path / "run"), "train")
+    printed = capsys.readouterr().out
+    assert "2 languages, alpha 0.5" in printed
+    assert f"the whole table: {tmp_path}/run/sampling.json" in printed
+    kept = json.loads((tmp_path / "run/sampling.json").read_text())
+    assert [kept[name]["drawn"] for name in ("en", "sw")] == [0.75, 0.25]
+    assert [kept[name]["by"] for name in ("en", "sw")] == ["alpha", "weight"]
+    entry = read_manifest(data[0]).language("train", "sw")
+    pieces = piece_counts(entry, MASKING.sequence_length).sum()
+    drawn = 0.25 * 2 * settings.training.batch_size
+    assert kept["sw"]["epochs"] == pytest.approx(drawn / pieces, abs=1e-6)
+
+
+def test_limits_on_epochs_belong_to_the_length_of_the_run(data, tmp_path):
+    limited = SamplingConfig(0.5, None, None, {"sw": 2.0})
+    settings = config(sampling=limited, schedule=schedule(train_steps=2))
+    run_pretraining(settings, *data, str(tmp_path / "run"), "train")
+    longer = settings._replace(schedule=schedule(train_steps=4))
+    with pytest.raises(UserError, match=r"data\.sequences is \d+, not \d+"):
+        run_pretraining(longer, *data, str(tmp_path / "run"), "train")
+
+
+def test_a_folder_of_before_goes_on_with_alpha_alone(data, tmp_path, capsys):
+    settings = config(schedule=schedule(train_steps=2))
+    run_pretraining(settings, *data, str(tmp_path / "run"), "train")
+    path = tmp_path / "run/config.json"
+    saved = json.loads(path.read_text())
+    # So it was written when alpha was the only setting.
+    saved["data"]["sampling"] = {"alpha": 0.5}
+    del saved["data"]["sequences"]
+    path.write_text(json.dumps(saved))
+    capsys.readouterr()
+    run_pretraining(settings, *data, str(tmp_path / "run"), "train")
+    assert "complete at step 2; nothing to train" in capsys.readouterr().out
+
+
+def test_impossible_sampling_leaves_no_folder(data, tmp_path):
+    for sampling, message in (
+        (SamplingConfig(0.5, {"xx": 0.1}, None, None), "no language 'xx'"),
+        (SamplingConfig(0.5, None, None, 0.001), "max_epochs: the maxima allow"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run_pretraining(
+                config(sampling=sampling), *data, str(tmp_path / "run"), "train"
+            )
+    assert not (tmp_path / "run").exists()
 
 
 def test_stopping_half_way_changes_nothing(data, tmp_path, capsys):

@@ -1,10 +1,18 @@
-"""Alpha-smoothed sampling of languages, as pure functions.
+"""How often each language is drawn: shares, limits and samples, as pure functions.
 
-Source: paper appendix A.1 (alpha 0.5), after multilingual BERT and XLM.
+Source: paper appendix A.1 (alpha 0.5), after multilingual BERT and XLM. Weights and
+limits on epochs come on top; `SamplingConfig` says what they mean.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from decoupled.configs import EVERY_LANGUAGE, SamplingConfig
+from decoupled.errors import UserError
+
+# Rounding of sums of shares.
+_TOLERANCE = 1e-9
 
 
 def language_probabilities(counts: Mapping[str, int], alpha: float) -> dict[str, float]:
@@ -28,39 +36,234 @@ def language_probabilities(counts: Mapping[str, int], alpha: float) -> dict[str,
     return {language: weight / norm for language, weight in weights.items()}
 
 
-def sample_sizes(
-    counts: Mapping[str, int], alpha: float, max_sentences: int
-) -> dict[str, int]:
-    """How many sentences of each language make a smoothed sample.
+def bounded_shares(
+    shares: Mapping[str, float], lower: Mapping[str, float], upper: Mapping[str, float]
+) -> dict[str, float]:
+    """The given shares, moved into bounds with as little change of ratios as possible.
 
-    The sample has as many sentences as there are, at most `max_sentences`, up to
-    rounding; a language that has any gets at least one.
+    What clipping takes from some languages or gives to them is divided among the rest
+    in proportion (water-filling): each result is clip(scale * share, lower, upper) with
+    the one scale that makes the sum 1. So languages that no bound holds keep their
+    ratios; where no bound holds any, the shares come back as they are.
+
+    Args:
+      shares: language -> share, not negative, sum 1.
+      lower, upper: language -> bounds of its share, 0 <= lower <= upper <= infinity.
+
+    Raises:
+      ValueError: the bounds allow no shares that sum to 1.
     """
-    total = min(sum(counts.values()), max_sentences)
-    probabilities = language_probabilities(counts, alpha)
+    if all(lower[name] <= shares[name] <= upper[name] for name in shares):
+        return dict(shares)
+
+    def scaled(scale: float) -> dict[str, float]:
+        # A share of 0 stays at its lower bound (0 * infinity is no number).
+        return {
+            name: min(max(scale * share, lower[name]), upper[name])
+            if share
+            else lower[name]
+            for name, share in shares.items()
+        }
+
+    highest = sum(scaled(math.inf).values())
+    if sum(lower[name] for name in shares) > 1 + _TOLERANCE or highest < 1 - _TOLERANCE:
+        raise ValueError("the bounds allow no shares that sum to 1")
+    return scaled(_last_scale(lambda scale: sum(scaled(scale).values()) <= 1))
+
+
+def _last_scale(holds: Callable[[float], bool]) -> float:
+    """The largest scale for which `holds`, which it does from 0 to some number."""
+    low, high = 0.0, 1.0
+    while holds(high):
+        if math.isinf(high):
+            return high
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def language_shares(
+    sentences: Mapping[str, int],
+    sampling: SamplingConfig,
+    epoch: Mapping[str, int],
+    total: int | None,
+    unit: str,
+) -> dict[str, float]:
+    """The share of each language in what is drawn; see `SamplingConfig`.
+
+    Args:
+      sentences: language -> sentences, what alpha smooths; those with none get 0.
+      epoch: language -> how many draws take all its text once.
+      total: how many draws the run makes; None where epochs have no limits.
+      unit: what is drawn, for messages.
+
+    Raises:
+      UserError: a setting names a language that there is not, or one without text, or
+        the limits cannot be met.
+      ValueError: there are no sentences at all.
+    """
+    _check_names(sentences, sampling)
+    shares = _weighted(language_probabilities(sentences, sampling.alpha), sampling)
+    if not sampling.limits_epochs:
+        return shares
+    if total is None:
+        raise ValueError("limits on epochs need the number of draws")
+    lower, upper = _bounds(shares, sampling, epoch, total)
+    _check_bounds(lower, upper, total, unit)
+    return bounded_shares(shares, lower, upper)
+
+
+def drawn_by(
+    shares: Mapping[str, float],
+    sampling: SamplingConfig,
+    epoch: Mapping[str, int],
+    total: int,
+) -> dict[str, str]:
+    """What decides each language's share: "weight", "minimum", "maximum" or "alpha"."""
+    lower, upper = _bounds(shares, sampling, epoch, total)
+    # Shares may be those of whole numbers of draws.
+    half = 0.5 / total
+    weights = sampling.weights or {}
+    decided = {name: "weight" if name in weights else "alpha" for name in shares}
+    for name, share in shares.items():
+        if share and share >= upper[name] - half:
+            decided[name] = "maximum"
+        elif share and lower[name] and share <= lower[name] + half:
+            decided[name] = "minimum"
+    return decided
+
+
+def _weighted(shares: Mapping[str, float], sampling: SamplingConfig):
+    """Shares with the explicit weights in the place of the smoothed ones."""
+    weights = sampling.weights
+    if weights is None:
+        return dict(shares)
+    drawn = [name for name, share in shares.items() if share]
+    named = sum(weights.values())
+    others = sum(shares[name] for name in drawn if name not in weights)
+    if not others and not named:
+        raise UserError("SamplingConfig.weights: all are 0, nothing would be drawn")
+    if not others:
+        return {name: weights.get(name, 0.0) / named for name in shares}
+    if named >= 1:
+        missing = [name for name in drawn if name not in weights]
+        raise UserError(
+            f"SamplingConfig.weights: they sum to {named:g} and leave nothing to "
+            f"{missing[0]!r}, the first of {len(missing)} languages not named; make "
+            "their sum less than 1, or name every language"
+        )
     return {
-        language: max(1, round(total * probability)) if counts[language] else 0
-        for language, probability in probabilities.items()
+        name: weights[name] if name in weights else (1 - named) * share / others
+        for name, share in shares.items()
     }
 
 
-def smoothed_sample(
+def _check_names(sentences: Mapping[str, int], sampling: SamplingConfig) -> None:
+    for field in ("weights", "min_epochs", "max_epochs"):
+        values = getattr(sampling, field)
+        for name, value in values.items() if isinstance(values, dict) else ():
+            if name not in sentences and name != EVERY_LANGUAGE:
+                known = ", ".join(sorted(sentences)[:8])
+                raise UserError(
+                    f"SamplingConfig.{field}: no language {name!r} in the data, which "
+                    f"have {known}{', ...' if len(sentences) > 8 else ''}"
+                )
+            if value and not sentences.get(name, 1):
+                raise UserError(f"SamplingConfig.{field}: {name!r} has no text to draw")
+
+
+def _bounds(
+    shares: Mapping[str, float],
+    sampling: SamplingConfig,
+    epoch: Mapping[str, int],
+    total: int,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The limits on epochs as limits on shares; 0 for languages that are not drawn."""
+    lower, upper = {}, {}
+    for name, share in shares.items():
+        least, most = sampling.epochs_of(name)
+        lower[name] = least * epoch[name] / total if share else 0.0
+        upper[name] = most * epoch[name] / total if share else 0.0
+    return lower, upper
+
+
+def _check_bounds(
+    lower: Mapping[str, float], upper: Mapping[str, float], total: int, unit: str
+) -> None:
+    least, most = sum(lower.values()), sum(upper.values())
+    if least > 1 + _TOLERANCE:
+        raise UserError(
+            f"SamplingConfig.min_epochs: the minima need {least * total:,.0f} {unit} "
+            f"and there are {total:,} to draw; lower them or draw more"
+        )
+    if most < 1 - _TOLERANCE:
+        raise UserError(
+            f"SamplingConfig.max_epochs: the maxima allow {most * total:,.0f} {unit} "
+            f"and there are {total:,} to draw; raise them or draw fewer"
+        )
+
+
+def sample_sizes(
+    counts: Mapping[str, int],
+    sampling: SamplingConfig,
+    max_sentences: int,
+    sentence_bytes: Mapping[str, float] | None = None,
+    max_bytes: float = math.inf,
+) -> dict[str, int]:
+    """How many sentences of each language make a sample.
+
+    The sample has as many sentences as there are, at most `max_sentences`, and about
+    `max_bytes` at most, up to rounding; a language that is drawn gets at least one.
+
+    Args:
+      counts: language -> sentences.
+      sentence_bytes: language -> mean length of its sentences; not needed where there
+        is no `max_bytes`.
+
+    Raises:
+      UserError: as `language_shares`.
+    """
+    total = min(sum(counts.values()), max_sentences, _most_sentences(counts, sampling))
+    while True:
+        shares = language_shares(counts, sampling, counts, total, "sentences")
+        if math.isinf(max_bytes):
+            break
+        size = total * sum(shares[name] * sentence_bytes[name] for name in shares)
+        if size <= max_bytes or total == 1:
+            break
+        total = max(1, min(total - 1, math.floor(total * max_bytes / size)))
+    return {
+        name: max(1, round(total * share)) if share else 0
+        for name, share in shares.items()
+    }
+
+
+def _most_sentences(counts: Mapping[str, int], sampling: SamplingConfig) -> float:
+    """How many sentences the maximal epochs allow, rounded down."""
+    weights = sampling.weights or {}
+    drawn = [name for name in counts if counts[name] and weights.get(name) != 0]
+    most = sum(sampling.epochs_of(name)[1] * counts[name] for name in drawn)
+    return most if math.isinf(most) else max(1, math.floor(most))
+
+
+def draw_sample(
     counts: Mapping[str, int],
     sentences: Callable[[str], Iterable[str]],
-    alpha: float,
-    max_sentences: int,
+    sizes: Mapping[str, int],
     seed: int,
 ) -> Iterator[str]:
-    """Yields a smoothed sample, language after language, in the order of the text.
+    """Yields a sample, language after language, in the order of the text.
 
     A language that is to give more than it has is repeated whole as often as fits; the
     rest is drawn without replacement. Nothing is held in memory, and the same arguments
     give the same sample.
 
     Args:
+      counts: language -> sentences that there are.
       sentences: language -> a fresh pass over its `counts[language]` sentences.
+      sizes: language -> sentences of the sample.
     """
-    sizes = sample_sizes(counts, alpha, max_sentences)
     for language in sorted(sizes):
         if not sizes[language]:
             continue

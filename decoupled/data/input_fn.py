@@ -34,6 +34,7 @@ def pretraining_input_fn(
     batch_size: int,
     seed: int,
     start_step: int,
+    train_steps: int,
 ) -> InputFn:
     """Training batches from step `start_step` on, without end.
 
@@ -42,16 +43,20 @@ def pretraining_input_fn(
     time to the first batch does not grow with `start_step`, but for the counting of
     draws (`Schedule.counts_before`).
 
+    Args:
+      train_steps: length of the run, which limits on epochs refer to.
+
     Returns:
       A function that builds the dataset in the graph of the caller; its argument
       `params` is what TPUEstimator passes, and is not used.
 
     Raises:
-      UserError: the records were made with another vocabulary, or hold no text.
+      UserError: the records were made with another vocabulary or hold no text, or the
+        sampling does not fit them.
     """
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
     length = masking.sequence_length
-    schedule = Schedule(manifest, sampling.alpha, seed, length)
+    schedule = Schedule(manifest, sampling, seed, length, train_steps * batch_size)
 
     def input_fn(params=None) -> tf.data.Dataset:
         stream = sequences.training_sequences(

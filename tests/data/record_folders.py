@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import os
 
-from decoupled.configs import MaskingConfig
+from decoupled.configs import MaskingConfig, SamplingConfig
 from decoupled.data import records
 
 FINGERPRINT = "ab" * 32
@@ -27,6 +27,7 @@ class FakeVocabulary:
 
 
 VOCABULARY = FakeVocabulary()
+SAMPLING = SamplingConfig(0.5, None, None, None)
 
 
 def masking(sequence_length=16, max_predictions=3, rate=0.15):

@@ -4,7 +4,7 @@ import random
 
 from decoupled.configs import VocabularyConfig
 from decoupled.corpora.corpus import write_corpus
-from decoupled.data.vocabulary import train_vocabulary
+from decoupled.data.vocabulary_training import train_vocabulary
 
 WORDS = {
     "en": "the record holds text of one language and every word is kept here".split(),
@@ -45,5 +45,5 @@ def make_vocabulary(path, size=54):
     """Trains a vocabulary on the invented words."""
     sentences = [s for name in WORDS for d in documents(name, 100) for s in d]
     return train_vocabulary(
-        sentences, str(path), VocabularyConfig(size, 1.0, False, 99)
+        sentences, str(path), VocabularyConfig(size, 1.0, False, 99, 10**6, 16)
     )

@@ -1,19 +1,22 @@
 """Batches: static shapes, a pure function of (seed, step), in any graph."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.configs import MaskingConfig, SamplingConfig
+from decoupled.configs import MaskingConfig
 from decoupled.data.input_fn import (
     evaluation_input_fn,
     languages_input_fn,
     pretraining_input_fn,
 )
 from decoupled.data.reading import named_errors
-from decoupled.data.schedule import Schedule
+from decoupled.data.schedule import Schedule, piece_counts
 from decoupled.errors import UserError
 from tests.data.record_folders import (
+    SAMPLING,
     VOCABULARY,
     FakeVocabulary,
     distinct_documents,
@@ -30,7 +33,6 @@ EVALUATION = {
     "en": [distinct_documents(60, 20), distinct_documents(31, start=100)],
     "sw": [distinct_documents(5, start=5000)],
 }
-SAMPLING = SamplingConfig(0.5)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def manifest(tmp_path_factory):
 
 def training(manifest, batch_size=8, seed=1, start_step=0):
     return pretraining_input_fn(
-        manifest, VOCABULARY, masking(), SAMPLING, batch_size, seed, start_step
+        manifest, VOCABULARY, masking(), SAMPLING, batch_size, seed, start_step, 100
     )()
 
 
@@ -111,8 +113,26 @@ def test_the_stream_does_not_depend_on_threads(manifest, monkeypatch):
     assert_same(joined(steps(training(manifest), 12)), expected)
 
 
+def test_a_resumed_run_keeps_its_limits_on_epochs(manifest):
+    # Half an epoch of en is some 16 of the 80 sequences; alpha alone would draw more.
+    limited = dataclasses.replace(SAMPLING, max_epochs={"en": 0.5})
+
+    def batches(start_step, count):
+        made = pretraining_input_fn(
+            manifest, VOCABULARY, masking(), limited, 8, 1, start_step, 10
+        )
+        return joined(steps(made(), count))
+
+    whole = batches(0, 10)
+    assert_same(batches(4, 6), {name: value[32:] for name, value in whole.items()})
+    sequences = piece_counts(manifest.language("train", "en"), 16).sum()
+    english = (text_of(whole)[:, 1:-1] < 2000).all(axis=1).sum()
+    assert english < 0.5 * sequences + 12
+    assert english < 0.6 * (Schedule(manifest, SAMPLING, 1, 16).draw(0, 80) == 0).sum()
+
+
 def test_languages_come_as_the_schedule_says(manifest):
-    languages = Schedule(manifest, 0.5, 1, 16).draw(0, 160)
+    languages = Schedule(manifest, SAMPLING, 1, 16).draw(0, 160)
     first = text_of(joined(steps(training(manifest), 20)))[:, 1]
     starts = np.array([6, 5000, 6000])[languages]
     ends = np.array([2000, 5004, 6070])[languages]
@@ -197,7 +217,7 @@ def test_languages_together_are_what_they_are_alone(manifest):
 def test_another_vocabulary_is_refused(manifest):
     other = FakeVocabulary(fingerprint="12" * 32, path="other.model")
     with pytest.raises(UserError, match="not with other.model"):
-        pretraining_input_fn(manifest, other, masking(), SAMPLING, 8, 1, 0)
+        pretraining_input_fn(manifest, other, masking(), SAMPLING, 8, 1, 0, 9)
     with pytest.raises(UserError, match="not with other.model"):
         evaluation_input_fn(manifest, other, masking(), 8, 1, "en", 0)
 
@@ -235,7 +255,7 @@ def test_an_error_in_a_session_is_named_too(tmp_path):
 
 def test_sizes_of_the_paper(manifest):
     config = MaskingConfig(512, 80, 0.15, 0.8, 0.1)
-    dataset = pretraining_input_fn(manifest, VOCABULARY, config, SAMPLING, 4, 1, 0)()
+    dataset = pretraining_input_fn(manifest, VOCABULARY, config, SAMPLING, 4, 1, 0, 9)()
     batch = steps(dataset, 1)[0]
     assert batch["input_word_ids"].shape == (4, 512)
     assert batch["masked_lm_positions"].shape == (4, 80)

@@ -1,11 +1,13 @@
 """The order of the stream: counted quickly, alpha-smoothed, nobody dropped."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from decoupled.data.schedule import Position, Schedule, piece_count, sampling_table
+from decoupled.data.schedule import Position, Schedule, piece_count, sampling_rows
 from decoupled.errors import UserError
-from tests.data.record_folders import distinct_documents, make_records
+from tests.data.record_folders import SAMPLING, distinct_documents, make_records
 
 TRAIN = {
     "en": [distinct_documents(30, 20), distinct_documents(50), distinct_documents(10)],
@@ -28,7 +30,7 @@ def test_pieces_of_a_shard_follow_from_the_manifest(manifest):
 
 
 def test_counts_before_are_those_of_the_draws(manifest):
-    schedule = Schedule(manifest, 0.5, 3, 16)
+    schedule = Schedule(manifest, SAMPLING, 3, 16)
     drawn = schedule.draw(0, 600_000)
     for end in (0, 1, 1000, 600_000):
         expected = np.bincount(drawn[:end], minlength=3)
@@ -38,7 +40,7 @@ def test_counts_before_are_those_of_the_draws(manifest):
 
 def test_languages_are_drawn_by_smoothed_shares(manifest):
     # sqrt(.9), sqrt(.01), sqrt(.09) are .9487, .1, .3; their sum is 1.3487.
-    schedule = Schedule(manifest, 0.5, 1, 16)
+    schedule = Schedule(manifest, SAMPLING, 1, 16)
     assert schedule.languages == ("en", "sw", "tr")
     np.testing.assert_allclose(
         schedule.probabilities, [0.70342, 0.07415, 0.22244], atol=1e-5
@@ -49,15 +51,38 @@ def test_languages_are_drawn_by_smoothed_shares(manifest):
     assert (abs(found - schedule.probabilities) < bounds).all()
 
 
+def test_alpha_alone_gives_the_stream_of_before(manifest):
+    # Drawn when alpha was the only setting: runs of that time go on with the same text.
+    expected = [0, 2, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2]
+    for sequences in (None, 10, 10**9):
+        schedule = Schedule(manifest, SAMPLING, 3, 16, sequences)
+        assert schedule.draw(0, 20).tolist() == expected
+        assert schedule.thresholds.tolist() == [3021141988, 3339598315, 4294967296]
+
+
+def test_limits_on_epochs_hold_in_the_stream(manifest):
+    # One sequence is all of sw, 3 of tr and 9 of en.
+    config = replace(SAMPLING, max_epochs={"sw": 10, "tr": 20})
+    schedule = Schedule(manifest, config, 1, 16, 1000)
+    np.testing.assert_allclose(schedule.probabilities, [0.93, 0.01, 0.06])
+    assert abs(schedule.counts_before(1000) - [930, 10, 60]).max() < 25
+
+
+def test_a_language_of_weight_zero_is_never_drawn(manifest):
+    schedule = Schedule(manifest, replace(SAMPLING, weights={"en": 0}), 1, 16)
+    assert schedule.languages == ("sw", "tr")
+    assert schedule.undrawn_languages == ("en", "xx")
+
+
 def test_a_rare_language_keeps_its_chance(tmp_path):
     train = {name: TRAIN[name] for name in ("en", "sw")}
     manifest = make_records(tmp_path, train, sentences={"en": 10**12, "sw": 1})
-    schedule = Schedule(manifest, 1.0, 1, 16)
+    schedule = Schedule(manifest, replace(SAMPLING, alpha=1.0), 1, 16)
     assert schedule.thresholds.tolist() == [2**32 - 1, 2**32]
 
 
 def test_position_counts_epochs_shards_and_pieces(manifest):
-    schedule = Schedule(manifest, 0.5, 3, 16)
+    schedule = Schedule(manifest, SAMPLING, 3, 16)
     counts = schedule.counts[0]
     assert counts.tolist() == [4, 4, 1]
     visited = []
@@ -75,13 +100,13 @@ def test_position_counts_epochs_shards_and_pieces(manifest):
 
 def test_the_order_of_a_language_does_not_depend_on_the_others(manifest, tmp_path):
     alone = make_records(tmp_path / "alone", {"en": TRAIN["en"]})
-    first, second = (Schedule(m, 0.5, 3, 16) for m in (manifest, alone))
+    first, second = (Schedule(m, SAMPLING, 3, 16) for m in (manifest, alone))
     for epoch in range(5):
         assert list(first.shard_order(0, epoch)) == list(second.shard_order(0, epoch))
 
 
-def test_sampling_table(manifest):
-    table = sampling_table(manifest, 0.5, 32, 100, 16)
+def test_rows_of_the_sampling_table(manifest):
+    table = sampling_rows(manifest, SAMPLING, 16, 32 * 100)
     assert [row[0] for row in table] == ["en", "tr", "sw", "xx"]
     assert [row[1] for row in table] == [900, 90, 10, 0]
     assert [row[2] for row in table] == pytest.approx([0.9, 0.09, 0.01, 0])
@@ -94,4 +119,4 @@ def test_sampling_table(manifest):
 
 def test_no_text_at_all_is_refused(tmp_path):
     with pytest.raises(UserError, match="no text to train on in any language"):
-        Schedule(make_records(tmp_path, {"en": []}), 0.5, 1, 16)
+        Schedule(make_records(tmp_path, {"en": []}), SAMPLING, 1, 16)

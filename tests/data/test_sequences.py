@@ -10,7 +10,12 @@ from decoupled.data.sequences import (
     pieces,
     training_sequences,
 )
-from tests.data.record_folders import VOCABULARY, distinct_documents, make_records
+from tests.data.record_folders import (
+    SAMPLING,
+    VOCABULARY,
+    distinct_documents,
+    make_records,
+)
 
 CLS, SEP, PAD = 3, 4, 0
 
@@ -65,7 +70,7 @@ def folder(tmp_path):
 
 def test_an_epoch_has_each_token_once_before_any_repeats(tmp_path):
     manifest = folder(tmp_path)
-    schedule = Schedule(manifest, 0.5, 7, 8)
+    schedule = Schedule(manifest, SAMPLING, 7, 8)
     languages = schedule.draw(0, 150)
     rows = take(manifest, schedule, 0, 150)
     # English: 37, 30 and 6 places at 6 a piece.
@@ -85,7 +90,7 @@ def test_an_epoch_has_each_token_once_before_any_repeats(tmp_path):
 
 def test_a_stream_begun_anywhere_is_the_same_stream(tmp_path):
     manifest = folder(tmp_path)
-    schedule = Schedule(manifest, 0.5, 7, 8)
+    schedule = Schedule(manifest, SAMPLING, 7, 8)
     whole = take(manifest, schedule, 0, 80)
     for first in (1, 13, 14, 37, 60):
         np.testing.assert_array_equal(
@@ -96,14 +101,14 @@ def test_a_stream_begun_anywhere_is_the_same_stream(tmp_path):
 def test_another_seed_gives_another_order(tmp_path):
     manifest = folder(tmp_path)
     one, two = (
-        take(manifest, Schedule(manifest, 0.5, seed, 8), 0, 40) for seed in (7, 8)
+        take(manifest, Schedule(manifest, SAMPLING, seed, 8), 0, 40) for seed in (7, 8)
     )
     assert not np.array_equal(one, two)
 
 
 def test_a_late_start_reads_only_the_shards_it_needs(tmp_path):
     manifest = folder(tmp_path)
-    schedule = Schedule(manifest, 0.5, 7, 8)
+    schedule = Schedule(manifest, SAMPLING, 7, 8)
     first = 10**6
     epoch, rank, _ = schedule.position(0, schedule.counts_before(first)[0])
     assert epoch > 10**4

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoupled.configs import VocabularyConfig
-from decoupled.data.vocabulary import Vocabulary, train_vocabulary
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.errors import UserError
 
 # Text that offsets or normalisation are easily wrong on.
@@ -42,24 +43,8 @@ DIFFICULT = {
 }
 
 
-def catalog_sentences():
-    pytest.importorskip("django", reason="needs the [demo] extra")
-    from decoupled.corpora.catalogs import read_catalogs
-
-    languages = ("en", "de", "fr", "ru", "ar", "hi", "th", "zh-Hans", "ja", "ko", "vi")
-    for message in read_catalogs(["django"]).messages:
-        for language in languages:
-            if language in message.translations:
-                yield message.translations[language]
-
-
-@pytest.fixture(scope="module")
-def sentences():
-    return list(catalog_sentences())
-
-
 def config(vocab_size, byte_fallback=False, coverage=0.9999):
-    return VocabularyConfig(vocab_size, coverage, byte_fallback, 10**6)
+    return VocabularyConfig(vocab_size, coverage, byte_fallback, 10**6, 10**9, 16)
 
 
 @pytest.fixture(scope="module")
@@ -200,10 +185,13 @@ def check_encoding(vocabulary, text):
     assert bounds == sorted(bounds)
 
 
-def test_offsets_equal_those_of_the_graph_in_bytes(vocabulary):
-    for text in DIFFICULT.values():
-        _, starts, ends = vocabulary.encode_with_offsets(text)
-        graph = vocabulary.tokenizer().tokenize_with_offsets([text.encode("utf-8")])
+@pytest.mark.parametrize("kind", ["vocabulary", "byte_vocabulary"])
+def test_offsets_equal_those_of_the_graph_in_bytes(kind, request):
+    tested = request.getfixturevalue(kind)
+    tokenizer = tested.tokenizer()
+    for text in (*DIFFICULT.values(), "a☃b 漢☃"):
+        _, starts, ends = tested.encode_with_offsets(text)
+        graph = tokenizer.tokenize_with_offsets([text.encode("utf-8")])
         for ours, theirs in zip((starts, ends), graph[1:], strict=True):
             in_bytes = [len(text[:offset].encode("utf-8")) for offset in ours]
             assert [in_bytes] == theirs.to_list()
@@ -247,66 +235,36 @@ def test_byte_fallback_knows_every_character(byte_vocabulary):
     assert pieces(byte_vocabulary, "☃")[1:] == ["<0xE2>", "<0x98>", "<0x83>"]
 
 
-def test_the_same_text_gives_the_same_bytes(vocabulary, sentences, tmp_path):
-    again = train_vocabulary(iter(sentences), str(tmp_path / "again"), config(4000))
-    assert again.model_bytes == vocabulary.model_bytes
-    assert again.fingerprint == vocabulary.fingerprint
-    other = train_vocabulary(sentences[:-1], str(tmp_path / "other"), config(4000))
-    assert other.fingerprint != vocabulary.fingerprint
+def test_bytes_follow_the_special_pieces(vocabulary, byte_vocabulary):
+    named = [byte_vocabulary.id_to_piece(i) for i in range(6)]
+    assert named == ["<pad>", "</s>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    assert byte_vocabulary.special_ids == vocabulary.special_ids == (0, 1, 3, 4, 5)
+    assert byte_vocabulary.byte_ids == tuple(range(6, 262))
+    assert byte_vocabulary.id_to_piece(6 + 0xE2) == "<0xE2>"
+    assert vocabulary.byte_ids == ()
 
 
-def test_training_is_quiet(sentences, tmp_path, capfd):
-    train_vocabulary(sentences[:2000], str(tmp_path / "model"), config(2000))
-    assert capfd.readouterr() == ("", "")
+def test_offsets_of_bytes_are_those_of_their_character(byte_vocabulary):
+    # The last byte has the character, the ones before it have empty spans.
+    assert spans(byte_vocabulary, "☃ 👩") == [
+        ("▁", ""),
+        *[("<0xE2>", ""), ("<0x98>", ""), ("<0x83>", "☃")],
+        ("▁", " "),
+        *[("<0xF0>", ""), ("<0x9F>", ""), ("<0x91>", ""), ("<0xA9>", "👩")],
+    ]
 
 
-def test_long_lines_are_split_not_skipped(tmp_path):
-    # 9,000 words in one line; SentencePiece skips lines of more than 4,192 bytes.
-    line = "alpha beta gamma " * 3000
-    spaceless = "漢字" * 5000
-    made = train_vocabulary([line, spaceless], str(tmp_path / "m"), config(21))
-    assert made.unk_id not in made.encode("alpha beta gamma 漢字")
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(max_size=40))
+def test_any_unicode_text_in_bytes(byte_vocabulary, text):
+    check_encoding(byte_vocabulary, text)
+    assert byte_vocabulary.unk_id not in byte_vocabulary.encode(text)
 
 
-def test_reserved_characters_do_not_hide_a_line(tmp_path):
-    lines = ["one\ttwo\0three\nfour \ud800"] * 3
-    made = train_vocabulary(lines, str(tmp_path / "m"), config(18))
-    assert made.unk_id not in made.encode("onetwothreefour")
-
-
-def test_too_large_a_vocabulary_states_the_largest(sentences, tmp_path):
-    path = tmp_path / "model"
-    few = sentences[:300]
-    with pytest.raises(
-        UserError, match=r"vocab_size 50000 is more than .* at most"
-    ) as e:
-        train_vocabulary(few, str(path), config(50000))
-    assert not list(tmp_path.iterdir())
-    largest = int(str(e.value).split(" at most")[0].split()[-1])
-    assert train_vocabulary(few, str(path), config(largest)).size == largest
-
-
-def test_too_small_a_vocabulary_states_the_smallest(sentences, tmp_path):
-    with pytest.raises(UserError, match=r"vocab_size 50 is too small.*need \d+") as e:
-        train_vocabulary(sentences, str(tmp_path / "model"), config(50))
-    assert not list(tmp_path.iterdir())
-    assert int(str(e.value).split("need ")[1].split(";")[0]) > 1000
-
-
-@pytest.mark.parametrize("nothing", [[], ["", " \n"]])
-def test_no_text(tmp_path, nothing):
-    with pytest.raises(UserError, match="no text to train a vocabulary on"):
-        train_vocabulary(nothing, str(tmp_path / "model"), config(50))
-
-
-def test_an_error_of_the_source_comes_through(tmp_path):
-    def source():
-        yield "some text"
-        raise UserError("a.txt: changed")
-
-    with pytest.raises(UserError, match="^a.txt: changed$"):
-        train_vocabulary(source(), str(tmp_path / "model"), config(50))
-    assert not list(tmp_path.iterdir())
+@settings(max_examples=25, deadline=None)
+@given(texts=st.lists(st.text(max_size=40), min_size=1, max_size=20))
+def test_any_unicode_text_in_bytes_in_the_graph(byte_vocabulary, texts):
+    assert_graph_agrees(byte_vocabulary, texts)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 100])

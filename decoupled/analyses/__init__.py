@@ -1,0 +1,1 @@
+"""What trained vocabularies and models are like: measurements, tables and plots."""

@@ -1,0 +1,201 @@
+"""Trains a SentencePiece unigram vocabulary, in a process of its own.
+
+Writes `sentencepiece.model`, atomically. The same text and settings give the same bytes
+on any machine: the trainer's sums depend on the number of threads, which is a setting,
+and on nothing else that differs between machines.
+"""
+
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from decoupled import console, files
+from decoupled.configs import VocabularyConfig
+from decoupled.data.training_lines import MAX_LINE_BYTES, TrainingLines
+from decoupled.data.vocabulary import CONTROL, NORMALIZATION, PAD, UNKNOWN, Vocabulary
+from decoupled.data.vocabulary_costs import (
+    ROUNDS_PER_SHRINKING,
+    SEED_PIECES,
+    SHRINKING,
+    expected_rounds,
+)
+from decoupled.errors import UserError
+
+_EVERYTHING = 0
+_MESSAGE = re.compile(r"^[A-Z]\d+ [\d:.]+ +\d+ [\w.]+:\d+\] (.*)")
+
+
+class TrainingResult(NamedTuple):
+    """A trained vocabulary.
+
+    peak_bytes: the most memory that the trainer held; None where Linux is not asked.
+    """
+
+    vocabulary: Vocabulary
+    peak_bytes: int | None
+
+
+def train_vocabulary(
+    sentences: Iterable[str], path: str, config: VocabularyConfig
+) -> Vocabulary:
+    """Trains a unigram vocabulary and writes it to `path` (atomically).
+
+    Ids: <pad> 0, </s> 1, <unk> 2, then [CLS], [SEP], [MASK] as control pieces, then the
+    256 bytes where `byte_fallback` asks for them.
+
+    Raises:
+      UserError: there is no text, vocab_size is more than the text can give or less
+        than its characters need (the message states the limit), or the trainer ran out
+        of memory.
+    """
+    return train_from_lines(TrainingLines(sentences), path, config).vocabulary
+
+
+def train_from_lines(
+    lines: Iterable[bytes], path: str, config: VocabularyConfig
+) -> TrainingResult:
+    """As `train_vocabulary`, from lines that `TrainingLines` made."""
+    answer, model = _run_worker(lines, path, config)
+    if answer["error"] is not None:
+        raise UserError(f"{path}: {_training_error(answer['error'], config)}")
+    with files.atomic_write(path, "wb") as handle:
+        handle.write(model)
+    return TrainingResult(Vocabulary(path), answer["peak_bytes"])
+
+
+def _options(config: VocabularyConfig) -> dict[str, Any]:
+    return {
+        "model_type": "unigram",
+        "vocab_size": config.vocab_size,
+        "character_coverage": config.character_coverage,
+        "byte_fallback": config.byte_fallback,
+        "normalization_rule_name": NORMALIZATION,
+        "pad_id": 0,
+        "eos_id": 1,
+        "unk_id": 2,
+        "bos_id": -1,
+        "pad_piece": PAD[0],
+        "unk_piece": UNKNOWN[0],
+        "control_symbols": list(CONTROL),
+        "num_threads": config.num_threads,
+        "seed_sentencepiece_size": SEED_PIECES,
+        "shrinking_factor": SHRINKING,
+        "num_sub_iterations": ROUNDS_PER_SHRINKING,
+        "max_sentence_length": MAX_LINE_BYTES,
+        "minloglevel": _EVERYTHING,
+    }
+
+
+def _run_worker(
+    lines: Iterable[bytes], path: str, config: VocabularyConfig
+) -> tuple[dict[str, Any], bytes]:
+    """The worker's answer and the model; the worker has ended when this returns."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "decoupled.data.vocabulary_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    log = _Log(process.stderr)
+    try:
+        _feed(process.stdin, _options(config), lines)
+        rounds = expected_rounds(config.vocab_size)
+        for _ in console.track(log.rounds(), "training pieces, rounds", rounds):
+            pass
+        header, model = process.stdout.readline(), process.stdout.read()
+        code = process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            _close(stream)
+    if code or not header:
+        raise UserError(f"{path}: {_ending(code, log.last)}")
+    return json.loads(header), model
+
+
+def _feed(stream, options: dict[str, Any], lines: Iterable[bytes]) -> None:
+    """Sends options and text; a worker that has ended is found out later."""
+    stream.write(json.dumps(options).encode() + b"\n")
+    for line in lines:
+        try:
+            stream.write(line + b"\n")
+        except BrokenPipeError:
+            return
+    try:
+        stream.write(b"\n")
+        stream.flush()
+    except BrokenPipeError:
+        return
+
+
+def _close(stream) -> None:
+    try:
+        stream.close()
+    except BrokenPipeError:
+        # What was still to be sent to a worker that has ended.
+        return
+
+
+class _Log:
+    """The worker's log, read as it comes so that the worker never waits for a reader.
+
+    last: the newest message.
+    """
+
+    def __init__(self, stream):
+        self.last = ""
+        self._messages = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def rounds(self) -> Iterator[str]:
+        """Yields the message of each round of the EM algorithm until the log ends."""
+        while (message := self._messages.get()) is not None:
+            if message.startswith("EM sub_iter"):
+                yield message
+
+    def _read(self, stream):
+        try:
+            for line in stream:
+                text = line.decode("utf-8", errors="replace").rstrip()
+                if found := _MESSAGE.match(text):
+                    self.last = found[1]
+                    self._messages.put(found[1])
+        finally:
+            self._messages.put(None)
+
+
+def _ending(code: int, last: str) -> str:
+    """Why a worker ended without an answer."""
+    if code == -signal.SIGKILL:
+        return (
+            f'the trainer was killed, most likely for want of memory, after "{last}"; '
+            "lower VocabularyConfig.max_sentences or max_bytes"
+        )
+    return f'SentencePiece ended with code {code} after "{last}"'
+
+
+def _training_error(message: str, config: VocabularyConfig) -> str:
+    """The library's error in our words."""
+    if "!sentences_.empty()" in message:
+        return "no text to train a vocabulary on; the corpus is empty"
+    size = f"vocab_size {config.vocab_size}"
+    if match := re.search(r"too high \(\d+\)\. .* <= (\d+)", message):
+        return (
+            f"{size} is more than this text can give: {match[1]} at most; lower "
+            "VocabularyConfig.vocab_size or add text"
+        )
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"{size} is too small: special pieces and characters alone need "
+            f"{match[1]}; raise VocabularyConfig.vocab_size or lower character_coverage"
+        )
+    return f"SentencePiece cannot train a vocabulary ({message.strip()})"

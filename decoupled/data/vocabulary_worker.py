@@ -1,0 +1,68 @@
+"""Trains a SentencePiece model, in a process that `vocabulary_training` starts.
+
+Reads from stdin a line of JSON, the trainer's options, then the text, a line each, then
+an empty line. Writes to stderr the trainer's log; to stdout a line of JSON with "error"
+(null or the trainer's words) and "peak_bytes" (of memory), then the model.
+
+A process of its own can be stopped, may use up the memory without ending the command,
+and tells how far it is while the trainer, which is one long call, runs.
+"""
+
+import io
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import sentencepiece
+
+_ABANDONED = 3
+
+
+def main() -> None:
+    """Reads, trains, writes."""
+    # Ctrl-C reaches the parent too, which ends this process. Where the parent was
+    # killed, the next line of the log finds nobody to read it and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    source, output = sys.stdin.buffer, sys.stdout.buffer
+    options = json.loads(source.readline())
+    model, error = io.BytesIO(), None
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_lines(source), model_writer=model, **options
+        )
+    except RuntimeError as caught:
+        error = str(caught)
+    # The parent reads the log to its end before it reads the model.
+    os.close(sys.stderr.fileno())
+    header = {"error": error, "peak_bytes": _peak_memory()}
+    output.write(json.dumps(header).encode() + b"\n")
+    output.write(model.getvalue() if error is None else b"")
+
+
+def _peak_memory() -> int | None:
+    """The most memory that this program held, in bytes; None where nobody tells."""
+    # getrusage would count what the parent held when it started this process.
+    try:
+        with open("/proc/self/status", encoding="utf-8") as status:
+            return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status.read())[1])
+    except OSError:
+        return None
+
+
+def _lines(source: BinaryIO) -> Iterator[bytes]:
+    """The lines before the empty one; ends the process where that never comes."""
+    for line in source:
+        if line == b"\n":
+            return
+        yield line[:-1]
+    # The parent was killed: half the text must not become a vocabulary.
+    os._exit(_ABANDONED)
+
+
+if __name__ == "__main__":
+    main()
