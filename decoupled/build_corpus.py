@@ -1,27 +1,40 @@
 """Builds a corpus folder: text by language, split into train and eval.
 
 Reads either the message catalogs of installed packages (--source, no download needed),
-which also give a labelled zero-shot task and parallel pairs, or text files (--input):
-NAME.jsonl with a "text" in every line, else one sentence a line and an empty line
-between documents. Writes DIR/text/{train,eval}/LANGUAGE/*.txt and DIR/manifest.json,
-which comes last. A corpus that is complete is left as it is.
+which also give a labelled zero-shot task and parallel pairs, or files (--input):
+MediaWiki dumps (.xml, .xml.bz2, .xml.gz), JSON lines (.jsonl) with a "text" in every
+line, else text with one sentence a line and an empty line between documents; .jsonl and
+text may be compressed (.gz), and paths may be remote (gs://). Writes
+DIR/text/{train,eval}/LANGUAGE/ and, last, DIR/manifest.json. A build that was killed
+goes on where it stopped; a corpus that is complete is left as it is.
 
   python -m decoupled.build_corpus --source=catalogs:django --output_dir=corpus
-  python -m decoupled.build_corpus --input='en=/data/en/*.txt' \\
-    --input='sw=/data/sw.jsonl' --output_dir=corpus
+  python -m decoupled.build_corpus --output_dir=corpus \\
+    --input='en=dumps/enwiki-*.xml*.bz2,sw=dumps/swwiki-*.bz2' --input='de=/cc/*.jsonl'
 """
 
+import concurrent.futures
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import gin
+import tensorflow as tf
 from absl import flags
 
 from decoupled import console, files, launch
-from decoupled.corpora import catalog_task, catalogs, corpus, locales, text
+from decoupled.corpora import (
+    assembly,
+    catalog_task,
+    catalogs,
+    corpus,
+    documents,
+    locales,
+    text,
+)
+from decoupled.corpora.beam import DIRECT, LOCAL, Runner
 from decoupled.corpora.catalog_task import TaskSettings
+from decoupled.corpora.documents import TextJob, TextSettings
 from decoupled.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -32,18 +45,16 @@ CATALOGS = "catalogs:"
 _SHOWN_LANGUAGES = 12
 
 
+# Input files that are checked at once; most of the time is the disk's.
+_FILES_AT_ONCE = 8
+
+
 @dataclasses.dataclass(frozen=True)
 class CorpusSettings:
-    """What gin sets; see gin/runs/build_corpus.gin."""
+    """What gin sets, see gin/runs/build_corpus.gin: for --input and for --source."""
 
-    eval_share: float
+    text: TextSettings
     task: TaskSettings
-
-    def __post_init__(self):
-        if not 0 <= self.eval_share < 1:
-            raise UserError(
-                f"build_corpus.eval_share: {self.eval_share} is not in [0, 1)"
-            )
 
 
 def define_flags() -> None:
@@ -56,8 +67,26 @@ def define_flags() -> None:
         [],
         "Only these languages of --source, e.g. de,fr; English is always there.",
     )
-    flags.DEFINE_multi_string("input", [], "LANGUAGE=GLOB: text files of a language.")
+    flags.DEFINE_multi_string(
+        "input", [], "LANGUAGE=GLOB,...: dumps, JSON lines or text of languages."
+    )
     flags.DEFINE_string("output_dir", None, "Corpus folder.", required=True)
+    flags.DEFINE_integer(
+        "workers",
+        0,
+        "Processes on this machine that read --input; 0 chooses: one per core, or one "
+        "for small files.",
+        lower_bound=0,
+    )
+    flags.DEFINE_string(
+        "runner",
+        DIRECT,
+        "Beam runner for --input: DirectRunner is this machine; DataflowRunner, "
+        "FlinkRunner, SparkRunner, ... need an --output_dir that all machines reach.",
+    )
+    flags.DEFINE_multi_string(
+        "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."
+    )
     launch.define_gin_flags()
 
 
@@ -65,23 +94,43 @@ def define_flags() -> None:
 def build_corpus(
     *,
     eval_share: float = gin.REQUIRED,
+    min_characters: int = gin.REQUIRED,
+    split_json: bool = gin.REQUIRED,
+    split_text: bool = gin.REQUIRED,
+    drop_duplicates: bool = gin.REQUIRED,
+    part_bytes: int = gin.REQUIRED,
+    max_parts: int = gin.REQUIRED,
     dev_share: float = gin.REQUIRED,
     test_share: float = gin.REQUIRED,
     min_label_messages: int = gin.REQUIRED,
     min_language_examples: int = gin.REQUIRED,
 ) -> CorpusSettings:
     """The settings of the command."""
+    from_files = TextSettings(
+        eval_share,
+        min_characters,
+        split_json,
+        split_text,
+        drop_duplicates,
+        part_bytes,
+        max_parts,
+    )
     task = TaskSettings(
         dev_share, test_share, min_label_messages, min_language_examples
     )
-    return CorpusSettings(eval_share, task)
+    return CorpusSettings(from_files, task)
 
 
 def main() -> None:
     """Builds what is missing and prints a table."""
     settings = launch.parse_gin(build_corpus, GIN_FILE)
     built = build(
-        FLAGS.source, FLAGS.input, FLAGS.output_dir, settings, FLAGS.languages
+        FLAGS.source,
+        FLAGS.input,
+        FLAGS.output_dir,
+        settings,
+        FLAGS.languages,
+        Runner(FLAGS.runner, FLAGS.workers, tuple(FLAGS.beam_option)),
     )
     if built:
         launch.save_start(FLAGS.output_dir, "build_corpus")
@@ -93,12 +142,14 @@ def build(
     output_dir: str,
     settings: CorpusSettings,
     languages: Sequence[str] = (),
+    runner: Runner = LOCAL,
 ) -> bool:
     """Builds the corpus; False where it was complete already.
 
     Args:
       source: "catalogs:PACKAGE,..." or None. inputs: "LANGUAGE=GLOB", if no source.
       languages: those of `source` to keep; empty keeps all.
+      runner: where `inputs` are read.
 
     Raises:
       UserError: the inputs or the output folder cannot be used.
@@ -109,7 +160,7 @@ def build(
         return _build_from_catalogs(source, output_dir, settings.task, languages)
     if languages:
         raise UserError("build_corpus: --languages goes with --source, not --input")
-    return _build_from_text(inputs, output_dir, settings.eval_share)
+    return _build_from_files(inputs, output_dir, settings.text, runner)
 
 
 def _build_from_catalogs(
@@ -148,29 +199,50 @@ def _build_from_catalogs(
     return True
 
 
-def _build_from_text(inputs: list[str], output_dir: str, eval_share: float) -> bool:
+def _build_from_files(
+    inputs: list[str], output_dir: str, settings: TextSettings, runner: Runner
+) -> bool:
     paths = text.find_inputs(inputs)
-    fingerprints = {}
-    for language in console.track(paths, "checking the input files"):
-        digests = [files.file_fingerprint(path) for path in paths[language]]
-        fingerprints[language] = {
-            "files": len(digests),
-            "sha256": files.fingerprint("\n".join(digests)),
-        }
-    given = {"source": "text", "eval_share": eval_share, "languages": fingerprints}
+    found = [path for language in paths.values() for path in language]
+    documents.check_installed(found, settings)
+    sources = _describe_sources(paths)
+    given = {
+        "source": "text",
+        "rules": documents.cleaning_rules(found),
+        "settings": dataclasses.asdict(settings),
+        "languages": {
+            language: {
+                "files": len(own),
+                "sha256": files.fingerprint("\n".join(file.sha256 for file in own)),
+            }
+            for language, own in sources.items()
+        },
+    }
     if _reuse(output_dir, given):
         return False
-    built = corpus.write_corpus(
-        output_dir,
-        source="text files",
-        inputs=given,
-        languages=_text_documents(paths, eval_share),
-        dropped={},
-        extra_files={},
-        tasks={},
-    )
-    _report(built)
+    job = TextJob(output_dir, settings)
+    _report(assembly.build_text(job, sources, given, runner))
     return True
+
+
+def _describe_sources(paths: dict[str, list[str]]) -> dict[str, list[assembly.Source]]:
+    """Language -> its input files with their SHA-256."""
+    ordered = [path for found in paths.values() for path in found]
+    with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        described = pool.map(_describe_source, ordered)
+        tracked = console.track(described, "checking the input files", len(ordered))
+        sources = dict(zip(ordered, tracked, strict=True))
+    return {
+        language: [sources[path] for path in found] for language, found in paths.items()
+    }
+
+
+def _describe_source(path: str) -> assembly.Source:
+    try:
+        size = tf.io.gfile.stat(path).length
+        return assembly.Source(path, files.file_fingerprint(path), size)
+    except tf.errors.OpError as error:
+        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
 
 
 def _reuse(output_dir: str, inputs: dict[str, Any]) -> bool:
@@ -178,6 +250,8 @@ def _reuse(output_dir: str, inputs: dict[str, Any]) -> bool:
     if found is None:
         return False
     console.say(f"{output_dir}: complete already, reused")
+    if corpus.is_unfinished(output_dir):
+        assembly.clean_up(output_dir)
     _report(found)
     return True
 
@@ -216,31 +290,6 @@ def _message_documents(
                 for sentence in texts[split].get(language, [])
             ],
         )
-
-
-def _text_documents(
-    paths: dict[str, list[str]], eval_share: float
-) -> Iterator[tuple[str, Iterable[tuple[str, corpus.Document]]]]:
-    for language in paths:
-        yield language, _split_documents(paths[language], language, eval_share)
-
-
-def _split_documents(
-    paths: list[str], language: str, eval_share: float
-) -> Iterator[tuple[str, corpus.Document]]:
-    """Documents with their split, a function of their text alone.
-
-    Equal documents hence share a split.
-    """
-    found = False
-    for path in paths:
-        for document in console.track(text.read_documents(path), path):
-            found = True
-            digest = hashlib.sha256("\n".join(document).encode("utf-8")).digest()
-            held_out = int.from_bytes(digest[:8], "big") / 2**64 < eval_share
-            yield ("eval" if held_out else "train"), document
-    if not found:
-        raise UserError(f"--input={language}=: no text in {', '.join(paths)}")
 
 
 def _task_files(task: catalog_task.Task) -> dict[str, str]:
@@ -287,6 +336,9 @@ def _report(built: corpus.Corpus) -> None:
     shown.append([f"all {len(rows)}", *_sums(rows)])
     title = f"{built.folder}: corpus of {built.manifest['source']}"
     console.table(title, ["language", *units, "eval sentences"], shown)
+    if left_out := built.manifest["dropped"]:
+        counts = (f"{count:,} {reason}" for reason, count in left_out.items())
+        console.say(f"left out: {', '.join(counts)}")
     for name, task in built.manifest["tasks"].items():
         sizes = ", ".join(
             f"{task['examples'][split].get('en', 0)} {split}"

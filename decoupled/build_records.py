@@ -10,11 +10,13 @@ is complete is left as it is.
 """
 
 import os
+from collections.abc import Sequence
 
 from absl import flags
 
 from decoupled import console, files, launch
-from decoupled.corpora.corpus import SPLITS, Corpus
+from decoupled.corpora.beam import DIRECT, Runner, run_units
+from decoupled.corpora.corpus import Corpus
 from decoupled.data import encoding, records
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
@@ -24,8 +26,8 @@ FLAGS = flags.FLAGS
 # A shard of this many tokens takes 16 MiB in memory, and one per language is loaded.
 TOKENS_PER_SHARD = 1 << 22
 
-# Below this, starting worker processes takes longer than the work.
-_SMALL_CORPUS_CHARACTERS = 50_000_000
+# Below this many bytes of text, starting worker processes takes longer than the work.
+_SMALL_TEXT_BYTES = 50_000_000
 
 
 def define_flags() -> None:
@@ -46,6 +48,15 @@ def define_flags() -> None:
         "Processes that encode; 0 chooses: one per core, or one for a small corpus.",
         lower_bound=0,
     )
+    flags.DEFINE_string(
+        "runner",
+        DIRECT,
+        "Beam runner: DirectRunner is this machine; DataflowRunner, FlinkRunner, "
+        "SparkRunner, ... need folders and a vocabulary that all machines reach.",
+    )
+    flags.DEFINE_multi_string(
+        "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."
+    )
 
 
 def main() -> None:
@@ -56,6 +67,8 @@ def main() -> None:
         FLAGS.output_dir,
         FLAGS.tokens_per_shard,
         FLAGS.workers,
+        FLAGS.runner,
+        FLAGS.beam_option,
     )
 
 
@@ -65,6 +78,8 @@ def build(
     output_dir: str,
     tokens_per_shard: int,
     workers: int,
+    runner: str = DIRECT,
+    beam_options: Sequence[str] = (),
 ) -> records.RecordsManifest:
     """Encodes a corpus; see the module. `workers` 0 chooses their number.
 
@@ -84,7 +99,7 @@ def build(
     if files.exists(os.path.join(output_dir, records.MANIFEST)):
         manifest = _complete(job)
     else:
-        done = _encode(job, corpus, workers)
+        done = _encode(job, corpus, Runner(runner, workers, tuple(beam_options)))
         manifest = records.RecordsManifest(
             folder=output_dir,
             vocabulary_fingerprint=vocabulary.fingerprint,
@@ -93,9 +108,7 @@ def build(
             splits=_by_split(done),
         )
         records.write_manifest(manifest)
-    for split, languages in manifest.splits.items():
-        for language in languages:
-            encoding.forget_progress(output_dir, split, language)
+    encoding.forget_progress(output_dir)
     _print_table(manifest)
     return manifest
 
@@ -118,30 +131,18 @@ def _complete(job: encoding.EncodingJob) -> records.RecordsManifest:
     return manifest
 
 
-def _encode(job, corpus: Corpus, workers: int) -> list[encoding.EncodedLanguage]:
-    """Encodes all languages, the largest first, so that the workers end together."""
-    sizes = {
-        (split, language): characters
-        for split in SPLITS
-        for language, characters in corpus.counts(split, "characters").items()
-    }
-    pairs = sorted(sizes, key=lambda pair: (-sizes[pair], pair))
-    if not workers:
-        small = sum(sizes.values()) < _SMALL_CORPUS_CHARACTERS
-        workers = 1 if small else min(os.cpu_count() or 1, len(pairs))
-    files.make_folder(job.output_dir)
-    done = []
-    encoded = encoding.encode_languages(job, pairs, workers)
-    for item in console.track(encoded, "encoding languages", total=len(pairs)):
-        done.append(item)
+def _encode(job, corpus: Corpus, runner: Runner) -> list[encoding.EncodedLanguage]:
+    files.make_folder(job.work_dir)
+    texts = encoding.text_files(corpus)
+    results = run_units(job, texts, runner, "encoding text", _SMALL_TEXT_BYTES)
+    done = encoding.gather(job, texts, results)
+    for item in done:
         _tell(item)
     return done
 
 
 def _tell(item: encoding.EncodedLanguage) -> None:
     name = f"{item.split}/{item.language}"
-    if item.reused:
-        console.say(f"{name}: complete already, reused")
     if item.empty_documents:
         console.say(f"{name}: {item.empty_documents} documents without pieces left out")
     if not item.records.records:
@@ -152,9 +153,7 @@ def _tell(item: encoding.EncodedLanguage) -> None:
 
 def _by_split(done: list[encoding.EncodedLanguage]) -> dict:
     splits: dict[str, dict[str, records.LanguageRecords]] = {}
-    for item in sorted(
-        done, key=lambda item: (SPLITS.index(item.split), item.language)
-    ):
+    for item in done:
         splits.setdefault(item.split, {})[item.language] = item.records
     return splits
 
@@ -167,12 +166,21 @@ def _print_table(manifest: records.RecordsManifest) -> None:
             entry.sentences,
             entry.records,
             entry.tokens,
+            entry.bytes,
             len(entry.files),
         ]
         for split, languages in manifest.splits.items()
         for language, entry in languages.items()
     ]
-    columns = ["split", "language", "sentences", "documents", "tokens", "files"]
+    columns = [
+        "split",
+        "language",
+        "sentences",
+        "documents",
+        "tokens",
+        "bytes",
+        "files",
+    ]
     console.table(f"Records in {manifest.folder}", columns, rows)
 
 

@@ -7,16 +7,20 @@ file and record, and exits with 2.
     --vocabulary=vocabulary/sentencepiece.model
 """
 
+import os
 import sys
 
 from absl import flags
 
 from decoupled import console, launch
 from decoupled.data.records import read_manifest
-from decoupled.data.verification import all_shards, stray_files, verify_shard
+from decoupled.data.verification import all_shards, stray_files, verify_shards
 from decoupled.data.vocabulary import Vocabulary
 
 FLAGS = flags.FLAGS
+
+# Below this, starting worker processes takes longer than the work.
+_SMALL_BYTES = 1 << 30
 
 
 def define_flags() -> None:
@@ -28,19 +32,27 @@ def define_flags() -> None:
         "SentencePiece model file that the records must have been made with.",
         required=True,
     )
+    flags.DEFINE_integer(
+        "workers",
+        0,
+        "Processes that read; 0 chooses: one per core, or one for small records.",
+        lower_bound=0,
+    )
 
 
 def main() -> None:
     """Verifies; exits with 2 where there is a defect."""
-    defects = verify(FLAGS.records_dir, FLAGS.vocabulary)
+    defects = verify(FLAGS.records_dir, FLAGS.vocabulary, FLAGS.workers)
     for defect in defects:
         print(defect, file=sys.stderr)
     if defects:
         sys.exit(2)
 
 
-def verify(records_dir: str, vocabulary_path: str) -> list[str]:
+def verify(records_dir: str, vocabulary_path: str, workers: int = 0) -> list[str]:
     """All defects of a records folder, a line each; says so where there are none.
+
+    `workers` 0 chooses their number.
 
     Raises:
       UserError: there is no manifest, or the vocabulary is another one.
@@ -49,9 +61,13 @@ def verify(records_dir: str, vocabulary_path: str) -> list[str]:
     vocabulary = Vocabulary(vocabulary_path)
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary_path)
     shards = all_shards(manifest)
+    if not workers:
+        small = sum(shard.bytes for shard in shards) < _SMALL_BYTES
+        workers = 1 if small else min(os.cpu_count() or 1, len(shards))
     defects = []
-    for shard in console.track(shards, "verifying files", total=len(shards)):
-        defects += verify_shard(manifest, shard)
+    found = verify_shards(manifest, workers)
+    for own in console.track(found, "verifying files", total=len(shards)):
+        defects += own
     defects += stray_files(manifest)
     if not defects:
         records = sum(shard.records for shard in shards)

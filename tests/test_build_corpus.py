@@ -1,5 +1,6 @@
 """The command that builds a corpus folder."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -10,10 +11,20 @@ from decoupled import build_corpus
 from decoupled.build_corpus import CorpusSettings, build
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.documents import TextSettings
 from decoupled.errors import UserError
 
-SETTINGS = CorpusSettings(
+TEXT = TextSettings(
     eval_share=0.2,
+    min_characters=3,
+    split_json=True,
+    split_text=False,
+    drop_duplicates=True,
+    part_bytes=1 << 20,
+    max_parts=4,
+)
+SETTINGS = CorpusSettings(
+    text=TEXT,
     task=TaskSettings(
         dev_share=0.2, test_share=0.3, min_label_messages=5, min_language_examples=1
     ),
@@ -175,19 +186,17 @@ def test_an_empty_text_leaves_nothing(tmp_path):
     assert not (tmp_path / "c").exists()
 
 
-def test_a_bad_line_leaves_nothing(text_input, tmp_path):
+def test_a_bad_line_leaves_nothing(tmp_path):
     (tmp_path / "sw.jsonl").write_text('{"text": "a"}\n{"text"\n')
     with pytest.raises(UserError, match=r"sw\.jsonl:2: not JSON"):
-        build(
-            None, [text_input, f"sw={tmp_path}/sw.jsonl"], str(tmp_path / "c"), SETTINGS
-        )
+        build(None, [f"sw={tmp_path}/sw.jsonl"], str(tmp_path / "c"), SETTINGS)
     assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_impossible_eval_share(share):
     with pytest.raises(UserError, match="build_corpus.eval_share"):
-        CorpusSettings(share, SETTINGS.task)
+        dataclasses.replace(TEXT, eval_share=share)
 
 
 def test_the_command(text_input, tmp_path):
@@ -198,7 +207,7 @@ def test_the_command(text_input, tmp_path):
         [*command, f"--input={text_input}"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert Corpus(str(folder)).manifest["inputs"]["eval_share"] == 0.01
+    assert Corpus(str(folder)).manifest["inputs"]["settings"]["eval_share"] == 0.01
     assert {"command.1", "config.1.gin"} <= set(os.listdir(folder))
     failed = subprocess.run(
         [*command, "--source=catalogs:no_such"], capture_output=True, text=True

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from decoupled import build_records
+from decoupled.corpora import units
 from decoupled.corpora.corpus import Corpus
 from decoupled.data import encoding, reading, records
 from decoupled.data.verification import all_shards, verify_shard
@@ -116,12 +117,12 @@ def test_a_build_that_was_killed_goes_on(
 
     def killed_at_third(folder, name, *arguments):
         if len(written) == 2:
-            raise KeyboardInterrupt
-        written.append(name)
+            raise ValueError("killed")
+        written.append((folder, name))
         return write_shard(folder, name, *arguments)
 
     monkeypatch.setattr(encoding, "write_shard", killed_at_third)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(ValueError, match="killed"):
         build(source, output, tokens_per_shard)
     with pytest.raises(UserError, match="no complete records"):
         records.read_manifest(str(output))
@@ -130,7 +131,7 @@ def test_a_build_that_was_killed_goes_on(
         encoding,
         "write_shard",
         lambda folder, name, *rest: (
-            resumed.append(name) or write_shard(folder, name, *rest)
+            resumed.append((folder, name)) or write_shard(folder, name, *rest)
         ),
     )
     build(source, output, tokens_per_shard)
@@ -147,8 +148,14 @@ def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path
         50,
         {"corpus": "other", "vocabulary": "other"},
     )
-    assert not encoding.encode_language(job, "train", "en").reused
-    assert encoding.encode_language(job, "train", "en").reused
+    os.makedirs(job.work_dir)
+    (text,) = (
+        unit
+        for unit in encoding.text_files(Corpus(job.corpus_dir))
+        if (unit.split, unit.language) == ("train", "en")
+    )
+    units.attempt(job, text)
+    assert units.result_of(job, text)["sentences"] > 0
     manifest = build(source, tmp_path / "records")
     assert stored(manifest, "train", "en") == expected(source, "train", "en")
     build(source, tmp_path / "fresh")
@@ -185,7 +192,9 @@ def test_a_document_without_pieces_is_left_out_and_said(
         return [[] if i == 0 else ids for i, ids in enumerate(encode(self, texts))]
 
     monkeypatch.setattr(encoding.Vocabulary, "encode_batch", without_the_first)
-    monkeypatch.setattr(Corpus, "documents", lambda *_: iter([["a"], ["the text"]]))
+    monkeypatch.setattr(
+        encoding, "read_documents", lambda *_: iter([["a"], ["the text"]])
+    )
     manifest = build(source, tmp_path / "records")
     assert manifest.language("train", "sw").records == 1
     told = "train/sw: 1 documents without pieces left out"

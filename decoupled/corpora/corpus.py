@@ -7,7 +7,8 @@
     tasks/, parallel/
         further files of sources that have them (the catalogs)
 
-The manifest is written last: a folder without one is not a corpus.
+Text of files (`decoupled.corpora.assembly`) lies one folder deeper, a folder for each
+part of an input. The manifest is written last: a folder without one is not a corpus.
 """
 
 import contextlib
@@ -28,7 +29,9 @@ SPLITS = ("train", "eval")
 MAX_FILE_BYTES = 64 << 20
 # Says that a folder without a manifest is ours to clear: a killed run left it.
 _BUILDING = "building.txt"
-_CONTENTS = ("text", "tasks", "parallel")
+# Notes on finished parts, while a corpus is being built.
+WORK = "work"
+_CONTENTS = ("text", "tasks", "parallel", WORK)
 
 
 class Corpus:
@@ -64,7 +67,7 @@ class Corpus:
         return sorted(self.manifest["splits"].get(split, {}))
 
     def counts(self, split: str, unit: str = "sentences") -> dict[str, int]:
-        """Language -> number of "sentences", "documents" or "characters"."""
+        """Language -> number of "sentences", "documents", "characters" or "bytes"."""
         languages = self.manifest["splits"].get(split, {})
         return {language: languages[language][unit] for language in sorted(languages)}
 
@@ -75,16 +78,8 @@ class Corpus:
           UserError: a file is not the one that the manifest describes (found when the
             end of the file is reached).
         """
-        for entry in self.manifest["splits"][split][language]["files"]:
-            document = []
-            for line in self._lines(entry):
-                if line:
-                    document.append(line)
-                elif document:
-                    yield document
-                    document = []
-            if document:
-                yield document
+        entries = self.manifest["splits"][split][language]["files"]
+        return read_documents(self.folder, entries)
 
     def sentences(self, split: str, language: str) -> Iterator[str]:
         """Yields the sentences of one language in the order of the text."""
@@ -111,17 +106,42 @@ class Corpus:
                 "corpus again"
             )
 
-    def _lines(self, entry: dict[str, Any]) -> Iterator[str]:
-        path = os.path.join(self.folder, entry["name"])
-        digest = hashlib.sha256()
-        with tf.io.gfile.GFile(path, "rb") as handle:
-            for line in handle:
-                digest.update(line)
-                yield line.decode("utf-8", errors="replace").rstrip("\n")
-        if digest.hexdigest() != entry["sha256"]:
-            raise UserError(
-                f"{path}: changed since {MANIFEST} was written; build the corpus again"
-            )
+
+def read_documents(
+    folder: str, entries: Iterable[dict[str, Any]]
+) -> Iterator[Document]:
+    """Yields the documents of text files, each as its sentences, in their order.
+
+    Args:
+      folder: the corpus folder. entries: of its manifest: "name", "sha256".
+
+    Raises:
+      UserError: a file is not the one that its entry describes (found when the end of
+        the file is reached).
+    """
+    for entry in entries:
+        document = []
+        for line in _lines(folder, entry):
+            if line:
+                document.append(line)
+            elif document:
+                yield document
+                document = []
+        if document:
+            yield document
+
+
+def _lines(folder: str, entry: dict[str, Any]) -> Iterator[str]:
+    path = os.path.join(folder, entry["name"])
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as handle:
+        for line in handle:
+            digest.update(line)
+            yield line.decode("utf-8", errors="replace").rstrip("\n")
+    if digest.hexdigest() != entry["sha256"]:
+        raise UserError(
+            f"{path}: changed since {MANIFEST} was written; build the corpus again"
+        )
 
 
 def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
@@ -195,38 +215,79 @@ def write_corpus(
         for name, content in extra_files.items():
             tf.io.gfile.makedirs(os.path.join(folder, os.path.dirname(name)))
             files.write_text(os.path.join(folder, name), content)
-        manifest = {
-            "format": FORMAT,
-            "source": source,
-            "inputs": dict(inputs),
-            "splits": {split: dict(sorted(splits[split].items())) for split in SPLITS},
-            "tasks": dict(tasks),
-            "dropped": dict(dropped),
-        }
-        files.write_json(os.path.join(folder, MANIFEST), manifest)
+        write_manifest(folder, source, inputs, splits, dropped, tasks)
     return Corpus(folder)
+
+
+def write_manifest(
+    folder: str,
+    source: str,
+    inputs: Mapping[str, Any],
+    splits: Mapping[str, Mapping[str, Any]],
+    dropped: Mapping[str, int],
+    tasks: Mapping[str, Any],
+    languages: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes the manifest, after everything else; arguments as in `write_corpus`.
+
+    Args:
+      splits: split -> language -> counts of `TextShards`.
+      languages: language -> its input files and what was dropped of them, for corpora
+        that are made of files.
+    """
+    manifest = {
+        "format": FORMAT,
+        "source": source,
+        "inputs": dict(inputs),
+        "splits": {split: dict(sorted(splits[split].items())) for split in SPLITS},
+        "tasks": dict(tasks),
+        "dropped": dict(dropped),
+    }
+    if languages is not None:
+        manifest["languages"] = dict(languages)
+    files.write_json(os.path.join(folder, MANIFEST), manifest)
 
 
 @contextlib.contextmanager
 def _building(folder: str) -> Iterator[None]:
     """Marks the folder as unfinished; clears what a killed run or a failure left."""
     existed = tf.io.gfile.isdir(folder)
-    files.make_folder(folder)
-    marker = os.path.join(folder, _BUILDING)
-    files.write_text(marker, "A corpus is being built here; not complete.\n")
+    mark_unfinished(folder)
     try:
-        _clear(folder)
+        clear(folder)
         yield
     except BaseException:
-        _clear(folder)
-        tf.io.gfile.remove(marker)
+        clear(folder)
+        mark_finished(folder)
         if not existed:
             tf.io.gfile.rmtree(folder)
         raise
-    tf.io.gfile.remove(marker)
+    mark_finished(folder)
 
 
-def _clear(folder: str) -> None:
+def mark_unfinished(folder: str) -> None:
+    """Makes the folder, if there is none, and says in it that no corpus is there yet.
+
+    Raises:
+      UserError: the folder cannot be made or written to.
+    """
+    files.make_folder(folder)
+    marker = os.path.join(folder, _BUILDING)
+    files.write_text(marker, "A corpus is being built here; not complete.\n")
+
+
+def is_unfinished(folder: str) -> bool:
+    """True where a build began and did not end."""
+    return files.exists(os.path.join(folder, _BUILDING))
+
+
+def mark_finished(folder: str) -> None:
+    """Takes back `mark_unfinished`."""
+    tf.io.gfile.remove(os.path.join(folder, _BUILDING))
+
+
+def clear(folder: str) -> None:
+    """Removes all that a corpus may hold, but for its manifest."""
     files.remove_temporaries(folder)
     for name in _CONTENTS:
         path = os.path.join(folder, name)

@@ -59,6 +59,7 @@ class TextShards:
             "documents": self._documents,
             "sentences": self._sentences,
             "characters": self._characters,
+            "bytes": sum(entry["bytes"] for entry in self._entries),
         }
 
     def _open(self) -> None:

@@ -1,15 +1,22 @@
 """Plain text and JSON lines -> documents by language.
 
-A document is a list of sentences, each one line without line breaks.
+A document is a list of lines without line breaks: sentences, or paragraphs where they
+are split later.
 
-* `NAME.jsonl`: one object a line; its `text` is a document, one sentence a line.
-* every other name: one sentence a line, an empty line between documents.
+* `NAME.jsonl`: one object a line; its `text` is a document, one of them a line.
+* every other name: one of them a line, an empty line between documents.
+
+Either may be compressed: `NAME.gz`.
 """
 
 import codecs
+import contextlib
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
+from typing import IO
 
 import tensorflow as tf
 
@@ -17,18 +24,20 @@ from decoupled import files
 from decoupled.errors import UserError
 
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
+# A comma separates inputs only before a language: paths may have commas.
+_BETWEEN_INPUTS = re.compile(rf",(?={_LANGUAGE.pattern}=)")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def find_inputs(inputs: list[str]) -> dict[str, list[str]]:
-    """Language -> sorted files, from inputs such as `en=/data/en/*.txt`.
+    """Language -> sorted files, from inputs such as `en=/en/*.txt,de=/de/*.jsonl`.
 
     Raises:
       UserError: an input is no LANGUAGE=GLOB, matches no file, or matches one again.
     """
     found: dict[str, list[str]] = {}
-    for value in inputs:
+    for value in (part for given in inputs for part in _BETWEEN_INPUTS.split(given)):
         language, separator, pattern = value.partition("=")
         if not (separator and pattern and _LANGUAGE.fullmatch(language)):
             raise UserError(f"--input={value}: not of the form LANGUAGE=GLOB")
@@ -46,16 +55,31 @@ def find_inputs(inputs: list[str]) -> dict[str, list[str]]:
     return {language: sorted(paths) for language, paths in sorted(found.items())}
 
 
-def read_documents(path: str) -> Iterator[list[str]]:
+def is_dump(path: str) -> bool:
+    """True where the name is that of a MediaWiki dump, packed or not."""
+    return path.endswith((".xml", ".xml.bz2", ".xml.gz", ".xml.7z"))
+
+
+def is_json(path: str) -> bool:
+    """True where the name is that of JSON lines: .jsonl or .jsonl.gz."""
+    return path.endswith((".jsonl", ".jsonl.gz"))
+
+
+def read_documents(path: str, part: int = 0, parts: int = 1) -> Iterator[list[str]]:
     """Yields the documents of a file; memory holds one at a time.
 
+    Args:
+      path: of the file.
+      part, parts: only each `parts`-th document from number `part` on.
+
     Raises:
-      UserError: the file is missing, not UTF-8, or a line is not the JSON it should be;
-        file and line are named.
+      UserError: the file is missing, damaged, not UTF-8, or a line is not the JSON it
+        should be; file and line are named.
     """
-    if path.endswith(".jsonl"):
-        return _read_json_lines(path)
-    return _read_plain_text(path)
+    if is_json(path):
+        return _read_json_lines(path, part, parts)
+    documents = enumerate(_read_plain_text(path))
+    return (document for number, document in documents if number % parts == part)
 
 
 def clean_sentence(line: str) -> str:
@@ -79,9 +103,9 @@ def _read_plain_text(path: str) -> Iterator[list[str]]:
         yield document
 
 
-def _read_json_lines(path: str) -> Iterator[list[str]]:
+def _read_json_lines(path: str, part: int, parts: int) -> Iterator[list[str]]:
     for number, line in _lines(path):
-        if not line.strip():
+        if (number - 1) % parts != part or not line.strip():
             continue
         try:
             value = json.loads(line)
@@ -97,16 +121,32 @@ def _read_json_lines(path: str) -> Iterator[list[str]]:
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
     """Line number (from 1) and text of each line; a byte order mark is skipped."""
+    number = 0
     try:
-        with tf.io.gfile.GFile(path, "rb") as handle:
+        with _open(path) as handle:
             for number, line in enumerate(handle, start=1):
                 if number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)
                 yield number, line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}:{number}: not UTF-8") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        where = f"{path}:{number}" if number else path
+        raise UserError(
+            f"{where}: damaged, or not gzip ({files.reason(error)})"
+        ) from error
     except tf.errors.OpError as error:
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+
+
+@contextlib.contextmanager
+def _open(path: str) -> Iterator[IO[bytes]]:
+    with tf.io.gfile.GFile(path, "rb") as handle:
+        if not path.endswith(".gz"):
+            yield handle
+            return
+        with gzip.GzipFile(fileobj=handle, mode="rb") as unpacked:
+            yield unpacked
 
 
 def _is_file(path: str) -> bool:

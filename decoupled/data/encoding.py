@@ -1,15 +1,14 @@
-"""Corpus text -> record shards, language by language, resumable after a kill.
+"""Corpus text -> record shards, a text file at a time, resumable after a kill.
 
-While a language is in work, `DIR/{split}/{language}/progress.json` says which shards
-are complete and which document comes next; a process that starts again goes on from
-there. The shards get their final names, which need their number, when the language is
-done.
+While records are being built, `DIR/work/UNIT/` holds the shards of a text file and
+`progress.json`, which says how many are complete and which document comes next; a
+process that starts again goes on from there. The shards get their final names, which
+need their number in the language, when all text is done.
 """
 
-import concurrent.futures
 import dataclasses
+import functools
 import itertools
-import multiprocessing
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -18,19 +17,43 @@ import numpy as np
 import tensorflow as tf
 
 from decoupled import files
-from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.corpus import SPLITS, Corpus, read_documents
 from decoupled.data.records import LanguageRecords, Shard, write_shard
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
 
+WORK = "work"
 _PROGRESS = "progress.json"
 # Documents handed to the vocabulary at once.
 _BATCH = 256
 
 
 @dataclasses.dataclass(frozen=True)
+class TextFile:
+    """A file of the corpus: the `number`-th of its split and language.
+
+    entry: of the corpus manifest: its name, SHA-256 and size.
+    """
+
+    split: str
+    language: str
+    number: int
+    entry: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """A folder's name."""
+        return f"{self.split}-{self.language}-{self.number:05d}"
+
+    @property
+    def weight(self) -> int:
+        """Its bytes."""
+        return self.entry["bytes"]
+
+
+@dataclasses.dataclass(frozen=True)
 class EncodingJob:
-    """What all languages of one build share; it travels to the worker processes.
+    """What all text files of one build share; it travels to the worker processes.
 
     tokens_per_shard: most tokens in a shard, so that one shard per language fits in
       memory at training time; a longer document becomes several records.
@@ -44,6 +67,45 @@ class EncodingJob:
     tokens_per_shard: int
     fingerprints: dict[str, str]
 
+    @property
+    def work_dir(self) -> str:
+        """Where unfinished work lies."""
+        return os.path.join(self.output_dir, WORK)
+
+    def inputs(self, unit: TextFile) -> dict[str, Any]:
+        """All that the records depend on."""
+        shared = {**self.fingerprints, "tokens_per_shard": self.tokens_per_shard}
+        return {**shared, "text": unit.entry["name"], "sha256": unit.entry["sha256"]}
+
+    def run(self, unit: TextFile) -> dict[str, Any]:
+        """Writes the shards of a text file, or what a killed process left to write.
+
+        Raises:
+          UserError: the text cannot be read, or an id is outside the vocabulary.
+        """
+        folder = files.make_folder(os.path.join(self.work_dir, unit.name))
+        progress = _read_progress(folder, self.inputs(unit))
+        files.remove_temporaries(folder)
+        vocabulary = _vocabulary(
+            self.vocabulary_path, self.fingerprints.get("vocabulary")
+        )
+        documents = read_documents(self.corpus_dir, [unit.entry])
+        try:
+            _write_shards(self, folder, progress, documents, vocabulary)
+        except UserError:
+            # Text that turns out wrong at its end has made wrong shards before.
+            _clear(folder)
+            raise
+        return {
+            "shards": progress.shards,
+            "sentences": progress.sentences,
+            "empty_documents": progress.empty_documents,
+        }
+
+    def is_intact(self, result: dict[str, Any]) -> bool:
+        """True: a shard that is not here any more has its final name already."""
+        return True
+
 
 class EncodedLanguage(NamedTuple):
     """A finished language; empty_documents have no pieces and no record."""
@@ -52,7 +114,6 @@ class EncodedLanguage(NamedTuple):
     language: str
     records: LanguageRecords
     empty_documents: int
-    reused: bool
 
 
 class _Record(NamedTuple):
@@ -72,71 +133,87 @@ class _Progress:
     document: int = 0
     part: int = 0
     empty_documents: int = 0
-    complete: bool = False
 
 
-def encode_languages(
-    job: EncodingJob, languages: list[tuple[str, str]], workers: int
-) -> Iterator[EncodedLanguage]:
-    """Encodes (split, language) pairs in `workers` processes; yields each when done.
+def text_files(corpus: Corpus) -> list[TextFile]:
+    """All files of a corpus, in the order of the text."""
+    return [
+        TextFile(split, language, number, entry)
+        for split in SPLITS
+        for language in corpus.languages(split)
+        for number, entry in enumerate(
+            corpus.manifest["splits"][split][language]["files"]
+        )
+    ]
 
-    Raises:
-      UserError: of the first language that fails; what is complete stays complete.
+
+def gather(
+    job: EncodingJob, units: list[TextFile], results: list[dict[str, Any]]
+) -> list[EncodedLanguage]:
+    """Gives the shards of all languages their final names.
+
+    Begun again after a kill it does no harm.
+
+    Args:
+      job: of the build. units: all text files, in the order of the text.
+      results: what `job.run` returned for each.
     """
-    if workers == 1:
-        for split, language in languages:
-            yield encode_language(job, split, language)
-        return
-    # TensorFlow does not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
-    try:
-        futures = [pool.submit(encode_language, job, *pair) for pair in languages]
-        for future in concurrent.futures.as_completed(futures):
-            yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    languages = []
+    pairs = zip(units, results, strict=True)
+    for (split, language), own in itertools.groupby(
+        pairs, lambda pair: (pair[0].split, pair[0].language)
+    ):
+        own = list(own)
+        shards = _rename(job, f"{split}/{language}", own)
+        records = LanguageRecords(
+            files=shards,
+            records=sum(shard.records for shard in shards),
+            sentences=sum(result["sentences"] for _, result in own),
+            tokens=sum(shard.tokens for shard in shards),
+        )
+        empty = sum(result["empty_documents"] for _, result in own)
+        languages.append(EncodedLanguage(split, language, records, empty))
+    return languages
 
 
-def encode_language(job: EncodingJob, split: str, language: str) -> EncodedLanguage:
-    """Writes the shards of one language, or what a killed process left to write.
-
-    Raises:
-      UserError: the text cannot be read, or an id is outside the vocabulary.
-    """
-    name = f"{split}/{language}"
-    folder = files.make_folder(os.path.join(job.output_dir, name))
-    inputs = {**job.fingerprints, "tokens_per_shard": job.tokens_per_shard}
-    progress = _read_progress(folder, inputs)
-    reused = progress.complete
-    if not reused:
-        files.remove_temporaries(folder)
-        vocabulary = Vocabulary(job.vocabulary_path)
-        documents = Corpus(job.corpus_dir).documents(split, language)
-        try:
-            _write_shards(job, name, progress, documents, vocabulary)
-        except UserError:
-            # Text that turns out wrong at its end has made wrong shards before.
-            _clear(folder)
-            raise
-    shards = _final_names(job.output_dir, name, progress)
-    records = LanguageRecords(
-        files=shards,
-        records=sum(shard.records for shard in shards),
-        sentences=progress.sentences,
-        tokens=sum(shard.tokens for shard in shards),
-    )
-    return EncodedLanguage(split, language, records, progress.empty_documents, reused)
+def forget_progress(output_dir: str) -> None:
+    """Removes what `EncodingJob.run` noted, once the manifest says it all."""
+    path = os.path.join(output_dir, WORK)
+    if tf.io.gfile.isdir(path):
+        tf.io.gfile.rmtree(path)
 
 
-def forget_progress(output_dir: str, split: str, language: str) -> None:
-    """Removes the note of `encode_language`, once the manifest says it all."""
-    path = os.path.join(output_dir, split, language, _PROGRESS)
-    if files.exists(path):
-        tf.io.gfile.remove(path)
+@functools.lru_cache(maxsize=1)
+def _vocabulary(path: str, fingerprint: str | None) -> Vocabulary:
+    """One process reads it once, for all of its text files."""
+    del fingerprint  # of the file that was read before, if it is another one
+    return Vocabulary(path)
 
 
-def _write_shards(job, name, progress, documents: Iterable[list[str]], vocabulary):
+def _rename(job, name: str, own) -> tuple[Shard, ...]:
+    parts = [(unit, fields) for unit, result in own for fields in result["shards"]]
+    tf.io.gfile.makedirs(os.path.join(job.output_dir, name))
+    shards = []
+    for index, (unit, fields) in enumerate(parts):
+        final = f"{name}/{files.shard_name('tokens', index, len(parts), '.tfrecord')}"
+        written = os.path.join(job.work_dir, unit.name, fields["name"])
+        if files.exists(written):
+            target = os.path.join(job.output_dir, final)
+            tf.io.gfile.rename(written, target, overwrite=True)
+        shards.append(Shard(**{**fields, "name": final}))
+    _remove_others(os.path.join(job.output_dir, name), shards)
+    return tuple(shards)
+
+
+def _remove_others(folder: str, shards: list[Shard]) -> None:
+    """Removes what a build of other inputs left before it was killed."""
+    own = {os.path.basename(shard.name) for shard in shards}
+    for name in tf.io.gfile.listdir(folder):
+        if name not in own:
+            tf.io.gfile.remove(os.path.join(folder, name))
+
+
+def _write_shards(job, folder, progress, documents: Iterable[list[str]], vocabulary):
     """Writes what is missing; `progress` is on disk after each shard."""
     records = _records(documents, vocabulary, job.tokens_per_shard, progress)
     held: list[_Record] = []
@@ -146,16 +223,14 @@ def _write_shards(job, name, progress, documents: Iterable[list[str]], vocabular
             progress.empty_documents += 1
             continue
         if held and tokens + len(record.ids) > job.tokens_per_shard:
-            _write_shard(job, name, progress, held, vocabulary.size)
+            _write_shard(folder, progress, held, vocabulary.size)
             progress.document, progress.part = record.document, record.part
-            _save(job, name, progress)
+            _save(folder, progress)
             held, tokens = [], 0
         held.append(record)
         tokens += len(record.ids)
     if held:
-        _write_shard(job, name, progress, held, vocabulary.size)
-    progress.complete = True
-    _save(job, name, progress)
+        _write_shard(folder, progress, held, vocabulary.size)
 
 
 def _records(documents, vocabulary, limit: int, progress) -> Iterator[_Record]:
@@ -176,10 +251,10 @@ def _records(documents, vocabulary, limit: int, progress) -> Iterator[_Record]:
             first_part = 0
 
 
-def _write_shard(job, name, progress, held: list[_Record], vocab_size: int) -> None:
+def _write_shard(folder, progress, held: list[_Record], vocab_size: int) -> None:
     shard = write_shard(
-        job.output_dir,
-        f"{name}/{_part_name(len(progress.shards))}",
+        folder,
+        f"part-{len(progress.shards):05d}.tfrecord",
         [record.ids for record in held],
         vocab_size,
     )
@@ -187,26 +262,8 @@ def _write_shard(job, name, progress, held: list[_Record], vocab_size: int) -> N
     progress.sentences += sum(record.sentences for record in held)
 
 
-def _final_names(output_dir: str, name: str, progress) -> tuple[Shard, ...]:
-    """Renames the shards of a complete language; again after a kill does no harm."""
-    count = len(progress.shards)
-    shards = []
-    for index, fields in enumerate(progress.shards):
-        final = f"{name}/{files.shard_name('tokens', index, count, '.tfrecord')}"
-        written = os.path.join(output_dir, name, _part_name(index))
-        if files.exists(written):
-            tf.io.gfile.rename(written, os.path.join(output_dir, final), overwrite=True)
-        shards.append(Shard(**{**fields, "name": final}))
-    return tuple(shards)
-
-
-def _part_name(index: int) -> str:
-    return f"part-{index:05d}.tfrecord"
-
-
-def _save(job, name, progress) -> None:
-    path = os.path.join(job.output_dir, name, _PROGRESS)
-    files.write_json(path, dataclasses.asdict(progress))
+def _save(folder, progress) -> None:
+    files.write_json(os.path.join(folder, _PROGRESS), dataclasses.asdict(progress))
 
 
 def _read_progress(folder: str, inputs: dict) -> _Progress:

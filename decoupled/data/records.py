@@ -51,6 +51,11 @@ class LanguageRecords:
     sentences: int
     tokens: int
 
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return sum(shard.bytes for shard in self.files)
+
 
 @dataclasses.dataclass(frozen=True)
 class RecordsManifest:
@@ -137,7 +142,8 @@ def write_manifest(manifest: RecordsManifest) -> None:
         "corpus_fingerprint": manifest.corpus_fingerprint,
         "splits": {
             split: {
-                name: dataclasses.asdict(entry) for name, entry in languages.items()
+                name: {**dataclasses.asdict(entry), "bytes": entry.bytes}
+                for name, entry in languages.items()
             }
             for split, languages in manifest.splits.items()
         },

@@ -4,6 +4,9 @@ Every byte is read: checksums of each record, schema, id range, the counts and S
 of the manifest. What is wrong comes as text, so that one look shows all of it.
 """
 
+import concurrent.futures
+import functools
+import multiprocessing
 import os
 from collections.abc import Iterator
 
@@ -36,6 +39,25 @@ def stray_files(manifest: RecordsManifest) -> list[str]:
         for path in sorted(tf.io.gfile.glob(pattern))
         if path not in known
     ]
+
+
+def verify_shards(manifest: RecordsManifest, workers: int) -> Iterator[list[str]]:
+    """Yields the defects of each shard, in the order of `all_shards`.
+
+    Args:
+      manifest: of the folder. workers: processes; 1 is this one alone.
+    """
+    verify = functools.partial(verify_shard, manifest)
+    if workers == 1:
+        yield from map(verify, all_shards(manifest))
+        return
+    # TensorFlow does not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
+    try:
+        yield from pool.map(verify, all_shards(manifest))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def verify_shard(manifest: RecordsManifest, shard: Shard) -> list[str]:

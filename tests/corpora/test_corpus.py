@@ -76,6 +76,7 @@ def test_files_and_manifest(tmp_path):
         "documents": 1,
         "sentences": 1,
         "characters": 3,
+        "bytes": 10,
     }
 
 

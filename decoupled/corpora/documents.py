@@ -1,0 +1,277 @@
+"""One unit of a text corpus: a file, or every n-th document of it -> clean text files.
+
+    text/{train,eval}/LANGUAGE/UNIT/text-00000-of-0000N.txt
+    work/UNIT.digests       8 bytes a document, to find equal ones with
+
+A dump that is cut into parts is read whole by each, as reading takes a small share of
+the time that cleaning takes; so no document needs to travel between processes.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from decoupled import files
+from decoupled.corpora import installed, text
+from decoupled.corpora.corpus import MAX_FILE_BYTES, SPLITS, WORK
+from decoupled.corpora.shards import Document, TextShards
+from decoupled.errors import UserError
+
+# Raised when the same input gives other text or other files than before.
+RULES = 1
+DIGEST = np.dtype("<u8")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSettings:
+    """How files become documents.
+
+    eval_share: share of the documents that is held out.
+    min_characters: shorter sentences are left out where text is split into sentences.
+    split_json, split_text: the lines of JSON texts, and of plain text, are paragraphs
+      to be split into sentences; otherwise each is one sentence as it is.
+    drop_duplicates: of equal documents of a language only the first is kept.
+    part_bytes: files larger than this are cut into parts of about that size;
+      max_parts: but not into more.
+    """
+
+    eval_share: float
+    min_characters: int
+    split_json: bool
+    split_text: bool
+    drop_duplicates: bool
+    part_bytes: int
+    max_parts: int
+
+    def __post_init__(self):
+        if not 0 <= self.eval_share < 1:
+            raise UserError(
+                f"build_corpus.eval_share: {self.eval_share} is not in [0, 1)"
+            )
+        for name in ("min_characters", "part_bytes", "max_parts"):
+            if getattr(self, name) < 1:
+                raise UserError(
+                    f"build_corpus.{name}: {getattr(self, name)} is not positive"
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class TextUnit:
+    """Part `part` of `parts` of a file; sha256 and size are those of the file."""
+
+    language: str
+    path: str
+    sha256: str
+    size: int
+    part: int
+    parts: int
+
+    @property
+    def name(self) -> str:
+        """A folder's name: of the contents, as the same file may lie elsewhere."""
+        return f"{self.language}-{self.sha256[:16]}-{self.part}-of-{self.parts}"
+
+    @property
+    def weight(self) -> int:
+        """Bytes of the file that it stands for."""
+        return self.size // self.parts
+
+
+@dataclasses.dataclass(frozen=True)
+class TextJob:
+    """Writes the text of each unit into the corpus folder; see the module."""
+
+    corpus_dir: str
+    settings: TextSettings
+    max_file_bytes: int = MAX_FILE_BYTES
+
+    @property
+    def work_dir(self) -> str:
+        """Where the notes lie."""
+        return os.path.join(self.corpus_dir, WORK)
+
+    def inputs(self, unit: TextUnit) -> dict[str, Any]:
+        """All that the text depends on."""
+        return {
+            "rules": cleaning_rules([unit.path]),
+            "settings": dataclasses.asdict(self.settings),
+            "max_file_bytes": self.max_file_bytes,
+            "language": unit.language,
+            "sha256": unit.sha256,
+            "part": [unit.part, unit.parts],
+        }
+
+    def run(self, unit: TextUnit) -> dict[str, Any]:
+        """Writes a unit; returns counts by split, and what was dropped by reason."""
+        clear(self.corpus_dir, unit.name, unit.language)
+        dropped = collections.Counter()
+        documents = read_unit(unit, self.settings, dropped)
+        with cleared_on_failure(self.corpus_dir, unit.name, unit.language):
+            path = digests_path(self.corpus_dir, unit)
+            with files.atomic_write(path, "wb") as digests:
+                # A file without documents is a file too.
+                digests.write(b"")
+                numbered = _noted(documents, digests)
+                splits = write_documents(self, unit.name, unit.language, numbered)
+        return {"splits": splits, "dropped": dict(sorted(dropped.items()))}
+
+    def is_intact(self, result: dict[str, Any]) -> bool:
+        """False where a text file is missing or has another size."""
+        return all(
+            _size(os.path.join(self.corpus_dir, entry["name"])) == entry["bytes"]
+            for counts in result["splits"].values()
+            for entry in counts["files"]
+        )
+
+
+def check_installed(paths: Sequence[str], settings: TextSettings) -> None:
+    """Raises a UserError where a package is missing that one of the files needs."""
+    if any(_is_split(path, settings) for path in paths):
+        installed.need("sentencex")
+    if any(text.is_dump(path) for path in paths):
+        installed.need("mwxml", "mwparserfromhell")
+
+
+def cleaning_rules(paths: Sequence[str]) -> list[int]:
+    """Versions of the rules that make text of such files."""
+    if not any(text.is_dump(path) for path in paths):
+        return [RULES]
+    from decoupled.corpora import wikitext
+
+    return [RULES, wikitext.RULES]
+
+
+def make_units(
+    language: str, path: str, sha256: str, size: int, settings: TextSettings
+) -> list[TextUnit]:
+    """The parts of a file; their number depends on nothing but its size and kind."""
+    parts = 1
+    if _is_split(path, settings):
+        parts = min(max(-(-size // settings.part_bytes), 1), settings.max_parts)
+    return [
+        TextUnit(language, path, sha256, size, part, parts) for part in range(parts)
+    ]
+
+
+def digests_path(corpus_dir: str, unit: TextUnit) -> str:
+    """Where the digests of a unit's documents lie, in the order of its text."""
+    return os.path.join(corpus_dir, WORK, f"{unit.name}.digests")
+
+
+def read_unit(
+    unit: TextUnit, settings: TextSettings, dropped: collections.Counter
+) -> Iterator[Document]:
+    """Yields the documents of a unit as sentences; memory holds one at a time.
+
+    Raises:
+      UserError: the file cannot be read or is damaged; file and place are named.
+    """
+    for paragraphs in _paragraphs(unit, dropped):
+        document = paragraphs
+        if _is_split(unit.path, settings):
+            from decoupled.corpora.sentences import clean_sentences
+
+            document = clean_sentences(
+                paragraphs, unit.language, settings.min_characters, dropped
+            )
+        if document:
+            yield document
+        else:
+            dropped["document without sentences"] += 1
+
+
+def digest(document: Document) -> int:
+    """64 bits of a document's SHA-256.
+
+    Two of a billion different documents share theirs with a probability of 3 %.
+    """
+    content = "\n".join(document).encode("utf-8")
+    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
+
+
+def split_of(document_digest: int, eval_share: float) -> str:
+    """The split of a document: a function of its text alone."""
+    return "eval" if document_digest / 2**64 < eval_share else "train"
+
+
+def write_documents(
+    job: TextJob,
+    folder: str,
+    language: str,
+    documents: Iterator[tuple[int, Document]],
+) -> dict[str, dict[str, Any]]:
+    """Writes documents, each with its digest, below text/SPLIT/LANGUAGE/`folder`.
+
+    Returns:
+      split -> files and counts, for splits that have text.
+    """
+    with contextlib.ExitStack() as stack:
+        writers = {
+            split: stack.enter_context(
+                TextShards(
+                    job.corpus_dir,
+                    f"text/{split}/{language}/{folder}",
+                    job.max_file_bytes,
+                )
+            )
+            for split in SPLITS
+        }
+        for number, document in documents:
+            writers[split_of(number, job.settings.eval_share)].write(document)
+    return {split: writer.counts for split, writer in writers.items() if writer.counts}
+
+
+def clear(corpus_dir: str, folder: str, language: str) -> None:
+    """Removes the text files of a unit that was begun before."""
+    for split in SPLITS:
+        path = os.path.join(corpus_dir, "text", split, language, folder)
+        if tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
+
+
+@contextlib.contextmanager
+def cleared_on_failure(corpus_dir: str, folder: str, language: str) -> Iterator[None]:
+    """A full disk gets its room back, and what stays is complete."""
+    try:
+        yield
+    except BaseException:
+        clear(corpus_dir, folder, language)
+        raise
+
+
+def _noted(documents, digests) -> Iterator[tuple[int, Document]]:
+    for document in documents:
+        number = digest(document)
+        digests.write(np.array([number], DIGEST).tobytes())
+        yield number, document
+
+
+def _paragraphs(unit: TextUnit, dropped) -> Iterator[list[str]]:
+    if not text.is_dump(unit.path):
+        yield from text.read_documents(unit.path, unit.part, unit.parts)
+        return
+    # Imported here: dumps need libraries that other text can do without.
+    from decoupled.corpora import wikipedia, wikitext
+
+    for article in wikipedia.read_articles(unit.path, dropped, unit.part, unit.parts):
+        yield wikitext.article_paragraphs(article.wikitext, dropped)
+
+
+def _is_split(path: str, settings: TextSettings) -> bool:
+    if text.is_dump(path):
+        return True
+    return settings.split_json if text.is_json(path) else settings.split_text
+
+
+def _size(path: str) -> int | None:
+    try:
+        return tf.io.gfile.stat(path).length
+    except tf.errors.NotFoundError:
+        return None

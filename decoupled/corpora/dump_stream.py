@@ -1,0 +1,223 @@
+"""A dump's file -> its XML as UTF-8, in pieces, however it is compressed and encoded.
+
+Memory holds one piece, also where a small file unpacks to a huge one.
+"""
+
+import bz2
+import codecs
+import re
+import zlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from decoupled import files
+from decoupled.errors import UserError
+
+_READ = 1 << 18
+_PIECE = 1 << 20
+
+_BYTE_ORDER_MARKS = (  # UTF-32's begin with UTF-16's.
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    # No mark, but "<" in two bytes.
+    (b"<\0", "utf-16-le"),
+    (b"\0<", "utf-16-be"),
+)
+_DECLARATION = re.compile(rb"\s*<\?xml[^<>]*?\?>")
+_DECLARED_ENCODING = re.compile(rb"""encoding\s*=\s*["']([\w.:-]+)["']""")
+# Python knows codecs that are no encodings of text ("zip", "rot13", "unicode_escape").
+_ENCODINGS = re.compile(
+    r"utf-(8|16|32)|ascii|iso8859-\d+|cp\d+|koi8-[a-z]|mac-[a-z]+|tis-620"
+    r"|gbk?|gb2312|gb18030|big5(hkscs)?|euc_[a-z]+|shift_jis|johab|hz"
+)
+_FORMS_OF_TWO_BYTES = re.compile("utf-(16|32)")
+
+
+class Damaged(Exception):
+    """The file ends too soon or cannot be unpacked; the message says where and why."""
+
+
+def xml_pieces(path: str) -> Iterator[bytes]:
+    """Yields a dump's XML as UTF-8, without byte order mark and XML declaration.
+
+    Args:
+      path: local or remote; `.bz2` (also of several streams), `.gz`, or plain XML.
+
+    Raises:
+      UserError: the file cannot be opened, is of a kind that cannot be read in a
+        stream (.7z), or names an encoding that is unknown.
+      Damaged: after everything that could be read was yielded.
+    """
+    if path.endswith(".7z"):
+        raise UserError(
+            f"{path}: .7z cannot be read as a stream; take the dump's .bz2, or convert "
+            f"it: 7z x -so {path} | bzip2 > {path.removesuffix('.7z')}.bz2"
+        )
+    pieces = _file_pieces(path)
+    if path.endswith(".bz2"):
+        pieces = _unpacked(pieces, _Bzip2, "bzip2")
+    elif path.endswith(".gz"):
+        pieces = _unpacked(pieces, _Gzip, "gzip")
+    return _as_utf8(pieces, path)
+
+
+def _file_pieces(path) -> Iterator[bytes]:
+    try:
+        with tf.io.gfile.GFile(path, "rb") as handle:
+            while piece := handle.read(_READ):
+                yield piece
+    except tf.errors.OpError as error:
+        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+
+
+class _Bzip2:
+    """One bzip2 stream."""
+
+    def __init__(self):
+        self._decompressor = bz2.BZ2Decompressor()
+
+    def unpack(self, data: bytes) -> bytes:
+        """At most `_PIECE` bytes; b"" where more data is needed or the stream ended."""
+        return self._decompressor.decompress(data, _PIECE)
+
+    @property
+    def hungry(self) -> bool:
+        """True where only further data can bring further output."""
+        return self._decompressor.needs_input
+
+    @property
+    def ended(self) -> bool:
+        """True after the stream's last byte."""
+        return self._decompressor.eof
+
+    @property
+    def rest(self) -> bytes:
+        """What was given and lies behind the stream's end."""
+        return self._decompressor.unused_data
+
+
+class _Gzip:
+    """One gzip member; as `_Bzip2`."""
+
+    def __init__(self):
+        self._decompressor = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        self._full = False
+
+    def unpack(self, data: bytes) -> bytes:
+        output = self._decompressor.decompress(
+            self._decompressor.unconsumed_tail + data, _PIECE
+        )
+        self._full = len(output) == _PIECE
+        return output
+
+    @property
+    def hungry(self) -> bool:
+        return not self._full and not self._decompressor.unconsumed_tail
+
+    @property
+    def ended(self) -> bool:
+        return self._decompressor.eof
+
+    @property
+    def rest(self) -> bytes:
+        return self._decompressor.unused_data
+
+
+def _unpacked(pieces, make_stream, kind) -> Iterator[bytes]:
+    """Unpacks streams that follow each other; zero bytes after the last are padding."""
+    stream = None
+    offset = 0
+    for piece in pieces:
+        offset += len(piece)
+        while piece:
+            if stream is None:
+                piece = piece.lstrip(b"\0") if offset > len(piece) else piece
+                if not piece:
+                    break
+                stream = make_stream()
+            yield from _outputs(stream, piece, kind, offset)
+            piece = stream.rest if stream.ended else b""
+            stream = None if stream.ended else stream
+    if stream is not None:
+        raise Damaged(f"{kind} data ends too soon, at byte {offset} of the file")
+
+
+def _outputs(stream, piece, kind, offset) -> Iterator[bytes]:
+    while True:
+        try:
+            output = stream.unpack(piece)
+        except (OSError, zlib.error) as error:
+            raise Damaged(
+                f"{kind} data is damaged before byte {offset} of the file ({error})"
+            ) from error
+        if output:
+            yield output
+        if stream.ended or stream.hungry:
+            return
+        piece = b""
+
+
+def _as_utf8(pieces, path) -> Iterator[bytes]:
+    first = next(pieces, b"")
+    while len(first) < 1024 and (more := next(pieces, b"")):
+        first += more
+    mark, encoding = next(
+        (known for known in _BYTE_ORDER_MARKS if first.startswith(known[0])),
+        (b"", None),
+    )
+    if mark.startswith((b"<", b"\0<")):
+        mark = b""
+    encoding = encoding or _declared_encoding(first, path)
+    pieces = _with_first(first.removeprefix(mark), pieces)
+    if encoding != "utf-8":
+        pieces = _recoded(pieces, encoding)
+    yield from _without_declaration(pieces)
+
+
+def _with_first(first, pieces):
+    yield first
+    yield from pieces
+
+
+def _declared_encoding(first, path):
+    declaration = _DECLARATION.match(first)
+    declared = declaration and _DECLARED_ENCODING.search(declaration[0])
+    if not declared:
+        return "utf-8"
+    name = declared[1].decode("ascii")
+    try:
+        encoding = codecs.lookup(name).name
+    except LookupError:
+        encoding = ""
+    if not _ENCODINGS.fullmatch(encoding):
+        raise UserError(f"{path}: encoding {name!r} is unknown; convert it to UTF-8")
+    # A declaration that can be read byte by byte is not in two bytes, as it claims.
+    return "utf-8" if _FORMS_OF_TWO_BYTES.match(encoding) else encoding
+
+
+def _recoded(pieces, encoding):
+    decoder = codecs.getincrementaldecoder(encoding)()
+    offset = 0
+    try:
+        for piece in pieces:
+            yield decoder.decode(piece).encode("utf-8")
+            offset += len(piece)
+        decoder.decode(b"", final=True)
+    except UnicodeError as error:
+        raise Damaged(f"the text is not {encoding} after byte {offset}") from error
+
+
+def _without_declaration(pieces):
+    first = next(pieces, b"")
+    while len(first) < 1024 and (more := next(pieces, b"")):
+        first += more
+    yield (
+        first[declaration.end() :]
+        if (declaration := _DECLARATION.match(first))
+        else first
+    )
+    yield from pieces

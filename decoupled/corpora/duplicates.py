@@ -1,0 +1,154 @@
+"""Equal documents of a language: found by their digests, and left out of the text.
+
+Of equal documents the first stays, in the order of the files and of the documents in
+them, however many processes read them. A unit that has later ones is written anew, into
+UNIT-unique beside UNIT; most units of most corpora have none.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from decoupled import files
+from decoupled.corpora import documents
+from decoupled.corpora.corpus import read_documents
+from decoupled.corpora.documents import DIGEST, TextJob, TextUnit, digests_path
+from decoupled.corpora.shards import Document
+
+# One pass over the digests takes 40 bytes for each: 640 MiB.
+DOCUMENTS_AT_ONCE = 1 << 24
+
+
+def find_duplicates(
+    paths: Sequence[str], documents_at_once: int = DOCUMENTS_AT_ONCE
+) -> list[np.ndarray]:
+    """The documents of each file of digests that occur before, there or in a file
+    before it.
+
+    Args:
+      paths: files of digests, in the order in which the first document wins.
+      documents_at_once: bounds the memory; the files are read once for each so many.
+
+    Returns:
+      numbers of documents in each file, int64, ascending.
+    """
+    counts = [_read(path).size for path in paths]
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    passes = -(-int(starts[-1]) // documents_at_once)
+    found = [np.zeros(0, np.int64)]
+    for number in range(passes):
+        found.append(_repeated(paths, starts, number, passes))
+    repeated = np.sort(np.concatenate(found))
+    places = np.searchsorted(repeated, starts)
+    return [
+        repeated[places[index] : places[index + 1]] - starts[index]
+        for index in range(len(paths))
+    ]
+
+
+def _repeated(paths, starts, number: int, passes: int) -> np.ndarray:
+    """Places of repeated digests among those that belong to one pass."""
+    values, places = [], []
+    for path, start in zip(paths, starts[:-1], strict=True):
+        read = _read(path)
+        chosen = np.flatnonzero(read % np.uint64(passes) == number)
+        values.append(read[chosen])
+        places.append(chosen + start)
+    values, places = np.concatenate(values), np.concatenate(places)
+    # Stable: equal digests stay in the order of the text.
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    return places[order[1:][ordered[1:] == ordered[:-1]]]
+
+
+def _read(path: str) -> np.ndarray:
+    return np.frombuffer(files.read_bytes(path), DIGEST)
+
+
+@dataclasses.dataclass(frozen=True)
+class UniqueUnit:
+    """A unit with documents to leave out: their numbers, and its text files.
+
+    splits: of the unit's result. duplicates: a file of numbers, int64; sha256: its.
+    """
+
+    unit: TextUnit
+    splits: dict[str, Any]
+    duplicates: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """A folder's name."""
+        return f"{self.unit.name}-unique"
+
+    @property
+    def weight(self) -> int:
+        """Bytes of its text."""
+        return sum(
+            entry["bytes"]
+            for counts in self.splits.values()
+            for entry in counts["files"]
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class UniqueJob:
+    """Writes units anew, without some of their documents."""
+
+    text_job: TextJob
+
+    @property
+    def work_dir(self) -> str:
+        """Where the notes lie."""
+        return self.text_job.work_dir
+
+    def inputs(self, unit: UniqueUnit) -> dict[str, Any]:
+        """All that the text depends on."""
+        given = self.text_job.inputs(unit.unit)
+        return {**given, "splits": unit.splits, "duplicates": unit.sha256}
+
+    def run(self, unit: UniqueUnit) -> dict[str, Any]:
+        """Writes a unit's text anew; returns counts by split."""
+        language = unit.unit.language
+        folder = self.text_job.corpus_dir
+        documents.clear(folder, unit.name, language)
+        kept = _without_duplicates(folder, unit, self.text_job.settings.eval_share)
+        with documents.cleared_on_failure(folder, unit.name, language):
+            splits = documents.write_documents(self.text_job, unit.name, language, kept)
+        return {"splits": splits}
+
+    def is_intact(self, result: dict[str, Any]) -> bool:
+        """False where a text file is missing or has another size."""
+        return self.text_job.is_intact(result)
+
+
+def unique_unit(job: TextJob, unit: TextUnit, splits, duplicates) -> UniqueUnit:
+    """The unit that leaves documents out; `duplicates`: their numbers, int64."""
+    path = os.path.join(job.work_dir, f"{unit.name}.duplicates")
+    content = duplicates.astype("<i8").tobytes()
+    with files.atomic_write(path, "wb") as handle:
+        handle.write(content)
+    return UniqueUnit(unit, splits, path, files.fingerprint(content))
+
+
+def _without_duplicates(
+    folder: str, unit: UniqueUnit, eval_share: float
+) -> Iterator[tuple[int, Document]]:
+    """The documents that stay, with their digests; train first, then eval."""
+    digests = _read(digests_path(folder, unit.unit))
+    stays = np.ones(digests.size, bool)
+    stays[np.frombuffer(files.read_bytes(unit.duplicates), "<i8")] = False
+    for split, counts in unit.splits.items():
+        inside = (
+            (int(number), keep)
+            for number, keep in zip(digests, stays, strict=True)
+            if documents.split_of(int(number), eval_share) == split
+        )
+        written = read_documents(folder, counts["files"])
+        for (number, keep), document in zip(inside, written, strict=True):
+            if keep:
+                yield number, document

@@ -1,0 +1,307 @@
+"""Files become a corpus: the same whoever makes it, resumable, nothing half-written."""
+
+import bz2
+import errno
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from decoupled.build_corpus import CorpusSettings, build
+from decoupled.corpora import assembly, documents, text
+from decoupled.corpora.beam import Runner
+from decoupled.corpora.catalog_task import TaskSettings
+from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.documents import TextSettings
+from decoupled.errors import UserError
+
+SETTINGS = CorpusSettings(
+    text=TextSettings(
+        eval_share=0.2,
+        min_characters=5,
+        split_json=True,
+        split_text=False,
+        drop_duplicates=True,
+        part_bytes=500,
+        max_parts=3,
+    ),
+    task=TaskSettings(0.2, 0.3, 5, 1),
+)
+ROOT = pathlib.Path(__file__).parent.parent.parent
+PAGE = (
+    "<page><title>{0}</title><ns>0</ns><id>{1}</id><revision><id>{1}</id>"
+    "<model>wikitext</model><format>text/x-wiki</format>"
+    "<text>{{{{Infobox town}}}}\n'''{0}''' is a [[town|small town]] on the Elbe. "
+    "It has {1} bridges, and a market on Mondays.\n\n== References ==\nNone.</text>"
+    "</revision></page>\n"
+)
+SITE = (
+    '<mediawiki version="0.11"><siteinfo><dbname>enwiki</dbname><namespaces>'
+    '<namespace key="0" /></namespaces></siteinfo>\n'
+)
+
+
+def dump(titles):
+    pages = (PAGE.format(title, number + 1) for number, title in enumerate(titles))
+    return bz2.compress((SITE + "".join(pages) + "</mediawiki>").encode())
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    """Two dumps, JSON lines and plain text in three languages."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(2):
+        titles = [f"Town {number} {letter}" for letter in "abcdefghijkl"]
+        (folder / f"enwiki-{number}.xml.bz2").write_bytes(dump(titles))
+    lines = (json.dumps({"text": f"Ein Satz. Satz {i} ist da."}) for i in range(40))
+    (folder / "de.jsonl").write_text("\n".join(lines))
+    (folder / "sw.txt").write_text("\n\n".join(f"Neno la {i}." for i in range(30)))
+    return [f"en={folder}/en*.bz2,de={folder}/de.jsonl", f"sw={folder}/sw.txt"]
+
+
+def make(inputs, folder, workers=1, settings=SETTINGS):
+    build(None, inputs, str(folder), settings, runner=Runner(workers=workers))
+    return Corpus(str(folder))
+
+
+def tree(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in pathlib.Path(folder).rglob("*")
+        if path.is_file()
+    }
+
+
+def all_documents(corpus, language):
+    return [
+        document
+        for split in ("train", "eval")
+        if language in corpus.languages(split)
+        for document in corpus.documents(split, language)
+    ]
+
+
+def test_dumps_json_and_text_give_one_corpus(inputs, tmp_path):
+    corpus = make(inputs, tmp_path / "c")
+    assert corpus.languages("train") == ["de", "en", "sw"]
+    english = all_documents(corpus, "en")
+    assert len(english) == 24
+    assert [
+        "Town 1 c is a small town on the Elbe.",
+        "It has 3 bridges, and a market on Mondays.",
+    ] in english
+    german = all_documents(corpus, "de")
+    assert ["Ein Satz.", "Satz 7 ist da."] in german and len(german) == 40
+    # Nothing but the corpus is left.
+    assert {name.split("/")[0] for name in tree(tmp_path / "c")} == {
+        "manifest.json",
+        "text",
+    }
+
+
+def test_the_manifest_says_what_was_read_and_what_was_dropped(inputs, tmp_path):
+    (tmp_path / "in/sw.txt").write_text("Habari.\n\nNdiyo.\n\nHabari.\n")
+    manifest = make(inputs, tmp_path / "c").manifest
+    for split, languages in manifest["splits"].items():
+        for language, counts in languages.items():
+            written = [
+                (tmp_path / "c" / e["name"]).read_text() for e in counts["files"]
+            ]
+            lines = [line for text in written for line in text.split("\n") if line]
+            assert counts["sentences"] == len(lines), (split, language)
+            assert counts["characters"] == sum(map(len, lines))
+            assert counts["bytes"] == sum(len(text.encode()) for text in written)
+    path = tmp_path / "in/sw.txt"
+    assert manifest["languages"]["sw"] == {
+        "inputs": [
+            {
+                "path": "sw.txt",
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                "size": path.stat().st_size,
+            }
+        ],
+        "dropped": {assembly.DUPLICATE: 1},
+    }
+    assert manifest["dropped"][assembly.DUPLICATE] == 1
+
+
+@pytest.mark.slow
+def test_several_processes_make_the_same(inputs, tmp_path):
+    (tmp_path / "in/de2.jsonl").write_text(
+        f"{(tmp_path / 'in/de.jsonl').read_text()}\n" * 2
+    )
+    inputs = [*inputs, f"de={tmp_path}/in/de2.jsonl"]
+    make(inputs, tmp_path / "one")
+    make(inputs, tmp_path / "three", workers=3)
+    assert tree(tmp_path / "one") == tree(tmp_path / "three")
+
+
+def test_the_first_of_equal_documents_stays(tmp_path):
+    for name, words in (("1", "a b c b d"), ("2", "e a f a"), ("3", "g")):
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(words.split()))
+    corpus = make([f"en={tmp_path}/*.txt"], tmp_path / "c")
+    kept = sorted(all_documents(corpus, "en"))
+    assert kept == [
+        ["a"],
+        ["b"],
+        ["c"],
+        ["d"],
+        ["e"],
+        ["f"],
+        ["g"],
+    ]
+    assert corpus.manifest["dropped"] == {assembly.DUPLICATE: 3}
+    for split in ("train", "eval"):
+        order = [d[0] for d in corpus.documents(split, "en")]
+        assert order == sorted(order)
+
+
+def test_the_same_document_in_two_languages_stays(tmp_path):
+    (tmp_path / "a.txt").write_text("OK.\n\nTwo.\n\nThree.\n\nFour.\n")
+    (tmp_path / "b.txt").write_text("OK.\n\nZwei.\n\nDrei.\n\nVier.\n")
+    corpus = make([f"en={tmp_path}/a.txt,de={tmp_path}/b.txt"], tmp_path / "c")
+    assert len(all_documents(corpus, "en")) == len(all_documents(corpus, "de")) == 4
+
+
+def test_duplicates_stay_where_asked(tmp_path):
+    (tmp_path / "a.txt").write_text("One.\n\nTwo.\n\nOne.\n")
+    changes = {**vars(SETTINGS.text), "drop_duplicates": False}
+    settings = CorpusSettings(TextSettings(**changes), SETTINGS.task)
+    corpus = make([f"en={tmp_path}/a.txt"], tmp_path / "c", settings=settings)
+    kept = sorted(all_documents(corpus, "en"))
+    assert kept == [["One."], ["One."], ["Two."]]
+
+
+def test_a_file_given_under_two_names_is_read_once(tmp_path, capsys):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("One.\n\nTwo.\n\nThree.\n\nFour.")
+    corpus = make([f"en={tmp_path}/*.txt"], tmp_path / "c")
+    assert len(all_documents(corpus, "en")) == 4
+    assert corpus.manifest["dropped"] == {assembly.REPEATED_FILE: 1}
+    assert f"{tmp_path}/b.txt: a copy of another file of en" in capsys.readouterr().out
+
+
+def test_a_truncated_dump_is_told_and_the_rest_is_not_read_again(
+    inputs, tmp_path, monkeypatch
+):
+    make(inputs, tmp_path / "whole")
+    path = tmp_path / "in/enwiki-1.xml.bz2"
+    content = path.read_bytes()
+    path.write_bytes(content[:-30])
+    with pytest.raises(UserError, match=r"enwiki-1\.xml\.bz2: .* at byte \d+"):
+        make(inputs, tmp_path / "c")
+    with pytest.raises(UserError, match="no corpus here"):
+        Corpus(str(tmp_path / "c"))
+    path.write_bytes(content)
+    read = []
+    read_unit = documents.read_unit
+    monkeypatch.setattr(
+        documents,
+        "read_unit",
+        lambda unit, *rest: read.append(unit.path) or read_unit(unit, *rest),
+    )
+    make(inputs, tmp_path / "c")
+    assert set(read) == {str(path)}
+    assert tree(tmp_path / "c") == tree(tmp_path / "whole")
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_that_looks_complete(
+    inputs, tmp_path, monkeypatch
+):
+    make(inputs, tmp_path / "whole")
+    shards = documents.TextShards
+    room = [3]
+
+    class Full(shards):
+        def write(self, document):
+            room[0] -= 1
+            if room[0] < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().write(document)
+
+    monkeypatch.setattr(documents, "TextShards", Full)
+    with pytest.raises(UserError, match="cannot write .*No space left on device"):
+        make(inputs, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+    room[0] = 45
+    with pytest.raises(UserError, match="No space left"):
+        make(inputs, tmp_path / "c")
+    left = tree(tmp_path / "c")
+    assert "manifest.json" not in left
+    assert not any(".tmp-" in name for name in left)
+    monkeypatch.setattr(documents, "TextShards", shards)
+    make(inputs, tmp_path / "c")
+    assert tree(tmp_path / "c") == tree(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("at", ["find_duplicates", "clean_up", "unique_unit"])
+def test_what_a_later_step_left_is_used(inputs, tmp_path, monkeypatch, at):
+    (tmp_path / "in/sw.txt").write_text("Habari.\n\nNdiyo.\n\nSawa.\n\nHabari.\n")
+    make(inputs, tmp_path / "whole")
+
+    def killed(*_):
+        raise SystemError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(assembly, at, killed)
+        with pytest.raises(SystemError):
+            make(inputs, tmp_path / "c")
+    monkeypatch.setattr(text, "read_documents", killed)
+    assert make(inputs, tmp_path / "c").languages("train") == ["de", "en", "sw"]
+    assert tree(tmp_path / "c") == tree(tmp_path / "whole")
+
+
+def test_other_settings_after_a_kill_are_begun_anew(inputs, tmp_path, monkeypatch):
+    def killed(*_):
+        raise SystemError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(assembly, "find_duplicates", killed)
+        with pytest.raises(SystemError):
+            make(inputs, tmp_path / "c")
+    changes = {**vars(SETTINGS.text), "eval_share": 0.5}
+    settings = CorpusSettings(TextSettings(**changes), SETTINGS.task)
+    make(inputs, tmp_path / "c", settings=settings)
+    make(inputs, tmp_path / "fresh", settings=settings)
+    assert tree(tmp_path / "c") == tree(tmp_path / "fresh")
+
+
+@pytest.mark.slow
+def test_a_build_that_was_killed_goes_on(tmp_path):
+    lines = (json.dumps({"text": f"This is text {i}. " * 20}) for i in range(60_000))
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    command = [
+        sys.executable,
+        "-m",
+        "decoupled.build_corpus",
+        f"--input=en={tmp_path}/a.jsonl",
+        "--workers=2",
+        "--gin_param=build_corpus.part_bytes = 4000000",
+        "--gin_param=build_corpus.max_parts = 6",
+    ]
+    whole, folder = tmp_path / "whole", tmp_path / "c"
+    subprocess.run([*command, f"--output_dir={whole}"], check=True, cwd=ROOT)
+    command.append(f"--output_dir={folder}")
+    process = subprocess.Popen(command, cwd=ROOT)
+    deadline = time.monotonic() + 120
+    while len(list(folder.glob("work/*.done.json"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (folder / "manifest.json").exists()
+    again = subprocess.run(
+        command, check=True, cwd=ROOT, capture_output=True, text=True
+    )
+    assert "done before" in again.stdout
+    for name in ("command.1", "config.1.gin"):
+        os.remove(whole / name)
+        os.remove(folder / name)
+    assert tree(folder) == tree(whole)

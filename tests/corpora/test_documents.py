@@ -1,0 +1,163 @@
+"""Files become documents, whole or in parts, and text of a unit of its own."""
+
+import collections
+import dataclasses
+import hashlib
+import json
+import os
+
+import numpy as np
+import pytest
+
+from decoupled.corpora import documents, text
+from decoupled.corpora.corpus import read_documents
+from decoupled.corpora.documents import TextJob, TextSettings
+from decoupled.errors import UserError
+
+SETTINGS = TextSettings(
+    eval_share=0.3,
+    min_characters=5,
+    split_json=True,
+    split_text=False,
+    drop_duplicates=True,
+    part_bytes=1000,
+    max_parts=3,
+)
+
+
+def unit_of(path, settings=SETTINGS, part=0):
+    content = path.read_bytes()
+    sha256 = hashlib.sha256(content).hexdigest()
+    return documents.make_units("en", str(path), sha256, len(content), settings)[part]
+
+
+def write_json(path, texts):
+    path.write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    return path
+
+
+@pytest.mark.parametrize(
+    "name, size, parts",
+    [
+        ("a.jsonl", 0, 1),
+        ("a.jsonl", 1000, 1),
+        ("a.jsonl", 1001, 2),
+        ("a.jsonl.gz", 99_999, 3),
+        ("a.xml.bz2", 99_999, 3),
+        # Its lines are copied, which takes no longer than reading them.
+        ("a.txt", 99_999, 1),
+    ],
+)
+def test_large_files_have_parts(name, size, parts):
+    units = documents.make_units("en", name, "ab" * 32, size, SETTINGS)
+    assert [(unit.part, unit.parts) for unit in units] == [
+        (part, parts) for part in range(parts)
+    ]
+    assert len({unit.name for unit in units}) == parts
+
+
+def test_json_texts_are_split_into_sentences(tmp_path):
+    path = write_json(tmp_path / "a.jsonl", ["It rains today. We stay in.\nNo.\n", "-"])
+    dropped = collections.Counter()
+    found = list(documents.read_unit(unit_of(path), SETTINGS, dropped))
+    assert found == [["It rains today.", "We stay in."]]
+    assert dropped["document without sentences"] == 1
+
+
+def test_json_texts_stay_as_they_are_where_asked(tmp_path):
+    settings = dataclasses.replace(SETTINGS, split_json=False)
+    path = write_json(tmp_path / "a.jsonl", ["It rains today. We stay in.\nNo.\n"])
+    unit = unit_of(path, settings)
+    found = list(documents.read_unit(unit, settings, collections.Counter()))
+    assert found == [["It rains today. We stay in.", "No."]]
+
+
+def test_lines_of_plain_text_are_sentences_unless_they_are_split(tmp_path):
+    (tmp_path / "a.txt").write_text("It rains today. We stay in.\nNo.\n")
+    plain = list(documents.read_unit(unit_of(tmp_path / "a.txt"), SETTINGS, {}))
+    assert plain == [["It rains today. We stay in.", "No."]]
+    settings = dataclasses.replace(SETTINGS, split_text=True)
+    unit = unit_of(tmp_path / "a.txt", settings)
+    split = list(documents.read_unit(unit, settings, collections.Counter()))
+    assert split == [["It rains today.", "We stay in."]]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
+def test_parts_together_are_the_whole(tmp_path, name):
+    path = tmp_path / name
+    if text.is_json(name):
+        write_json(path, [f"Text {number}." for number in range(10)])
+    else:
+        path.write_text("\n\n".join(f"Text {number}." for number in range(10)))
+    whole = list(text.read_documents(str(path)))
+    parts = [list(text.read_documents(str(path), part, 3)) for part in range(3)]
+    assert [len(part) for part in parts] == [4, 3, 3]
+    assert sorted(sum(parts, [])) == sorted(whole)
+
+
+def test_a_unit_leaves_text_counts_and_digests(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\n\n".join(f"Text {number}.\nMore." for number in range(20)))
+    job = TextJob(str(tmp_path / "corpus"), SETTINGS)
+    os.makedirs(job.work_dir)
+    unit = unit_of(path)
+    result = job.run(unit)
+    counts = result["splits"]
+    assert {split: c["documents"] for split, c in counts.items()} == {
+        "train": 10,
+        "eval": 10,
+    }
+    assert sum(c["sentences"] for c in counts.values()) == 40
+    for split, own in counts.items():
+        assert {os.path.dirname(e["name"]) for e in own["files"]} == {
+            f"text/{split}/en/{unit.name}"
+        }
+        assert own["bytes"] == sum(
+            os.path.getsize(tmp_path / "corpus" / e["name"]) for e in own["files"]
+        )
+        for document in read_documents(job.corpus_dir, own["files"]):
+            number = documents.digest(document)
+            assert documents.split_of(number, 0.3) == split
+    digests = np.fromfile(documents.digests_path(job.corpus_dir, unit), "<u8")
+    assert digests.tolist() == [
+        documents.digest([f"Text {number}.", "More."]) for number in range(20)
+    ]
+    assert job.is_intact(result)
+    os.remove(tmp_path / "corpus" / counts["eval"]["files"][0]["name"])
+    assert not job.is_intact(result)
+
+
+def test_a_digest_is_the_start_of_the_sha256():
+    known = hashlib.sha256(b"One.\nTwo.").hexdigest()
+    assert documents.digest(["One.", "Two."]) == int(known[:16], 16)
+
+
+def test_a_failure_leaves_no_text(tmp_path):
+    path = tmp_path / "a.jsonl"
+    write_json(path, [f"This is text {number}." for number in range(50)])
+    path.write_text(path.read_text() + "{")
+    job = TextJob(str(tmp_path / "corpus"), SETTINGS, max_file_bytes=100)
+    os.makedirs(job.work_dir)
+    with pytest.raises(UserError, match=r"a\.jsonl:51: not JSON"):
+        job.run(unit_of(path))
+    left = [names for _, _, names in os.walk(tmp_path / "corpus") if names]
+    assert left == []
+
+
+def test_the_same_file_elsewhere_is_the_same_unit(tmp_path):
+    job = TextJob(str(tmp_path), SETTINGS)
+    one, other = (
+        documents.make_units("en", path, "ab" * 32, 7, SETTINGS)[0]
+        for path in ("/one/a.txt", "/other/b.txt")
+    )
+    assert one.name == other.name and job.inputs(one) == job.inputs(other)
+    changed = documents.make_units("en", "/one/a.txt", "cd" * 32, 7, SETTINGS)[0]
+    assert one.name != changed.name
+    stricter = TextJob(str(tmp_path), dataclasses.replace(SETTINGS, min_characters=9))
+    assert job.inputs(one) != stricter.inputs(one)
+
+
+@pytest.mark.parametrize("name", ["min_characters", "part_bytes", "max_parts"])
+def test_impossible_settings(name):
+    with pytest.raises(UserError, match=f"build_corpus.{name}: 0 is not positive"):
+        dataclasses.replace(SETTINGS, **{name: 0})

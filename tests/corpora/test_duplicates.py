@@ -1,0 +1,44 @@
+"""Equal documents: the first in the order of the files stays, in bounded memory."""
+
+import numpy as np
+import pytest
+
+from decoupled.corpora.duplicates import find_duplicates
+
+
+def digests(folder, *lists):
+    paths = []
+    for index, numbers in enumerate(lists):
+        path = folder / f"{index}.digests"
+        path.write_bytes(np.array(numbers, "<u8").tobytes())
+        paths.append(str(path))
+    return paths
+
+
+def found(paths, *arguments):
+    return [own.tolist() for own in find_duplicates(paths, *arguments)]
+
+
+def test_the_first_of_equal_documents_stays(tmp_path):
+    paths = digests(tmp_path, [7, 8, 7, 9], [], [8, 10, 10], [2**64 - 1, 7, 10])
+    assert found(paths) == [[2], [], [0, 2], [1, 2]]
+
+
+def test_nothing_is_repeated(tmp_path):
+    assert found(digests(tmp_path, [1, 2], [3])) == [[], []]
+    assert found(digests(tmp_path, [], [])) == [[], []]
+    assert found([]) == []
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 50, 1000])
+def test_several_passes_find_the_same(tmp_path, at_once):
+    rng = np.random.default_rng(1)
+    lists = [rng.integers(0, 60, 40).tolist() for _ in range(5)]
+    seen, expected = set(), []
+    for numbers in lists:
+        expected.append([])
+        for place, number in enumerate(numbers):
+            if number in seen:
+                expected[-1].append(place)
+            seen.add(number)
+    assert found(digests(tmp_path, *lists), at_once) == expected

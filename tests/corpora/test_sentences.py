@@ -1,0 +1,163 @@
+"""Paragraphs become sentences; what is no text is left out and counted."""
+
+import collections
+import re
+
+import pytest
+
+from decoupled.corpora import sentences
+from decoupled.corpora.sentences import clean_sentences, split_sentences
+from decoupled.corpora.wiki_templates import HOLE
+from decoupled.corpora.wikipedia import read_articles
+from decoupled.corpora.wikitext import article_paragraphs
+
+
+@pytest.mark.parametrize(
+    "language, paragraph, expected",
+    [
+        (
+            "en",
+            "Dr. Smith came. He left (e.g. by bus)! Why?",
+            ["Dr. Smith came.", "He left (e.g. by bus)!", "Why?"],
+        ),
+        (
+            "de",
+            "Das ist z. B. gut. Am 3. Mai 1990 kam er.",
+            ["Das ist z. B. gut.", "Am 3. Mai 1990 kam er."],
+        ),
+        ("fr", "Il est né. Où ? Ici !", ["Il est né.", "Où ?", "Ici !"]),
+        (
+            "ru",
+            "Он родился в 1900 г. в городе. Он жил там.",
+            ["Он родился в 1900 г. в городе.", "Он жил там."],
+        ),
+        (
+            "zh",
+            "这是第一句。这是第二句！是吗？是。",
+            ["这是第一句。", "这是第二句！", "是吗？", "是。"],
+        ),
+        ("ja", "これは文です。次の文です。", ["これは文です。", "次の文です。"]),
+        (
+            "ko",
+            "이것은 문장이다. 다음 문장이다.",
+            ["이것은 문장이다.", "다음 문장이다."],
+        ),
+        ("ar", "هذه جملة. هل هذه جملة؟ نعم.", ["هذه جملة.", "هل هذه جملة؟", "نعم."]),
+        ("fa", "این یک جمله است. آیا جمله است؟", ["این یک جمله است.", "آیا جمله است؟"]),
+        ("ur", "یہ جملہ ہے۔ یہ دوسرا ہے۔", ["یہ جملہ ہے۔", "یہ دوسرا ہے۔"]),
+        ("he", "זה משפט. וזה עוד משפט.", ["זה משפט.", "וזה עוד משפט."]),
+        ("hi", "यह वाक्य है। यह दूसरा है।", ["यह वाक्य है।", "यह दूसरा है।"]),
+        (
+            "hy",
+            "Սա նախադասություն է։ Սա երկրորդն է։",
+            ["Սա նախադասություն է։", "Սա երկրորդն է։"],
+        ),
+    ],
+)
+def test_sentences_end_where_the_language_ends_them(language, paragraph, expected):
+    assert split_sentences(paragraph, language) == expected
+
+
+@pytest.mark.parametrize(
+    "language",
+    [
+        "zh-min-nan",
+        "simple",
+        "xx",
+        "",
+        "zh-yue",
+        "be-x-old",
+        "sr-Latn",
+        "zh_Hans",
+        "EN",
+    ],
+)
+def test_any_language_code_is_understood(language):
+    assert split_sentences("One is. Two is. 三。四。", language) == [
+        "One is.",
+        "Two is.",
+        "三。",
+        "四。",
+    ]
+
+
+def test_a_small_letter_begins_no_sentence():
+    assert split_sentences("Она умерла в 5 в. до н. э. в Афинах. Да.", "xx") == [
+        "Она умерла в 5 в. до н. э. в Афинах.",
+        "Да.",
+    ]
+
+
+def test_nothing_is_lost_in_splitting():
+    text = "A b. C d? “E f!” g h: I 1.5 j… K l。M"
+    joined = "".join(split_sentences(text, "en"))
+    assert re.sub(r"\s", "", joined) == re.sub(r"\s", "", text)
+
+
+def test_what_is_no_text_is_left_out_and_counted():
+    paragraphs = [
+        "A sentence that is long enough. No.",
+        f"The area is {HOLE} in all. Another sentence that stays here.",
+        "A [[link that is open. The {{template stays open. See http://a.org now.",
+        "1990–1995: 12, 13, 14, 15 (16) 17%.",
+        "* ; , The start is stripped.",
+    ]
+    dropped = collections.Counter()
+    assert clean_sentences(paragraphs, "en", 10, dropped) == [
+        "A sentence that is long enough.",
+        "Another sentence that stays here.",
+        "The start is stripped.",
+    ]
+    assert dropped == {
+        sentences.SHORT: 1,
+        sentences.INCOMPLETE: 1,
+        sentences.MARKUP: 3,
+        sentences.NO_TEXT: 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "language, sentence",
+    [
+        ("zh", "他是医生。"),
+        ("ja", "彼は来た。"),
+        ("th", "เขาเป็นหมอที่ดี"),
+        ("ko", "그는 의사다."),
+        ("hi", "वह डॉक्टर हैं।"),
+        ("ar", "هو طبيب جيد."),
+        ("my", "သူသည် ဆရာဝန် ဖြစ်သည်။"),
+        ("km", "គាត់ជាវេជ្ជបណ្ឌិត។"),
+        ("de", "Er kam 1990."),
+    ],
+)
+def test_short_sentences_of_all_scripts_stay(language, sentence):
+    dropped = collections.Counter()
+    assert clean_sentences([sentence], language, 8, dropped) == [sentence]
+    assert not dropped
+
+
+# What prose has rarely, and markup often; per sentence of the shortened English dump.
+SUSPICIOUS = re.compile(
+    r"\[\[|\]\]|\[\d|[{}|<>]|==|''|https?:|www\.|&\w+;|thumb\||\dpx\b|__|\ufffc|\ufff9"
+    r"|~~|\( | \)|\(\)|\([,;]|[,;]\)|,,| ,|;;| ;|\bISBN\b|\.jpg|\.png|^[*#:;,)]|\\"
+)
+
+
+def test_a_real_dump_reads_as_prose(data_dir):
+    path = f"{data_dir}/wikipedia/enwiki-pages-articles-shortened.xml.bz2"
+    dropped = collections.Counter()
+    documents = [
+        clean_sentences(
+            article_paragraphs(article.wikitext, dropped), "en", 10, dropped
+        )
+        for article in read_articles(path, dropped)
+    ]
+    found = [sentence for document in documents for sentence in document]
+    suspicious = [sentence for sentence in found if SUSPICIOUS.search(sentence)]
+    unended = [s for s in found if s.rstrip("\"'”’)]»")[-1:] not in tuple(".!?:;…")]
+    assert len(found) > 18_500
+    assert sum(map(len, found)) > 2_600_000
+    assert len(suspicious) / len(found) < 0.0005
+    assert len(unended) / len(found) < 0.003
+    assert sum(sentence[0].islower() for sentence in found) / len(found) < 0.002
+    assert sum(not document for document in documents) <= 1

@@ -1,0 +1,68 @@
+"""A job for tests of units: each unit writes its name into a file, or fails as told."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import sys
+import time
+
+from decoupled.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class ToyUnit:
+    """`fails`: "" or "input", "disk", "defect", "killed", "sleeps"."""
+
+    name: str
+    fails: str = ""
+    weight: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class ToyJob:
+    """Writes `work_dir/NAME.txt`; adds a line to `work_dir/log` for each unit begun."""
+
+    work_dir: str
+    version: int = 1
+
+    def inputs(self, unit):
+        return {"version": self.version}
+
+    def run(self, unit):
+        with open(os.path.join(self.work_dir, "log"), "a", encoding="utf-8") as log:
+            log.write(f"{unit.name}\n")
+        if unit.fails == "input":
+            raise UserError(f"{unit.name}.bz2: truncated at byte 7")
+        if unit.fails == "disk":
+            raise OSError(28, "No space left on device")
+        if unit.fails == "defect":
+            raise ValueError("a defect of ours")
+        if unit.fails == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if unit.fails == "sleeps":
+            time.sleep(120)
+        path = pathlib.Path(self.work_dir) / f"{unit.name}.txt"
+        path.write_text(unit.name, encoding="utf-8")
+        return {"letters": len(unit.name)}
+
+    def is_intact(self, result):
+        return len(list(pathlib.Path(self.work_dir).glob("*.txt"))) > 0
+
+    def begun(self):
+        """Names of the units that were begun, in any order."""
+        return sorted((pathlib.Path(self.work_dir) / "log").read_text().split())
+
+
+def main():
+    """Two processes, each with a unit that does not end."""
+    # Under its own name, which the other processes import it by.
+    from decoupled.corpora.beam import Runner, run_units
+    from tests.corpora.toy_job import ToyJob, ToyUnit
+
+    units = [ToyUnit("a", "sleeps"), ToyUnit("b", "sleeps")]
+    run_units(ToyJob(sys.argv[1]), units, Runner(workers=2), "toys", 0)
+
+
+if __name__ == "__main__":
+    main()
