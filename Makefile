@@ -20,7 +20,7 @@ TORCH_ARGS ?=
 
 # More arguments of every suite: make bench BENCH_ARGS=--resume
 BENCH_ARGS ?=
-SUITES := pretraining finetuning inference scaling
+SUITES := pretraining finetuning inference input_pipeline scaling
 COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed
 
 .DEFAULT_GOAL := help
