@@ -26,10 +26,9 @@ _FIRST = names("""
     sub, exp, abbr, abbrlink, tooltip, hover, comment, подсказка, mvar, var, ruby,
     ruby-ja, 読み仮名, jis2004フォント, 補助漢字フォント, nihongo, nihongo2,
     nihongo foot, ill, ill2, illm, interlanguage link, interlanguage link multi, lien,
-    仮リンク,
-    link-interwiki, link-en, link-de, link-fr, link-ja, link-ru, link-es, link-it, le,
-    sic, not a typo, typo, as written, proper name, key, key press, keypress, vanchor,
-    visible anchor, oldstyledate, num, число, gloss, angbr
+    仮リンク, link-interwiki, link-en, link-de, link-fr, link-ja, link-ru, link-es,
+    link-it, le, sic, not a typo, typo, as written, proper name, key, key press,
+    keypress, vanchor, visible anchor, oldstyledate, num, число, gloss, angbr
 """)
 _SECOND = names("lang, langue, lang2, color, font color, colored text, font")
 _LAST = names("transl, transliteration, rtl-lang, script")
