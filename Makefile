@@ -3,6 +3,8 @@
 VENV := .venv
 INTEROP := .venv-interop
 MESH_BERT := .venv-mesh-bert
+CORPUS := .venv-corpus
+RECORDS := .venv-records
 RUN := $(VENV)/bin/python
 
 # The first of these that is Python 3.10 or 3.11 and can create environments. Asking the
@@ -20,8 +22,9 @@ TORCH_ARGS ?=
 
 # More arguments of every suite: make bench BENCH_ARGS=--resume
 BENCH_ARGS ?=
-SUITES := pretraining finetuning inference input_pipeline scaling
-COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed
+SUITES := pretraining finetuning inference input_pipeline corpus records scaling
+COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
+	$(CORPUS)/.installed $(RECORDS)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow test-interop bench bench-quick lint clean
@@ -56,7 +59,7 @@ lint: $(VENV)/.installed  ## ruff: rules and format
 	$(RUN) -m ruff format --check .
 
 clean:  ## remove all environments, caches and build leftovers; keeps demo_run
-	rm -rf $(VENV) $(INTEROP) $(MESH_BERT) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEROP) $(MESH_BERT) $(CORPUS) $(RECORDS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: requirements.txt setup.py pyproject.toml
@@ -72,6 +75,16 @@ $(INTEROP)/.installed: tests/interop/requirements.txt
 $(MESH_BERT)/.installed: benchmarks/peers-mesh-bert.txt
 	$(call make_environment,$(MESH_BERT))
 	$(MESH_BERT)/bin/python -m pip install -r $<
+	touch $@
+
+$(CORPUS)/.installed: benchmarks/peers-corpus.txt
+	$(call make_environment,$(CORPUS))
+	$(CORPUS)/bin/python -m pip install -r $<
+	touch $@
+
+$(RECORDS)/.installed: benchmarks/peers-records.txt
+	$(call make_environment,$(RECORDS))
+	$(RECORDS)/bin/python -m pip install -r $<
 	touch $@
 
 # $(1): arguments of every suite.

@@ -17,6 +17,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 PEERS = {
     "torch": ("DECOUPLED_INTEROP_PYTHON", ".venv-interop"),
     "mesh_bert": ("DECOUPLED_MESH_BERT_PYTHON", ".venv-mesh-bert"),
+    "corpus": ("DECOUPLED_CORPUS_PYTHON", ".venv-corpus"),
+    "records": ("DECOUPLED_RECORDS_PYTHON", ".venv-records"),
 }
 
 
@@ -93,7 +95,7 @@ def is_chosen(arguments: argparse.Namespace, title: str) -> bool:
 
 
 def python(framework: str) -> str:
-    """The interpreter that has a framework: "decoupled", "torch" or "mesh_bert".
+    """The interpreter that has a framework: "decoupled" or one of `PEERS`.
 
     Raises:
       UserError: it is missing.

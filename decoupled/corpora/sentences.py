@@ -48,8 +48,10 @@ _NOISE = re.compile(
     r"\uff01-\uff20]+"
 )
 _MAX_NOISE = 0.5
+# A character that can begin a mark, then how it goes on: the search skips all others.
 _MARKUP = re.compile(
-    r"\[\[|\]\]|[{}|<>]|==|''|://|\bwww\.|&#?\w+;|__|~~~|\bISBN\b|\[\d*\]|\d+px\b"
+    r"[\[\]{}|<>='&:_~](?:(?<=[{}|<>])|(?<=\[)(?:\[|\d*\])|(?<=\])\]|(?<==)=|(?<=')'"
+    r"|(?<=:)//|(?<=&)#?\w+;|(?<=_)_|(?<=~)~~)"
 )
 _LEADING = " \t,;:،؛、，；。)]）*#•·-–—"
 
@@ -115,7 +117,7 @@ def _fault(sentence, min_characters):
     length = len(sentence)
     if length < min_characters and length + _wide(sentence) < min_characters:
         return SHORT
-    if _MARKUP.search(sentence):
+    if _MARKUP.search(sentence) or "www." in sentence or "ISBN" in sentence:
         return MARKUP
     noise = sum(map(len, _NOISE.findall(sentence)))
     if noise > _MAX_NOISE * (length - sentence.count(" ")) or not sentence:

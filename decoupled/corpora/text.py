@@ -27,6 +27,7 @@ _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
 # A comma separates inputs only before a language: paths may have commas.
 _BETWEEN_INPUTS = re.compile(rf",(?={_LANGUAGE.pattern}=)")
 
+_DUMP = re.compile(r"\.xml(-[\w-]+)?(\.bz2|\.gz|\.7z)?$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -56,8 +57,12 @@ def find_inputs(inputs: list[str]) -> dict[str, list[str]]:
 
 
 def is_dump(path: str) -> bool:
-    """True where the name is that of a MediaWiki dump, packed or not."""
-    return path.endswith((".xml", ".xml.bz2", ".xml.gz", ".xml.7z"))
+    """True where the name is that of a MediaWiki dump, or of a part of one.
+
+    Packed or not: `swwiki-latest-pages-articles.xml.bz2`; large wikis come in parts,
+    `enwiki-latest-pages-articles1.xml-p1p41242.bz2`.
+    """
+    return _DUMP.search(path) is not None
 
 
 def is_json(path: str) -> bool:

@@ -34,8 +34,6 @@ NO_TEXT = "pages without text"
 NO_WIKITEXT = "pages that are not wikitext"
 TOO_LARGE = f"pages above {MAX_PAGE_BYTES >> 20} MiB"
 
-_DUMP = re.compile(r"\.xml(-p\d+p\d+)?(\.bz2|\.gz|\.7z)?$")
-_WIKI = re.compile(r"(simple|[a-z]{2,3}(?:_[a-z_]+)?|[a-z]{2,3}_[a-z_]+)wiki-")
 # What mwxml needs around pages where a dump has no <siteinfo>.
 _HEAD = b"<mediawiki><siteinfo></siteinfo>"
 _END = b"</mediawiki>"
@@ -56,20 +54,6 @@ class Article(NamedTuple):
     title: str
     page_id: int
     wikitext: str
-
-
-def is_dump(path: str) -> bool:
-    """True where the name is that of a dump: .xml, .xml.bz2, .xml.gz or .xml.7z."""
-    return _DUMP.search(path) is not None
-
-
-def dump_language(path: str) -> str | None:
-    """The language in a dump's name, as in the wiki's address, or None.
-
-    `enwiki-20240101-pages-articles.xml.bz2`: "en"; `zh_yuewiki-...`: "zh-yue".
-    """
-    match = _WIKI.match(path.rsplit("/", 1)[-1])
-    return match[1].replace("_", "-") if match else None
 
 
 def read_articles(

@@ -4,7 +4,12 @@ import json
 
 import pytest
 
-from decoupled.corpora.text import clean_sentence, find_inputs, read_documents
+from decoupled.corpora.text import (
+    clean_sentence,
+    find_inputs,
+    is_dump,
+    read_documents,
+)
 from decoupled.errors import UserError
 
 
@@ -79,3 +84,22 @@ def test_input_given_twice(tmp_path):
     path = write(tmp_path / "a.txt", "x")
     with pytest.raises(UserError, match="is given twice"):
         find_inputs([f"en={path}", f"en={tmp_path}/*"])
+
+
+@pytest.mark.parametrize(
+    "path, expected",
+    [
+        ("a.xml", True),
+        ("gs://b/a.xml.bz2", True),
+        ("a.xml.gz", True),
+        ("a.xml.7z", True),
+        ("enwiki-latest-pages-articles1.xml-p1p41242.bz2", True),
+        ("pages-articles1.xml-p000000010p000030302-shortened.bz2", True),
+        ("a.txt", False),
+        ("a.jsonl", False),
+        ("a.bz2", False),
+        ("axml.txt.gz", False),
+    ],
+)
+def test_dumps_are_known_by_their_names(path, expected):
+    assert is_dump(path) == expected

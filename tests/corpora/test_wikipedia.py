@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from decoupled.corpora import dump_pages, wikipedia
-from decoupled.corpora.wikipedia import dump_language, is_dump, read_articles
+from decoupled.corpora.wikipedia import read_articles
 from decoupled.errors import UserError
 from tests.corpora.dumps import ENGLISH, GERMAN, dump_xml, page, prose, write
 
@@ -358,43 +358,6 @@ def test_memory_does_not_grow_with_the_dump(tmp_path):
 
 
 # Names
-
-
-@pytest.mark.parametrize(
-    "path, expected",
-    [
-        ("enwiki-20240101-pages-articles.xml.bz2", "en"),
-        ("gs://bucket/dewiki-latest-pages-articles1.xml-p1p297012.bz2", "de"),
-        ("/a/zh_yuewiki-20240101-pages-articles.xml.gz", "zh-yue"),
-        ("zh_min_nanwiki-20240101-pages-articles.xml.bz2", "zh-min-nan"),
-        ("simplewiki-latest-pages-articles.xml.bz2", "simple"),
-        ("be_x_oldwiki-latest-pages-articles.xml", "be-x-old"),
-        ("commonswiki-latest-pages-articles.xml.bz2", None),
-        ("wikidatawiki-latest-pages-articles.xml.bz2", None),
-        ("enwiktionary-latest-pages-articles.xml.bz2", None),
-        ("dump.xml", None),
-    ],
-)
-def test_the_language_of_a_dump_is_in_its_name(path, expected):
-    assert dump_language(path) == expected
-
-
-@pytest.mark.parametrize(
-    "path, expected",
-    [
-        ("a.xml", True),
-        ("gs://b/a.xml.bz2", True),
-        ("a.xml.gz", True),
-        ("a.xml.7z", True),
-        ("enwiki-latest-pages-articles1.xml-p1p41242.bz2", True),
-        ("a.txt", False),
-        ("a.jsonl", False),
-        ("a.bz2", False),
-        ("axml.txt.gz", False),
-    ],
-)
-def test_dumps_are_known_by_their_names(path, expected):
-    assert is_dump(path) == expected
 
 
 def test_the_shortened_english_dump(data_dir):

@@ -1,0 +1,187 @@
+"""Text from a Wikipedia dump: this project's reader and its peers, interleaved.
+
+Measures pages and MB of XML a second, each on two processes, of
+  decoupled        dump to clean sentences
+  gensim           WikiCorpus: dump to lists of words
+  wikiextractor 1  dump to text without templates: one process that extracts, beside
+                   the one that reads
+  wikiextractor 2  the same with two that extract
+and counts what is left of markup in what they write from one copy. For the rates the
+dump is repeated with fresh titles, so that starting processes counts little; it is
+unpacked in each measurement.
+
+Writes benchmarks/results/corpus.json.
+
+Examples:
+  python -m benchmarks.corpus --quick
+  python -m benchmarks.corpus --dump=enwiki-pages-articles-shortened.xml.bz2
+"""
+
+import bz2
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterable, Iterator
+
+from benchmarks import command
+from benchmarks.dumps import default_dump
+from benchmarks.interleave import Measured, Spread, Worker, ratio, spread
+from benchmarks.results import Comparison
+from benchmarks.tables import Table, times, with_range
+from decoupled.corpora.dump_pages import PageCutter
+from decoupled.corpora.dump_stream import xml_pieces
+
+NAME = "corpus"
+OURS = "decoupled"
+PROCESSES = 2
+QUICK_PAGES = 30
+
+
+def main() -> None:
+    """Measures what the command line asks for and prints the table."""
+    options = command.parser(NAME, __doc__, rounds=5, steps=1)
+    options.add_argument("--dump", help="a dump (a small English one, see dumps.py)")
+    options.add_argument(
+        "--repeats", type=int, default=8, help="copies of its pages (8)"
+    )
+    arguments = command.parse(options)
+    results = command.open_results(arguments, NAME)
+    with tempfile.TemporaryDirectory() as folder:
+        case = _case(arguments, pathlib.Path(folder))
+        if command.is_chosen(arguments, case["dump"]):
+            results.measure(
+                case["dump"],
+                lambda: [our_worker(case), *peer_workers(case)],
+                arguments.rounds,
+                arguments.steps,
+            )
+    command.show_all(tables, results)
+
+
+def _case(arguments, folder):
+    path = folder / "dump.xml.bz2"
+    if arguments.quick:
+        pages, size = write_dump(path, _small_head(), _small_pages())
+        return _facts("small pages", path, path, pages, size)
+    dump = arguments.dump or default_dump()
+    cutter = PageCutter(xml_pieces(dump))
+    head = cutter.head.decode("utf-8")
+    pages = [page.content.decode("utf-8") for page in cutter.pages()]
+    sample = folder / "sample.xml.bz2"
+    write_dump(sample, head, pages)
+    repeated = (
+        page.replace("</title>", f" {copy}</title>", 1)
+        for copy in range(arguments.repeats)
+        for page in pages
+    )
+    count, size = write_dump(path, head, repeated)
+    title = f"{os.path.basename(dump)} x{arguments.repeats}"
+    return _facts(title, path, sample, count, size)
+
+
+def _facts(dump, path, sample, pages, size):
+    return {
+        "dump": dump,
+        "path": str(path),
+        "sample": str(sample),
+        "pages": pages,
+        "bytes": size,
+        "processes": PROCESSES,
+        "warmup": 1,
+    }
+
+
+def write_dump(path: pathlib.Path, head: str, pages: Iterable[str]) -> tuple[int, int]:
+    """Writes a bzip2 file; returns its numbers of pages and of bytes of XML."""
+    count = 0
+    with bz2.open(path, "wt", encoding="utf-8") as handle:
+        size = handle.write(head)
+        for page in pages:
+            size += len(page.encode("utf-8")) + 1
+            handle.write(page + "\n")
+            count += 1
+        size += handle.write("</mediawiki>\n")
+    return count, size
+
+
+def _small_head():
+    return (
+        '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" '
+        'xml:lang="en">\n<siteinfo>\n<sitename>Test</sitename>\n'
+        "<base>https://test.org/wiki/Main_Page</base>\n<namespaces>\n"
+        '<namespace key="0" case="first-letter" />\n'
+        '<namespace key="10" case="first-letter">Template</namespace>\n'
+        "</namespaces>\n</siteinfo>\n"
+    )
+
+
+def _small_pages():
+    # In lines as MediaWiki's: wikiextractor reads lines.
+    text = "{{x|y}}\n" + "'''A''' [[word|words]] is in this sentence. " * 50
+    for number in range(1, QUICK_PAGES + 1):
+        yield (
+            f"<page>\n<title>Page {number}</title>\n<ns>0</ns>\n<id>{number}</id>\n"
+            f"<revision>\n<id>{number}</id>\n<text>{text}</text>\n</revision>\n</page>"
+        )
+
+
+def our_worker(case: dict) -> Worker:
+    """This project's worker."""
+    return Worker(OURS, command.python("decoupled"), "decoupled_corpus", case)
+
+
+def peer_workers(case: dict) -> list[Worker]:
+    """gensim, and wikiextractor with one and with two processes that extract."""
+    python = command.python("corpus")
+    return [
+        Worker("gensim", python, "gensim_corpus", case),
+        *(
+            Worker(
+                f"wikiextractor {processes}",
+                python,
+                "wikiextractor_corpus",
+                {**case, "processes": processes},
+            )
+            for processes in (1, 2)
+        ),
+    ]
+
+
+def tables(comparisons: list[Comparison]) -> list[Table]:
+    """One table: a row for each worker."""
+    return [
+        Table(
+            "corpus",
+            "Dump to text on two processes",
+            ["dump", "reader", "XML", "pages", "time, against ours",
+             "text of one copy", "leftovers of markup"],
+            [row for c in comparisons for row in _rows(c)],
+        )
+    ]  # fmt: skip
+
+
+def _rows(comparison) -> Iterator[list[str]]:
+    if comparison.skipped:
+        yield [comparison.title, comparison.skipped, *[""] * 5]
+        return
+    ours = comparison.worker(OURS)
+    for worker in comparison.workers:
+        facts = worker.facts
+        leftovers = 1000 * facts["leftovers"] / max(1, facts["characters"])
+        yield [
+            comparison.title,
+            worker.name,
+            with_range(_rate(worker, worker.case["bytes"] / 1e6), "MB/s"),
+            with_range(_rate(worker, worker.case["pages"]), "/s"),
+            "" if worker is ours else times(ratio(worker, ours)),
+            f"{facts['characters'] / 1e6:.2f} M characters",
+            f"{leftovers:.3f} per 1,000",
+        ]
+
+
+def _rate(worker: Measured, amount: float) -> Spread:
+    return spread([amount / seconds for seconds in worker.medians()])
+
+
+if __name__ == "__main__":
+    command.run(NAME, main)

@@ -1,0 +1,151 @@
+"""Token records from text, this project's and Hugging Face's, interleaved.
+
+Measures tokens a second, each on two processes, of
+  decoupled  the work of build_records: text files to TFRecords with checksums
+  datasets   datasets.map with a tokenizers.Tokenizer of the same pieces: sentences in
+             an Arrow file to ids in another; reading the text does not count
+on real text: that of a Wikipedia dump, repeated with a first sentence of its own in
+each document, and a vocabulary trained on it.
+
+Writes benchmarks/results/records.json.
+
+Examples:
+  python -m benchmarks.records --quick
+  python -m benchmarks.records --dump=enwiki-pages-articles-shortened.xml.bz2
+"""
+
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks import command
+from benchmarks.dumps import default_dump
+from benchmarks.interleave import Measured, Spread, Worker, ratio, spread
+from benchmarks.results import Comparison
+from benchmarks.tables import Table, gigabytes, times, with_range
+from decoupled import build_corpus
+from decoupled.configs import VocabularyConfig
+from decoupled.corpora.catalog_task import TaskSettings
+from decoupled.corpora.corpus import Corpus, write_corpus
+from decoupled.corpora.documents import TextSettings
+from decoupled.data.vocabulary_training import train_vocabulary
+
+NAME = "records"
+OURS = "decoupled"
+PEER = "datasets"
+PROCESSES = 2
+# Text files of a large corpus are longer, and there are many.
+FILE_BYTES = 4 << 20
+VOCABULARY = VocabularyConfig(24_000, 0.9999, False, 10**6, 10**9, 16)
+QUICK_VOCABULARY = VocabularyConfig(45, 1.0, False, 10**6, 10**9, 16)
+TOKENS_PER_SHARD = 1 << 22
+TEXT = TextSettings(0.0, 10, True, False, True, 1 << 28, 1)
+
+
+def main() -> None:
+    """Measures what the command line asks for and prints the table."""
+    options = command.parser(NAME, __doc__, rounds=5, steps=1)
+    options.add_argument("--dump", help="a dump (a small English one, see dumps.py)")
+    options.add_argument(
+        "--repeats", type=int, default=12, help="copies of its text (12)"
+    )
+    arguments = command.parse(options)
+    results = command.open_results(arguments, NAME)
+    with tempfile.TemporaryDirectory() as folder:
+        case = make_case(arguments, pathlib.Path(folder))
+        if command.is_chosen(arguments, case["text"]):
+            results.measure(
+                case["text"],
+                lambda: [our_worker(case), peer_worker(case)],
+                arguments.rounds,
+                arguments.steps,
+            )
+    command.show_all(tables, results)
+
+
+def make_case(arguments, folder: pathlib.Path) -> dict[str, Any]:
+    """Writes corpus, vocabulary, and the text as lines for the peer; gives the case."""
+    if arguments.quick:
+        title, repeats, config = "small text", 2, QUICK_VOCABULARY
+        documents = [[f"The word {n} stands here.", "So it is."] for n in range(200)]
+    else:
+        dump = arguments.dump or default_dump()
+        repeats, config = arguments.repeats, VOCABULARY
+        title = f"{os.path.basename(dump)} x{repeats}"
+        documents = _dump_documents(dump, folder / "source")
+    repeated = (
+        ("train", [f"This is copy number {copy} of the text.", *document])
+        for copy in range(repeats)
+        for document in documents
+    )
+    written = write_corpus(
+        str(folder / "corpus"), title, {}, [("en", repeated)], {}, {}, {}, FILE_BYTES
+    )
+    sentences = (sentence for document in documents for sentence in document)
+    train_vocabulary(sentences, str(folder / "pieces.model"), config)
+    with open(folder / "text.txt", "w", encoding="utf-8") as handle:
+        handle.writelines(f"{line}\n" for line in written.sentences("train", "en"))
+    return {
+        "text": title,
+        "folder": str(folder),
+        "sentences": written.counts("train")["en"],
+        "bytes": written.counts("train", "bytes")["en"],
+        "processes": PROCESSES,
+        "tokens_per_shard": TOKENS_PER_SHARD,
+        "warmup": 1,
+    }
+
+
+def _dump_documents(dump, folder) -> list[list[str]]:
+    settings = build_corpus.CorpusSettings(TEXT, TaskSettings(0.1, 0.1, 1, 1))
+    build_corpus.build(None, [f"en={dump}"], str(folder), settings)
+    return list(Corpus(str(folder)).documents("train", "en"))
+
+
+def our_worker(case: dict) -> Worker:
+    """This project's worker, for a case of `make_case`."""
+    return Worker(OURS, command.python("decoupled"), "decoupled_records", case)
+
+
+def peer_worker(case: dict) -> Worker:
+    """Hugging Face's worker, for a case of `make_case`."""
+    return Worker(PEER, command.python("records"), "datasets_records", case)
+
+
+def tables(comparisons: list[Comparison]) -> list[Table]:
+    """One table: a row for each worker."""
+    return [
+        Table(
+            "records",
+            "Text to token records on two processes",
+            ["text", "writer", "tokens", "rate", "time, against ours", "peak memory"],
+            [row for c in comparisons for row in _rows(c)],
+        )
+    ]
+
+
+def _rows(comparison) -> Iterator[list[str]]:
+    if comparison.skipped:
+        yield [comparison.title, comparison.skipped, *[""] * 4]
+        return
+    ours = comparison.worker(OURS)
+    for worker in comparison.workers:
+        yield [
+            comparison.title,
+            worker.name,
+            f"{worker.facts['tokens'] / 1e6:.2f} M",
+            with_range(_rate(worker), "M/s"),
+            "" if worker is ours else times(ratio(worker, ours)),
+            gigabytes(worker.peak_resident),
+        ]
+
+
+def _rate(worker: Measured) -> Spread:
+    millions = worker.facts["tokens"] / 1e6
+    return spread([millions / seconds for seconds in worker.medians()])
+
+
+if __name__ == "__main__":
+    command.run(NAME, main)

@@ -1,0 +1,74 @@
+"""The table of dump readers from numbers typed in, and quick runs of the workers."""
+
+import os
+import sys
+
+import pytest
+
+from benchmarks import command, corpus, results
+from benchmarks.workers import leftovers
+from tests.benchmarks.toys import comparison, measured
+
+PEERS = os.environ.get("DECOUPLED_CORPUS_PYTHON")
+CASE = {"bytes": 48_000_000, "pages": 1600}
+
+
+def test_table():
+    ours = measured("decoupled", [[4.0], [3.0]], CASE,
+                    {"characters": 20_000_000, "leftovers": 200})  # fmt: skip
+    peer = measured("gensim", [[12.0], [6.0]], CASE,
+                    {"characters": 25_000_000, "leftovers": 50_000})  # fmt: skip
+    (table,) = corpus.tables([comparison("dump x8", [ours, peer])])
+    assert table.rows == [
+        ["dump x8", "decoupled", "14.0 MB/s (12.0-16.0)", "467 /s (400-533)", "",
+         "20.00 M characters", "0.010 per 1,000"],
+        ["dump x8", "gensim", "6.00 MB/s (4.00-8.00)", "200 /s (133-267)",
+         "2.50x (2.00-3.00)", "25.00 M characters", "2.000 per 1,000"],
+    ]  # fmt: skip
+
+
+def test_what_was_skipped_says_why():
+    (table,) = corpus.tables([comparison("dump x8", skipped="too little memory")])
+    assert table.rows == [["dump x8", "too little memory", "", "", "", "", ""]]
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("It is (as he said) clean, and it has no marks: none.", 0),
+        ("A [[link]] and a {{template|x}} of <ref>y</ref>.", 7),
+        ("thumb 200px nbsp of it (; born 1900) ,", 5),
+    ],
+)
+def test_leftovers_are_counted(text, expected):
+    assert leftovers.count(text) == expected
+
+
+def run(monkeypatch, folder):
+    monkeypatch.setattr(sys, "argv", ["corpus", "--quick", f"--results_dir={folder}"])
+    corpus.main()
+    return results.read(folder / "corpus.json")[0].workers
+
+
+def test_a_quick_run_of_our_worker(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(corpus, "peer_workers", lambda case: [])
+    (ours,) = run(monkeypatch, tmp_path)
+    assert ours.case["pages"] == 30
+    # Every step reads what the count of characters has seen.
+    assert {chunk.loss for chunk in ours.rounds} == {ours.rounds[0].loss}
+    assert 0 < ours.rounds[0].loss <= ours.facts["characters"]
+    assert ours.facts["leftovers"] == 0
+    assert "Dump to text" in capsys.readouterr().out
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(not PEERS, reason="no interpreter with gensim and wikiextractor")
+def test_a_quick_run_with_the_peers(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        command, "PEERS", {**command.PEERS, "corpus": ("DECOUPLED_CORPUS_PYTHON", "")}
+    )
+    workers = run(monkeypatch, tmp_path)
+    assert [worker.name for worker in workers] == [
+        "decoupled", "gensim", "wikiextractor 1", "wikiextractor 2",
+    ]  # fmt: skip
+    assert min(worker.facts["characters"] for worker in workers) > 10_000
