@@ -1,0 +1,96 @@
+"""The interface that fine-tuning needs from a task: files in, predictions out.
+
+`decoupled.tasks.task.Task` is the graph's side of a task. This is its side towards
+data: which files it has, how examples become features, how the graph's outputs become
+answers, and what the answers are worth.
+"""
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.tasks.task import Task
+
+Features = dict[str, np.ndarray]
+
+
+class FinetuningTask(abc.ABC):
+    """A task that is trained in English and evaluated in every language.
+
+    name: as on the command line and in XTREME's folders.
+    labels: of classification and tagging, in the order of their ids; else empty.
+    metrics: what `score` gives, in the order in which it is shown.
+    headline: the metrics whose mean chooses a checkpoint and a learning rate.
+    prediction_suffix: "tsv" or "json", of XTREME's submission format.
+    graph_features: the features that the graph wants; any others serve `answers`.
+    """
+
+    name: str
+    labels: Sequence[str]
+    metrics: tuple[str, ...]
+    headline: tuple[str, ...]
+    prediction_suffix: str
+    graph_features: tuple[str, ...]
+
+    @abc.abstractmethod
+    def languages(self, data_dir: str, split: str) -> list[str]:
+        """Languages of the task whose file of this split is there, English first."""
+
+    @abc.abstractmethod
+    def path(self, data_dir: str, split: str, language: str) -> str:
+        """The file of a split ("train", "dev" or "test") in a language.
+
+        Raises:
+          UserError: there is none, naming task, split, language, the path looked for
+            and how to get it.
+        """
+
+    @abc.abstractmethod
+    def read(self, data_dir: str, split: str, language: str) -> list[Any]:
+        """The examples in `path(...)`, in the order of the file.
+
+        Raises:
+          UserError: the file is missing, empty or malformed; file and line are named.
+        """
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Everything beside vocabulary and file that features depend on, as JSON."""
+
+    @abc.abstractmethod
+    def features(self, vocabulary: Vocabulary, examples: list[Any]) -> Features:
+        """Examples as arrays with one row per window; an example may have several.
+
+        Returns:
+          name -> array [rows, ...]; `example_index` int32 [rows] says whose row it is,
+          in rising order.
+        """
+
+    @abc.abstractmethod
+    def network(self, dropout: float, label_smoothing: float) -> Task:
+        """The graph's side of the task."""
+
+    @abc.abstractmethod
+    def answers(
+        self, examples: list[Any], features: Features, outputs: Features
+    ) -> list[Any]:
+        """The graph's outputs [rows, ...] as one answer per example."""
+
+    @abc.abstractmethod
+    def score(
+        self, language: str, examples: list[Any], answers: list[Any]
+    ) -> dict[str, float] | None:
+        """Metric -> value of all answers; None where the examples have no labels."""
+
+    @abc.abstractmethod
+    def trivial_answers(
+        self, training: list[Any], examples: list[Any]
+    ) -> list[Any] | None:
+        """Answers that need no model (majority class, most frequent tag); or None."""
+
+    @abc.abstractmethod
+    def write(self, path: str, examples: list[Any], answers: list[Any]) -> None:
+        """Writes the answers in XTREME's submission format, atomically."""
