@@ -11,6 +11,7 @@ import os
 import pathlib
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -108,7 +109,8 @@ class Results:
 
 
 def _flags():
-    return sys.argv[1:]
+    """The command line without where the results went, which changes nothing."""
+    return [flag for flag in sys.argv[1:] if not flag.startswith("--results_dir=")]
 
 
 def write(path: pathlib.Path, name: str, comparisons: Sequence[Comparison]) -> None:
@@ -143,10 +145,20 @@ def read(path: pathlib.Path) -> list[Comparison]:
 
 def _as_json(comparison):
     workers = [
-        worker._replace(rounds=[chunk._asdict() for chunk in worker.rounds])._asdict()
+        worker._replace(
+            case={name: _lasting(value) for name, value in worker.case.items()},
+            rounds=[chunk._asdict() for chunk in worker.rounds],
+        )._asdict()
         for worker in comparison.workers
     ]
     return comparison._replace(workers=workers)._asdict()
+
+
+def _lasting(value):
+    """Of a path in a temporary folder only the name means something later."""
+    if isinstance(value, str) and value.startswith(tempfile.gettempdir() + os.sep):
+        return os.path.basename(value)
+    return value
 
 
 def _from_json(entry):

@@ -36,6 +36,19 @@ def test_everything_is_read_back(path):
     assert raw == [1.0, 2.0]
 
 
+def test_what_is_gone_tomorrow_is_not_recorded(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(results.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(
+        results.sys, "argv", ["toys", "--quick", f"--results_dir={tmp_path}"]
+    )
+    worker = toy("a")
+    worker.case["path"] = str(tmp_path / "run" / "dump.xml")
+    Results(path, "toys", resume=False).measure("one", lambda: [worker], 1, 1)
+    (read,) = results.read(path)
+    assert read.worker("a").case["path"] == "dump.xml"
+    assert read.command == "python -m benchmarks.toys --quick"
+
+
 def test_a_comparison_is_written_as_soon_as_it_is_measured(path):
     suite = Results(path, "toys", resume=False)
     suite.measure("one", lambda: [toy("a")], rounds=2, steps=1)
