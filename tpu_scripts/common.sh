@@ -1,80 +1,275 @@
+# shellcheck shell=bash disable=SC2034  # variables are for the scripts that source this
 # Sourced by the scripts of this folder: options, checks, and the one way to call gcloud.
+#
+# A script says in USES which options it takes, then calls `parse "$@"`. Their values are
+# in OPTION, what follows -- (or is no option) in REST.
 set -euo pipefail
+
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+  echo "$(basename "$0"): error: bash $BASH_VERSION is too old; 4.4 or later is needed" >&2
+  exit 2
+fi
+
+HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+# Commands that --dry-run shows go here, also from within $(...).
+exec 3>&1
+SCRATCH="$(mktemp -d)"
+trap 'rm -rf "$SCRATCH"' EXIT
+
+# Every resource carries this label; what has another is never touched.
+PROJECT_LABEL=decoupled
+
+# NAME=VALUE for an option with a value, NAME for a switch; then what --help says.
+CATALOGUE=(
+  "name=NODE|of the TPU VM and of its queued resource, e.g. decoupled-1"
+  "zone=ZONE|e.g. us-central1-a"
+  "zones=ZONE,ZONE|where to look; - is everywhere"
+  "type=v3-8|accelerator type: v2, v3 or v4, with its number of cores"
+  "version=IMAGE|runtime image (default: tpu-vm-tf-2.15.0, -pod for several hosts)"
+  "project=PROJECT|of Google Cloud (default: gcloud's own)"
+  "service_account=EMAIL|what the TPU VM acts as; docs/tpu.md lists the roles it needs"
+  "scopes=SCOPES|of that account on the VM (default: gcloud's, all of its roles)"
+  "create_arg=ARG|one more argument of gcloud's create, e.g. --create_arg=--network=N; repeatable"
+  "internal_ip|no public addresses: create and connect within the network"
+  "spot|cheaper; may be taken away at any time"
+  "plain|create the node at once, without a queued resource; fails where there is no room"
+  "valid_until=6h|give the queued resource up when it has no slice by then"
+  "wait|return when the slice is ready, not when it is requested"
+  "worker=0|the host to work on: 0, or all (needs ssh-add ~/.ssh/google_compute_engine)"
+  "package=FILE|sdist or wheel, local or gs:// (default: the commit that is checked out)"
+  "with_package|also copy the commit that is checked out, as decoupled.tar.gz"
+  "model_dir=gs://...|of the run"
+  "from=gs://...|folder to copy"
+  "to=PATH|where to: a folder here, gs://..., or a folder on the TPU VM if --name is given"
+  "no_checkpoints|leave model.ckpt-* there"
+  "log=LINES|of the job's log (default: 5)"
+  "jobs=FILE|a line per job: the command and its flags, e.g. pretrain --model_dir=gs://..."
+  "slices=N|divide the jobs over N slices, NAME-0 to NAME-(N-1) (default: 1)"
+  "again|run also jobs that are complete"
+  "env=NAME=VALUE|in the job's environment; repeatable; never for secrets"
+  "max_attempts=5|starts in a row that leave no new checkpoint before giving up"
+  "max_hours=48|of this script and of each job: then the slice is deleted"
+  "stall_minutes=60|a job that prints nothing for so long counts as hanging"
+  "keep|do not delete the slice at the end: it costs until delete.sh"
+  "force|do it in spite of what this script knows"
+  "dry_run|print the commands, run nothing"
+)
+REPEATABLE=" env create_arg "
+
+declare -A OPTION=()
+REST=() GIVEN=()
 
 usage() {
   # The script's own head comment, without the first line and the marks.
   sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0"
-  cat <<'TEXT'
-
-Options:
-  --name=NODE           of the TPU VM (required but for list.sh)
-  --zone=ZONE           e.g. us-central1-a (required)
-  --type=v3-8           accelerator type: v2, v3 or v4
-  --version=VERSION     runtime image (default: tpu-vm-tf-2.15.0, -pod for slices)
-  --project=PROJECT     default: gcloud's own
-  --service_account=SA  what the TPU VM acts as
-  --spot                cheaper, may be taken away at any time
-  --dry-run             print the commands, run nothing
-TEXT
+  printf '\nOptions:\n'
+  local name entry
+  for name in "${USES[@]}"; do
+    entry="$(catalogue_entry "$name")"
+    name="--${entry%%|*}"
+    printf '  %-24s %s\n' "${name/#--dry_run/--dry-run}" "${entry#*|}"
+  done
 }
 
 fail() {
   echo "$(basename "$0"): error: $1" >&2
-  exit 2
+  exit "${2:-2}"
 }
 
-NAME='' ZONE='' TYPE='v3-8' VERSION='' PROJECT='' SERVICE_ACCOUNT='' SPOT='' DRY_RUN=''
-for option in "$@"; do
-  case "$option" in
-    --name=*) NAME="${option#*=}" ;;
-    --zone=*) ZONE="${option#*=}" ;;
-    --type=*) TYPE="${option#*=}" ;;
-    --version=*) VERSION="${option#*=}" ;;
-    --project=*) PROJECT="${option#*=}" ;;
-    --service_account=*) SERVICE_ACCOUNT="${option#*=}" ;;
-    --spot) SPOT=1 ;;
-    --dry-run) DRY_RUN=1 ;;
-    -h | --help) usage; exit 0 ;;
-    *) fail "unknown option $option; --help lists them" ;;
+# say TEXT: one line; among the commands of a dry run, a comment.
+say() {
+  TZ=UTC0 printf '%s%(%F %T)T %s: %s\n' "${OPTION[dry_run]:+# }" -1 \
+    "${OPTION[name]:-$(basename "$0")}" "$1" >&3
+}
+
+warn() {
+  echo "$(basename "$0"): warning: $1" >&2
+}
+
+catalogue_entry() {
+  local entry
+  for entry in "${CATALOGUE[@]}"; do
+    case "$entry" in "$1="* | "$1|"*) echo "$entry" ;; esac
+  done
+}
+
+# parse ARGUMENT...: fills OPTION and REST; GIVEN is what stood before --.
+parse() {
+  local name
+  for name in "${USES[@]}"; do OPTION[$name]=''; done
+  while (($#)); do
+    case "$1" in
+      --) REST+=("${@:2}"); return ;;
+      -h | --help) usage; exit 0 ;;
+      --*) set_option "$1" ;;
+      *) REST+=("$1") ;;
+    esac
+    GIVEN+=("$1")
+    shift
+  done
+}
+
+set_option() {
+  local name="${1#--}" entry
+  name="${name%%=*}"
+  name="${name//-/_}"
+  entry="$([[ " ${USES[*]} " == *" $name "* ]] && catalogue_entry "$name" || true)"
+  case "$entry" in
+    '') fail "unknown option $1; --help lists them" ;;
+    "$name="*) [[ $1 == *=?* ]] || fail "--$name wants a value: --${entry%%|*}" ;;
+    *) [[ $1 != *=* ]] || fail "--$name takes no value" ;;
   esac
-done
+  if [[ $1 != *=* ]]; then
+    OPTION[$name]=1
+  elif [[ $REPEATABLE == *" $name "* ]]; then
+    OPTION[$name]+="${1#*=}"$'\n'
+  else
+    OPTION[$name]="${1#*=}"
+  fi
+}
 
-[[ -n $ZONE ]] || fail "--zone must be given, e.g. --zone=us-central1-a"
+# need NAME EXAMPLE: the option must be given.
+need() {
+  [[ -n ${OPTION[$1]} ]] || fail "--$1 must be given, e.g. --$1=$2"
+}
 
-# TPU v5 and later exist with the PJRT runtime only, where TPUEstimator finds no TPU
-# (tensorflow issue 90807).
-case "$TYPE" in
-  v2-* | v3-* | v4-*) ;;
-  *) fail "--type=$TYPE: TPUEstimator works on v2, v3 and v4 only" ;;
-esac
-case "$VERSION" in
-  *pjrt*) fail "--version=$VERSION: TPUEstimator does not work with PJRT runtimes" ;;
-esac
+need_slice() {
+  need name decoupled-1
+  need zone us-central1-a
+  # Also a name of a queued resource, a label and part of a path.
+  [[ ${OPTION[name]} =~ ^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$ ]] ||
+    fail "--name=${OPTION[name]}: small letters, digits and - only, at most 63, a letter first"
+}
 
-need_name() {
-  [[ -n $NAME ]] || fail "--name must be given, e.g. --name=decoupled-1"
+# need_number NAME DEFAULT
+need_number() {
+  OPTION[$1]="${OPTION[$1]:-$2}"
+  [[ ${OPTION[$1]} =~ ^[0-9]{1,7}$ ]] || fail "--$1=${OPTION[$1]}: not a whole number"
+}
+
+no_rest() {
+  ((${#REST[@]} == 0)) || fail "${REST[0]} belongs to no option; --help lists them"
+}
+
+# need_remote WHAT PATH: what is on the slice's own disk is lost with the slice.
+need_remote() {
+  [[ $2 == gs://?* || -n ${OPTION[force]:-} ]] ||
+    fail "$1=$2: must be on gs://; the disk of a slice is gone when the slice is"
+}
+
+# need_flags COMMAND FLAG...: what the command cannot do without must be in REST, and what it
+# names by a path must be on gs://.
+need_flags() {
+  local command="$1" flag given value
+  for flag in "${@:2}"; do
+    value=''
+    for given in "${REST[@]}"; do
+      case "$given" in "--${flag%/}="*) value="${given#*=}" ;; esac
+    done
+    [[ -n $value ]] || fail "decoupled.$command needs --${flag%/}=..., after --"
+    [[ $flag != */ ]] || need_remote "--${flag%/}" "$value"
+  done
+}
+
+# refuse WHY: ends, or with --force only warns.
+refuse() {
+  [[ -n ${OPTION[force]:-} ]] || fail "$1 (--force tries it)"
+  warn "$1"
+}
+
+# Only some hardware and images can run TPUEstimator at all.
+check_runtime() {
+  OPTION[type]="${OPTION[type]:-v3-8}"
+  local type="${OPTION[type]}" version
+  version="$(runtime_version)"
+  case "$type" in
+    v2-* | v3-* | v4-*) ;;
+    *) refuse "--type=$type: TPUEstimator works on v2, v3 and v4 only; v5 and later have the \
+PJRT runtime alone, where it finds no TPU (tensorflow issue 90807)" ;;
+  esac
+  case "$version" in
+    *pjrt*) refuse "--version=$version: TPUEstimator finds no TPU with the PJRT runtime \
+(tensorflow issue 90807)" ;;
+    tpu-vm-tf-2.15.*) ;;
+    tpu-vm-tf-*) refuse "--version=$version: TensorFlow 2.15 is needed, and pip's own build \
+does not drive a TPU" ;;
+    *) refuse "--version=$version: an image without a TensorFlow that drives the TPU; use \
+tpu-vm-tf-2.15.0" ;;
+  esac
+  if several_hosts && [[ $version != *-pod* ]]; then
+    refuse "--version=$version: $type has several hosts, whose image ends in -pod"
+  fi
 }
 
 # More cores than one host has: a slice of several hosts, with an image of its own.
+several_hosts() {
+  local cores="${OPTION[type]#*-}"
+  [[ $cores =~ ^[0-9]{1,5}$ ]] || fail "--type=${OPTION[type]}: not of the form v3-8"
+  ((cores > 8))
+}
+
 runtime_version() {
-  local cores="${TYPE#*-}"
-  if [[ -n $VERSION ]]; then
-    echo "$VERSION"
-  elif ((cores > 8)); then
+  if [[ -n ${OPTION[version]} ]]; then
+    echo "${OPTION[version]}"
+  elif several_hosts; then
     echo tpu-vm-tf-2.15.0-pod
   else
     echo tpu-vm-tf-2.15.0
   fi
 }
 
-# tpu SUBCOMMAND ARGUMENT...: gcloud compute tpus tpu-vm, in the zone and project.
-tpu() {
-  local command=(gcloud compute tpus tpu-vm "$@" "--zone=$ZONE")
-  [[ -z $PROJECT ]] || command+=("--project=$PROJECT")
-  if [[ -n $DRY_RUN ]]; then
-    printf '%q ' "${command[@]}"
-    echo
-  else
-    "${command[@]}"
-  fi
+# quoted WORD...: one string that a bash, here or elsewhere, takes apart into the same words.
+quoted() {
+  local word line=''
+  for word in "$@"; do
+    [[ $word =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]] || word="${word@Q}"
+    line+="${line:+ }$word"
+  done
+  echo "$line"
+}
+
+# show WORD...: the command, as it can be typed.
+show() {
+  quoted "$@" >&3
+}
+
+# run WORD...: runs a command that changes something.
+run() {
+  if [[ -n ${OPTION[dry_run]} ]]; then show "$@"; else "$@"; fi
+}
+
+# ask ANSWER WORD...: runs a command that only reads. Its output is in ANSWER, its errors
+# are in ERRORS. With --dry-run the command is shown, and the answer is the given one.
+ask() {
+  local canned="$1" code=0
+  shift
+  ANSWER="$canned" ERRORS=''
+  if [[ -n ${OPTION[dry_run]} ]]; then show "$@"; return; fi
+  ANSWER="$("$@" 2>"$SCRATCH/errors")" || code=$?
+  ERRORS="$(<"$SCRATCH/errors")"
+  return "$code"
+}
+
+# in_zone WORD...: makes COMMAND a gcloud command on TPUs, in the zone and the project.
+in_zone() {
+  COMMAND=(gcloud compute tpus "$@" "--zone=${OPTION[zone]}")
+  [[ -z ${OPTION[project]} ]] || COMMAND+=("--project=${OPTION[project]}")
+}
+
+# on_worker WORKER VERB WORD...: makes COMMAND gcloud's ssh or scp to hosts of the slice.
+on_worker() {
+  in_zone tpu-vm "${@:2}" "--worker=$1"
+  # The first connection makes a key; nobody may be there to answer questions about it.
+  COMMAND+=(--quiet)
+  [[ -z ${OPTION[internal_ip]:-} ]] || COMMAND+=(--internal-ip)
+}
+
+# make_package FILE: the commit that is checked out, as a source distribution.
+make_package() {
+  local root="$HERE/.."
+  git -C "$root" rev-parse --verify --quiet HEAD >"$SCRATCH/commit" ||
+    fail "no commit to package; give --package=FILE (python -m pip wheel --no-deps .)"
+  [[ -z $(git -C "$root" status --porcelain --untracked-files=no) ]] ||
+    warn "changes that are not committed are not packaged; the slice gets $(<"$SCRATCH/commit")"
+  run git -C "$root" archive --format=tar.gz --prefix=decoupled/ "--output=$1" HEAD
 }

@@ -1,12 +1,36 @@
 #!/usr/bin/env bash
-# Creates a TPU VM, labelled so that list.sh finds it. It costs money until delete.sh.
+# Requests a TPU slice as a queued resource: it waits in a queue, for nothing, until there
+# is room. --plain asks for the node at once instead. From then on it costs money, until
+# delete.sh. Everything is labelled, so that list.sh finds it.
 #
-#   tpu_scripts/create.sh --name=decoupled-1 --zone=us-central1-a --type=v3-8 --spot
+#   tpu_scripts/create.sh --name=decoupled-1 --zone=us-central1-a --type=v3-8 --spot --wait
+#
+# Exit codes: 0 created or requested, 2 refused, 3 no quota, 4 no room, or lost while waiting.
+USES=(name zone type version project service_account scopes create_arg internal_ip spot
+  plain valid_until wait force dry_run)
+# shellcheck source=common.sh
 source "$(dirname "$0")/common.sh"
-need_name
-arguments=(
-  "--accelerator-type=$TYPE" "--version=$(runtime_version)" --labels=project=decoupled
-)
-[[ -z $SERVICE_ACCOUNT ]] || arguments+=("--service-account=$SERVICE_ACCOUNT")
-[[ -z $SPOT ]] || arguments+=(--spot)
-tpu create "$NAME" "${arguments[@]}"
+# shellcheck source=slice.sh
+source "$(dirname "$0")/slice.sh"
+parse "$@"
+no_rest
+need_slice
+check_runtime
+
+request || case "$TROUBLE" in
+  quota) fail "$(quota_message)" 3 ;;
+  capacity) fail "no room for ${OPTION[type]} in ${OPTION[zone]} now; try later or elsewhere" 4 ;;
+  *) fail "not created; gcloud says why above" ;;
+esac
+[[ -n ${OPTION[wait]} ]] || exit 0
+before=''
+while look && [[ $STATE != READY ]]; do
+  [[ $DETAIL == "$before" ]] || say "$DETAIL"
+  before="$DETAIL"
+  if [[ $STATE == GONE ]]; then
+    [[ $(trouble_of "$PROBLEM") != quota ]] || fail "$(quota_message)" 3
+    fail "$DETAIL: ${PROBLEM:-it was taken away}; delete.sh removes it from the list" 4
+  fi
+  sleep "${DECOUPLED_TPU_POLL:-30}"
+done
+say "READY: it costs money until delete.sh --name=${OPTION[name]} --zone=${OPTION[zone]}"

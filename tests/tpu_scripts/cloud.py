@@ -1,0 +1,131 @@
+"""Runs scripts of tpu_scripts against the service of fake_cloud.py."""
+
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+
+SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "tpu_scripts"
+FAKE = pathlib.Path(__file__).parent / "fake_cloud.py"
+ZONE = "--zone=us-central1-a"
+ACCOUNT = "--service_account=trainer@p.iam.gserviceaccount.com"
+NO_QUOTA = (
+    "Quota limit 'TPUV3sPodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0 in "
+    "zone us-central1-a."
+)
+NO_ROOM = 'There is no more capacity in the zone "us-central1-a"'
+# What host_install.sh asks a Python for is answered here, which is faster.
+PYTHON = """
+case "$*" in
+  -) if grep -q RECORD; then echo 2.15.0 abc; else echo "numpy>=1.26"; fi ;;
+  *decoupled.tpu_health*) exit "$(cat {folder}/health)" ;;
+  *decoupled.doctor*|*" pip "*) ;;
+  *) {fake} python3 "$@" ;;
+esac"""
+
+
+class Cloud:
+    """A service of its own in `folder`; see fake_cloud.py for what `state` may hold."""
+
+    def __init__(self, folder, **state):
+        self.folder = folder
+        (folder / "bin").mkdir()
+        fake = f"exec {sys.executable} -I -S {FAKE}"
+        self.program("gcloud", f'{fake} gcloud "$@"')
+        self.program("python3", PYTHON.format(fake=fake, folder=folder))
+        self.health(0)
+        self.write_state({"lives": [{}], "runs": [["save 10"]], "slices": {}, **state})
+
+    def program(self, name, text):
+        path = self.folder / "bin" / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def health(self, code):
+        """What decoupled.tpu_health ends with on the hosts."""
+        (self.folder / "health").write_text(str(code))
+
+    def write_state(self, state):
+        (self.folder / "state.json").write_text(json.dumps(state))
+
+    def state(self):
+        return json.loads((self.folder / "state.json").read_text())
+
+    def change(self, **changes):
+        self.write_state({**self.state(), **changes})
+
+    def environment(self, **more):
+        """Without waits, unless `more` says otherwise."""
+        return {
+            **os.environ,
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+            "FAKE_CLOUD": str(self.folder),
+            "USER": "Ada",
+            "DECOUPLED_TPU_POLL": "0.1",
+            "DECOUPLED_TPU_BACKOFF": "0",
+            "DECOUPLED_TPU_HEARTBEAT": "0.5",
+            "DECOUPLED_TPU_GRACE": "60",
+            **more,
+        }
+
+    def run(self, script, *options, **environment):
+        return subprocess.run(
+            [SCRIPTS / script, *options],
+            capture_output=True,
+            text=True,
+            env=self.environment(**environment),
+            timeout=60,
+        )
+
+    def start(self, script, *options, **environment):
+        """The running script, for tests that send it signals."""
+        return subprocess.Popen(
+            [SCRIPTS / script, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(**environment),
+        )
+
+    def calls(self, *words, program="gcloud"):
+        """The calls of a program so far that have all these words."""
+        path = self.folder / "calls.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = [json.loads(line) for line in lines]
+        return [c[1:] for c in found if c[0] == program and set(words) <= set(c)]
+
+    def file(self, url):
+        return self.folder / "gs" / url.removeprefix("gs://")
+
+    def checkpoint(self, url):
+        return self.file(f"{url}/checkpoint").read_text()
+
+    def log(self, url):
+        """What all starts of a job printed, in their order."""
+        paths = sorted(self.file(f"{url}/tpu_job").glob("log-*.txt"))
+        return "".join(path.read_text() for path in paths)
+
+    def close(self):
+        """Ends what still runs on the hosts."""
+        for process in self.folder.glob("hosts/*/decoupled_job/process"):
+            try:
+                os.killpg(int(process.read_text()), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def dry_run(script, *options):
+    """The commands that a dry run shows, as argument lists, without comments."""
+    # Before the flags of a job; and no gcloud of this machine is ever asked.
+    finished = subprocess.run(
+        [SCRIPTS / script, "--dry-run", *options],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CLOUDSDK_PYTHON": "/no/gcloud/in/a/dry/run"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    lines = [line for line in finished.stdout.splitlines() if not line.startswith("#")]
+    return [shlex.split(line) for line in lines]

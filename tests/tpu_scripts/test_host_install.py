@@ -1,0 +1,98 @@
+"""Installing on a host: the image's TensorFlow stays, and a replaced one is noticed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.tpu_scripts.cloud import SCRIPTS
+
+# A python3 whose pip only notes its arguments; `installs` runs at the second call.
+PYTHON = """#!/bin/sh
+if [ "$2" = pip ]; then
+  echo "$*" >>{folder}/pip.log
+  case "$*" in *--requirement*) {installs} ;; esac
+elif [ "$2" = decoupled.doctor ]; then
+  echo doctor
+else
+  PYTHONPATH={folder} exec {python} -S -E -c '
+import sys
+sys.path[:0] = ["{folder}"]
+exec(sys.stdin.read())'
+fi
+"""
+REQUIRES = """Name: decoupled
+Version: 1
+Requires-Dist: tensorflow<2.16,>=2.15
+Requires-Dist: tensorflow-text<2.16,>=2.15
+Requires-Dist: numpy<2,>=1.26
+Requires-Dist: pytest>=8; extra == 'dev'
+"""
+
+
+def distribution(folder, name, version, metadata, record="a,sha256=1,2\n"):
+    path = folder / f"{name}-{version}.dist-info"
+    path.mkdir()
+    (path / "METADATA").write_text(metadata)
+    (path / "RECORD").write_text(record)
+
+
+@pytest.fixture
+def host(tmp_path):
+    """The home folder of a TPU VM with TensorFlow 2.15.0, and how to install there."""
+    distribution(
+        tmp_path, "tensorflow", "2.15.0", "Name: tensorflow\nVersion: 2.15.0\n"
+    )
+    distribution(tmp_path, "decoupled", "1", REQUIRES)
+
+    def install(installs="true"):
+        program = tmp_path / "python3"
+        program.write_text(
+            PYTHON.format(folder=tmp_path, python=sys.executable, installs=installs)
+        )
+        program.chmod(0o755)
+        return subprocess.run(
+            ["bash", SCRIPTS / "host_install.sh", "decoupled.tar.gz"],
+            capture_output=True,
+            text=True,
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+        )
+
+    return tmp_path, install
+
+
+def test_requirements_are_installed_under_the_image_s_tensorflow(host):
+    folder, install = host
+    finished = install()
+    assert finished.returncode == 0, finished.stderr
+    package, requirements = (folder / "pip.log").read_text().splitlines()
+    assert package.endswith(
+        "install --user --no-deps --force-reinstall ./decoupled.tar.gz"
+    )
+    assert "--constraint decoupled_constraints.txt" in requirements
+    constraints = (folder / "decoupled_constraints.txt").read_text()
+    assert constraints == "tensorflow==2.15.0\n"
+    assert (folder / "decoupled_requirements.txt").read_text().splitlines() == [
+        "tensorflow-text<2.16,>=2.15",
+        "numpy<2,>=1.26",
+    ]
+    assert finished.stdout.endswith("doctor\n")
+
+
+def test_another_build_of_the_same_version_is_noticed(host):
+    folder, install = host
+    record = folder / "tensorflow-2.15.0.dist-info" / "RECORD"
+    finished = install(installs=f"echo b,sha256=2,3 >{record}")
+    assert finished.returncode == 1
+    assert "TensorFlow was 2.15.0 of the image" in finished.stderr
+    assert "doctor" not in finished.stdout
+
+
+def test_an_image_without_tensorflow_is_refused_before_anything_is_installed(host):
+    folder, install = host
+    (folder / "tensorflow-2.15.0.dist-info").rename(folder / "elsewhere")
+    finished = install()
+    assert finished.returncode == 1
+    assert "no TensorFlow in this image; use tpu-vm-tf-2.15.0" in finished.stderr
+    assert not (folder / "pip.log").exists()

@@ -1,0 +1,228 @@
+"""Options, refusals, --help and --dry-run of every script."""
+
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from tests.tpu_scripts.cloud import ACCOUNT, NO_QUOTA, NO_ROOM, SCRIPTS, ZONE, dry_run
+
+SLICE = ("--name=n", ZONE)
+COMMANDS = sorted(
+    path.name
+    for path in SCRIPTS.glob("*.sh")
+    if path.stat().st_mode & 0o100 and not path.name.startswith("host_")
+)
+RUN = "--model_dir=gs://b/run"
+DATA = ("--records_dir=gs://b/records", "--vocabulary=gs://b/sentencepiece.model")
+
+
+def call(script, *options):
+    return subprocess.run([SCRIPTS / script, *options], capture_output=True, text=True)
+
+
+def arguments(script, *options):
+    """Of the one command that a dry run shows, without `gcloud compute tpus`."""
+    [shown] = dry_run(script, *options)
+    assert shown[:3] == ["gcloud", "compute", "tpus"]
+    return shown[3:]
+
+
+def test_a_slice_is_requested_through_the_queue():
+    shown = arguments("create.sh", *SLICE, "--type=v3-8", "--valid-until=6h")
+    assert shown[:3] == ["queued-resources", "create", "n"]
+    assert {
+        "--node-id=n",
+        "--runtime-version=tpu-vm-tf-2.15.0",
+        "--accelerator-type=v3-8",
+        "--valid-until-duration=6h",
+        ZONE,
+    } <= set(shown)
+    assert "--spot" not in shown
+    [labels] = [word for word in shown if word.startswith("--labels=")]
+    assert re.fullmatch(r"--labels=project=decoupled,owner=[a-z0-9_-]+", labels)
+
+
+def test_a_node_can_be_requested_at_once():
+    shown = arguments(
+        "create.sh",
+        *SLICE,
+        "--plain",
+        "--type=v3-32",
+        "--spot",
+        "--project=p",
+        "--service_account=a@p",
+        "--create_arg=--network=x",
+        "--create_arg=--reserved",
+    )
+    assert shown[:3] == ["tpu-vm", "create", "n"]
+    # Several hosts have an image of their own.
+    assert {
+        "--version=tpu-vm-tf-2.15.0-pod",
+        "--spot",
+        "--project=p",
+        "--service-account=a@p",
+        "--network=x",
+        "--reserved",
+    } <= set(shown)
+
+
+def test_within_a_network_no_public_addresses_are_used():
+    assert "--internal-ips" in arguments("create.sh", *SLICE, "--internal_ip")
+    install = dry_run("install.sh", *SLICE, "--internal_ip", "--package=gs://b/p.whl")
+    assert all("--internal-ip" in command for command in install)
+
+
+def test_the_package_goes_to_the_first_host_and_is_installed_there():
+    archive, copy, install = dry_run("install.sh", *SLICE)
+    assert archive[3:5] == ["archive", "--format=tar.gz"]
+    assert copy[4] == "scp"
+    assert copy[-4:] == ["n:", "--worker=0", ZONE, "--quiet"]
+    assert "--command=bash host_install.sh decoupled.tar.gz" in install
+
+
+def test_uploads_go_to_the_bucket_or_to_a_host(tmp_path):
+    (tmp_path / "records").mkdir()
+    (tmp_path / "pieces.model").touch()
+    sources = (str(tmp_path / "records"), str(tmp_path / "pieces.model"))
+    assert dry_run("upload.sh", "--to=gs://b/data/", *sources) == [
+        [
+            "gcloud",
+            "storage",
+            "rsync",
+            "--recursive",
+            sources[0],
+            "gs://b/data/records",
+        ],
+        ["gcloud", "storage", "cp", sources[1], "gs://b/data/pieces.model"],
+    ]
+    made, copied = dry_run("upload.sh", *SLICE, "--to=my data", *sources)
+    assert "--command=mkdir -p 'my data'" in made
+    assert copied[5:9] == ["--recurse", *sources, "n:my data"]
+
+
+def test_fetching_can_leave_checkpoints_behind():
+    assert dry_run("fetch.sh", "--from=gs://b/run/", "--to=here") == [
+        ["mkdir", "-p", "here"],
+        ["gcloud", "storage", "rsync", "--recursive", "gs://b/run", "here"],
+    ]
+    [_, command] = dry_run(
+        "fetch.sh", "--from=gs://b/run", "--to=here", "--no-checkpoints"
+    )
+    pattern = command[-1].removeprefix("--exclude=")
+    assert re.match(pattern, "model.ckpt-100.index")
+    assert re.match(pattern, "eval/model.ckpt-100.index")
+    assert not re.match(pattern, "config.json")
+
+
+@pytest.mark.parametrize(
+    "script, flags",
+    [
+        ("pretrain.sh", [RUN, *DATA]),
+        (
+            "finetune.sh",
+            [RUN, "--task=xnli", "--data_dir=gs://b/d", "--init_checkpoint=gs://b/r"],
+        ),
+    ],
+)
+def test_training_scripts_are_the_launcher_with_a_command(script, flags):
+    shown = dry_run(script, *SLICE, "--type=v2-8", ACCOUNT, "--", *flags)
+    [start] = [word for c in shown for word in c if "host_job.sh start" in word]
+    words = shlex.split(start)
+    name = script.removesuffix(".sh")
+    assert words[words.index("-m") + 1 :] == [
+        f"decoupled.{name}",
+        *flags,
+        "--tpu=local",
+    ]
+
+
+@pytest.mark.parametrize(
+    "script, options, message",
+    [
+        ("create.sh", ["--name=n"], "--zone must be given"),
+        ("create.sh", [ZONE], "--name must be given"),
+        ("create.sh", ["--name=A b", ZONE], "small letters"),
+        ("create.sh", ["--nme=n", ZONE], "unknown option --nme=n"),
+        ("create.sh", [*SLICE, "--spot=yes"], "--spot takes no value"),
+        ("create.sh", [*SLICE, "--type"], "--type wants a value: --type=v3-8"),
+        ("create.sh", [*SLICE, "x"], "x belongs to no option"),
+        ("create.sh", [*SLICE, "--type=v5litepod-8"], "v2, v3 and v4 only"),
+        ("create.sh", [*SLICE, "--type=v6e-8"], "v2, v3 and v4 only"),
+        ("create.sh", [*SLICE, "--type=v3"], "not of the form v3-8"),
+        ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.15.0-pjrt"], "finds no TPU"),
+        ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.17.0"], "TensorFlow 2.15 is"),
+        ("create.sh", [*SLICE, "--version=tpu-ubuntu2204-base"], "without a Tensor"),
+        (
+            "create.sh",
+            [*SLICE, "--type=v3-32", "--version=tpu-vm-tf-2.15.0"],
+            "whose image ends in -pod",
+        ),
+        ("install.sh", [*SLICE, "--spot"], "unknown option --spot"),
+        ("upload.sh", ["--to=gs://b"], "nothing to copy"),
+        ("fetch.sh", ["--from=runs", "--to=x"], "--from=runs: not on gs://"),
+        ("list.sh", [], "--zones must be given"),
+        ("run.sh", [*SLICE], "no job"),
+        ("run.sh", [*SLICE, "--", "rm -rf", RUN], "a job starts with a command"),
+        ("run.sh", [*SLICE, "--", "pretrain"], "--model_dir=gs://... must be"),
+        ("run.sh", [*SLICE, "--", "pretrain", "--model_dir=runs/x"], "on gs://"),
+        ("run.sh", [*SLICE, "--max_hours=2.5", "--", "pretrain", RUN], "whole number"),
+        ("run.sh", [*SLICE, "--env=A B", "--", "pretrain", RUN], "not NAME=VALUE"),
+        ("run.sh", [*SLICE, "--jobs=no/file"], "cannot be read"),
+        ("run.sh", [*SLICE, "--", "pretrain", RUN, "--dry-run"], "stand before --"),
+        ("pretrain.sh", [*SLICE, "--", RUN], "needs --records_dir=..., after --"),
+        (
+            "pretrain.sh",
+            [*SLICE, "--", RUN, DATA[0], "--vocabulary=data/pieces.model"],
+            "--vocabulary=data/pieces.model: must be on gs://",
+        ),
+        ("finetune.sh", [*SLICE, "--", RUN], "needs --task=..., after --"),
+        ("sweep.sh", [*SLICE], "--jobs must be given"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(script, options, message):
+    finished = call(script, "--dry-run", *options)
+    assert finished.returncode == 2
+    assert finished.stdout == ""
+    last = finished.stderr.splitlines()[-1]
+    assert message in last
+    assert last.startswith(f"{script}: error: ")
+
+
+def test_force_tries_what_is_known_not_to_work():
+    shown = arguments("create.sh", *SLICE, "--type=v5litepod-8", "--force")
+    assert "--accelerator-type=v5litepod-8" in shown
+
+
+def test_help_explains_each_script_and_only_its_options():
+    for script in COMMANDS:
+        finished = call(script, "--help")
+        assert finished.returncode == 0
+        head, _, options = finished.stdout.partition("\nOptions:\n")
+        assert f"tpu_scripts/{script}" in head
+        assert "--dry-run" in options
+        assert "shellcheck" not in head
+    assert "--spot" not in call("fetch.sh", "--help").stdout
+
+
+def test_what_a_message_of_gcloud_is_about():
+    cases = {
+        NO_QUOTA: "quota",
+        "RESOURCE_EXHAUSTED: Quota exceeded for TPUs": "quota",
+        "Quota exceeded for metric 'Reads' and limit 'Reads per minute'": "passing",
+        NO_ROOM: "capacity",
+        "Insufficient reserved capacity. Contact customer support": "capacity",
+        "NOT_FOUND: Resource 'projects/p/x' was not found": "absent",
+        "UNAVAILABLE: The service is currently unavailable.": "passing",
+        "PERMISSION_DENIED: Permission 'tpu.nodes.get' denied": "refused",
+        "INVALID_ARGUMENT: no such runtime": "refused",
+    }
+    program = (
+        f"source {SCRIPTS}/common.sh; source {SCRIPTS}/slice.sh;"
+        'for text in "$@"; do trouble_of "$text"; done'
+    )
+    finished = subprocess.run(
+        ["bash", "-c", program, "-", *cases], capture_output=True, text=True
+    )
+    assert finished.stdout.split() == list(cases.values())

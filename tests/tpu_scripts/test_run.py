@@ -1,0 +1,347 @@
+"""The launcher: a job to its end, through preemption, crashes, quotas and signals."""
+
+import shlex
+import signal
+import time
+
+import pytest
+
+from tests.tpu_scripts.cloud import ACCOUNT, NO_QUOTA, NO_ROOM, ZONE, dry_run
+
+RUN = "gs://bucket/run"
+JOB = ("--", "pretrain", f"--model_dir={RUN}")
+SLICE = ("--name=n", ZONE, "--type=v3-8", "--spot", ACCOUNT)
+
+
+def command(cloud, *options, job=JOB):
+    """A launcher's command line; its package is an empty file."""
+    package = cloud.folder / "package.whl"
+    package.touch()
+    return ("run.sh", *SLICE, f"--package={package}", *options, *job)
+
+
+def run(cloud, *options, job=JOB, **environment):
+    return cloud.run(*command(cloud, *options, job=job), **environment)
+
+
+def test_a_job_runs_and_leaves_nothing_behind(make_cloud):
+    cloud = make_cloud(lives=[{"states": ["WAITING_FOR_RESOURCES", "ACTIVE"]}])
+    finished = run(cloud)
+    assert finished.returncode == 0, finished.stderr
+    assert "slice: WAITING (WAITING_FOR_RESOURCES)" in finished.stdout
+    assert "complete at step 10" in finished.stdout
+    assert cloud.state()["slices"] == {}
+    assert len(cloud.calls("create")) == 1
+    assert len(cloud.calls("delete", "n", "--force")) == 1
+    assert cloud.file(f"{RUN}/tpu_job/status").read_text().startswith("id=")
+
+
+def test_the_command_arrives_word_for_word(make_cloud):
+    cloud = make_cloud()
+    setting = '--gin_param=A.b = "it\'s $HOME; `ls`\n\\ *"'
+    job = ("--", "pretrain", setting, f"--model_dir={RUN}")
+    assert run(cloud, "--env=A=b c", job=job).returncode == 0
+    [words] = cloud.calls("decoupled.pretrain", program="python3")
+    assert words == [
+        "-m",
+        "decoupled.pretrain",
+        setting,
+        f"--model_dir={RUN}",
+        "--tpu=local",
+    ]
+
+
+def test_a_slice_of_several_hosts_is_found_by_its_name():
+    shown = dry_run("run.sh", *SLICE, "--type=v3-32", "--project=p", *JOB)
+    [start] = [c[6] for c in shown if "ssh" in c and "host_job.sh start" in c[6]]
+    words = shlex.split(start.removeprefix("--command="))
+    driver = words.index("python3")
+    # The coordinator must not take the cores of its own host for itself.
+    assert words[driver - 2 : driver] == ["env", "TPU_LOAD_LIBRARY=0"]
+    assert words[driver + 1 :] == [
+        "-m",
+        "decoupled.pretrain",
+        f"--model_dir={RUN}",
+        "--tpu=n",
+        "--tpu_zone=us-central1-a",
+        "--gcp_project=p",
+    ]
+
+
+def test_a_dry_run_shows_the_way_from_creation_to_deletion():
+    shown = dry_run("run.sh", *SLICE, *JOB)
+    verbs = [c[4] for c in shown if c[:3] == ["gcloud", "compute", "tpus"]]
+    assert verbs == [
+        "describe",
+        "create",
+        "describe",
+        "describe",
+        "scp",
+        "ssh",
+        "ssh",
+        "delete",
+    ]
+
+
+@pytest.mark.parametrize(
+    "options, end",
+    [((), "SUSPENDED"), (("--plain",), "PREEMPTED")],
+)
+def test_a_slice_that_is_taken_away_is_replaced(make_cloud, options, end):
+    cloud = make_cloud(
+        lives=[{"lost": [10, end]}, {}],
+        runs=[["save 10", "hang"], ["save 20"]],
+    )
+    finished = run(cloud, *options)
+    assert finished.returncode == 0, finished.stderr
+    assert f"slice lost: {end}" in finished.stdout
+    assert "complete at step 20" in finished.stdout
+    assert cloud.log(RUN) == "starts at step 10\n"
+    assert len(cloud.calls("create")) == 2
+    assert len(cloud.calls("delete")) == 2
+    # Each has an empty disk at first.
+    assert len(cloud.calls("scp")) == 2
+
+
+def test_a_stopped_job_goes_on_upon_the_same_slice(make_cloud):
+    cloud = make_cloud(runs=[["save 10", "exit 143"], ["save 20", "exit 75"], []])
+    finished = run(cloud)
+    assert finished.returncode == 0, finished.stderr
+    assert cloud.log(RUN).count("starts at step") == 3
+    assert len(cloud.calls("create")) == len(cloud.calls("scp")) == 1
+
+
+def test_a_crash_is_tried_again_while_there_is_progress(make_cloud):
+    crashes = [["save 10", "exit 1"], ["save 20", "exit 134"], ["exit 1"]]
+    cloud = make_cloud(runs=crashes)
+    finished = run(cloud)
+    assert finished.returncode == 4
+    assert "ended with code 1, twice at step 20" in finished.stderr
+    assert "ends with 134" in finished.stderr
+    assert cloud.state()["slices"] == {}
+
+
+def test_an_unhealthy_tpu_is_replaced_and_not_blamed_on_the_job(make_cloud):
+    cloud = make_cloud(runs=[["save 10", "exit 1"], ["save 20"]])
+    cloud.health(4)
+    finished = run(cloud)
+    assert finished.returncode == 0, finished.stderr
+    assert "its TPU is not healthy" in finished.stdout
+    assert len(cloud.calls("create")) == 2
+
+
+def test_a_mistake_of_the_job_ends_at_once_and_is_shown(make_cloud):
+    cloud = make_cloud(runs=[["exit 2"]])
+    finished = run(cloud)
+    assert finished.returncode == 2
+    assert "ends with 2" in finished.stderr
+    assert "a mistake in its settings or data" in finished.stderr
+    assert len(cloud.calls("create")) == 1
+    assert cloud.state()["slices"] == {}
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        {"error": NO_QUOTA},
+        {"states": ["CREATING", "FAILED"], "message": NO_QUOTA},
+    ],
+)
+def test_no_quota_ends_at_once_and_says_where_to_ask(make_cloud, life):
+    cloud = make_cloud(lives=[life])
+    finished = run(cloud)
+    assert finished.returncode == 3
+    assert "the quota for preemptible v3-8 in us-central1-a" in finished.stderr
+    assert "console.cloud.google.com/iam-admin/quotas" in finished.stderr
+    assert len(cloud.calls("create")) == 1
+    assert cloud.state()["slices"] == {}
+
+
+def test_no_room_is_asked_for_again_but_not_for_ever(make_cloud):
+    cloud = make_cloud(lives=[{"error": NO_ROOM}])
+    finished = run(cloud, "--plain", "--max_attempts=3")
+    assert finished.returncode == 4
+    assert len(cloud.calls("create")) == 3
+    assert "3 starts in a row left no new checkpoint" in finished.stderr
+
+
+def test_a_wrong_request_is_not_repeated(make_cloud):
+    cloud = make_cloud(lives=[{"error": "INVALID_ARGUMENT: no such runtime version"}])
+    finished = run(cloud)
+    assert finished.returncode == 2
+    assert "no such runtime version" in finished.stderr
+    assert len(cloud.calls("create")) == 1
+
+
+def test_losses_without_progress_are_counted_and_progress_forgives(make_cloud):
+    lost = {"lost": [0, "SUSPENDED"]}
+    lives = [lost, {"lost": [10, "SUSPENDED"]}, lost]
+    cloud = make_cloud(lives=lives, runs=[["save 10", "hang"]])
+    finished = run(cloud, "--max_attempts=2")
+    assert finished.returncode == 4
+    # One in vain, one that saved, and then two in vain again.
+    assert len(cloud.calls("create")) == 4
+
+
+def test_hours_are_limited(make_cloud):
+    cloud = make_cloud()
+    finished = run(cloud, "--max_hours=0")
+    assert finished.returncode == 4
+    assert "--max_hours=0" in finished.stderr
+    assert cloud.calls("create") == []
+
+
+@pytest.mark.slow
+def test_a_silent_host_is_taken_for_dead(make_cloud):
+    cloud = make_cloud(runs=[["save 10", "hang"], ["save 20"]])
+    # The first report is the last.
+    finished = run(cloud, DECOUPLED_TPU_HEARTBEAT="30", DECOUPLED_TPU_SILENT="0")
+    assert "no report for 0 s" in finished.stdout
+    assert len(cloud.calls("create")) >= 2
+
+
+@pytest.mark.slow
+def test_a_job_that_prints_nothing_is_taken_for_hanging(make_cloud):
+    cloud = make_cloud(runs=[["save 10", "hang"], ["save 20"]])
+    finished = run(cloud, "--stall_minutes=0", DECOUPLED_TPU_HEARTBEAT="1.1")
+    assert finished.returncode == 0, finished.stderr
+    assert "the job hangs: it printed nothing for" in finished.stdout
+    assert len(cloud.calls("create")) == 2
+
+
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def hanging_job(make_cloud):
+    """A cloud, and a launcher whose job has saved step 10 and runs on."""
+    cloud = make_cloud(runs=[["save 10", "hang"]])
+    launcher = cloud.start(*command(cloud))
+    wait_for(cloud.file(f"{RUN}/checkpoint").exists)
+    return cloud, launcher
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_deletes_the_slice(make_cloud, number):
+    cloud, launcher = hanging_job(make_cloud)
+    launcher.send_signal(number)
+    output, _ = launcher.communicate(timeout=20)
+    assert launcher.returncode == 128 + number
+    assert output.endswith("deleted\n")
+    assert cloud.state()["slices"] == {}
+
+
+def test_a_launcher_that_was_killed_finds_its_job_again(make_cloud):
+    cloud, launcher = hanging_job(make_cloud)
+    launcher.kill()
+    launcher.communicate(timeout=20)
+    assert list(cloud.state()["slices"]) == ["n"]
+    again = cloud.start(*command(cloud))
+    line = ""
+    while "following job" not in line:
+        line = again.stdout.readline()
+        assert line, again.stderr.read()
+    again.terminate()
+    again.communicate(timeout=20)
+    assert len(cloud.calls("decoupled.pretrain", program="python3")) == 1
+    assert len(cloud.calls("create")) == 1
+    assert cloud.state()["slices"] == {}
+
+
+def test_a_slice_with_another_job_is_left_alone(make_cloud):
+    cloud, launcher = hanging_job(make_cloud)
+    launcher.kill()
+    launcher.communicate(timeout=20)
+    other = ("--", "pretrain", "--model_dir=gs://bucket/other")
+    finished = run(cloud, job=other)
+    assert finished.returncode == 2
+    assert f"runs another job, which reports to {RUN}/tpu_job" in finished.stderr
+    assert list(cloud.state()["slices"]) == ["n"]
+
+
+def test_what_is_not_ours_is_left_alone(make_cloud):
+    other = {"queued": True, "labels": {"project": "x"}, "states": ["ACTIVE"]}
+    cloud = make_cloud(slices={"n": other})
+    finished = run(cloud)
+    assert finished.returncode == 2
+    assert "without the label project=decoupled" in finished.stderr
+    assert list(cloud.state()["slices"]) == ["n"]
+
+
+def test_a_slice_whose_launcher_is_gone_deletes_itself_after_its_job(make_cloud):
+    cloud = make_cloud(runs=[["save 10", "exit 143"]])
+    launcher = cloud.start(
+        *command(cloud), DECOUPLED_TPU_GRACE="0.3", DECOUPLED_TPU_POLL="30"
+    )
+    wait_for(cloud.file(f"{RUN}/checkpoint").exists)
+    launcher.kill()
+    launcher.communicate(timeout=20)
+    wait_for(lambda: cloud.state()["slices"] == {})
+    [words] = cloud.calls("delete")
+    assert words[:5] == ["compute", "tpus", "queued-resources", "delete", "n"]
+    assert "--async" in words
+
+
+def test_a_deletion_that_fails_is_said_aloud(make_cloud):
+    cloud = make_cloud(delete_error="UNAVAILABLE: try again")
+    finished = run(cloud)
+    assert finished.returncode == 5
+    assert len(cloud.calls("delete")) == 3
+    assert "NOT DELETED, and it may cost money: gcloud compute" in finished.stderr
+
+
+def test_keep_leaves_the_slice_and_says_so(make_cloud):
+    cloud = make_cloud()
+    finished = run(cloud, "--keep")
+    assert finished.returncode == 0
+    assert "costs money until delete.sh --name=n" in finished.stderr
+    assert list(cloud.state()["slices"]) == ["n"]
+
+
+def test_without_access_nothing_is_created(make_cloud):
+    cloud = make_cloud(read_error="HTTPError 403: no storage.objects.get access")
+    finished = run(cloud)
+    assert finished.returncode == 2
+    assert "gs://bucket/run: cannot be read (ERROR: (gcloud) HTTPError 403" in (
+        finished.stderr
+    )
+    assert cloud.calls("create") == []
+
+
+def test_without_a_login_nothing_is_created(make_cloud):
+    cloud = make_cloud(describe_error="You do not have an active account selected")
+    finished = run(cloud)
+    assert finished.returncode == 2
+    assert "active account" in finished.stderr
+    assert cloud.calls("create") == []
+
+
+def test_a_host_that_cannot_report_is_not_started_again_and_again(make_cloud):
+    cloud = make_cloud(write_error="HTTPError 403")
+    finished = run(cloud)
+    assert finished.returncode == 2
+    assert "needs roles/storage.objectAdmin" in finished.stderr
+    assert len(cloud.calls("create")) == 1
+    assert cloud.state()["slices"] == {}
+
+
+def test_several_jobs_share_a_slice_and_complete_ones_are_passed_over(make_cloud):
+    cloud = make_cloud(runs=[["save 10"]])
+    jobs = cloud.folder / "jobs.txt"
+    jobs.write_text(
+        "# two rows\n\n"
+        "pretrain --model_dir=gs://bucket/a\n"
+        "finetune --gin_param='A.b = \"c d\"' --model_dir=gs://bucket/b\n"
+    )
+    finished = run(cloud, f"--jobs={jobs}", job=())
+    assert finished.returncode == 0, finished.stderr
+    assert len(cloud.calls("create")) == len(cloud.calls("scp")) == 1
+    [words] = cloud.calls("decoupled.finetune", program="python3")
+    assert words[2] == '--gin_param=A.b = "c d"'
+    finished = run(cloud, f"--jobs={jobs}", job=())
+    assert finished.returncode == 0, finished.stderr
+    assert "gs://bucket/b is complete; --again runs it anyway" in finished.stdout
+    assert len(cloud.calls("create")) == 1

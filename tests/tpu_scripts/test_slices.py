@@ -1,0 +1,142 @@
+"""Creating, watching, listing and deleting slices, and the jobs of a sweep."""
+
+from tests.tpu_scripts.cloud import ACCOUNT, NO_QUOTA, NO_ROOM, ZONE
+
+SLICE = ("--name=n", ZONE)
+OURS = {"queued": True, "labels": {"project": "decoupled"}, "states": ["ACTIVE"]}
+
+
+def test_creation_waits_until_the_slice_is_ready(make_cloud):
+    states = ["CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"]
+    cloud = make_cloud(lives=[{"states": states}])
+    finished = cloud.run("create.sh", *SLICE, "--wait")
+    assert finished.returncode == 0, finished.stderr
+    said = [line.split(": ", 1)[1] for line in finished.stdout.splitlines()]
+    assert said[:-1] == states[:-1]
+    assert said[-1].startswith("READY: it costs money until delete.sh --name=n")
+    [words] = cloud.calls("create")
+    assert "--labels=project=decoupled,owner=ada" in words
+
+
+def test_creation_says_what_is_in_the_way(make_cloud):
+    cloud = make_cloud(
+        lives=[
+            {"error": NO_QUOTA},
+            {"error": NO_ROOM},
+            {"states": ["FAILED"], "message": NO_QUOTA},
+        ]
+    )
+    assert cloud.run("create.sh", *SLICE).returncode == 3
+    finished = cloud.run("create.sh", *SLICE)
+    assert finished.returncode == 4
+    assert "no room for v3-8 in us-central1-a now" in finished.stderr
+    assert cloud.run("create.sh", *SLICE, "--wait").returncode == 3
+
+
+def test_deletion_takes_ours_and_leaves_others(make_cloud):
+    other = {**OURS, "labels": {"project": "other"}}
+    node = {**OURS, "queued": False, "states": ["PREEMPTED"]}
+    cloud = make_cloud(slices={"n": OURS, "m": other, "k": node})
+    assert cloud.run("delete.sh", *SLICE).returncode == 0
+    assert cloud.run("delete.sh", "--name=k", ZONE).returncode == 0
+    finished = cloud.run("delete.sh", "--name=m", ZONE)
+    assert finished.returncode == 2
+    assert "m has no label project=decoupled" in finished.stderr
+    assert list(cloud.state()["slices"]) == ["m"]
+    finished = cloud.run("delete.sh", "--name=x", ZONE)
+    assert finished.returncode == 2
+    assert "nothing of that name" in finished.stderr
+
+
+def test_lists_ask_for_our_label_in_every_zone(make_cloud):
+    cloud = make_cloud(slices={"n": OURS})
+    assert cloud.run("list.sh", "--zones=a,b").returncode == 0
+    calls = cloud.calls("list")
+    groups = ["queued-resources", "tpu-vm"] * 2
+    assert [words[2] for words in calls] == groups
+    zones = [word for words in calls for word in words if word.startswith("--zone")]
+    assert zones == ["--zone=a", "--zone=a", "--zone=b", "--zone=b"]
+    filters = {word for words in calls for word in words if "--filter" in word}
+    assert filters == {
+        "--filter=tpu.nodeSpec[0].node.labels.project=decoupled",
+        "--filter=labels.project=decoupled",
+    }
+
+
+def test_status_shows_slice_job_checkpoint_and_log(make_cloud):
+    cloud = make_cloud(slices={"n": OURS})
+    folder = cloud.folder / "hosts" / "n" / "decoupled_job"
+    folder.mkdir(parents=True)
+    (folder / "driver.log").write_text("step 1\nstep 2\nstep 3\n")
+    run = cloud.file("gs://bucket/run")
+    (run / "tpu_job").mkdir(parents=True)
+    (run / "tpu_job" / "status").write_text(
+        "id=1 state=RUNNING code=- quiet=4 time=5\n"
+    )
+    (run / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-120"\n')
+    options = ("--model_dir=gs://bucket/run", "--log=2")
+    finished = cloud.run("status.sh", *SLICE, *options)
+    assert finished.stdout == (
+        "slice       READY (READY, HEALTHY)\n"
+        "cost        from READY until delete.sh\n"
+        "job         id=1 state=RUNNING code=- quiet=4 time=5\n"
+        "checkpoint  step 120\n"
+        "step 2\nstep 3\n"
+    )
+
+
+def test_status_of_a_failed_request_gives_its_reason(make_cloud):
+    failed = {**OURS, "states": ["FAILED"], "message": "no such type"}
+    cloud = make_cloud(slices={"n": failed})
+    assert cloud.run("status.sh", *SLICE).stdout == (
+        "slice       GONE (FAILED, no such type)\n"
+    )
+
+
+def sweep(cloud, text, *options):
+    jobs = cloud.folder / "rows.txt"
+    jobs.write_text(text)
+    package = cloud.folder / "package.whl"
+    package.touch()
+    return cloud.run(
+        "sweep.sh", *SLICE, ACCOUNT, f"--jobs={jobs}", f"--package={package}", *options
+    )
+
+
+def test_a_sweep_divides_its_jobs_over_slices(make_cloud):
+    cloud = make_cloud()
+    rows = (
+        "# rows\n"
+        "pretrain --model_dir=gs://bucket/a\n"
+        "pretrain --model_dir=gs://bucket/b\n"
+        # Must not start before `b` is complete.
+        "finetune --init_checkpoint=gs://bucket/b/ --model_dir=gs://bucket/c\n"
+    )
+    finished = sweep(cloud, rows, "--slices=2")
+    assert finished.returncode == 0, finished.stderr
+    assert sorted(words[4] for words in cloud.calls("create")) == ["n-0", "n-1"]
+    assert cloud.state()["slices"] == {}
+    assert "n-0: job: pretrain to gs://bucket/a" in finished.stdout
+    assert "n-1: job: pretrain to gs://bucket/b" in finished.stdout
+    lines = [line for line in finished.stdout.splitlines() if "n-1: job:" in line]
+    assert lines[2].endswith("finetune to gs://bucket/c from step 0")
+
+
+def test_a_sweep_checks_its_jobs_before_it_creates_anything(make_cloud):
+    cloud = make_cloud()
+    same = "pretrain --model_dir=gs://b/a\nfinetune --model_dir=gs://b/a --task=t\n"
+    for text, message in [
+        (same, "two jobs with --model_dir=gs://b/a"),
+        ("# none\n", "no job in it"),
+        ("pretrain --model_dir=gs://b/a --x='\n", "quotes do not match"),
+    ]:
+        finished = sweep(cloud, text)
+        assert finished.returncode == 2
+        assert message in finished.stderr
+    assert cloud.calls("create") == []
+
+
+def test_a_sweep_ends_with_the_code_of_the_worst_slice(make_cloud):
+    cloud = make_cloud(lives=[{"error": NO_QUOTA}])
+    finished = sweep(cloud, "pretrain --model_dir=gs://b/a\n")
+    assert finished.returncode == 3

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Installs the package on a host of a TPU slice; install.sh copies it there and calls it.
+#
+#   bash host_install.sh PACKAGE      an sdist or a wheel: in the home folder, or gs://
+#
+# The image's own TensorFlow stays: only that build drives the TPU. The package itself is
+# installed without what it requires; then that, under the constraint of the TensorFlow that
+# is there, so that pip ends with an error rather than fetch another. Checked at the end.
+set -euo pipefail
+cd
+package="$1"
+pip=(python3 -m pip --disable-pip-version-check)
+
+# The version of TensorFlow, and the digests of its files as its installer recorded them.
+tensorflow_build() {
+  python3 - <<'PY'
+import hashlib
+import importlib.metadata as metadata
+import sys
+
+try:
+    found = metadata.distribution("tensorflow")
+except metadata.PackageNotFoundError:
+    sys.exit("host_install.sh: error: no TensorFlow in this image; use tpu-vm-tf-2.15.0")
+print(found.version, hashlib.sha256((found.read_text("RECORD") or "").encode()).hexdigest())
+PY
+}
+
+before="$(tensorflow_build)"
+if [[ $package == gs://* ]]; then
+  gcloud storage cp "$package" .
+  package="${package##*/}"
+fi
+# Without the exact name of a release pip would not look into a file of the same version.
+"${pip[@]}" install --user --no-deps --force-reinstall "./$package"
+echo "tensorflow==${before%% *}" >decoupled_constraints.txt
+python3 - >decoupled_requirements.txt <<'PY'
+import importlib.metadata as metadata
+import re
+
+for line in metadata.requires("decoupled"):
+    name = re.match(r"[\w.-]+", line)[0]
+    if "extra ==" not in line and name != "tensorflow":
+        print(line)
+PY
+"${pip[@]}" install --user --constraint decoupled_constraints.txt \
+  --requirement decoupled_requirements.txt
+after="$(tensorflow_build)"
+if [[ $after != "$before" ]]; then
+  echo "host_install.sh: error: TensorFlow was ${before%% *} of the image and is now" \
+    "${after%% *}, another build; create the slice anew" >&2
+  exit 1
+fi
+python3 -m decoupled.doctor

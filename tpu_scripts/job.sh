@@ -1,0 +1,83 @@
+# shellcheck shell=bash disable=SC2034  # variables are for the scripts that source this
+# Sourced after common.sh: one job, a command of the package that trains to MODEL_DIR on
+# gs://, and what it reports there.
+
+# set_job WORD...: the command (pretrain, finetune, ...) and its flags.
+set_job() {
+  local flag
+  DRIVER="${1:-}" FLAGS=("${@:2}") MODEL_DIR=''
+  [[ $DRIVER =~ ^[a-z][a-z_0-9]*$ ]] ||
+    fail "'$DRIVER': a job starts with a command of the package, e.g. pretrain"
+  for flag in "${FLAGS[@]}"; do
+    case "$flag" in
+      --model_dir=*) MODEL_DIR="${flag#*=}" ;;
+      # After -- it would be the job's, and this one costs.
+      --dry-run | --dry_run) fail "$flag must stand before --" ;;
+    esac
+  done
+  [[ -n $MODEL_DIR ]] || fail "$DRIVER: --model_dir=gs://... must be among its flags"
+  [[ $MODEL_DIR == gs://?* ]] ||
+    fail "--model_dir=$MODEL_DIR: must be on gs://; the disk of a slice is gone when it is"
+  MODEL_DIR="${MODEL_DIR%/}"
+}
+
+# job_words: makes WORDS the job's command line on the first host.
+job_words() {
+  local entry several=''
+  WORDS=(env)
+  # A program on one host drives its cores itself; on several hosts it finds them by name,
+  # each behind a server of the image's, and must not take those of its own host first.
+  if several_hosts; then several=1 WORDS+=(TPU_LOAD_LIBRARY=0); fi
+  while IFS= read -r entry; do
+    [[ -z $entry ]] || WORDS+=("$entry")
+  done <<<"${OPTION[env]}"
+  WORDS+=(python3 -m "decoupled.$DRIVER" "${FLAGS[@]}")
+  [[ " ${FLAGS[*]}" != *" --tpu="* ]] || return 0
+  if [[ -z $several ]]; then
+    WORDS+=(--tpu=local)
+  else
+    WORDS+=("--tpu=${OPTION[name]}" "--tpu_zone=${OPTION[zone]}")
+    [[ -z ${OPTION[project]} ]] || WORDS+=("--gcp_project=${OPTION[project]}")
+  fi
+}
+
+report_folder() {
+  echo "$MODEL_DIR/tpu_job"
+}
+
+# read_report: sets REPORT_LINE and its fields JOB_ID, JOB_STATE, JOB_CODE and JOB_QUIET.
+read_report() {
+  local field
+  REPORT_LINE='' JOB_ID='' JOB_STATE='' JOB_CODE='' JOB_QUIET=0
+  ask "id=${RUN_ID:-dry} state=FINISHED code=0 quiet=0 time=0" \
+    gcloud storage cat "$(report_folder)/status" || return 0
+  REPORT_LINE="${ANSWER%%$'\n'*}"
+  for field in $REPORT_LINE; do
+    case "$field" in
+      id=*) JOB_ID="${field#*=}" ;;
+      state=*) JOB_STATE="${field#*=}" ;;
+      code=*) JOB_CODE="${field#*=}" ;;
+      quiet=*) JOB_QUIET="${field#*=}" ;;
+    esac
+  done
+  [[ $JOB_QUIET =~ ^[0-9]+$ ]] || JOB_QUIET=0
+}
+
+# check_access: reads the report, and ends where that is not allowed.
+check_access() {
+  read_report
+  case "${ERRORS,,}" in
+    *403* | *denied* | *"does not have"* | *"active account"* | *"auth login"* | *": 404"*)
+      fail "$MODEL_DIR: cannot be read (${ERRORS//$'\n'/ })"
+      ;;
+  esac
+}
+
+# saved_step: the step of the newest checkpoint, 0 where there is none.
+saved_step() {
+  local step=''
+  if ask 'model_checkpoint_path: "model.ckpt-0"' gcloud storage cat "$MODEL_DIR/checkpoint"; then
+    step="$(sed -n 's/^model_checkpoint_path: ".*-\([0-9]*\)"$/\1/p' <<<"$ANSWER")"
+  fi
+  echo "${step:-0}"
+}

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Runs commands of the package on a TPU slice until they are complete. Gets the slice, waits
+# until it is ready, installs the package, starts the job on the first host, where it outlives
+# the connection, and follows its reports on gs://. A slice that was preempted, suspended or
+# failed is deleted and created anew, and the job resumes from its checkpoint on gs://. At the
+# end, also on Ctrl-C, the slice is deleted.
+#
+#   tpu_scripts/run.sh --name=decoupled-1 --zone=us-central1-a --type=v3-32 --spot \
+#       -- pretrain --gin_file=models/rembert.gin --model_dir=gs://bucket/rembert ...
+#   tpu_scripts/run.sh --name=decoupled-1 --zone=us-central1-a --jobs=jobs.txt
+#
+# It has to stay alive: start it in tmux or under nohup. Started again, it finds its slice and
+# follows the job that runs there. The flags --tpu, --tpu_zone and --gcp_project are added.
+#
+# Exit codes: 0 all complete; 2 a mistake, also one that the job found; 3 no quota; 4 given
+# up, see the last lines; 5 the slice could not be deleted and may cost money.
+USES=(name zone type version project service_account scopes create_arg internal_ip spot
+  plain valid_until package jobs again env max_attempts max_hours stall_minutes keep force
+  dry_run)
+# shellcheck source=common.sh
+source "$(dirname "$0")/common.sh"
+# shellcheck source=slice.sh
+source "$(dirname "$0")/slice.sh"
+# shellcheck source=job.sh
+source "$(dirname "$0")/job.sh"
+# shellcheck source=launch.sh
+source "$(dirname "$0")/launch.sh"
+
+parse_run() {
+  parse "$@"
+  need_slice
+  check_runtime
+  need_number max_attempts 5
+  need_number max_hours 48
+  need_number stall_minutes 60
+  MAX_ATTEMPTS="${OPTION[max_attempts]}"
+  MAX_SECONDS=$((10#${OPTION[max_hours]} * 3600))
+  STALL_SECONDS=$((10#${OPTION[stall_minutes]} * 60))
+  local entry
+  while IFS= read -r entry; do
+    [[ -z $entry || $entry =~ ^[A-Za-z_][A-Za-z_0-9]*= ]] || fail "--env=$entry: not NAME=VALUE"
+  done <<<"${OPTION[env]}"
+  [[ -n ${OPTION[service_account]} ]] ||
+    warn "no --service_account: the slice acts as the project's default account, which may \
+do more than it needs"
+}
+
+# read_jobs: checks all jobs before anything is created; JOBS is how many there are.
+read_jobs() {
+  local line words
+  JOBS=0
+  if [[ -z ${OPTION[jobs]} ]]; then
+    ((${#REST[@]})) || fail "no job; give it after --, e.g. -- pretrain --model_dir=gs://..."
+    add_job "${REST[@]}"
+    return
+  fi
+  no_rest
+  [[ -r ${OPTION[jobs]} ]] || fail "--jobs=${OPTION[jobs]}: cannot be read"
+  while IFS= read -r line || [[ -n $line ]]; do
+    [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue
+    # Takes quotes off as a shell does, but expands and runs nothing.
+    mapfile -d '' -t words < <(xargs printf '%s\0' <<<"$line" 2>"$SCRATCH/errors")
+    [[ ! -s $SCRATCH/errors ]] || fail "--jobs=${OPTION[jobs]}: quotes do not match: $line"
+    add_job "${words[@]}"
+  done <"${OPTION[jobs]}"
+  ((JOBS)) || fail "--jobs=${OPTION[jobs]}: no job in it"
+}
+
+# add_job WORD...: notes one job in a file of its own, its words ended by a zero byte.
+add_job() {
+  set_job "$@"
+  JOBS=$((JOBS + 1))
+  printf '%s\0' "$@" >"$SCRATCH/job-$JOBS"
+}
+
+at_exit() {
+  local code=$?
+  # Nothing interrupts the deletion.
+  trap '' INT TERM HUP
+  if [[ -n $OWNED && -n ${OPTION[keep]} ]]; then
+    warn "${OPTION[name]} is kept and costs money until delete.sh --name=${OPTION[name]} \
+--zone=${OPTION[zone]}"
+  elif [[ -n $OWNED ]]; then
+    say "deleting the slice"
+    if delete_slice; then say "deleted"; else code=5; fi
+  fi
+  rm -rf "$SCRATCH"
+  exit "$code"
+}
+
+parse_run "$@"
+read_jobs
+trap at_exit EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+STARTS=0
+for ((number = 1; number <= JOBS; number++)); do
+  mapfile -d '' -t words <"$SCRATCH/job-$number"
+  set_job "${words[@]}"
+  check_access
+  if [[ -z ${OPTION[again]}${OPTION[dry_run]} && "$JOB_STATE $JOB_CODE" == 'FINISHED 0' ]]; then
+    say "job: $MODEL_DIR is complete; --again runs it anyway"
+    continue
+  fi
+  run_job
+done

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Runs many jobs, e.g. rows of a table or seeds of a task, on one slice or on several at once.
+# The file holds a line per job, the command and its flags, each with a --model_dir of its own;
+# quotes work as in a shell, # starts a comment:
+#
+#   pretrain --gin_file=models/e_out_128.gin --model_dir=gs://bucket/e_out_128 ...
+#   finetune --task=xnli --gin_param='TrainingConfig.seed = 2' --model_dir=gs://bucket/seed_2 ...
+#
+#   tpu_scripts/sweep.sh --name=rows --zone=us-central1-a --type=v3-32 --spot \
+#       --jobs=rows.txt --slices=2
+#
+# python -m decoupled.sweep --print_jobs prints such lines for a table of the paper. The jobs
+# of a slice run one after another, in their order; they go to NAME-0, NAME-1, ... in turn, but
+# a job whose --init_checkpoint is the --model_dir of another goes to the same slice, behind it.
+# Started again, it passes over what is complete. A slice whose jobs end with an error stops
+# there; the others go on. The exit code is the highest of theirs (see run.sh --help).
+USES=(name zone type version project service_account scopes create_arg internal_ip spot
+  plain valid_until package jobs slices again env max_attempts max_hours stall_minutes keep
+  force dry_run)
+# shellcheck source=common.sh
+source "$(dirname "$0")/common.sh"
+parse "$@"
+no_rest
+need_slice
+need jobs rows.txt
+need_number slices 1
+slices="${OPTION[slices]}"
+((slices >= 1)) || fail "--slices=0: at least one"
+[[ -r ${OPTION[jobs]} ]] || fail "--jobs=${OPTION[jobs]}: cannot be read"
+
+# The lines that are jobs.
+grep -v -e '^[[:space:]]*#' -e '^[[:space:]]*$' "${OPTION[jobs]}" >"$SCRATCH/jobs" ||
+  fail "--jobs=${OPTION[jobs]}: no job in it"
+repeated="$(grep -o -e '--model_dir=[^ ]*' "$SCRATCH/jobs" | sort | uniq -d | head -n 1)"
+[[ -z $repeated ]] || fail "--jobs=${OPTION[jobs]}: two jobs with $repeated"
+
+options=()
+for option in "${GIVEN[@]}"; do
+  case "$option" in --name=* | --jobs=* | --slices=*) ;; *) options+=("$option") ;; esac
+done
+# In turn, but a job goes where the one runs whose checkpoint it starts from.
+awk -v slices="$slices" -v to="$SCRATCH/jobs-" '
+  function value(flag) {
+    if (!match($0, "--" flag "=[^ ]*")) return ""
+    flag = substr($0, RSTART + length(flag) + 3, RLENGTH - length(flag) - 3)
+    gsub(/["\047]|\/+$/, "", flag)
+    return flag
+  }
+  {
+    from = value("init_checkpoint")
+    slice = from in slice_of ? slice_of[from] : turn++ % slices
+    slice_of[value("model_dir")] = slice
+    print > (to slice)
+  }' "$SCRATCH/jobs"
+
+children=()
+# shellcheck disable=SC2329  # called by traps
+stop() {
+  trap '' INT TERM HUP
+  # Each deletes its slice.
+  kill -TERM "${children[@]}" 2>/dev/null || true
+  wait
+  rm -rf "$SCRATCH"
+  exit "$1"
+}
+trap 'stop 130' INT
+trap 'stop 143' TERM
+trap 'stop 129' HUP
+for ((slice = 0; slice < slices; slice++)); do
+  [[ -s $SCRATCH/jobs-$slice ]] || continue
+  "$HERE/run.sh" "--name=${OPTION[name]}-$slice" "--jobs=$SCRATCH/jobs-$slice" \
+    "${options[@]}" &
+  children+=("$!")
+done
+worst=0
+for child in "${children[@]}"; do
+  code=0
+  wait "$child" || code=$?
+  ((code <= worst)) || worst="$code"
+done
+exit "$worst"

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Copies files and folders to gs://, where they belong (a slice that is created anew has an
+# empty disk), or to a TPU VM. On gs:// only what is new is copied: run it again after an
+# interruption.
+#
+#   tpu_scripts/upload.sh --to=gs://bucket/data data/records data/vocabulary
+#   tpu_scripts/upload.sh --to=gs://bucket/data --with_package
+#   tpu_scripts/upload.sh --name=decoupled-1 --zone=us-central1-a --to=data data/records
+#
+# data/records becomes gs://bucket/data/records; the package gs://bucket/data/decoupled.tar.gz,
+# for --package of the other scripts.
+USES=(to with_package name zone project worker internal_ip dry_run)
+# shellcheck source=common.sh
+source "$(dirname "$0")/common.sh"
+parse "$@"
+need to gs://bucket/data
+target="${OPTION[to]%/}"
+if [[ $target != gs://* ]]; then need_slice; fi
+if [[ -n ${OPTION[with_package]} ]]; then
+  make_package "$SCRATCH/decoupled.tar.gz"
+  REST+=("$SCRATCH/decoupled.tar.gz")
+fi
+((${#REST[@]})) || fail "nothing to copy; name files or folders, or --with_package"
+for path in "${REST[@]}"; do
+  [[ -e $path || -n ${OPTION[dry_run]} ]] || fail "$path: no such file or folder"
+done
+
+if [[ $target != gs://* ]]; then
+  worker="${OPTION[worker]:-0}"
+  on_worker "$worker" ssh "${OPTION[name]}" "--command=$(quoted mkdir -p "$target")"
+  run "${COMMAND[@]}"
+  on_worker "$worker" scp --recurse "${REST[@]}" "${OPTION[name]}:$target"
+  run "${COMMAND[@]}"
+  exit
+fi
+for path in "${REST[@]}"; do
+  path="${path%/}"
+  if [[ -d $path ]]; then
+    run gcloud storage rsync --recursive "$path" "$target/${path##*/}"
+  else
+    run gcloud storage cp "$path" "$target/${path##*/}"
+  fi
+done
