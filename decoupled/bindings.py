@@ -308,7 +308,7 @@ def _config_names():
 def _parameters(name, root):
     if name == root.__name__:
         return list(inspect.signature(root).parameters)
-    return [field.name for field in dataclasses.fields(getattr(configs, name))]
+    return list(inspect.signature(getattr(configs, name)).parameters)
 
 
 def _close(name, known):

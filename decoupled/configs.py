@@ -8,6 +8,7 @@ mistake ends in one line before a graph is built. No TensorFlow here.
 import dataclasses
 import math
 import typing
+from typing import NamedTuple
 
 import gin
 
@@ -19,6 +20,8 @@ ACTIVATION_DTYPES = ("float32", "bfloat16")
 EMBEDDING_LOOKUPS = ("gather", "one_hot")
 OPTIMIZERS = ("adamw", "adafactor")
 DECAYS = ("linear", "constant")
+CLASS_WEIGHTS = ("none", "balanced")
+SCORINGS = ("cosine", "euclidean", "ratio_margin", "distance_margin")
 # Stands for the languages that a setting does not name.
 EVERY_LANGUAGE = "*"
 # SentencePiece 0.2.3 refuses more.
@@ -330,6 +333,10 @@ class TrainingConfig:
     seed: of initial weights, data order, masks and dropout.
     label_smoothing: share of the target distribution that is spread evenly over all
       classes, in training only; evaluation reports the plain loss (paper: 0).
+    recompute_layers: the backward pass computes the inside of each encoder layer again
+      instead of keeping it; equal gradients, less memory, a third more FLOPs.
+    iterations_per_loop: steps that a TPU does before it returns to the host, which then
+      saves, logs and hears signals; without a TPU it is always 1.
     """
 
     batch_size: int
@@ -342,13 +349,15 @@ class TrainingConfig:
     eval_sequences: int
     seed: int
     label_smoothing: float
+    recompute_layers: bool
+    iterations_per_loop: int
 
     def __post_init__(self):
         _check_types(self)
         _check_positive(
             self,
             "batch_size gradient_accumulation save_checkpoints_steps "
-            "keep_checkpoint_max log_steps eval_batch_size",
+            "keep_checkpoint_max log_steps eval_batch_size iterations_per_loop",
         )
         _check_not_negative(self, "seed eval_sequences eval_every_steps")
         _check_rates(self, "label_smoothing")
@@ -371,6 +380,10 @@ class FinetuningConfig:
       Table 5); 0 keeps all.
     freeze_input_embedding: the input embedding block is not trained.
     warmup_fraction: share of the steps with linear warm-up; a linear decay follows.
+    learning_rates: each is tried, and the best on English dev is kept; () trains with
+      OptimizerConfig.learning_rate, which counts nothing where there are some here.
+    class_weights: "none", or "balanced", which gives every class the same total weight
+      in the training loss; classification only.
     """
 
     num_epochs: float
@@ -379,12 +392,227 @@ class FinetuningConfig:
     keep_layers: int
     freeze_input_embedding: bool
     warmup_fraction: float
+    learning_rates: tuple
+    class_weights: str
 
     def __post_init__(self):
         _check_types(self)
         _check_positive(self, "num_epochs max_sequence_length")
         _check_not_negative(self, "keep_layers")
         _check_rates(self, "classifier_dropout warmup_fraction")
+        _check_choice(self, "class_weights", CLASS_WEIGHTS)
+        rates = self.learning_rates
+        if not all(type(r) in (int, float) and 0 < r < math.inf for r in rates) or (
+            len(set(rates)) != len(rates)
+        ):
+            raise UserError(
+                f"FinetuningConfig.learning_rates: {rates} are not distinct positive "
+                "numbers, e.g. (1e-5, 2e-5)"
+            )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class QuestionAnsweringConfig:
+    """Windows of contexts and choice of answers (Devlin et al. 2019, section 4.2).
+
+    max_question_length: pieces of a question; the rest is cut off.
+    doc_stride: pieces between the starts of neighbouring windows over a context that
+      does not fit into one; the windows overlap where it is smaller than they are.
+    max_answer_length: most pieces of an answer.
+    n_best: likeliest starts and ends of each window that are tried with each other.
+    """
+
+    max_question_length: int
+    doc_stride: int
+    max_answer_length: int
+    n_best: int
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_positive(
+            self, "max_question_length doc_stride max_answer_length n_best"
+        )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class RetrievalConfig:
+    """How translations are found by the vectors of sentences.
+
+    layer: whose output is pooled: 0 is the embedding output, 1 the first layer; -1 is
+      the last, -2 the one before it. What compares layers takes all of them instead.
+    pool_special_tokens: [CLS] and [SEP] count in the mean over a sentence's tokens, as
+      in XTREME's baseline; not in Figure 2.
+    centre: the mean vector of each side is subtracted from its vectors, which lets go
+      what all sentences of a language share (Figure 2's translation vector).
+    scoring: "cosine", "euclidean", or a margin of Artetxe and Schwenk (ACL 2019):
+      "ratio_margin" or "distance_margin".
+    num_neighbours: k of the margins; the other scorings do without.
+    max_sequence_length: longer sentences are cut. batch_size: sentences of a batch.
+    """
+
+    layer: int
+    pool_special_tokens: bool
+    centre: bool
+    scoring: str
+    num_neighbours: int
+    max_sequence_length: int
+    batch_size: int
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_choice(self, "scoring", SCORINGS)
+        _check_positive(self, "num_neighbours max_sequence_length batch_size")
+        if self.max_sequence_length < 3:
+            raise UserError(
+                f"RetrievalConfig.max_sequence_length: {self.max_sequence_length} "
+                "leaves no room for text beside [CLS] and [SEP]; use 3 or more"
+            )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class ClusterConfig:
+    """The processes that the mesh spans (`decoupled.training.cluster`).
+
+    workers: ("host:port", ...) of all of them, the driver first; () is the driver
+      alone. TF_CONFIG, where it is set, says it instead.
+    start_seconds: how long the driver waits for the others.
+    patience_seconds: how long a worker may be silent before the run ends.
+    """
+
+    workers: tuple
+    start_seconds: float
+    patience_seconds: float
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_positive(self, "start_seconds patience_seconds")
+        for address in self.workers:
+            if not isinstance(address, str):
+                raise UserError(
+                    f"ClusterConfig.workers: {address!r} is not a string, host:port"
+                )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class ScaleConfig:
+    """What the sizes of the paper's models are divided by; 1 leaves them.
+
+    width_divisor: of E_in, E_out, H and the feed-forward width.
+    head_size_divisor: of the size of a head; the number of heads follows.
+    depth_divisor: of the number of layers, rounded to the nearest.
+    """
+
+    width_divisor: int
+    head_size_divisor: int
+    depth_divisor: int
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_positive(self, "width_divisor head_size_divisor depth_divisor")
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class SweepConfig:
+    """A grid of runs: every model, with every seed, on every task.
+
+    title: of the table. rows: names of files in gin/models, in the table's order.
+    keep_layers: row -> layers that fine-tuning keeps, of the paper's; others keep all.
+    tasks: as of `finetune`. seeds: of pre-training, one run each.
+    finetuning_runs: seeds of fine-tuning for each pre-trained model.
+    task_files: task -> its gin file ("" for none), "*" for those not named; {task} in
+      it stands for the name.
+    pretraining, finetuning: bindings of every run.
+    """
+
+    title: str
+    rows: tuple
+    keep_layers: dict
+    tasks: tuple
+    seeds: tuple
+    finetuning_runs: int
+    task_files: dict
+    pretraining: tuple
+    finetuning: tuple
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_positive(self, "finetuning_runs")
+        for name, kind in (
+            ("rows", str),
+            ("tasks", str),
+            ("seeds", int),
+            ("pretraining", str),
+            ("finetuning", str),
+        ):
+            values = getattr(self, name)
+            if any(type(value) is not kind for value in values):
+                raise UserError(
+                    f"SweepConfig.{name}: {values!r} must hold {kind.__name__} only"
+                )
+            if name in ("rows", "tasks", "seeds") and len(set(values)) < len(values):
+                raise UserError(f"SweepConfig.{name}: {values!r} names one twice")
+        if not self.rows or not self.seeds:
+            raise UserError("SweepConfig.rows, SweepConfig.seeds: name at least one")
+        unknown = sorted(set(self.keep_layers) - set(self.rows))
+        if unknown:
+            raise UserError(
+                f"SweepConfig.keep_layers: {', '.join(unknown)} are not among the rows"
+            )
+
+
+class PretrainConfig(NamedTuple):
+    """Everything that a pre-training run is made of."""
+
+    model: ModelConfig
+    mesh: MeshConfig
+    masking: MaskingConfig
+    sampling: SamplingConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    training: TrainingConfig
+    cluster: ClusterConfig
+
+
+@gin.configurable
+def pretrain(
+    *,
+    model=gin.REQUIRED,
+    mesh=gin.REQUIRED,
+    masking=gin.REQUIRED,
+    sampling=gin.REQUIRED,
+    optimizer=gin.REQUIRED,
+    schedule=gin.REQUIRED,
+    training=gin.REQUIRED,
+    cluster=gin.REQUIRED,
+) -> PretrainConfig:
+    """The root of the settings of pre-training, and of its plan."""
+    return PretrainConfig(
+        model, mesh, masking, sampling, optimizer, schedule, training, cluster
+    )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class PlanConfig:
+    """What the plan of a TPU run assumes.
+
+    efficiency: share of the peak that matrix products reach, with all that stands
+      between them.
+    memory_share: share of a core's memory that a step may take.
+    """
+
+    efficiency: float
+    memory_share: float
+
+    def __post_init__(self):
+        _check_types(self)
+        _check_positive(self, "efficiency memory_share")
+        _check_rates(self, "efficiency memory_share", closed=True)
 
 
 def _where(config, name):

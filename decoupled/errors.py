@@ -15,3 +15,14 @@ class Terminated(Exception):
 
     Commands print the message in one line and exit with code 143 (`decoupled.launch`).
     """
+
+
+# Of the driver whose worker died; a supervisor starts both again.
+WORKER_LOST_CODE = 75
+
+
+class WorkerLost(Exception):
+    """A process that a mesh spans is gone; the run can go on from its checkpoint.
+
+    Commands print the message in one line and exit with code 75 (`decoupled.launch`).
+    """

@@ -23,7 +23,7 @@ from absl import logging as absl_logging
 
 import decoupled
 from decoupled import bindings
-from decoupled.errors import Terminated, UserError
+from decoupled.errors import WORKER_LOST_CODE, Terminated, UserError, WorkerLost
 
 T = TypeVar("T")
 FLAGS = flags.FLAGS
@@ -52,6 +52,32 @@ def define_gin_flags() -> None:
     flags.DEFINE_multi_string(
         "gin_location_prefix", [], "A folder to find gin files in, local or gs://."
     )
+
+
+def define_tpu_flags() -> None:
+    """Defines --tpu, --tpu_zone, --gcp_project and --tpu_job_name."""
+    flags.DEFINE_string(
+        "tpu", None, "The TPU: its node's name, grpc://IP:8470, or local. None: no TPU."
+    )
+    flags.DEFINE_string("tpu_zone", None, "The node's zone; default: this machine's.")
+    flags.DEFINE_string("gcp_project", None, "Its project; default: this machine's.")
+    flags.DEFINE_string("tpu_job_name", None, "Job of the TPU's TensorFlow workers.")
+
+
+def tpu_flags() -> dict[str, str | None] | None:
+    """name, zone, project and job_name as given; None without --tpu.
+
+    Raises:
+      UserError: one of the other flags without --tpu.
+    """
+    names = {"tpu_zone": "zone", "gcp_project": "project", "tpu_job_name": "job_name"}
+    given = {names[flag]: FLAGS[flag].value for flag in names}
+    if FLAGS.tpu:
+        return {"name": FLAGS.tpu, **given}
+    for flag in names:
+        if FLAGS[flag].value is not None:
+            raise UserError(f"--{flag}: has no effect without --tpu; give the TPU")
+    return None
 
 
 def parse_gin(root: Callable[[], T], defaults: str | None) -> T:
@@ -96,25 +122,49 @@ def save_start(folder: str, name: str) -> None:
     files.write_text(config_file, bindings.used_text())
 
 
-def run(main: Callable[[], None], usage: str) -> None:
+def command_to_run() -> list[str]:
+    """What stands after "--" on the command line, for commands that run another.
+
+    Raises:
+      UserError: nothing does.
+    """
+    command = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    if not command:
+        raise UserError(
+            "no command: write it after --, as in -- decoupled.pretrain ..."
+        )
+    return command
+
+
+def run(main: Callable[[], None], usage: str, runs_command: bool = False) -> None:
     """Parses the flags, calls `main` and exits.
 
     A UserError is printed in one line, with exit code 2; so is a mistake in a flag.
     Ctrl-C exits with code 130 and a closed output, as of `| head`, with code 141, both
-    without a traceback. `Terminated` exits with code 143: a launcher may run the same
-    command again. Any other exception is a defect and keeps its traceback.
+    without a traceback. `Terminated` exits with code 143 and `WorkerLost` with code 75:
+    a launcher may run the same command again. Any other exception is a defect and keeps
+    its traceback.
 
     Args:
       main: the command's work.
       usage: what --help prints above the list of flags.
+      runs_command: what stands after "--" is another command, `command_to_run()`.
     """
+
+    def parse(argv):
+        end = argv.index("--") if runs_command and "--" in argv else len(argv)
+        return _parse_flags(argv[:end], usage)
+
     try:
-        app.run(lambda _: main(), flags_parser=lambda argv: _parse_flags(argv, usage))
+        app.run(lambda _: main(), flags_parser=parse)
     except UserError as error:
         _exit_with_error(" ".join(str(error).split()))
     except Terminated as stop:
         print(f"{_command_name()}: {stop}", file=sys.stderr)
         sys.exit(TERMINATED_CODE)
+    except WorkerLost as error:
+        print(f"{_command_name()}: error: {error}", file=sys.stderr)
+        sys.exit(WORKER_LOST_CODE)
     except KeyboardInterrupt:
         _exit_quietly(INTERRUPTED_CODE)
     except BrokenPipeError:

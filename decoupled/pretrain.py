@@ -16,57 +16,21 @@ Ends with code 143 where SIGTERM stopped it after saving: run it again to go on.
 
 import json
 import os
-from typing import NamedTuple
 
-import gin
 from absl import flags
 
 from decoupled import console, files, launch, model_dir
-from decoupled.configs import (
-    MaskingConfig,
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
-    SamplingConfig,
-    ScheduleConfig,
-    TrainingConfig,
-)
+from decoupled.configs import PretrainConfig, pretrain
 from decoupled.errors import UserError
 
 MODES = ("train_and_evaluate", "train", "eval", "predict")
 SAMPLING = "sampling.json"
 
 
-class PretrainConfig(NamedTuple):
-    """Everything that a pre-training run is made of."""
-
-    model: ModelConfig
-    mesh: MeshConfig
-    masking: MaskingConfig
-    sampling: SamplingConfig
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
-    training: TrainingConfig
-
-
-@gin.configurable
-def pretrain(
-    *,
-    model=gin.REQUIRED,
-    mesh=gin.REQUIRED,
-    masking=gin.REQUIRED,
-    sampling=gin.REQUIRED,
-    optimizer=gin.REQUIRED,
-    schedule=gin.REQUIRED,
-    training=gin.REQUIRED,
-) -> PretrainConfig:
-    """The root of the gin configuration."""
-    return PretrainConfig(model, mesh, masking, sampling, optimizer, schedule, training)
-
-
 def define_flags() -> None:
     """The command's flags."""
     launch.define_gin_flags()
+    launch.define_tpu_flags()
     flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
     flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
     flags.DEFINE_string("model_dir", None, "Folder of the run, made if missing.")
@@ -83,13 +47,24 @@ def main() -> None:
         flags.FLAGS.vocabulary,
         flags.FLAGS.model_dir,
         flags.FLAGS.mode,
+        launch.tpu_flags(),
     )
 
 
 def run_pretraining(
-    config: PretrainConfig, records_dir: str, vocabulary: str, folder: str, mode: str
+    config: PretrainConfig,
+    records_dir: str,
+    vocabulary: str,
+    folder: str,
+    mode: str,
+    tpu: dict | None = None,
 ) -> None:
     """Trains, evaluates or predicts; see the module's docstring.
+
+    Args:
+      config: the settings.
+      records_dir, vocabulary, folder, mode: the flags.
+      tpu: what `launch.tpu_flags` gives.
 
     Raises:
       UserError: settings, records, vocabulary and folder do not fit each other.
@@ -120,7 +95,7 @@ def run_pretraining(
     )
     training = mode in ("train", "train_and_evaluate")
     rows = _sampling_rows(config, manifest) if training else []
-    session = _Session(config, manifest, pieces, folder)
+    session = _Session(config, manifest, pieces, folder, tpu)
     check_graph(session.graph, config.training)
     model_dir.claim(folder, description, vocabulary)
     launch.save_start(folder, "pretrain")
@@ -174,11 +149,13 @@ def _show_sampling(rows, config, folder):
 class _Session:
     """One run's graph, data and folder."""
 
-    def __init__(self, config, manifest, vocabulary, folder):
+    def __init__(self, config, manifest, vocabulary, folder, tpu):
         from decoupled.tasks.mlm import MaskedLM
+        from decoupled.training.cluster import join_cluster
         from decoupled.training.graph import GraphConfig
         from decoupled.training.hooks import StopOnSignal
         from decoupled.training.model_fn import RunSpec
+        from decoupled.training.tpu import TpuAddress
 
         self.config, self.manifest = config, manifest
         self.vocabulary, self.folder = vocabulary, folder
@@ -191,8 +168,18 @@ class _Session:
             accumulation=config.training.gradient_accumulation,
             seed=config.training.seed,
             frozen=(),
+            recompute_layers=config.training.recompute_layers,
         )
-        self.run = RunSpec(folder, config.training, None, console.say, StopOnSignal())
+        cluster = join_cluster(config.cluster, config.mesh, console.say)
+        self.run = RunSpec(
+            model_dir=folder,
+            training=config.training,
+            init_checkpoint=None,
+            say=console.say,
+            stop=StopOnSignal(),
+            cluster=cluster,
+            tpu=TpuAddress(**tpu) if tpu else None,
+        )
 
     def train(self, evaluating):
         """Trains to the end, with an evaluation every `eval_every_steps` if asked."""

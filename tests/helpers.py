@@ -4,6 +4,7 @@ import numpy as np
 
 from decoupled.compat import mtf, tf
 from decoupled.configs import (
+    ClusterConfig,
     MaskingConfig,
     ModelConfig,
     OptimizerConfig,
@@ -12,6 +13,7 @@ from decoupled.configs import (
 )
 from decoupled.ops.placement import PlacementMeshImpl
 
+ALONE = ClusterConfig((), 120.0, 30.0)
 SESSION_CONFIG = tf.ConfigProto(
     device_count={"CPU": 4},
     intra_op_parallelism_threads=1,
@@ -105,6 +107,8 @@ def tiny_training(**changes):
         eval_sequences=0,
         seed=3,
         label_smoothing=0.0,
+        recompute_layers=False,
+        iterations_per_loop=1,
     )
     return TrainingConfig(**{**fields, **changes})
 

@@ -20,7 +20,7 @@ from decoupled.errors import UserError
 from decoupled.pretrain import PretrainConfig, run_pretraining
 from decoupled.training.events import read_scalars
 from tests.data.small_corpus import make_corpus, make_vocabulary
-from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
+from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
 
 STEPS = 40
 # The configuration below as bindings, for runs in a process of their own.
@@ -65,6 +65,7 @@ def config(**changes):
         optimizer=adamw(),
         schedule=schedule(train_steps=STEPS),
         training=tiny_training(),
+        cluster=ALONE,
     )
     return PretrainConfig(**{**fields, **changes})
 

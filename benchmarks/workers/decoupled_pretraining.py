@@ -13,6 +13,7 @@ from decoupled.configs import (
     ScheduleConfig,
 )
 from decoupled.tasks.mlm import MaskedLM
+from decoupled.training.cluster import Cluster
 from decoupled.training.graph import GraphConfig, Lowered, build_graph
 from decoupled.training.mesh import session_config
 
@@ -22,7 +23,7 @@ OUTPUT_EMBEDDING = "cls/predictions/output_embedding"
 def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds a batch's sizes (see `batches`) and the fields of configurations:
     "model", "mesh" and "optimizer"."""
-    step, lowered = training_step(_graph_config(case), batches.masked_lm_batch(case))
+    step, lowered = training_step(graph_config(case), batches.masked_lm_batch(case))
     return step, {
         "parameters": parameters(lowered),
         "slices": slice_bytes(lowered.lowering, OUTPUT_EMBEDDING),
@@ -31,22 +32,25 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 
 
 def training_step(
-    config: GraphConfig, batch: dict[str, np.ndarray]
+    config: GraphConfig, batch: dict[str, np.ndarray], cluster: Cluster | None = None
 ) -> tuple[protocol.Step, Lowered]:
     """A step of training on the same batch always, in a session that is ready.
 
     Args:
       config: of the graph.
       batch: name of a feature -> array.
+      cluster: the processes that the mesh spans, or None for this one.
     """
+    placement = cluster.placement() if cluster else None
+    settings = cluster.session_config() if cluster else session_config(config.mesh)
     with tf.Graph().as_default():
         dataset = tf.data.Dataset.from_tensors(batch).repeat()
         features = tf.data.make_one_shot_iterator(dataset).get_next()
-        lowered = build_graph(config, features, training=True)
+        lowered = build_graph(config, features, True, placement)
         with tf.control_dependencies([lowered.update]):
             train = tf.assign_add(tf.train.get_or_create_global_step(), 1)
         copy = lowered.lowering.copy_masters_to_slices()
-        session = tf.Session(config=session_config(config.mesh))
+        session = tf.Session(cluster.master if cluster else "", config=settings)
         session.run(tf.global_variables_initializer())
         session.run(copy)
 
@@ -57,7 +61,8 @@ def training_step(
     return step, lowered
 
 
-def _graph_config(case):
+def graph_config(case: dict) -> GraphConfig:
+    """The graph of a case."""
     masking = MaskingConfig(
         sequence_length=case["sequence_length"],
         max_predictions=case["predictions"],

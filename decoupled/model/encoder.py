@@ -1,11 +1,13 @@
 """The encoder: embeddings and post-layer-norm Transformer layers (BERT)."""
 
+import functools
 from typing import NamedTuple
 
 from decoupled.compat import mtf
 from decoupled.model.attention import attention_bias, self_attention
 from decoupled.model.embeddings import input_embedding
 from decoupled.model.layers import Builder
+from decoupled.ops.recompute import recompute
 
 
 class Encoded(NamedTuple):
@@ -40,7 +42,10 @@ def encode(build: Builder, features: dict[str, mtf.Tensor]) -> Encoded:
     )
     layers = []
     for index in range(build.config.num_layers):
-        x = _layer(build, x, bias, f"bert/encoder/layer_{index}")
+        layer = functools.partial(
+            _layer, build, bias=bias, name=f"bert/encoder/layer_{index}"
+        )
+        x = recompute(layer, x) if build.recompute_layers else layer(x)
         layers.append(x)
     return Encoded(embedded, layers)
 

@@ -1,4 +1,4 @@
-"""What sits on the encoder: the masked-LM head and the sequence classifier."""
+"""What sits on the encoder: the masked-LM head and the heads of tasks."""
 
 from decoupled.compat import mtf, tf
 from decoupled.model.dims import labels_dim
@@ -61,4 +61,48 @@ def sequence_logits(
     kernel = build.kernel("output_weights", [labels, dims.pooled])
     bias = build.bias("output_bias", [labels])
     logits = mtf.einsum([pooled, kernel], output_shape=[dims.batch, labels]) + bias
+    return mtf.cast(logits, tf.float32)
+
+
+def token_logits(
+    build: Builder, encoded: mtf.Tensor, num_labels: int, dropout: float
+) -> mtf.Tensor:
+    """Scores of every token: dropout, linear layer.
+
+    Args:
+      build: sizes and variables.
+      encoded: [batch, sequence, hidden].
+      num_labels: classes.
+      dropout: rate before the linear layer, in training only.
+
+    Returns:
+      float32 [batch, sequence, labels].
+    """
+    dims, labels = build.dims, labels_dim(num_labels)
+    dropped = build.dropout(encoded, dropout, "classifier")
+    kernel = build.kernel("output_weights", [labels, dims.hidden])
+    bias = build.bias("output_bias", [labels])
+    shape = [dims.batch, dims.sequence, labels]
+    logits = mtf.einsum([dropped, kernel], output_shape=shape) + bias
+    return mtf.cast(logits, tf.float32)
+
+
+def span_logits(build: Builder, encoded: mtf.Tensor, dropout: float) -> mtf.Tensor:
+    """Scores of every token as the first (label 0) and the last (1) of an answer.
+
+    Args:
+      build: sizes and variables.
+      encoded: [batch, sequence, hidden].
+      dropout: rate before the linear layer, in training only.
+
+    Returns:
+      float32 [batch, labels, sequence]; the sequence is last, being what a softmax is
+      over.
+    """
+    dims, labels = build.dims, labels_dim(2)
+    dropped = build.dropout(encoded, dropout, "classifier")
+    kernel = build.kernel("output_weights", [labels, dims.hidden])
+    bias = build.bias("output_bias", [labels])
+    shape = [dims.batch, labels, dims.sequence]
+    logits = mtf.einsum([dropped, kernel], output_shape=shape) + bias
     return mtf.cast(logits, tf.float32)

@@ -23,6 +23,8 @@ class Builder:
     dropout_seed: int32 scalar that changes every step; None switches all dropout off.
     frozen: variables whose names start with one of these are not trained.
     embedding_lookup: how rows are looked up, a name of `LOOKUPS`.
+    recompute_layers: the inside of each encoder layer is computed again in the backward
+      pass instead of kept.
     """
 
     config: ModelConfig
@@ -33,6 +35,7 @@ class Builder:
     dropout_seed: mtf.Tensor | None = None
     frozen: tuple[str, ...] = ()
     embedding_lookup: str = "gather"
+    recompute_layers: bool = False
 
     @property
     def training(self) -> bool:

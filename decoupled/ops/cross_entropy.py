@@ -81,9 +81,13 @@ class _CrossEntropy(mtf.Operation):
         def over_vocab(x, reduction):
             return x if axis is None else mesh_impl.allreduce(x, [axis], reduction)
 
+        # One pass where TensorFlow's own kernels run; XLA would sort.
+        on_host = isinstance(mesh_impl, PlacementMeshImpl)
+        largest = _largest if on_host else _largest_by_reduction
         softmax, shard_max, candidate, shard_log_sum, partial = mesh_impl.slicewise(
-            lambda x, t, c: self._shard_pass(x, t, c, size), logits, targets, coordinate
-        )
+            lambda x, t, c: self._shard_pass(x, t, c, size, largest),
+            logits, targets, coordinate,
+        )  # fmt: skip
         # Logs of sums of exp(logit - maximum), so that small losses keep their digits.
         maximum = over_vocab(shard_max, "MAX")
         own_log_sum = mesh_impl.slicewise(
@@ -109,7 +113,7 @@ class _CrossEntropy(mtf.Operation):
         for tensor, value in zip(self.outputs, values, strict=True):
             lowering.set_tensor_lowering(tensor, value)
 
-    def _shard_pass(self, logits, targets, coordinate, size):
+    def _shard_pass(self, logits, targets, coordinate, size, largest):
         """What one processor computes from its [..., size] logits.
 
         Returns:
@@ -120,7 +124,7 @@ class _CrossEntropy(mtf.Operation):
             normaliser: the target's logit and, with smoothing, the mean logit.
         """
         x = tf.reshape(tf.cast(logits, tf.float32), [-1, size])
-        maximum, best = tf.math.top_k(x, 1)
+        maximum, best = largest(x)
         cells, own = _target_cells(targets, coordinate, size, self._vocab_dim.size)
         weight = tf.cast(own, tf.float32) * (1.0 - self._smoothing)
         partial = tf.gather_nd(x, cells) * weight
@@ -171,6 +175,16 @@ class _CrossEntropyGradient(mtf.Operation):
 
 # Larger than any id, exact in float32.
 _NO_ID = float(2**30)
+
+
+def _largest(x):
+    """Largest number of each row of [rows, size] and its place, [rows, 1] both."""
+    return tf.math.top_k(x, 1)
+
+
+def _largest_by_reduction(x):
+    place = tf.argmax(x, axis=-1, output_type=tf.int32)
+    return tf.reduce_max(x, axis=-1, keepdims=True), tf.expand_dims(place, 1)
 
 
 def _target_cells(targets, coordinate, size, vocab_size):

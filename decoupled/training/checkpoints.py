@@ -75,7 +75,8 @@ def latest_complete(model_dir: str) -> str | None:
     state = _checkpoint_state(model_dir)
     if state is None:
         return None
-    prefixes = list(state.all_model_checkpoint_paths)
+    # Written by hand, as our message advises, the file may name one checkpoint only.
+    prefixes = list(state.all_model_checkpoint_paths) or [state.model_checkpoint_path]
     for count in range(len(prefixes), 0, -1):
         newest = prefixes[count - 1]
         if _problem(newest) is not None:

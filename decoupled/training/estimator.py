@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from decoupled.compat import estimator, tf
 from decoupled.errors import Terminated
+from decoupled.training import tpu
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.graph import GraphConfig
 from decoupled.training.mesh import session_config
@@ -11,31 +12,44 @@ from decoupled.training.model_fn import RunSpec, make_model_fn
 
 
 def make_estimator(graph: GraphConfig, run: RunSpec) -> estimator.tpu.TPUEstimator:
-    """The TPUEstimator of a run, on this host's CPUs or GPUs."""
+    """The TPUEstimator of a run, on CPUs or GPUs or on the run's TPU."""
     config = run.training
     tf.logging.set_verbosity(tf.logging.ERROR)
     run_config = estimator.tpu.RunConfig(
         model_dir=run.model_dir,
         tf_random_seed=config.seed,
-        session_config=session_config(graph.mesh),
+        **_session(graph, run),
         # Our own hooks save and log; a second saver would save untrained masters.
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
         save_summary_steps=0,
         log_step_count_steps=None,
-        tpu_config=estimator.tpu.TPUConfig(
-            iterations_per_loop=1,
-            per_host_input_for_training=(estimator.tpu.InputPipelineConfig.BROADCAST),
-        ),
+        tpu_config=tpu.tpu_config(run.tpu, config.iterations_per_loop),
     )
     return estimator.tpu.TPUEstimator(
         model_fn=make_model_fn(graph, run),
         config=run_config,
-        use_tpu=False,
+        use_tpu=run.tpu is not None,
         train_batch_size=config.batch_size,
         eval_batch_size=config.eval_batch_size,
         predict_batch_size=config.eval_batch_size,
     )
+
+
+def _session(graph, run):
+    """The session's settings and, elsewhere than here, the address it talks to."""
+    if run.tpu is not None:
+        return {
+            "session_config": tpu.session_config(),
+            "cluster": tpu.resolver(run.tpu),
+        }
+    if run.cluster is None:
+        return {"session_config": session_config(graph.mesh)}
+    return {
+        "session_config": run.cluster.session_config(),
+        "master": run.cluster.master,
+        "evaluation_master": run.cluster.master,
+    }
 
 
 def train(

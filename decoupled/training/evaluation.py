@@ -4,7 +4,7 @@ One graph and one session serve all languages: with a mesh graph to build for ea
 100 languages, the building would take longer than the evaluation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -31,14 +31,14 @@ class Part(NamedTuple):
 
 
 def predict_parts(
-    graph: GraphConfig, run: RunSpec, input_fn: Callable, parts: list[Part]
+    graph: GraphConfig, run: RunSpec, input_fn: Callable, parts: Iterable[Part]
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Predictions of the newest checkpoint for each part, without the padding.
 
     Args:
       graph, run: what is evaluated.
       input_fn: gives the batches of all parts in order, each part's last one padded.
-      parts: their names and sizes.
+      parts: their names and sizes; each is asked for when the one before is done.
 
     Yields:
       (name, prediction name -> array [examples, ...]).

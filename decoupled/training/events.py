@@ -43,5 +43,12 @@ def read_scalars(folder: str, tag: str) -> dict[int, float]:
         for event in tf.train.summary_iterator(path):
             for value in event.summary.value:
                 if value.tag == tag:
-                    values[event.step] = value.simple_value
+                    values[event.step] = _number(value)
     return values
+
+
+def _number(value):
+    # What TPUs' hosts write is a tensor.
+    if value.HasField("tensor"):
+        return float(tf.make_ndarray(value.tensor))
+    return value.simple_value

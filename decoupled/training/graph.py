@@ -25,6 +25,7 @@ class Lowered(NamedTuple):
     update: operation of one optimizer step, training only.
     scalars: name -> float32 scalar to log, training only.
     lowering: for the hooks that copy between saved variables and mesh slices.
+    gradients: of the trainable variables, as the optimizer takes them.
     """
 
     loss: tf.Tensor
@@ -33,6 +34,7 @@ class Lowered(NamedTuple):
     update: tf.Operation | None
     scalars: dict[str, tf.Tensor]
     lowering: mtf.Lowering
+    gradients: list[mtf.Tensor]
 
 
 class GraphConfig(NamedTuple):
@@ -41,6 +43,7 @@ class GraphConfig(NamedTuple):
     task: a `decoupled.tasks.task.Task`.
     seed: of initial weights and dropout. accumulation: microbatches per step.
     frozen: prefixes of the names of variables that are not trained.
+    recompute_layers: the backward pass computes the inside of every layer again.
     """
 
     task: Any
@@ -51,12 +54,14 @@ class GraphConfig(NamedTuple):
     accumulation: int
     seed: int
     frozen: tuple[str, ...]
+    recompute_layers: bool = False
 
 
 class _Context(NamedTuple):
     config: GraphConfig
     mesh: mtf.Mesh
     training: bool
+    placement: meshes.Placement | None
 
 
 def check_graph(config: GraphConfig, training: TrainingConfig) -> None:
@@ -73,13 +78,19 @@ def check_graph(config: GraphConfig, training: TrainingConfig) -> None:
         meshes.check_mesh(config.mesh, dims, config.task.extra_dims())
 
 
-def build_graph(config: GraphConfig, features: dict, training: bool) -> Lowered:
+def build_graph(
+    config: GraphConfig,
+    features: dict,
+    training: bool,
+    placement: meshes.Placement | None = None,
+) -> Lowered:
     """Builds and lowers the graph of one step.
 
     Args:
       config: task, model, mesh and optimizer.
       features: name -> tf.Tensor of static shape, as the task declares them.
       training: with dropout, gradients and update.
+      placement: the cores of a TPU; None is this host's devices.
 
     Returns:
       The lowered graph.
@@ -93,8 +104,9 @@ def build_graph(config: GraphConfig, features: dict, training: bool) -> Lowered:
     length = config.task.sequence_length
     dims = make_dims(config.model, microbatch, length)
     meshes.check_mesh(config.mesh, dims, config.task.extra_dims())
-    graph = mtf.Graph()
-    context = _Context(config, mtf.Mesh(graph, "mesh"), training)
+    placer = placement.variable_placer if placement else None
+    mesh = mtf.Mesh(mtf.Graph(), "mesh", placer)
+    context = _Context(config, mesh, training, placement)
     step = tf.train.get_or_create_global_step()
     if training:
         # Distinct for each step and microbatch; see `_dropout_seed`.
@@ -103,7 +115,7 @@ def build_graph(config: GraphConfig, features: dict, training: bool) -> Lowered:
     imported = _import(context, features, make_dims(config.model, batch, length))
     if not training:
         forward = _forward(context, dims, imported)
-        return _lower(context, forward, [], {})
+        return _lower(context, forward, None)
     forward, gradients, variables = _forward_and_gradients(context, dims, imported)
     rate = learning_rate(config.optimizer.learning_rate, config.schedule, step)
     updates = apply_gradients(
@@ -113,8 +125,7 @@ def build_graph(config: GraphConfig, features: dict, training: bool) -> Lowered:
         _import_scalar(context, rate),
         _import_scalar(context, tf.cast(step + 1, tf.float32)),
     )
-    scalars = {"gradient_norm": updates.gradient_norm}
-    lowered = _lower(context, forward, updates.operations, scalars)
+    lowered = _lower(context, forward, updates)
     return lowered._replace(scalars={**lowered.scalars, "learning_rate": rate})
 
 
@@ -144,6 +155,7 @@ def _forward(context, dims, features):
         dropout_seed=_dropout_seed(config, seed) if context.training else None,
         frozen=config.frozen,
         embedding_lookup=config.mesh.embedding_lookup,
+        recompute_layers=config.recompute_layers and context.training,
     )
     return config.task.forward(build, features)
 
@@ -180,24 +192,31 @@ def _accumulate(context, dims, features):
     return Forward(outputs["loss"], sums, {}), gradients, variables
 
 
-def _lower(context, forward, operations, scalars):
+def _lower(context, forward, updates):
     graph = context.mesh.graph
     meshes.check_conflicts(context.config.mesh, graph)
     predictions = {}
     if not context.training:
         predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}
-    implementation = meshes.make_mesh_impl(context.config.mesh)
+    if context.placement:
+        implementation = context.placement.implementation
+    else:
+        implementation = meshes.make_mesh_impl(context.config.mesh)
     # Stacked variables have no slice of their own for the fused optimizer.
     lowering = mtf.Lowering(graph, {context.mesh: implementation}, autostack=False)
     export = lowering.export_to_tf_tensor
-    update = None
-    if operations:
-        update = tf.group([lowering.lowered_operation(op) for op in operations])
+    update, scalars, gradients = None, {}, []
+    if updates:
+        operations = [lowering.lowered_operation(op) for op in updates.operations]
+        update = tf.group(operations)
+        scalars = {"gradient_norm": export(updates.gradient_norm)}
+        gradients = updates.gradients
     return Lowered(
         loss=export(forward.loss),
         sums={name: export(value) for name, value in forward.sums.items()},
         predictions={name: export(value) for name, value in predictions.items()},
         update=update,
-        scalars={name: export(value) for name, value in scalars.items()},
+        scalars=scalars,
         lowering=lowering,
+        gradients=gradients,
     )

@@ -10,15 +10,24 @@ from decoupled.training.events import event_writer, scalar_summary
 
 
 class CountingHook(estimator.SessionRunHook):
-    """Knows the number of updates done, `self.step`, without reading it every time."""
+    """Knows the number of updates done, `self.step`, without reading it every time.
+
+    `loops`: one run of the session is several updates, as on a TPU; then it is read.
+    """
+
+    loops = False
 
     def after_create_session(self, session, coord):
         """Reads the step that the run starts from."""
-        self.step = int(session.run(tf.train.get_global_step(session.graph)))
+        self._global_step = tf.train.get_global_step(session.graph)
+        self.step = int(session.run(self._global_step))
 
     def after_run(self, run_context, run_values):
         """Counts."""
-        self.step += 1
+        if self.loops:
+            self.step = int(run_context.session.run(self._global_step))
+        else:
+            self.step += 1
 
 
 class SaveCheckpoints(CountingHook):
@@ -30,7 +39,15 @@ class SaveCheckpoints(CountingHook):
     configuration.
     """
 
-    def __init__(self, model_dir: str, lowering: mtf.Lowering, every_steps: int, keep):
+    def __init__(
+        self,
+        model_dir: str,
+        lowering: mtf.Lowering,
+        every_steps: int,
+        keep,
+        loops=False,
+    ):
+        self.loops = loops
         self._path = f"{model_dir}/model.ckpt"
         self._lowering = lowering
         self._every_steps = every_steps
@@ -54,8 +71,9 @@ class SaveCheckpoints(CountingHook):
 
     def after_run(self, run_context, run_values):
         """Saves when it is time."""
+        before = self.step
         super().after_run(run_context, run_values)
-        if self.step % self._every_steps == 0:
+        if self.step // self._every_steps > before // self._every_steps:
             self._save(run_context.session)
 
     def end(self, session):
@@ -94,6 +112,35 @@ class StopOnSignal(estimator.SessionRunHook):
         if self._previous is not None:
             signal.signal(signal.SIGTERM, self._previous)
             self._previous = None
+
+
+class LoopProgress(CountingHook):
+    """Progress on the terminal where losses stay on a TPU: they are in TensorBoard.
+
+    Args:
+      batch_size, total_steps: of the run. say: prints a line.
+    """
+
+    loops = True
+
+    def __init__(self, batch_size, total_steps, say):
+        self._batch_size, self._total, self._say = batch_size, total_steps, say
+
+    def after_create_session(self, session, coord):
+        """Starts the clock."""
+        super().after_create_session(session, coord)
+        self._start = (self.step, time.monotonic())
+
+    def after_run(self, run_context, run_values):
+        """Prints a line for every loop."""
+        super().after_run(run_context, run_values)
+        done, passed = self.step - self._start[0], time.monotonic() - self._start[1]
+        rate = done / max(passed, 1e-9)
+        left = (self._total - self.step) / max(rate, 1e-9)
+        self._say(
+            f"step {self.step}/{self._total}  {rate * self._batch_size:.0f} examples/s"
+            f"  {_duration(left)} left"
+        )
 
 
 class Metronome(CountingHook):

@@ -5,12 +5,24 @@ Here every name, product and divisibility is checked before a graph is built.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
 from decoupled.errors import UserError
 from decoupled.model.dims import NAMES, Dims
 from decoupled.ops.placement import PlacementMeshImpl
+
+
+class Placement(NamedTuple):
+    """Where a graph lives, where that is not this host's own devices.
+
+    implementation: the mesh. variable_placer: chooses devices for the variables that
+      are saved (`mtf.utils.BalancedVariablePlacer`), or None.
+    """
+
+    implementation: mtf.MeshImpl
+    variable_placer: mtf.utils.BalancedVariablePlacer | None
 
 
 def parse_mesh_shape(text: str) -> dict[str, int]:
@@ -154,11 +166,14 @@ def session_config(config: MeshConfig) -> tf.ConfigProto:
     return session
 
 
-def make_mesh_impl(config: MeshConfig) -> PlacementMeshImpl:
-    """The mesh over this host's devices."""
+def shape_and_layout(config: MeshConfig) -> tuple[mtf.Shape, mtf.LayoutRules]:
+    """Mesh shape and layout rules as Mesh-TensorFlow takes them."""
     axes = parse_mesh_shape(config.mesh_shape)
     rules = parse_layout(config.layout_rules, axes)
     shape = mtf.Shape([mtf.Dimension(name, size) for name, size in axes.items()])
-    return PlacementMeshImpl(
-        shape, mtf.convert_to_layout_rules(list(rules.items())), devices(config)
-    )
+    return shape, mtf.convert_to_layout_rules(list(rules.items()))
+
+
+def make_mesh_impl(config: MeshConfig) -> PlacementMeshImpl:
+    """The mesh over this host's devices."""
+    return PlacementMeshImpl(*shape_and_layout(config), devices(config))

@@ -11,7 +11,9 @@ from decoupled.training.checkpoints import (
     check_resumable,
     initialize_from,
 )
+from decoupled.training.cluster import Cluster, OneSession
 from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.tpu import TpuAddress, host_call, place
 
 
 class RunSpec(NamedTuple):
@@ -20,6 +22,8 @@ class RunSpec(NamedTuple):
     model_dir: where checkpoints and events go. training: bookkeeping.
     init_checkpoint: prefix that a new run starts from, or None.
     say: prints a line. stop: the SIGTERM hook.
+    cluster: the processes that the mesh spans, or None for this one.
+    tpu: the TPU that the run is on, or None.
     """
 
     model_dir: str
@@ -27,18 +31,21 @@ class RunSpec(NamedTuple):
     init_checkpoint: str | None
     say: Callable[[str], None]
     stop: hooks.StopOnSignal
+    cluster: Cluster | None = None
+    tpu: TpuAddress | None = None
 
 
 def make_model_fn(graph: GraphConfig, run: RunSpec) -> Callable:
     """A model_fn(features, labels, mode, params) for TPUEstimator."""
 
     def model_fn(features, labels, mode, params):
-        del labels, params
+        del labels
         training = mode == estimator.ModeKeys.TRAIN
-        lowered = build_graph(graph, features, training)
+        placement = _placement(graph, run, params)
+        lowered = build_graph(graph, features, training, placement)
         if training:
             return _train_spec(graph, run, lowered)
-        restore = [mtf.MtfRestoreHook(lowered.lowering)]
+        restore = [mtf.MtfRestoreHook(lowered.lowering), OneSession()]
         if mode == estimator.ModeKeys.EVAL:
             return _eval_spec(graph, lowered, restore)
         return estimator.tpu.TPUEstimatorSpec(
@@ -48,14 +55,16 @@ def make_model_fn(graph: GraphConfig, run: RunSpec) -> Callable:
     return model_fn
 
 
+def _placement(graph, run, params):
+    if run.tpu is not None:
+        return place(graph.mesh, params["context"])
+    return run.cluster.placement() if run.cluster else None
+
+
 def _train_spec(graph, run, lowered):
-    if run.init_checkpoint is not None:
-        report: Report = initialize_from(run.init_checkpoint)
-        for line in report.lines(run.init_checkpoint):
-            run.say(line)
-    checkpoint = tf.train.latest_checkpoint(run.model_dir)
-    if checkpoint is not None:
-        check_resumable(checkpoint)
+    # Outside the program where there is one for a TPU; nothing changes elsewhere.
+    with mtf.utils.outside_all_rewrites():
+        _initialize(run)
     with tf.control_dependencies([lowered.update]):
         train_op = tf.assign_add(tf.train.get_global_step(), 1)
     sums = lowered.sums
@@ -64,27 +73,17 @@ def _train_spec(graph, run, lowered):
         for name, (numerator, denominator) in graph.task.metrics.items()
         if "loss" not in name
     }
-    config = run.training
-    metronome = hooks.Metronome(
-        run.model_dir,
-        {"loss": lowered.loss, **metrics, **lowered.scalars},
-        config.log_steps,
-        config.batch_size,
-        graph.schedule.train_steps,
-        run.say,
-    )
-    # The check for NaN comes before the saver, so that a bad step is never saved.
-    training_hooks = [
-        mtf.MtfRestoreHook(lowered.lowering),
-        metronome,
-        run.stop,
-        hooks.SaveCheckpoints(
-            run.model_dir,
-            lowered.lowering,
-            config.save_checkpoints_steps,
-            config.keep_checkpoint_max,
-        ),
-    ]
+    scalars = {"loss": lowered.loss, **metrics, **lowered.scalars}
+    with mtf.utils.outside_all_rewrites():
+        training_hooks = _training_hooks(graph, run, lowered, scalars)
+    if run.tpu is not None:
+        return estimator.tpu.TPUEstimatorSpec(
+            estimator.ModeKeys.TRAIN,
+            loss=lowered.loss,
+            train_op=train_op,
+            host_call=host_call(run.model_dir, scalars, run.training.log_steps),
+            training_hooks=training_hooks,
+        )
     # The Estimator has a check of its own, which would come first, with a traceback.
     shown = tf.where_v2(tf.math.is_finite(lowered.loss), lowered.loss, 0.0)
     return estimator.tpu.TPUEstimatorSpec(
@@ -93,6 +92,36 @@ def _train_spec(graph, run, lowered):
         train_op=train_op,
         training_hooks=training_hooks,
     )
+
+
+def _initialize(run):
+    if run.init_checkpoint is not None:
+        report: Report = initialize_from(run.init_checkpoint)
+        for line in report.lines(run.init_checkpoint):
+            run.say(line)
+    checkpoint = tf.train.latest_checkpoint(run.model_dir)
+    if checkpoint is not None:
+        check_resumable(checkpoint)
+
+
+def _training_hooks(graph, run, lowered, scalars):
+    config, steps = run.training, graph.schedule.train_steps
+    if run.tpu is None:
+        progress = hooks.Metronome(
+            run.model_dir, scalars, config.log_steps, config.batch_size, steps, run.say
+        )
+    else:
+        progress = hooks.LoopProgress(config.batch_size, steps, run.say)
+    saver = hooks.SaveCheckpoints(
+        run.model_dir,
+        lowered.lowering,
+        config.save_checkpoints_steps,
+        config.keep_checkpoint_max,
+        loops=run.tpu is not None,
+    )
+    restore = mtf.MtfRestoreHook(lowered.lowering)
+    # The check for NaN comes before the saver, so that a bad step is never saved.
+    return [OneSession(), restore, progress, run.stop, saver]
 
 
 def _eval_spec(graph, lowered, evaluation_hooks):

@@ -12,10 +12,15 @@ _NOT_DECAYED = ("/bias", "output_bias", "/gamma", "/beta")
 
 
 class Updates(NamedTuple):
-    """What `apply_gradients` gives: mesh operations, and a float32 scalar."""
+    """What `apply_gradients` gives.
+
+    operations: mesh operations. gradient_norm: float32 scalar, before clipping.
+    gradients: float32, one per variable, before clipping.
+    """
 
     operations: list
     gradient_norm: mtf.Tensor
+    gradients: list[mtf.Tensor]
 
 
 def learning_rate(peak: float, schedule: ScheduleConfig, step: tf.Tensor) -> tf.Tensor:
@@ -77,7 +82,8 @@ def apply_gradients(
     else:
         scale = mtf.constant(norm.mesh, 1.0, dtype=tf.float32)
     make = {"adamw": _adamw, "adafactor": _adafactor}[config.name]
-    return Updates(make(config, gradients, variables, scale, rate, step), norm)
+    operations = make(config, gradients, variables, scale, rate, step)
+    return Updates(operations, norm, gradients)
 
 
 def _adamw(config, gradients, variables, scale, rate, step):

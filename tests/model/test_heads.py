@@ -7,7 +7,7 @@ import pytest
 
 from decoupled.compat import mtf, tf
 from decoupled.model.encoder import encode
-from decoupled.model.heads import masked_lm_logits, sequence_logits
+from decoupled.model.heads import masked_lm_logits, sequence_logits, token_logits
 from tests.exports.reference import Reference
 from tests.helpers import masked_lm_features, tiny_model
 from tests.model.graphs import (
@@ -212,3 +212,53 @@ def test_every_dropout_of_the_model_has_a_mask_of_its_own():
     # Embeddings and classifier; weights and two residuals of each layer.
     assert len(salts) == 1 + 1 + 2 * 3
     assert len(set(salts)) == len(salts)
+
+
+def tagger(labels=3, dropout=0.0):
+    def outputs(build, tensors):
+        encoded = encode(build, tensors).output
+        return [token_logits(build, encoded, labels, dropout)]
+
+    return outputs
+
+
+def test_token_logits_are_what_numpy_computes():
+    config, features = tiny_model(num_layers=1), encoder_features()
+    weights = random_weights(config, tagger())
+    logits = run_model(config, features, tagger(), weights)[0]
+
+    encoded = Reference(config, weights).encode(features)[-1]
+    expected = encoded @ weights["output_weights"].T + weights["output_bias"]
+    assert logits.shape == (4, 12, 3)
+    assert logits.dtype == np.float32
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_variables_of_the_tagger():
+    weights = random_weights(tiny_model(), tagger(labels=5))
+    encoder = random_weights(tiny_model(), lambda b, t: [encode(b, t).output])
+    shapes = {n: v.shape for n, v in weights.items() if n not in encoder}
+    assert shapes == {"output_weights": (5, 16), "output_bias": (5,)}
+
+
+def test_tagger_dropout_zeroes_entries_in_training_only():
+    """As for the classifier."""
+    config, features = tiny_model(num_layers=1), encoder_features()
+    weights = random_weights(config, tagger(labels=16))
+    weights["output_weights"] = np.eye(16, dtype=np.float32)
+    weights["output_bias"] = np.zeros(16, np.float32)
+
+    def logits(build, tensors):
+        dropping, still = tagger(16, dropout=0.5), tagger(16)
+        return [
+            *dropping(build, tensors),
+            *still(build, tensors),
+            *dropping(in_training(build, 1), tensors),
+        ]
+
+    same, still, dropped = run_model(config, features, logits, weights)
+    np.testing.assert_array_equal(same, still)
+    zero = dropped == 0
+    np.testing.assert_allclose(dropped[~zero], 2 * still[~zero], rtol=1e-5)
+    # Four deviations of 768 draws.
+    assert zero.mean() == pytest.approx(0.5, abs=4 * 0.5 / 768**0.5)

@@ -170,6 +170,12 @@ def test_a_damaged_list_of_checkpoints_is_not_taken_for_a_new_folder(tmp_path, c
     assert "\n" not in str(caught.value)
 
 
+def test_a_list_written_by_hand_as_the_message_says(tmp_path):
+    folder = write_checkpoints(tmp_path, [5, 10])
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-5"\n')
+    assert latest_complete(folder) == f"{folder}/model.ckpt-5"
+
+
 def test_a_checkpoint_is_given_as_folder_or_prefix(tmp_path):
     folder = write_checkpoints(tmp_path / "run", [5, 10])
 

@@ -1,0 +1,75 @@
+"""Computes a part of the model again in the backward pass, to keep less of it.
+
+As `mtf.recompute_grad`, with two differences. What holds the second computation back is
+not a number added to the inputs, which changes them where they are tiny, but an order
+of execution: gradients are exactly those without recomputation. And random masks are
+made again too, as they are functions of their seed.
+"""
+
+from collections.abc import Callable
+
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from decoupled.compat import mtf, tf
+
+
+def recompute(function: Callable, x: mtf.Tensor) -> mtf.Tensor:
+    """function(x), whose inner tensors are computed again for its gradient.
+
+    Args:
+      function: of one tensor to one tensor; may read variables and other tensors.
+      x: float tensor.
+    """
+    return mtf.ops.custom_gradient(function, _gradients, [x])
+
+
+def _gradients(explicit_inputs, all_inputs, forward_operations, outputs, output_grads):
+    """The gradients of `all_inputs`; called by Mesh-TensorFlow."""
+    del explicit_inputs
+    graph = forward_operations[0].graph
+    inside = {t for operation in forward_operations for t in operation.outputs}
+    read = {t for operation in forward_operations for t in operation.inputs}
+    held = {
+        tensor: After(tensor, output_grads[0]).outputs[0]
+        for tensor in sorted(read - inside, key=lambda tensor: tensor.name)
+        if not isinstance(tensor.operation, mtf.ops.Variable)
+    }
+    cloned, copies = graph.clone_operations(forward_operations, held)
+    return mtf.gradients(
+        [copies[tensor] for tensor in outputs],
+        [held.get(tensor, tensor) for tensor in all_inputs],
+        grad_ys=output_grads,
+        operations=cloned,
+    )
+
+
+class After(mtf.Operation):
+    """`x` itself, there once `signal` is computed; for XLA and for TensorFlow."""
+
+    def __init__(self, x, signal):
+        super().__init__([x, signal], name="after")
+        self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
+        self._splittable_dims, self._unsplittable_dims = (
+            self._initialize_all_dimensions_as_splittable()
+        )
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        ordered = mesh_impl.supports_control_dependencies
+        x, signal = (lowering.tensors[t] for t in self.inputs)
+        result = mesh_impl.slicewise(_after if ordered else _behind_barrier, x, signal)
+        lowering.set_tensor_lowering(self.outputs[0], result)
+
+
+def _after(x, signal):
+    with tf.control_dependencies([signal]):
+        return tf.identity(x)
+
+
+def _behind_barrier(x, signal):
+    # XLA keeps to no control dependencies, and would find the two computations equal.
+    return gen_xla_ops.xla_optimization_barrier(input=[x, signal])[0]

@@ -1,0 +1,156 @@
+"""Plans a pre-training run on a Cloud TPU slice, without a TPU.
+
+Builds the graph of a training step as the slice would get it, and reports from it: a
+core's slices of the weights, the bytes of its memory, collective operations, FLOPs, the
+predicted time of a step and of the whole run; and, where the run does not fit, which
+settings make it fit. Takes the settings of `python -m decoupled.pretrain`.
+
+  python -m decoupled.plan --topology=v3-128 --gin_file=models/rembert.gin \\
+      --layouts=all
+
+--topology: v2-8 ... v2-512, v3-8 ... v3-2048, v4-8 ... v4-4096. The settings' mesh
+must have as many processors as the slice has cores (v4: chips).
+--layouts: instead of the settings' own mesh, these layouts on every mesh of the slice's
+cores that can be; "all" are those of layouts/*.gin. The best is reported in full.
+"""
+
+import os
+from typing import NamedTuple
+
+import gin
+from absl import flags
+
+from decoupled import bindings, console, files, launch
+from decoupled.configs import PlanConfig, PretrainConfig
+from decoupled.errors import UserError
+
+FLAGS = flags.FLAGS
+DEFAULTS = "runs/plan.gin"
+_ALL = "all"
+
+
+class Settings(NamedTuple):
+    """The run that is planned, and what the prediction assumes."""
+
+    run: PretrainConfig
+    config: PlanConfig
+
+
+@gin.configurable
+def plan(*, run=gin.REQUIRED, config=gin.REQUIRED) -> Settings:
+    """The root of the gin configuration."""
+    return Settings(run, config)
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    launch.define_gin_flags()
+    flags.DEFINE_string("topology", None, "The slice, e.g. v3-8.")
+    flags.DEFINE_list(
+        "layouts", [], "Layouts to compare: gin files, or names of layouts/; or all."
+    )
+    flags.DEFINE_string("json", None, "File for all numbers of all plans.")
+    flags.DEFINE_boolean(
+        "advice", True, "Where it does not fit, try what would."
+    )
+    flags.mark_flag_as_required("topology")
+
+
+def main() -> None:
+    """Plans, compares and prints."""
+    settings = launch.parse_gin(plan, DEFAULTS)
+    # Here, so that --help does not wait for TensorFlow.
+    from decoupled.planning.hardware import parse_topology
+    from decoupled.planning.plan import make_plan, run_of
+    from decoupled.planning.report import as_json, print_plan
+
+    tpu, run = parse_topology(FLAGS.topology), run_of(settings.run)
+    plans = []
+
+    def make(planned):
+        plans.append(make_plan(planned, tpu, settings.config))
+        return plans[-1]
+
+    if FLAGS.layouts:
+        chosen = _compare(run, tpu, make)
+    else:
+        chosen = make(run)
+    print_plan(chosen)
+    if not chosen.fits and FLAGS.advice:
+        _advise(chosen, make)
+    if FLAGS.json:
+        files.write_json(FLAGS.json, [as_json(made) for made in plans])
+
+
+def _compare(run, tpu, make):
+    """Plans every layout; prints them in a table and returns the best."""
+    from decoupled.planning.comparison import best, candidates
+    from decoupled.planning.report import SUMMARY, summary_row
+
+    found = [
+        candidate
+        for name, mesh in _layouts()
+        for candidate in candidates(name, mesh, run, tpu)
+    ]
+    plans, rows, refused = [], [], []
+    for candidate in console.track(found, "planning layouts"):
+        if candidate.reason:
+            refused.append(
+                f"{candidate.name}, {candidate.run.mesh.mesh_shape}: {candidate.reason}"
+            )
+            continue
+        plans.append(make(candidate.run))
+        rows.append(summary_row(candidate.name, plans[-1]))
+    if not plans:
+        raise UserError(f"--layouts: none can be on {tpu.name}: {'; '.join(refused)}")
+    console.table(f"Layouts on {tpu.name}", ["layout", *SUMMARY[1:]], rows)
+    for line in refused:
+        console.say(f"cannot be: {line}")
+    chosen = best(plans)
+    console.say(
+        f"best: MeshConfig.mesh_shape = {chosen.run.mesh.mesh_shape!r}, "
+        f"MeshConfig.layout_rules = {chosen.run.mesh.layout_rules!r}"
+    )
+    return chosen
+
+
+def _layouts():
+    """Name and MeshConfig of each layout of --layouts, among the other settings."""
+    names = FLAGS.layouts
+    if names == [_ALL]:
+        folder = os.path.join(bindings.packaged_folder(), "layouts")
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".gin"))
+    for name in names:
+        path = name if name.endswith(".gin") else f"{name}.gin"
+        path = path if os.path.dirname(path) else os.path.join("layouts", path)
+        settings = bindings.configure(
+            plan,
+            [DEFAULTS, *FLAGS.gin_file, path],
+            FLAGS.gin_param,
+            FLAGS.gin_location_prefix,
+        )
+        yield os.path.basename(path).removesuffix(".gin"), settings.run.mesh
+
+
+def _advise(chosen, make):
+    """Tries what saves memory, the cheapest first, until something fits."""
+    from decoupled.planning.comparison import levers
+    from decoupled.planning.report import SUMMARY, summary_row
+
+    rows = []
+    for lever in console.track(levers(chosen), "looking for settings that fit"):
+        changed = make(lever.run)
+        rows.append(summary_row("; ".join(lever.settings), changed))
+        if changed.fits:
+            break
+    console.table("What to change", ["setting", *SUMMARY[1:]], rows)
+    if not any(made.fits for made in [changed]):
+        console.say(
+            "none of these fits: split more over `model` (--layouts=all), or take a "
+            "larger slice"
+        )
+
+
+if __name__ == "__main__":
+    define_flags()
+    launch.run(main, __doc__)

@@ -1,0 +1,127 @@
+"""Other layouts and other settings of the same run, planned beside each other."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from decoupled.configs import MeshConfig
+from decoupled.errors import UserError
+from decoupled.model.dims import make_dims, predictions_dim
+from decoupled.planning.hardware import Slice
+from decoupled.planning.plan import Plan, Run
+from decoupled.training.mesh import check_mesh, parse_mesh_shape
+
+_MODEL_AXIS = "model"
+# A group of cores that computes one model: more are slower than any other way.
+_MOST_MODEL_CORES = 16
+_MOST_MICROBATCHES = 64
+
+
+class Candidate(NamedTuple):
+    """A layout on a mesh of the slice's size, and why it cannot be, if so."""
+
+    name: str
+    run: Run
+    reason: str
+
+
+def candidates(name: str, mesh: MeshConfig, run: Run, tpu: Slice) -> list[Candidate]:
+    """A layout on every mesh of the slice's cores that may make sense.
+
+    Args:
+      name: of the layout. mesh: its axes and rules; sizes do not matter.
+      run: all other settings. tpu: the slice.
+
+    Returns:
+      One for each size of the axis `model` (2, 4, ... 16), with the rest of the cores
+      on the other axis; where none can be, the smallest with the reason.
+    """
+    possible, refused = [], []
+    for shape in _shapes(list(parse_mesh_shape(mesh.mesh_shape)), tpu.cores):
+        changed = run.on_mesh(mesh_shape=shape, layout_rules=mesh.layout_rules)
+        reason = _why_not(changed)
+        (refused if reason else possible).append(Candidate(name, changed, reason))
+    return possible or refused[:1]
+
+
+def _shapes(axes, cores):
+    others = [axis for axis in axes if axis != _MODEL_AXIS]
+    if len(others) > 1:
+        raise UserError(
+            f"MeshConfig.mesh_shape: axes {', '.join(axes)}: layouts are compared on "
+            f"one axis and, beside it, {_MODEL_AXIS!r}; plan this one without --layouts"
+        )
+    if len(axes) == 1:
+        yield f"{axes[0]}:{cores}"
+        return
+    size = 2
+    while size <= min(cores, _MOST_MODEL_CORES):
+        sizes = {_MODEL_AXIS: size, others[0]: cores // size}
+        yield ";".join(f"{axis}:{sizes[axis]}" for axis in axes)
+        size *= 2
+
+
+def _why_not(run):
+    batch = run.training.batch_size // run.training.gradient_accumulation
+    dims = make_dims(run.model, batch, run.masking.sequence_length)
+    try:
+        check_mesh(run.mesh, dims, [predictions_dim(run.masking.max_predictions)])
+    except UserError as error:
+        return str(error).split(": ", 2)[-1].partition(";")[0]
+    return ""
+
+
+class Lever(NamedTuple):
+    """A change of settings that saves memory: gin lines, and the run with them."""
+
+    settings: tuple[str, ...]
+    run: Run
+
+
+def levers(plan: Plan) -> Iterator[Lever]:
+    """What a run that does not fit can change, the cheapest in time first.
+
+    Microbatches are halved as long as every core keeps a sequence of each.
+    """
+    run = plan.run
+    ways = [(run, ())]
+    if not run.training.recompute_layers:
+        setting = "TrainingConfig.recompute_layers = True"
+        ways.append((run.with_training(recompute_layers=True), (setting,)))
+    for base, settings in ways:
+        if settings:
+            yield Lever(settings, base)
+        for count in _microbatches(base):
+            setting = f"TrainingConfig.gradient_accumulation = {count}"
+            changed = base.with_training(gradient_accumulation=count)
+            yield Lever((*settings, setting), changed)
+    if run.optimizer.name != "adafactor":
+        optimizer = dataclasses.replace(
+            run.optimizer, name="adafactor", weight_decay=0.0, beta1=0.0
+        )
+        settings = (
+            "OptimizerConfig.name = 'adafactor'",
+            "OptimizerConfig.weight_decay = 0.0",
+            "OptimizerConfig.beta1 = 0.0",
+        )
+        for base, more in ways:
+            yield Lever((*settings, *more), base._replace(optimizer=optimizer))
+
+
+def _microbatches(run):
+    count = run.training.gradient_accumulation * 2
+    while count <= _MOST_MICROBATCHES:
+        changed = None
+        if run.training.batch_size % count == 0:
+            changed = run.with_training(gradient_accumulation=count)
+        if changed is not None and not _why_not(changed):
+            yield count
+        count *= 2
+
+
+def best(plans: list[Plan]) -> Plan:
+    """The quickest of those that fit; where none does, the smallest."""
+    fitting = [plan for plan in plans if plan.fits]
+    if fitting:
+        return min(fitting, key=lambda plan: plan.times.step)
+    return min(plans, key=lambda plan: plan.memory.total)

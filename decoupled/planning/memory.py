@@ -1,0 +1,178 @@
+"""Bytes that a core's memory holds during a step, from the mesh graph.
+
+Weights and slots are there all the time. Of the other tensors, each is there from the
+operation that makes it to the last one that reads it, in the order of the graph; the
+moment with the most of them counts. Casts, broadcasts, constants and changes of shape
+take nothing: XLA computes them where they are read. What it fuses beyond that is not
+known here, nor what it pads to tiles of 8 x 128 numbers.
+"""
+
+import math
+from collections import Counter
+from typing import NamedTuple
+
+from decoupled.compat import mtf
+from decoupled.ops.recompute import After
+from decoupled.planning.program import Program
+
+
+class Tensors(NamedTuple):
+    """Tensors of one slice shape that are there at the same time.
+
+    shape: e.g. "[batch 16, hidden 1152] bfloat16", of a core's slice.
+    """
+
+    shape: str
+    count: int
+    bytes: int
+
+
+class Memory(NamedTuple):
+    """Bytes of one core.
+
+    gradients, activations: at the moment with the most of them. all_gradients: of all
+    weights, as the update takes them. largest: activations, by bytes.
+    """
+
+    weights: int
+    slots: int
+    gradients: int
+    activations: int
+    all_gradients: int
+    largest: list[Tensors]
+
+    @property
+    def total(self) -> int:
+        """The peak."""
+        return self.weights + self.slots + self.gradients + self.activations
+
+
+_FREE = (
+    mtf.ops.Variable,
+    mtf.ops.ReadVariable,
+    mtf.ops.ReshapeOperation,
+    mtf.ops.BroadcastOperation,
+    mtf.ops.Constant,
+    mtf.ops.RangeOperation,
+    mtf.ops.StopGradient,
+    mtf.ops.CustomGradientOperation,
+    After,
+)
+
+
+def memory_of(program: Program) -> Memory:
+    """What a core's memory holds."""
+    graph = program.lowered.lowering.graph
+    trainable = set(graph.trainable_variables)
+    weights, slots = 0, 0
+    for variable in graph.all_variables:
+        size = program.mesh.slice_size(variable.shape) * variable.slice_dtype.size
+        if variable in trainable:
+            weights += size
+        else:
+            slots += size
+    sizes = _Sizes(program)
+    live = _peak(graph.operations, sizes)
+    gradients = [tensor for tensor in live if tensor in sizes.gradients]
+    others = [tensor for tensor in live if tensor not in sizes.gradients]
+    return Memory(
+        weights,
+        slots,
+        sum(map(sizes, gradients)),
+        sum(map(sizes, others)),
+        sum(map(sizes, sizes.gradients)),
+        _largest(others, sizes),
+    )
+
+
+class _Sizes:
+    """Bytes of a tensor's slice."""
+
+    def __init__(self, program):
+        self._mesh = program.mesh
+        # Their dtype is the one that is reduced and clipped: never only computed where
+        # it is read.
+        self.gradients = set(program.lowered.gradients)
+
+    def __call__(self, tensor):
+        return self._mesh.slice_size(tensor.shape) * tensor.dtype.size
+
+    def shape(self, tensor):
+        """The slice, in words."""
+        names = tensor.shape.dimension_names
+        sizes = self._mesh.slice_shape(tensor.shape)
+        parts = [f"{n} {size}" for n, size in zip(names, sizes, strict=True)]
+        return f"[{', '.join(parts)}] {tensor.dtype.name}"
+
+
+def _peak(operations, sizes):
+    """The tensors that are there at the moment with the most bytes."""
+    owner = _owners(operations, sizes)
+    last = {}
+    for index, operation in enumerate(operations):
+        for tensor in _reads(operation):
+            for kept in owner.get(tensor, [tensor]):
+                last[kept] = index
+    ends = {}
+    for tensor, index in last.items():
+        ends.setdefault(index, []).append(tensor)
+    live, size, best, most = {}, 0, [], -1
+    for index, operation in enumerate(operations):
+        for tensor in operation.outputs:
+            # What nobody reads is not computed.
+            if owner[tensor] == [tensor] and last.get(tensor, -1) > index:
+                live[tensor] = sizes(tensor)
+                size += live[tensor]
+        inner = _peak_inside(operation, sizes)
+        now = size + sum(map(sizes, inner))
+        if now > most:
+            most, best = now, [*live, *inner]
+        for tensor in ends.get(index, []):
+            size -= live.pop(tensor, 0)
+    return best
+
+
+def _peak_inside(operation, sizes):
+    if not isinstance(operation, mtf.ops.WhileLoopOperation):
+        return []
+    return _peak(operation._body_ops, sizes)
+
+
+def _reads(operation):
+    """The tensors that an operation reads, inside a loop's body too."""
+    if isinstance(operation, mtf.ops.WhileLoopOperation):
+        inside = [t for op in operation._body_ops for t in op.inputs]
+        return [*operation.inputs, *inside]
+    return operation.inputs
+
+
+def _owners(operations, sizes):
+    """Tensor -> the tensors whose memory it needs: itself, or its operation's inputs'
+    where it is computed when it is read."""
+    owner = {}
+    for operation in operations:
+        inputs = [kept for t in operation.inputs for kept in owner.get(t, [])]
+        for tensor in operation.outputs:
+            free = _is_free(operation) and tensor not in sizes.gradients
+            owner[tensor] = inputs if free else [tensor]
+    return owner
+
+
+def _is_free(operation):
+    if isinstance(operation, mtf.ops.SlicewiseOperation):
+        return operation.name.rpartition("/")[2].startswith(("cast", "identity"))
+    return isinstance(operation, _FREE)
+
+
+def _largest(tensors, sizes):
+    counts, total = Counter(), Counter()
+    for tensor in tensors:
+        shape = sizes.shape(tensor)
+        counts[shape] += 1
+        total[shape] += sizes(tensor)
+    return [Tensors(s, counts[s], b) for s, b in total.most_common()]
+
+
+def gibibytes(count: float) -> float:
+    """Bytes in GiB."""
+    return count / math.pow(2, 30)

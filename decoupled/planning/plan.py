@@ -1,0 +1,119 @@
+"""The plan of one run: what a core holds, computes and sends, and how long it takes."""
+
+import dataclasses
+from typing import NamedTuple
+
+from decoupled.configs import (
+    MaskingConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PlanConfig,
+    PretrainConfig,
+    ScheduleConfig,
+    TrainingConfig,
+)
+from decoupled.planning.hardware import Slice
+from decoupled.planning.memory import Memory, memory_of
+from decoupled.planning.prediction import Times, predict
+from decoupled.planning.program import build_program
+from decoupled.planning.traffic import Collective, collectives_of, flops_of
+from decoupled.tasks.mlm import MaskedLM
+from decoupled.training.graph import GraphConfig
+
+
+class Run(NamedTuple):
+    """The settings of a pre-training run that a plan depends on."""
+
+    model: ModelConfig
+    mesh: MeshConfig
+    masking: MaskingConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    training: TrainingConfig
+
+    def on_mesh(self, **changes) -> "Run":
+        """The same with other fields of MeshConfig."""
+        return self._replace(mesh=dataclasses.replace(self.mesh, **changes))
+
+    def with_training(self, **changes) -> "Run":
+        """The same with other fields of TrainingConfig."""
+        return self._replace(training=dataclasses.replace(self.training, **changes))
+
+
+def run_of(settings: PretrainConfig) -> Run:
+    """What a plan takes of the settings of pre-training."""
+    return Run(*(getattr(settings, field) for field in Run._fields))
+
+
+class Variable(NamedTuple):
+    """A weight's whole shape and that of a core's slice."""
+
+    name: str
+    shape: list[int]
+    slice: list[int]
+
+
+class Plan(NamedTuple):
+    """What a step takes.
+
+    assumed: what the prediction assumes. flops: of a core's matrix products.
+    variables: the weights.
+    """
+
+    tpu: Slice
+    run: Run
+    assumed: PlanConfig
+    memory: Memory
+    flops: int
+    collectives: list[Collective]
+    times: Times
+    variables: list[Variable]
+
+    @property
+    def fits(self) -> bool:
+        """Whether a core's memory holds the peak."""
+        return self.memory.total <= self.usable_bytes
+
+    @property
+    def usable_bytes(self) -> int:
+        """What a step may take of a core's memory."""
+        return int(self.tpu.core_hbm_bytes * self.assumed.memory_share)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of a step's batch, padding included."""
+        return self.run.training.batch_size * self.run.masking.sequence_length
+
+
+def make_plan(run: Run, tpu: Slice, assumed: PlanConfig) -> Plan:
+    """Builds a run's program for a slice and adds up what it takes.
+
+    Args:
+      run: its settings. tpu: the slice. assumed: what the prediction assumes.
+
+    Raises:
+      UserError: mesh, layout, model, batch and slice do not fit each other.
+    """
+    microbatches = run.training.gradient_accumulation
+    config = GraphConfig(
+        task=MaskedLM(run.masking, run.training.label_smoothing),
+        model=run.model,
+        mesh=run.mesh,
+        optimizer=run.optimizer,
+        schedule=run.schedule,
+        accumulation=microbatches,
+        seed=run.training.seed,
+        frozen=(),
+        recompute_layers=run.training.recompute_layers,
+    )
+    program = build_program(config, run.masking, tpu, run.training.batch_size)
+    memory = memory_of(program)
+    flops = flops_of(program, microbatches)
+    collectives = collectives_of(program, microbatches)
+    variables = [
+        Variable(v.name, v.shape.to_integer_list, program.mesh.slice_shape(v.shape))
+        for v in program.lowered.lowering.graph.trainable_variables
+    ]
+    times = predict(tpu, flops, memory, collectives, assumed.efficiency)
+    return Plan(tpu, run, assumed, memory, flops, collectives, times, variables)

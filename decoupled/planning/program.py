@@ -1,0 +1,125 @@
+"""The training program of a TPU slice, built as TPUEstimator builds it, with no TPU.
+
+Inside `tpu.replicate` and over a topology that is only described, the graph of a step
+is the one that a TPU would get. All cores run one program; a plan needs it once, with
+the slices of the variables that one core holds.
+"""
+
+from typing import NamedTuple
+
+from tensorflow.python.tpu import tpu as tpu_rewriting
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import MaskingConfig
+from decoupled.ops.simd import SimdMeshImpl
+from decoupled.planning.hardware import Slice
+from decoupled.planning.topology import assign_cores
+from decoupled.training.graph import GraphConfig, Lowered, build_graph
+from decoupled.training.mesh import Placement, shape_and_layout
+from decoupled.training.tpu import check_mesh_size, logical_to_physical
+
+
+class Program(NamedTuple):
+    """What a core runs in a step.
+
+    graph: TensorFlow's, of one core. lowered: the mesh graph and its lowering.
+    mesh: the whole slice's.
+    """
+
+    graph: tf.Graph
+    lowered: Lowered
+    mesh: "OneCoreMesh"
+
+
+class OneCoreMesh(SimdMeshImpl):
+    """The whole mesh, with the slices of core 0 alone."""
+
+    class LaidOutVariable(SimdMeshImpl.LaidOutVariable):
+        """A slice that is not copied: nothing runs."""
+
+        def _master_to_slices(self, handles):
+            return None
+
+        def _slices_to_master(self, handles):
+            return None
+
+    def replicas(self) -> list[int]:
+        """Core 0."""
+        return [0]
+
+    @property
+    def pnum_tensor(self):
+        """The number of core 0 in the mesh."""
+        if self._pnum_tensor is None:
+            with mtf.utils.outside_all_rewrites():
+                self._pnum_tensor = tf.raw_ops.TPUReplicatedInput(
+                    inputs=[tf.constant(self.p2l(0))]
+                )
+        return self._pnum_tensor
+
+    def group_of_core(self, replicas: list[int]) -> list[tuple[int, ...]]:
+        """Coordinates, [x, y, z, core], of the cores of a group."""
+        coordinates = self.device_assignment.coordinates
+        return [tuple(coordinates(replica, 0)) for replica in replicas]
+
+
+def build_program(
+    config: GraphConfig, masking: MaskingConfig, tpu: Slice, batch_size: int
+) -> Program:
+    """Builds the program of a pre-training step.
+
+    Args:
+      config: what is trained; its mesh must have as many processors as `tpu` cores.
+      masking: lengths of the features.
+      tpu: the slice.
+      batch_size: sequences per step over the whole mesh.
+
+    Raises:
+      UserError: mesh, model, batch and slice do not fit each other.
+    """
+    check_mesh_size(config.mesh, tpu.cores, tpu.name)
+    with tf.Graph().as_default() as graph:
+        tf.train.get_or_create_global_step()
+        assignment = assign_cores(tpu)
+        shape, layout = shape_and_layout(config.mesh)
+        mesh = OneCoreMesh(
+            shape, layout, assignment, logical_to_physical(shape, assignment)
+        )
+        built = []
+
+        def step():
+            features = _infeed(masking, batch_size)
+            built.append(build_graph(config, features, True, Placement(mesh, None)))
+            with tf.control_dependencies([built[0].update]):
+                return tf.identity(built[0].loss)
+
+        with tf.variable_scope("", custom_getter=_without_values):
+            tpu_rewriting.replicate(step, inputs=[[]])
+    return Program(graph, built[0], mesh)
+
+
+def _infeed(masking, batch_size):
+    """The features of a step, as they come in from the host."""
+    names = {
+        **dict.fromkeys(
+            ("input_word_ids", "input_mask", "input_type_ids"),
+            (tf.int32, masking.sequence_length),
+        ),
+        **dict.fromkeys(
+            ("masked_lm_positions", "masked_lm_ids"),
+            (tf.int32, masking.max_predictions),
+        ),
+        "masked_lm_weights": (tf.float32, masking.max_predictions),
+    }
+    values = tf.raw_ops.InfeedDequeueTuple(
+        dtypes=[dtype for dtype, _ in names.values()],
+        shapes=[[batch_size, width] for _, width in names.values()],
+    )
+    return dict(zip(names, values, strict=True))
+
+
+def _without_values(getter, name, shape, dtype, **settings):
+    # For the saved copy behind a mesh variable: no memory, no initial values.
+    del getter, settings
+    with mtf.utils.outside_all_rewrites():
+        return tf.placeholder(dtype, shape, name)

@@ -1,0 +1,189 @@
+"""Plans as tables and as JSON."""
+
+from decoupled import console
+from decoupled.planning.hardware import GIB
+from decoupled.planning.plan import Plan
+from decoupled.planning.prediction import seconds
+
+# Rows of the tables of slices, activations and collectives.
+_ROWS = 8
+_TRILLION = 1e12
+
+
+def print_plan(plan: Plan) -> None:
+    """Prints what a core holds, computes and sends, and the times."""
+    _print_slices(plan)
+    _print_memory(plan)
+    _print_collectives(plan)
+    _print_times(plan)
+
+
+def summary_row(name: str, plan: Plan) -> list[object]:
+    """A plan in one line; `SUMMARY` names the columns."""
+    memory, times = plan.memory, plan.times
+    return [
+        name,
+        plan.run.mesh.mesh_shape,
+        _gib(memory.weights + memory.slots),
+        _gib(memory.gradients + memory.activations),
+        _gib(memory.total),
+        "yes" if plan.fits else "no",
+        f"{times.step:.3f} s",
+        f"{times.collectives:.3f} s",
+        f"{times.days(plan.run.schedule.train_steps):.1f}",
+        f"{times.days(_TRILLION / plan.tokens_per_step):.1f}",
+    ]
+
+
+SUMMARY = [
+    "", "mesh", "weights and slots", "other", "peak", "fits", "step", "collectives",
+    "days", "days for 1T tokens",
+]  # fmt: skip
+
+
+def as_json(plan: Plan) -> dict:
+    """All numbers of a plan; bytes, seconds and FLOPs are of one core and step."""
+    memory, times, run = plan.memory, plan.times, plan.run
+    return {
+        "topology": plan.tpu.name,
+        "cores": plan.tpu.cores,
+        "mesh_shape": run.mesh.mesh_shape,
+        "layout_rules": run.mesh.layout_rules,
+        "activation_dtype": run.mesh.activation_dtype,
+        "optimizer": run.optimizer.name,
+        "batch_size": run.training.batch_size,
+        "gradient_accumulation": run.training.gradient_accumulation,
+        "recompute_layers": run.training.recompute_layers,
+        "bytes": {
+            "hbm": plan.tpu.core_hbm_bytes,
+            "usable": plan.usable_bytes,
+            "weights": memory.weights,
+            "slots": memory.slots,
+            "gradients": memory.gradients,
+            "activations": memory.activations,
+            "peak": memory.total,
+        },
+        "fits": plan.fits,
+        "largest_activations": [t._asdict() for t in memory.largest[:_ROWS]],
+        "flops": plan.flops,
+        "collectives": [
+            {
+                "kind": c.kind,
+                "cores": len(c.group),
+                "bytes": c.bytes,
+                "count": c.count,
+                "seconds": c.count * seconds(c, plan.tpu),
+            }
+            for c in _by_time(plan)
+        ],
+        "seconds": {**times._asdict(), "step": times.step},
+        "days": times.days(run.schedule.train_steps),
+        "days_for_1e12_tokens": times.days(_TRILLION / plan.tokens_per_step),
+        "slices": {v.name: v.slice for v in plan.variables},
+    }
+
+
+def _print_slices(plan):
+    rows = [[v.name, str(v.shape), str(v.slice)] for v in _distinct(plan.variables)]
+    console.table(
+        f"The largest weights, and a core's slice, on {plan.run.mesh.mesh_shape} with "
+        f"{plan.run.mesh.layout_rules or 'no rules'}",
+        ["weight", "whole", "slice"],
+        rows[:_ROWS],
+    )
+
+
+def _distinct(variables):
+    """One of each shape, the largest first."""
+    first = {}
+    for variable in variables:
+        first.setdefault(tuple(variable.shape), variable)
+    return sorted(first.values(), key=lambda v: -_size(v.shape))
+
+
+def _size(shape):
+    size = 1
+    for length in shape:
+        size *= length
+    return size
+
+
+def _print_memory(plan):
+    memory = plan.memory
+    rows = [
+        ["weights", _gib(memory.weights), ""],
+        ["slots", _gib(memory.slots), ""],
+        ["gradients", _gib(memory.gradients), "at the peak"],
+        ["activations", _gib(memory.activations), "at the peak"],
+    ]
+    for tensors in memory.largest[:_ROWS]:
+        if tensors.bytes > memory.total / 1000:
+            each = f"{tensors.count} of {tensors.shape}"
+            rows.append(["  of these", _gib(tensors.bytes), each])
+    rows.append(["peak", _gib(memory.total), "fits" if plan.fits else "DOES NOT FIT"])
+    rows.append(["usable", _gib(plan.usable_bytes), plan.tpu.name])
+    rows.append(["memory of a core", _gib(plan.tpu.core_hbm_bytes), ""])
+    console.table("Memory of a core", ["", "bytes", ""], rows)
+
+
+def _print_collectives(plan):
+    rows = [
+        [
+            c.kind,
+            len(c.group),
+            c.count,
+            f"{c.bytes / 1e6:.2f} MB",
+            f"{c.count * c.bytes / 1e6:.1f} MB",
+            f"{1000 * c.count * seconds(c, plan.tpu):.2f} ms",
+        ]
+        for c in _by_time(plan)
+    ]
+    shown = rows[:_ROWS]
+    if len(rows) > _ROWS:
+        rest = _by_time(plan)[_ROWS:]
+        shown.append(
+            [
+                "the rest", None, sum(c.count for c in rest), None,
+                f"{sum(c.count * c.bytes for c in rest) / 1e6:.1f} MB",
+                f"{1000 * sum(c.count * seconds(c, plan.tpu) for c in rest):.2f} ms",
+            ]
+        )  # fmt: skip
+    console.table(
+        "Collective operations of a core in a step",
+        ["operation", "cores", "count", "each", "all", "time"],
+        shown,
+    )
+
+
+def _by_time(plan):
+    return sorted(
+        plan.collectives, key=lambda c: c.count * seconds(c, plan.tpu), reverse=True
+    )
+
+
+def _print_times(plan):
+    times, schedule = plan.times, plan.run.schedule
+    tokens = plan.tokens_per_step
+    share = plan.assumed.efficiency
+    rows = [
+        ["FLOPs of a core", f"{plan.flops / 1e12:.2f} T", ""],
+        ["matrix products", _s(times.products), f"at {share:.0%} of the peak"],
+        ["optimizer", _s(times.optimizer), "at the memory's bandwidth"],
+        ["collectives", _s(times.collectives), "at the links' bandwidth"],
+        ["step", _s(times.step), f"{tokens / times.step:,.0f} tokens/s"],
+        [
+            f"{schedule.train_steps:,} steps",
+            f"{times.days(schedule.train_steps):.1f} days",
+            f"{schedule.train_steps * tokens / _TRILLION:.2f}T tokens",
+        ],
+        ["1T tokens", f"{times.days(_TRILLION / tokens):.1f} days", ""],
+    ]
+    console.table("Time", ["", "", ""], rows)
+
+
+def _gib(count):
+    return f"{count / GIB:.2f} GiB"
+
+
+def _s(value):
+    return f"{value:.4f} s"

@@ -1,0 +1,83 @@
+"""Runs a training command on several processes and keeps it running.
+
+Starts the workers and the driver of a run that spans several processes, on this host:
+
+  python -m decoupled.supervise --processes=2 -- decoupled.pretrain \\
+      --gin_param='MeshConfig.mesh_shape = "model:2"' \\
+      --gin_param='MeshConfig.layout_rules = "vocab:model"' ...
+
+Whoever dies is started again with all others, and training goes on from its last
+checkpoint. Over several hosts, one such command on each, in any order:
+
+  python -m decoupled.supervise --workers=host0:2222,host1:2222 --index=1
+  python -m decoupled.supervise --workers=host0:2222,host1:2222 --index=0 \\
+      -- decoupled.pretrain ...
+
+Ends with the driver's code: 0 done, 2 a mistake to mend, 143 stopped by SIGTERM after
+saving; with 75 after too many restarts.
+"""
+
+import sys
+
+from absl import flags
+
+from decoupled import console, launch
+from decoupled.errors import UserError
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    flags.DEFINE_integer(
+        "processes", None, "Processes on this host, the driver included."
+    )
+    flags.DEFINE_list("workers", None, "host:port of all workers, the driver's first.")
+    flags.DEFINE_integer("index", None, "Which of the workers this host runs.")
+    flags.DEFINE_integer(
+        "devices", 1, "Virtual CPU devices of each: the mesh's size / the processes."
+    )
+    flags.DEFINE_integer(
+        "max_restarts", 10, "Gives up after so many without ten minutes between them."
+    )
+
+
+def main() -> None:
+    """Supervises to the end."""
+    from decoupled.supervision import Supervisor
+
+    make_group = _groups()
+    code = Supervisor(make_group, flags.FLAGS.max_restarts, console.say).run()
+    sys.exit(code)
+
+
+def _groups():
+    from decoupled import supervision
+
+    values = flags.FLAGS
+    if values.devices < 1 or values.max_restarts < 0:
+        raise UserError("--devices must be 1 or more, --max_restarts 0 or more")
+    if values.processes is not None:
+        if values.workers is not None or values.index is not None:
+            raise UserError("--processes is for one host: leave --workers, --index out")
+        if values.processes < 1:
+            raise UserError("--processes: must be 1 or more")
+        command = launch.command_to_run()
+        return lambda: supervision.local_group(
+            command, values.processes, values.devices
+        )
+    if values.workers is None or values.index is None:
+        raise UserError("--processes, or --workers and --index, must be given")
+    if not 0 <= values.index < len(values.workers):
+        raise UserError(f"--index: no worker {values.index} among --workers, from 0")
+    if values.index:
+        worker = supervision.worker_command(
+            values.workers, values.index, values.devices
+        )
+        return lambda: supervision.Group(None, [worker], {})
+    driver = supervision.module_command(launch.command_to_run())
+    variable = supervision.cluster_variable(values.workers, 0)
+    return lambda: supervision.Group(driver, [], variable)
+
+
+if __name__ == "__main__":
+    define_flags()
+    launch.run(main, __doc__, runs_command=True)

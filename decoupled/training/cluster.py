@@ -1,0 +1,329 @@
+"""The processes that a mesh spans, on TensorFlow's own distributed runtime.
+
+The driver (pretrain, finetune) is the first worker: it serves its own devices, so that
+Python code in the input pipeline and the checkpoints stay in its process. The others
+are started by `python -m decoupled.worker`.
+
+TensorFlow does not notice that a worker died: a step that waits for it waits for ever.
+`Watch` asks every worker for a sign of life and ends the process where one stays away.
+"""
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import NamedTuple
+
+from decoupled.compat import estimator, mtf, tf
+from decoupled.configs import ClusterConfig, MeshConfig
+from decoupled.errors import WORKER_LOST_CODE, UserError, WorkerLost
+from decoupled.ops.placement import PlacementMeshImpl
+from decoupled.training import mesh as meshes
+
+JOB = "worker"
+VARIABLE = "TF_CONFIG"
+# How an HTTP/2 connection, which gRPC's are, begins; and the type of the frame with
+# which a server that is alive answers (RFC 9113, sections 3.4 and 6.5).
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+_SETTINGS = 4
+_FRAME_HEAD = 9
+# Seconds between two questions to a worker, and until an answer counts as missing.
+_INTERVAL = 2.0
+_ANSWER_SECONDS = 5.0
+
+
+class Task(NamedTuple):
+    """A process of a cluster: all addresses ("host:port"), and which one is its own."""
+
+    workers: tuple[str, ...]
+    index: int
+
+
+def from_environment(
+    environment: Mapping[str, str] = os.environ,
+) -> Task | None:
+    """The task that TF_CONFIG gives this process, or None where it is not set.
+
+    TF_CONFIG is {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker",
+    "index": 0}}. A "chief" counts as the first worker.
+
+    Raises:
+      UserError: it is not of this form.
+    """
+    text = environment.get(VARIABLE)
+    if not text:
+        return None
+    try:
+        content = json.loads(text)
+        jobs = content["cluster"]
+        chiefs = list(jobs.get("chief", []))
+        workers = tuple(chiefs + list(jobs.get(JOB, [])))
+        kind, index = content["task"]["type"], int(content["task"]["index"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f'{VARIABLE}: needs {{"cluster": {{"worker": ["host:port", ...]}}, "task": '
+            f'{{"type": "worker", "index": 0}}}} ({type(error).__name__}: {error})'
+        ) from error
+    unknown = sorted(set(jobs) - {"chief", JOB})
+    if unknown:
+        raise UserError(f"{VARIABLE}: jobs {', '.join(unknown)} are of no use here")
+    index += len(chiefs) if kind == JOB else 0
+    check_task(Task(workers, index), VARIABLE)
+    return Task(workers, index)
+
+
+def check_task(task: Task, where: str) -> None:
+    """Checks addresses and index.
+
+    Raises:
+      UserError: naming `where` they come from.
+    """
+    for address in task.workers:
+        host, colon, port = address.rpartition(":")
+        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
+            raise UserError(f"{where}: {address!r} is no address; write host:port")
+    if len(set(task.workers)) < len(task.workers):
+        raise UserError(f"{where}: names an address twice")
+    if not 0 <= task.index < len(task.workers):
+        raise UserError(
+            f"{where}: no worker {task.index} among {len(task.workers)}, from 0"
+        )
+
+
+class Cluster:
+    """The driver's side of a cluster: its server, its mesh, its watch.
+
+    Args:
+      workers: addresses of all workers, this process first.
+      config: patience. mesh: what is trained on it.
+
+    Raises:
+      UserError: the mesh cannot be divided among the workers.
+      WorkerLost: not all workers answered in time.
+    """
+
+    def __init__(
+        self, workers: Sequence[str], config: ClusterConfig, mesh: MeshConfig, say
+    ):
+        check_task(Task(tuple(workers), 0), "ClusterConfig.workers")
+        self.devices = mesh_devices(len(workers), mesh)
+        local = len(self.devices) // len(workers)
+        self._mesh = mesh
+        server = start_server(Task(tuple(workers), 0), local)
+        self.master = server.target
+        others = workers[1:]
+        say(f"worker 0 of {len(workers)} at {workers[0]}, with {local} devices")
+        wait_for(others, config.start_seconds, say)
+        self._check_devices(workers)
+        Watch(others, config.patience_seconds, end_process).start()
+
+    def placement(self) -> meshes.Placement:
+        """The mesh over all workers' devices."""
+        shape, layout = meshes.shape_and_layout(self._mesh)
+        implementation = PlacementMeshImpl(shape, layout, self.devices)
+        # Whole variables live with the driver, so that no other host writes parts of
+        # checkpoints.
+        driver = f"/job:{JOB}/task:0/device:CPU:0"
+        placer = mtf.utils.BalancedVariablePlacer([driver])
+        return meshes.Placement(implementation, placer)
+
+    def session_config(self) -> tf.ConfigProto:
+        """As on one host, but with every operation where it was put: a device that is
+        missing is a mistake."""
+        session = meshes.session_config(self._mesh)
+        session.allow_soft_placement = False
+        return session
+
+    def _check_devices(self, workers):
+        with tf.Session(self.master, graph=tf.Graph()) as session:
+            found = {device.name for device in session.list_devices()}
+        for device in self.devices:
+            if device.replace("/task:", "/replica:0/task:") not in found:
+                task, _, name = device.partition("/task:")[2].partition("/device:")
+                raise UserError(
+                    f"{workers[int(task)]}: has no {name}; start it with "
+                    f"--devices={len(self.devices) // len(workers)}"
+                )
+
+
+def join_cluster(
+    config: ClusterConfig,
+    mesh: MeshConfig,
+    say: Callable[[str], None],
+    environment: MutableMapping[str, str] = os.environ,
+) -> Cluster | None:
+    """The cluster that gin or TF_CONFIG names, or None where the driver is alone.
+
+    TF_CONFIG is taken out of the environment: the Estimator reads it too, and knows
+    only clusters in which every process builds a graph.
+
+    Raises:
+      UserError: addresses or mesh are wrong, or this process is not the first worker.
+      WorkerLost: not all workers answered in time.
+    """
+    task = from_environment(environment)
+    environment.pop(VARIABLE, None)
+    if task is not None and task.index:
+        raise UserError(
+            f"{VARIABLE}: this is worker {task.index}, and the driver is worker 0; "
+            "start python -m decoupled.worker here"
+        )
+    workers = config.workers if task is None else task.workers
+    if len(workers) < 2:
+        return None
+    return Cluster(workers, config, mesh, say)
+
+
+def mesh_devices(workers: int, mesh: MeshConfig) -> list[str]:
+    """The device of each processor of the mesh, in order: worker after worker.
+
+    Raises:
+      UserError: the mesh's size is not a multiple of the number of workers.
+    """
+    size = meshes.mesh_size(mesh)
+    if size % workers:
+        raise UserError(
+            f"MeshConfig.mesh_shape: {mesh.mesh_shape} has {size} processors, which "
+            f"{workers} workers cannot share evenly; use a multiple of {workers}"
+        )
+    each = size // workers
+    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    return [
+        f"/job:{JOB}/task:{task}/device:{kind}:{index}"
+        for task in range(workers)
+        for index in range(each)
+    ]
+
+
+def start_server(task: Task, devices: int) -> tf.distribute.Server:
+    """Serves this process' devices to the cluster.
+
+    Args:
+      task: which worker this is. devices: number of its virtual CPU devices; GPUs are
+        served all.
+
+    Raises:
+      UserError: the address cannot be used.
+    """
+    config = tf.ConfigProto(device_count={"CPU": devices})
+    try:
+        return tf.distribute.Server(
+            tf.train.ClusterSpec({JOB: list(task.workers)}),
+            job_name=JOB,
+            task_index=task.index,
+            config=config,
+        )
+    except (tf.errors.OpError, RuntimeError) as error:
+        raise UserError(
+            f"{task.workers[task.index]}: cannot serve this address; is it taken, or "
+            f"another host's? ({' '.join(str(error).split())})"
+        ) from error
+
+
+def is_alive(address: str, seconds: float = _ANSWER_SECONDS) -> bool:
+    """Whether a gRPC server at the address answers the start of a connection.
+
+    A process that was killed refuses the connection; one that is stopped, or whose
+    host is gone, does not answer.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), seconds) as connection:
+            connection.settimeout(seconds)
+            connection.sendall(_PREFACE)
+            answer = b""
+            while len(answer) < _FRAME_HEAD:
+                part = connection.recv(_FRAME_HEAD - len(answer))
+                if not part:
+                    return False
+                answer += part
+    except OSError:
+        return False
+    return answer[3] == _SETTINGS
+
+
+def wait_for(addresses: Sequence[str], seconds: float, say: Callable) -> None:
+    """Returns when all workers answer.
+
+    Raises:
+      WorkerLost: some did not within the time.
+    """
+    deadline = time.monotonic() + seconds
+    missing = list(addresses)
+    said = False
+    while missing := [address for address in missing if not is_alive(address, 1.0)]:
+        if time.monotonic() > deadline:
+            raise WorkerLost(
+                f"{', '.join(missing)}: no worker answered within {seconds:.0f} s; "
+                "start it with python -m decoupled.worker"
+            )
+        if not said:
+            say(f"waiting for {', '.join(missing)}, at most {seconds:.0f} s")
+            said = True
+        time.sleep(0.2)
+
+
+class Watch(threading.Thread):
+    """Asks workers for a sign of life until one has been silent for too long.
+
+    Args:
+      addresses: of the workers. patience: seconds. lost: called once, with a message.
+    """
+
+    def __init__(
+        self, addresses: Sequence[str], patience: float, lost: Callable[[str], None]
+    ):
+        super().__init__(daemon=True, name="watch over workers")
+        self._addresses = addresses
+        self._patience = patience
+        self._lost = lost
+
+    def run(self):
+        """Until a worker is lost."""
+        heard = dict.fromkeys(self._addresses, time.monotonic())
+        while heard:
+            for address in self._addresses:
+                if is_alive(address):
+                    heard[address] = time.monotonic()
+                elif time.monotonic() - heard[address] >= self._patience:
+                    self._lost(
+                        f"{address}: this worker has not answered for "
+                        f"{self._patience:.0f} s; start it and run again, what is "
+                        "saved is kept"
+                    )
+                    return
+            time.sleep(min(_INTERVAL, self._patience / 4))
+
+
+def end_process(message: str) -> None:
+    """Ends the process where its main thread waits inside TensorFlow for ever."""
+    sys.stdout.flush()
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    os._exit(WORKER_LOST_CODE)
+
+
+class OneSession(estimator.SessionRunHook):
+    """Ends the run where its session is lost, instead of going on in a new one.
+
+    A monitored session starts again from the last checkpoint by itself when a worker
+    comes back, but with the data of the moment, not those of the checkpoint.
+    """
+
+    def __init__(self):
+        self._sessions = 0
+
+    def after_create_session(self, session, coord):
+        """Counts.
+
+        Raises:
+          WorkerLost: this is not the first.
+        """
+        self._sessions += 1
+        if self._sessions > 1:
+            raise WorkerLost(
+                "a worker was started anew and has forgotten its part of the model; "
+                "run again, what is saved is kept"
+            )

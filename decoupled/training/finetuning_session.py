@@ -1,0 +1,246 @@
+"""The runs of a fine-tuning command: what they share, their folders, their choice."""
+
+import dataclasses
+import math
+import os
+from typing import Any
+
+import numpy as np
+
+from decoupled import console, files, model_dir
+from decoupled.configs import FinetuningConfig, ModelConfig, ScheduleConfig
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.errors import UserError
+from decoupled.training.checkpoints import find_checkpoint
+from decoupled.training.finetuning_run import FinetuningRun
+from decoupled.training.graph import GraphConfig, check_graph
+from decoupled.training.grid import Grid
+from decoupled.training.hooks import StopOnSignal
+from decoupled.training.model_fn import RunSpec
+from decoupled.training.selection import BEST, keep_checkpoint
+from decoupled.training.task_data import ENGLISH, Features, TaskData
+
+CHOSEN = "chosen.json"
+_COMMAND = "finetune"
+_EMBEDDINGS = ("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/")
+
+
+class Session:
+    """A task, what it is fine-tuned from, and the runs in a folder.
+
+    One run lives in the folder itself; several have learning_rate_R/seed_S/ below it,
+    and a folder that has several keeps doing so.
+
+    Attributes: `task`; `kind`, of its head; `data`; `training`, its English examples;
+    `grid`, its runs; `several`, whether they have folders of their own.
+
+    Args:
+      config: a `decoupled.finetune.FinetuneConfig`.
+      task: a `decoupled.tasks.finetuning_task.FinetuningTask`. kind: of its head.
+      data_dir: the folder with a folder per task.
+      init_checkpoint: a pre-training run's folder, or a prefix.
+      folder: of all runs. num_runs: seeds. cache: folder of features.
+
+    Raises:
+      UserError: checkpoint, task files and settings do not fit each other. Nothing is
+        written before `open`.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        task: Any,
+        kind: str,
+        data_dir: str,
+        init_checkpoint: str,
+        folder: str,
+        num_runs: int,
+        cache: str,
+    ):
+        self.config, self.task, self.kind, self.folder = config, task, kind, folder
+        self._prefix = find_checkpoint(init_checkpoint)
+        self._source = os.path.dirname(self._prefix)
+        self._pretrained = model_dir.read(self._source)
+        vocabulary = Vocabulary(model_dir.vocabulary_path(self._source))
+        if vocabulary.fingerprint != self._pretrained.vocabulary_fingerprint:
+            raise UserError(
+                f"{vocabulary.path}: not the vocabulary of the checkpoint there"
+            )
+        self._model = finetuned_model(self._pretrained.model, config.finetuning)
+        self.data = TaskData(task, data_dir, vocabulary, cache)
+        self.training = self.data.examples("train", ENGLISH)
+        self._stop = StopOnSignal()
+        self._runs: dict[tuple[float, int], FinetuningRun] = {}
+        self._steps = 1
+        self.grid = self._grid(num_runs)
+        count = len(self.grid.rates) * num_runs
+        self.several = count > 1 or _holds_several(folder)
+        check_graph(self._graph(*self._first()), config.training)
+
+    def open(self) -> None:
+        """Claims the folder, and that of its run.
+
+        Raises:
+          UserError: it holds another model.
+        """
+        if self.several:
+            self._claim(self.folder, {})
+        self._run(*self._first())
+
+    def train(self) -> None:
+        """Trains every run that is not complete, and keeps the best of several."""
+        config = self.config
+        features = self.data.features("train", ENGLISH, self.training, progress=True)
+        rows = len(features["example_index"])
+        epochs, batch = config.finetuning.num_epochs, config.training.batch_size
+        self._steps = math.ceil(epochs * rows / batch)
+        self._runs.clear()
+        inputs = "" if rows == len(self.training) else f" in {rows:,} windows"
+        console.say(
+            f"{len(self.training):,} English examples{inputs}, {self._steps:,} steps"
+        )
+        self.grid.train(self._training_features(features))
+        if self.several:
+            self._keep_best()
+
+    def relative(self, path: str) -> str:
+        """A path inside the folder, as seen from it."""
+        return os.path.relpath(path, self.folder)
+
+    def _training_features(self, features):
+        selected = self.data.for_graph(features)
+        if self.config.finetuning.class_weights == "balanced":
+            weights = class_weights(features["label_ids"], len(self.task.labels))
+            selected["example_weights"] = weights[features["label_ids"]]
+        return selected
+
+    def _grid(self, num_runs):
+        config = self.config
+        rates = config.finetuning.learning_rates or (config.optimizer.learning_rate,)
+        if len(rates) > 1 and not self.data.has_english_dev():
+            raise UserError(
+                f"FinetuningConfig.learning_rates: {len(rates)} to choose from, but "
+                f"{self.task.name} has no English dev file to choose by; give one rate"
+            )
+        first = config.training.seed
+        return Grid(rates, tuple(range(first, first + num_runs)), self._run)
+
+    def _first(self):
+        return self.grid.rates[0], self.grid.seeds[0]
+
+    def _run(self, rate, seed):
+        """The run of a learning rate and a seed, its folder claimed."""
+        if (rate, seed) not in self._runs:
+            self._runs[rate, seed] = self._make_run(rate, seed)
+        return self._runs[rate, seed]
+
+    def _make_run(self, rate, seed):
+        config, folder = self.config, self.folder
+        if self.several:
+            folder = os.path.join(folder, f"learning_rate_{rate:g}", f"seed_{seed}")
+        self._claim(folder, {"learning_rate": rate, "seed": seed})
+        training = dataclasses.replace(config.training, seed=seed)
+        compared = self.several or config.training.eval_every_steps > 0
+        return FinetuningRun(
+            learning_rate=rate,
+            seed=seed,
+            graph=self._graph(rate, seed),
+            spec=RunSpec(folder, training, self._prefix, console.say, self._stop),
+            data=self.data,
+            selecting=compared and self.data.has_english_dev(),
+        )
+
+    def _graph(self, rate, seed):
+        finetuning, training = self.config.finetuning, self.config.training
+        warmup = int(finetuning.warmup_fraction * self._steps)
+        return GraphConfig(
+            task=self.task.network(
+                finetuning.classifier_dropout, training.label_smoothing
+            ),
+            model=self._model,
+            mesh=self.config.mesh,
+            optimizer=dataclasses.replace(self.config.optimizer, learning_rate=rate),
+            schedule=ScheduleConfig(self._steps, warmup, decay="linear"),
+            accumulation=training.gradient_accumulation,
+            seed=seed,
+            frozen=_EMBEDDINGS if finetuning.freeze_input_embedding else (),
+        )
+
+    def _claim(self, folder, run):
+        finetuning, training = self.config.finetuning, self.config.training
+        data = {
+            "init_checkpoint": os.path.basename(self._prefix),
+            "train": self.data.fingerprint("train", ENGLISH),
+            "features": self.task.settings(),
+            "num_epochs": finetuning.num_epochs,
+            "class_weights": finetuning.class_weights,
+            "batch_size": training.batch_size,
+            "eval_every_steps": training.eval_every_steps,
+            **run,
+        }
+        description = model_dir.ModelDir(
+            command=_COMMAND,
+            model=self._model,
+            vocabulary_fingerprint=self._pretrained.vocabulary_fingerprint,
+            task={
+                "name": self.task.name,
+                "kind": self.kind,
+                "labels": list(self.task.labels),
+            },
+            data=data,
+        )
+        model_dir.claim(folder, description, model_dir.vocabulary_path(self._source))
+
+    def _keep_best(self):
+        """Copies the best run's checkpoint to best/, unless it is there."""
+        choice = self.grid.best_run().chosen()
+        path = os.path.join(self.folder, CHOSEN)
+        wanted = {
+            "checkpoint": self.relative(choice.prefix),
+            "global_step": choice.step,
+        }
+        if files.exists(path) and files.read_json(path) == wanted:
+            return
+        keep_checkpoint(choice.prefix, os.path.join(self.folder, BEST))
+        files.write_json(path, wanted)
+
+
+def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig:
+    """The pre-trained model's sizes with only the layers that are kept.
+
+    Raises:
+      UserError: more layers or positions are asked for than there are.
+    """
+    if config.keep_layers > model.num_layers:
+        raise UserError(
+            f"FinetuningConfig.keep_layers: {config.keep_layers}, but the checkpoint's "
+            f"model has {model.num_layers} layers"
+        )
+    if config.max_sequence_length > model.max_positions:
+        raise UserError(
+            f"FinetuningConfig.max_sequence_length: {config.max_sequence_length}, but "
+            f"the checkpoint's model has max_positions = {model.max_positions}"
+        )
+    return dataclasses.replace(model, num_layers=config.keep_layers or model.num_layers)
+
+
+def class_weights(label_ids: Features, num_labels: int) -> np.ndarray:
+    """Weights that give every class of a training set the same total.
+
+    Args:
+      label_ids: int32 [examples]. num_labels: classes.
+
+    Returns:
+      float32 [num_labels], examples / (classes that occur * examples of the class), so
+      that an example weighs 1 on average; 0 for a class that does not occur.
+    """
+    counts = np.bincount(label_ids, minlength=num_labels)
+    weights = len(label_ids) / np.maximum(counts, 1) / np.count_nonzero(counts)
+    return np.where(counts, weights, 0.0).astype(np.float32)
+
+
+def _holds_several(folder):
+    """Whether a folder was claimed for several runs."""
+    if not files.exists(os.path.join(folder, model_dir.CONFIG)):
+        return False
+    return "seed" not in model_dir.read(folder).data

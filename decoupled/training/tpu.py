@@ -1,0 +1,170 @@
+"""Training on a Cloud TPU slice: placement, session, summaries.
+
+TPUEstimator runs the same program on every core (Mesh-TensorFlow's SIMD mesh): each
+gets the whole batch and takes its own part. Weights live on the cores as slices; the
+variables that are saved live on the hosts.
+"""
+
+from typing import NamedTuple
+
+from decoupled.compat import estimator, mtf, tf
+from decoupled.configs import MeshConfig
+from decoupled.errors import UserError
+from decoupled.ops.simd import SimdMeshImpl
+from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
+
+# Compiled programs that the first host holds for each core (Mesh-TensorFlow's guess).
+_PROGRAM_BYTES = 300_000_000
+
+
+class TpuAddress(NamedTuple):
+    """Which TPU, as the flags say it.
+
+    name: of the node, "local", or grpc://IP:8470. zone, project: of a node; None asks
+      the machine that this runs on. job_name: of TensorFlow's workers, or None.
+    """
+
+    name: str
+    zone: str | None
+    project: str | None
+    job_name: str | None
+
+
+def resolver(address: TpuAddress) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+    """Finds the workers of a TPU; asks Google's API for a node's name."""
+    return tf.distribute.cluster_resolver.TPUClusterResolver(
+        address.name, zone=address.zone, project=address.project
+    )
+
+
+def tpu_config(
+    address: TpuAddress | None, iterations_per_loop: int
+) -> estimator.tpu.TPUConfig:
+    """TPUEstimator's settings: the whole batch for every core, as one shard.
+
+    Each core is a replica: `num_cores_per_replica` gives `place` its device assignment,
+    and the number of replicas follows from the slice. Without a TPU a loop is one step.
+    """
+    broadcast = estimator.tpu.InputPipelineConfig.BROADCAST
+    if address is None:
+        return estimator.tpu.TPUConfig(
+            iterations_per_loop=1, per_host_input_for_training=broadcast
+        )
+    return estimator.tpu.TPUConfig(
+        iterations_per_loop=iterations_per_loop,
+        num_cores_per_replica=1,
+        per_host_input_for_training=broadcast,
+        tpu_job_name=address.job_name,
+    )
+
+
+def session_config() -> tf.ConfigProto:
+    """Without the rewriting of whole graphs, which takes minutes for a large mesh."""
+    session = tf.ConfigProto(allow_soft_placement=True)
+    session.graph_options.rewrite_options.disable_meta_optimizer = True
+    return session
+
+
+def place(config: MeshConfig, context) -> Placement:
+    """The cores of a slice, and hosts that share the saved variables evenly.
+
+    Args:
+      config: mesh shape and layout rules.
+      context: TPUEstimator's `params["context"]`.
+
+    Raises:
+      UserError: the mesh has more or fewer processors than the slice has cores.
+    """
+    check_mesh_size(config, context.num_replicas, "the TPU")
+    shape, layout = shape_and_layout(config)
+    assignment = context.device_assignment
+    hosts = [
+        context.tpu_host_placement_function(host_id=host)
+        for host in range(context.num_hosts)
+    ]
+    # The first host keeps the compiled programs; it gets fewer variables.
+    used = [_PROGRAM_BYTES * context.num_replicas] + [0] * (len(hosts) - 1)
+    placer = mtf.utils.BalancedVariablePlacer(hosts, used)
+    mesh = SimdMeshImpl(
+        shape, layout, assignment, logical_to_physical(shape, assignment)
+    )
+    return Placement(mesh, placer)
+
+
+def check_mesh_size(config: MeshConfig, cores: int, where: str) -> None:
+    """Checks that every core has its place in the mesh.
+
+    Raises:
+      UserError: naming mesh_shape, its size and the number of cores.
+    """
+    size = mesh_size(config)
+    if size != cores:
+        raise UserError(
+            f"MeshConfig.mesh_shape: {config.mesh_shape} has {size} processors, "
+            f"{where} has {cores} cores; make them equal (e.g. data:{cores})"
+        )
+
+
+def logical_to_physical(shape: mtf.Shape, assignment) -> list[int]:
+    """Replica of each processor of the mesh.
+
+    Neighbours along the mesh's last axis are the cores of a chip, then chips of a
+    square, and so on; rings go round each such tile. Axes whose sizes are no powers of
+    2 keep to the order of the coordinates.
+    """
+    physical = [int(size) for size in assignment.topology.mesh_shape]
+    tiles = _tiles(shape.to_integer_list, physical)
+    places = list(range(shape.size))
+    if tiles is not None:
+        spec = list(zip(shape.dimension_names, tiles, strict=True))
+        tiling = mtf.simd_mesh_impl.HierarchicalTiling(spec, physical)
+        places = tiling.logical_to_physical
+    replicas = {
+        tuple(int(x) for x in assignment.coordinates(replica, 0)): replica
+        for replica in range(assignment.num_replicas)
+    }
+    coordinates = mtf.ops.pnum_to_processor_coordinates
+    return [replicas[tuple(coordinates(physical, place))] for place in places]
+
+
+def _tiles(sizes, physical):
+    """How far each axis of the mesh goes along each of the slice's, last axis first."""
+    left, tiles = list(physical), []
+    for size in reversed(sizes):
+        tile = [1] * len(left)
+        while size > 1:
+            chips = max(range(len(left) - 1), key=lambda axis: (left[axis], axis))
+            axis = len(left) - 1 if left[-1] > 1 else chips
+            if size % 2 or left[axis] % 2:
+                return None
+            size, left[axis], tile[axis] = size // 2, left[axis] // 2, tile[axis] * 2
+        tiles.insert(0, tile)
+    return tiles
+
+
+def host_call(folder: str, scalars: dict[str, tf.Tensor], every_steps: int):
+    """Writes scalars from the host, and ends the run where one is infinite or NaN.
+
+    Args:
+      folder: of the event file.
+      scalars: name -> float32 scalar of the program.
+      every_steps: steps between summaries.
+
+    Returns:
+      TPUEstimatorSpec's `host_call`: a function, and the tensors that it takes, one
+      number per core each.
+    """
+    summary = tf.compat.v2.summary
+    step = tf.cast(tf.train.get_global_step(), tf.int32)
+
+    def write(step, *values):
+        step = tf.cast(step[0], tf.int64)
+        writer = summary.create_file_writer(folder, max_queue=0)
+        with writer.as_default(), summary.record_if(tf.equal(step % every_steps, 0)):
+            for name, value in zip(scalars, values, strict=True):
+                # All cores have the same number.
+                checked = tf.debugging.check_numerics(value[0], f"training: {name}")
+                summary.scalar(name, checked, step)
+            return tf.summary.all_v2_summary_ops()
+
+    return write, [tf.reshape(t, [1]) for t in (step, *scalars.values())]

@@ -1,0 +1,94 @@
+"""Answers of a fine-tuned model in many languages, from one graph and one session."""
+
+import queue
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from decoupled.data.array_input_fn import evaluation_input_fn
+from decoupled.training.evaluation import Part, predict_parts
+from decoupled.training.graph import GraphConfig
+from decoupled.training.model_fn import RunSpec
+from decoupled.training.task_data import Features, TaskData
+
+
+class Answers(NamedTuple):
+    """The examples of a file, and the task's answer to each."""
+
+    split: str
+    language: str
+    examples: list[Any]
+    answers: list[Any]
+
+
+class _Loaded(NamedTuple):
+    split: str
+    language: str
+    examples: list[Any]
+    features: Features
+
+
+def answer_languages(
+    graph: GraphConfig,
+    run: RunSpec,
+    data: TaskData,
+    wanted: list[tuple[str, str]],
+) -> Iterator[Answers]:
+    """Answers of the newest checkpoint in `run.model_dir`.
+
+    Args:
+      graph, run: what answers. data: of the task.
+      wanted: splits and languages.
+
+    Yields:
+      the answers to one file, in the order of `wanted`; the next file is read and
+      tokenised meanwhile.
+    """
+    waiting: queue.Queue[Features | None] = queue.Queue()
+    current = []
+
+    def parts():
+        try:
+            for loaded in _load_ahead(data, wanted):
+                current[:] = [loaded]
+                waiting.put(data.for_graph(loaded.features))
+                rows = len(loaded.features["example_index"])
+                yield Part(f"{loaded.split}/{loaded.language}", rows)
+        finally:
+            # The graph's own thread waits for more.
+            waiting.put(None)
+
+    input_fn = evaluation_input_fn(
+        iter(waiting.get, None), run.training.eval_batch_size
+    )
+    for _, outputs in predict_parts(graph, run, input_fn, parts()):
+        split, language, examples, features = current[0]
+        answers = data.task.answers(examples, features, outputs)
+        yield Answers(split, language, examples, answers)
+
+
+def _load_ahead(data: TaskData, wanted: list[tuple[str, str]]) -> Iterable[_Loaded]:
+    """Loads a file while the one before is in use.
+
+    In a thread of its own also because this one is inside a graph as long as
+    predictions come, where a data set cannot be read.
+    """
+
+    def load(split, language):
+        examples = data.examples(split, language)
+        return _Loaded(
+            split, language, examples, data.features(split, language, examples)
+        )
+
+    return _ahead(load, wanted)
+
+
+def _ahead(call: Callable, arguments: list[tuple]) -> Iterator[Any]:
+    """Results of calls in order, each made while the one before is in use."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        pending = [pool.submit(call, *given) for given in arguments[:1]]
+        for following in [*arguments[1:], None]:
+            result = pending.pop().result()
+            if following is not None:
+                pending.append(pool.submit(call, *following))
+            yield result

@@ -1,0 +1,125 @@
+"""What a fine-tuned model scores in every language, and its predictions as files."""
+
+import os
+from typing import Any
+
+from decoupled import console, files
+from decoupled.errors import UserError
+from decoupled.training.evaluation import finished_results
+from decoupled.training.events import write_scalars
+from decoupled.training.finetuning_run import EVENTS, FinetuningRun, scalar_name
+from decoupled.training.task_data import SPLITS, TaskData
+from decoupled.training.zero_shot import Answers, answer_languages
+
+RESULTS = "results.json"
+# Before the name of a metric: of answers that need no model.
+TRIVIAL = "trivial_"
+
+
+def files_to_answer(data: TaskData) -> list[tuple[str, str]]:
+    """The splits and languages of all dev and test files.
+
+    Raises:
+      UserError: there are none.
+    """
+    wanted = [(split, name) for split in SPLITS for name in data.languages(split)]
+    if not wanted:
+        raise UserError(
+            f"{os.path.join(data.data_dir, data.task.name)}: holds no dev or test file "
+            f"of {data.task.name} in any language"
+        )
+    return wanted
+
+
+def evaluate_run(
+    run: FinetuningRun, training: list[Any], predictions: str | None
+) -> dict[str, Any]:
+    """Scores a run's checkpoint that counts; writes results.json and TensorBoard's.
+
+    Args:
+      run: trained. training: its examples, for answers that need no model.
+      predictions: folder that gets a folder per task with the answers, or None.
+
+    Returns:
+      what results.json holds: `task`, `global_step`, `checkpoint`, `learning_rate`,
+      `seed`, and split -> language -> `examples` and, where the file has labels, metric
+      -> value and "trivial_" + metric -> value.
+    """
+    data, choice = run.data, run.chosen()
+    results: dict[str, dict] = {split: {} for split in SPLITS}
+    for found in _answers(run, "evaluating"):
+        scores = _scores(data.task, training, found)
+        results[found.split][found.language] = scores
+        if predictions is not None:
+            _write(data.task, predictions, found)
+    _say_unlabelled(data.task, results)
+    scalars = {
+        scalar_name(metric, split, language): values[metric]
+        for split, languages in results.items()
+        for language, values in languages.items()
+        for metric in data.task.metrics
+        if metric in values
+    }
+    write_scalars(os.path.join(run.folder, EVENTS), choice.step, scalars)
+    summary = {
+        "task": data.task.name,
+        "global_step": choice.step,
+        "checkpoint": os.path.relpath(choice.prefix, run.folder),
+        "learning_rate": run.learning_rate,
+        "seed": run.seed,
+        **results,
+    }
+    files.write_json(os.path.join(run.folder, RESULTS), summary)
+    return summary
+
+
+def finished_run(run: FinetuningRun) -> dict[str, Any] | None:
+    """results.json of a run, if it is of the checkpoint that counts."""
+    path, choice = os.path.join(run.folder, RESULTS), run.chosen()
+    results = finished_results(path, choice.step)
+    if results is not None:
+        console.say(f"{path}: of step {choice.step} already, reused")
+    return results
+
+
+def predict_run(run: FinetuningRun, predictions: str) -> None:
+    """Writes the answers to all dev and test files, labelled or not."""
+    for found in _answers(run, "predicting"):
+        _write(run.data.task, predictions, found)
+
+
+def _answers(run, doing):
+    wanted = files_to_answer(run.data)
+    spec = run.spec._replace(model_dir=run.chosen().folder)
+    answers = answer_languages(run.graph, spec, run.data, wanted)
+    return console.track(answers, f"{doing} {run.data.task.name}, files", len(wanted))
+
+
+def _scores(task: Any, training: list[Any], found: Answers) -> dict[str, float]:
+    metrics = task.score(found.language, found.examples, found.answers)
+    scores = {} if metrics is None else dict(metrics)
+    trivial = task.trivial_answers(training, found.examples)
+    if metrics is not None and trivial is not None:
+        baseline = task.score(found.language, found.examples, trivial)
+        scores |= {f"{TRIVIAL}{name}": value for name, value in baseline.items()}
+    return {**scores, "examples": len(found.examples)}
+
+
+def _write(task, folder, found):
+    folder = files.make_folder(os.path.join(folder, task.name))
+    name = f"{found.split}-{found.language}.{task.prediction_suffix}"
+    task.write(os.path.join(folder, name), found.examples, found.answers)
+
+
+def _say_unlabelled(task, results):
+    for split, languages in results.items():
+        missing = [
+            language
+            for language, values in languages.items()
+            if task.metrics[0] not in values
+        ]
+        if missing:
+            console.say(
+                f"{task.name} {split}: no labels in {', '.join(missing)}; predicted, "
+                "not scored"
+            )

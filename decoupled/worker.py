@@ -1,0 +1,76 @@
+"""Serves a process' devices to a training run that spans several processes.
+
+Start one for each address but the first, which is the driver's (pretrain, finetune),
+in any order:
+
+  python -m decoupled.worker --workers=host0:2222,host1:2222 --index=1 --devices=1
+  python -m decoupled.pretrain --gin_param='MeshConfig.mesh_shape = "model:2"' \\
+      --gin_param='MeshConfig.layout_rules = "vocab:model"' \\
+      --gin_param='ClusterConfig.workers = ("host0:2222", "host1:2222")' ...
+
+TF_CONFIG, where it is set, says addresses and index instead. A worker holds its part of
+the model in memory and nothing on disk; it serves one run after the other until it is
+stopped. Whoever reaches the address can run programs in this process: keep it within a
+network that you trust.
+"""
+
+import os
+import time
+
+from absl import flags
+
+from decoupled import console, launch
+from decoupled.errors import UserError
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    flags.DEFINE_list("workers", None, "host:port of all workers, the driver's first.")
+    flags.DEFINE_integer("index", None, "Which of them this is; 0 is the driver.")
+    flags.DEFINE_integer(
+        "devices", 1, "Virtual CPU devices: the mesh's size / the number of workers."
+    )
+    flags.DEFINE_bool(
+        "ends_with_parent", False, "End when the process that started this one is gone."
+    )
+
+
+def main() -> None:
+    """Serves until the process is stopped."""
+    parent = os.getppid()
+    from decoupled.training import cluster
+
+    task = _task(cluster)
+    if flags.FLAGS.devices < 1:
+        raise UserError("--devices: must be 1 or more")
+    server = cluster.start_server(task, flags.FLAGS.devices)
+    console.say(
+        f"worker {task.index} of {len(task.workers)} at {task.workers[task.index]}, "
+        f"with {flags.FLAGS.devices} devices: ready"
+    )
+    while not flags.FLAGS.ends_with_parent or os.getppid() == parent:
+        time.sleep(0.5)
+    del server
+
+
+def _task(cluster):
+    workers, index = flags.FLAGS.workers, flags.FLAGS.index
+    if workers is None and index is None:
+        task = cluster.from_environment()
+        if task is None:
+            raise UserError("--workers and --index must be given, or TF_CONFIG set")
+    elif workers is None or index is None:
+        raise UserError("--workers and --index go together; give both")
+    else:
+        task = cluster.Task(tuple(workers), index)
+        cluster.check_task(task, "--workers")
+    if task.index == 0:
+        raise UserError(
+            "--index: worker 0 is the driver itself: start pretrain or finetune there"
+        )
+    return task
+
+
+if __name__ == "__main__":
+    define_flags()
+    launch.run(main, __doc__)

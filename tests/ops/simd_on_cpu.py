@@ -1,0 +1,68 @@
+"""The SIMD mesh as a program of one core, compiled for this CPU by XLA."""
+
+import numpy as np
+
+from decoupled.compat import mtf, tf
+from decoupled.ops.simd import SimdMeshImpl
+from decoupled.training.graph import build_graph
+from decoupled.training.mesh import Placement, shape_and_layout
+from tests.helpers import SESSION_CONFIG
+
+
+class WithoutProgram(SimdMeshImpl):
+    """A mesh without what only a TPU's session can place; it is core 0."""
+
+    @property
+    def pnum_tensor(self):
+        """Core 0."""
+        with mtf.utils.outside_all_rewrites():
+            return tf.constant(0)
+
+
+class OneCore(WithoutProgram):
+    """A mesh whose axes all have size 1: what is reduced over them stays as it is."""
+
+    def __init__(self, shape, layout):
+        super().__init__(shape, layout, None, [0])
+
+    def slice_device(self, replica):
+        """Anywhere."""
+        return ""
+
+    def allreduce(self, x, mesh_axes, reduction_fn_string):
+        """Of one number: itself."""
+        return x.to_laid_out_tensor()
+
+
+def run_compiled(config, features, steps):
+    """Runs steps from initial weights.
+
+    Returns:
+      losses, and variables: name -> array, slots included.
+    """
+    with tf.Graph().as_default():
+        step = tf.train.get_or_create_global_step()
+        constants = {name: tf.constant(value) for name, value in features.items()}
+        built = []
+
+        def program():
+            mesh = OneCore(*shape_and_layout(config.mesh))
+            built.append(build_graph(config, constants, True, Placement(mesh, None)))
+            with tf.control_dependencies([built[0].update]):
+                return tf.identity(built[0].loss)
+
+        loss = tf.xla.experimental.compile(program)[0]
+        lowering = built[0].lowering
+        to_slices = lowering.copy_masters_to_slices()
+        to_masters = lowering.copy_slices_to_masters()
+        count = tf.assign_add(step, 1)
+        with tf.Session(config=SESSION_CONFIG) as session:
+            session.run(tf.global_variables_initializer())
+            session.run(to_slices)
+            losses = []
+            for _ in range(steps):
+                losses.append(session.run(loss))
+                session.run(count)
+            session.run(to_masters)
+            variables = {v.op.name: v for v in tf.global_variables()}
+            return np.array(losses), session.run(variables)

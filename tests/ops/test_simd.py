@@ -1,0 +1,141 @@
+"""The mesh of a TPU: slices and copies as on the hosts, and its program under XLA."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import MeshConfig
+from decoupled.ops.compiled import compiled
+from decoupled.ops.simd import SimdMeshImpl
+from decoupled.planning.hardware import parse_topology
+from decoupled.planning.topology import assign_cores
+from tests.helpers import SESSION_CONFIG, masked_lm_features, tiny_model
+from tests.ops.simd_on_cpu import WithoutProgram, run_compiled
+from tests.training.runs import graph_config, run_steps
+
+ROWS, COLUMNS = mtf.Dimension("rows", 8), mtf.Dimension("columns", 6)
+
+
+def eight_cores(layout, logical_to_physical=None):
+    return WithoutProgram(
+        mtf.convert_to_shape("data:4;model:2"),
+        mtf.convert_to_layout_rules(layout),
+        assign_cores(parse_topology("v2-8")),
+        logical_to_physical or list(range(8)),
+    )
+
+
+def copied(layout, logical_to_physical=None):
+    """A table's slices by core, and the table that is put together from them."""
+    table = np.arange(48, dtype=np.float32).reshape(8, 6)
+    with tf.Graph().as_default():
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        mtf.get_variable(
+            mesh,
+            "table",
+            mtf.Shape([ROWS, COLUMNS]),
+            initializer=tf.zeros_initializer(),
+        )
+        mesh_impl = eight_cores(layout, logical_to_physical)
+        lowering = mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
+        handles = lowering.variables[graph.all_variables[0]].laid_out_tensor.one_slice
+        slices = [
+            tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+            for handle in handles.handles
+        ]
+        master = tf.global_variables()[0]
+        config = tf.ConfigProto(allow_soft_placement=True)
+        config.MergeFrom(SESSION_CONFIG)
+        with tf.Session(config=config) as session:
+            session.run(master.assign(table))
+            session.run(lowering.copy_masters_to_slices())
+            parts = session.run(slices)
+            session.run(master.assign(np.zeros_like(table)))
+            session.run(lowering.copy_slices_to_masters())
+            return table, parts, session.run(master)
+
+
+def test_every_core_gets_its_own_part_and_they_make_the_whole_again():
+    table, parts, again = copied("rows:data;columns:model")
+    for core, part in enumerate(parts):
+        row, column = 2 * (core // 2), 3 * (core % 2)
+        np.testing.assert_array_equal(part, table[row : row + 2, column : column + 3])
+    np.testing.assert_array_equal(again, table)
+
+
+def test_parts_go_to_the_cores_that_the_mesh_is_mapped_to():
+    order = [3, 1, 0, 2, 7, 5, 4, 6]
+    table, parts, again = copied("rows:data", order)
+    for processor, core in enumerate(order):
+        row = 2 * (processor // 2)
+        np.testing.assert_array_equal(parts[core], table[row : row + 2])
+    np.testing.assert_array_equal(again, table)
+
+
+def test_a_variable_that_is_not_split_is_whole_on_every_core():
+    table, parts, again = copied("")
+    assert len(parts) == 8
+    for part in parts:
+        np.testing.assert_array_equal(part, table)
+    np.testing.assert_array_equal(again, table)
+
+
+def test_a_slice_takes_two_nodes_of_the_graph():
+    def nodes(layout_size):
+        with tf.Graph().as_default() as tf_graph:
+            graph = mtf.Graph()
+            mesh = mtf.Mesh(graph, "mesh")
+            shape = mtf.Shape([ROWS, COLUMNS])
+            mtf.get_variable(mesh, "v", shape, initializer=tf.zeros_initializer())
+            tpu = parse_topology(f"v2-{layout_size}")
+            mesh_impl = SimdMeshImpl(
+                mtf.convert_to_shape(f"all:{layout_size}"),
+                mtf.convert_to_layout_rules(""),
+                assign_cores(tpu),
+                list(range(layout_size)),
+            )
+            before = len(tf_graph.get_operations())
+            mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
+            return len(tf_graph.get_operations()) - before
+
+    assert nodes(32) - nodes(8) == 2 * 24
+
+
+def test_compiled_functions_go_in_as_they_were():
+    double = compiled(lambda x: x + x)
+    with tf.Graph().as_default() as graph:
+        mesh_impl = eight_cores("")
+        slices = mesh_impl.LaidOutTensor([tf.constant(3.0)])
+        mesh_impl.slicewise(double, slices)
+        types = {operation.type for operation in graph.get_operations()}
+    assert "AddV2" in types
+    assert not types & {"PartitionedCall", "StatefulPartitionedCall"}
+
+
+SPLIT = MeshConfig(
+    "d:1;m:1", "batch:d;vocab:m;heads:m;intermediate:m", "float32", "gather"
+)
+CASES = {
+    "recomputed, in microbatches": dict(accumulation=2, recompute_layers=True),
+    "tanh and one-hot lookup": dict(
+        mesh=dataclasses.replace(SPLIT, embedding_lookup="one_hot"),
+        model=tiny_model(num_layers=1, activation="gelu_tanh"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [list(CASES)[0], pytest.param(list(CASES)[1], marks=pytest.mark.slow)]
+)
+def test_the_program_under_xla_trains_as_the_mesh_of_this_host(name):
+    fields = dict(mesh=SPLIT, model=tiny_model(num_layers=1))
+    config = graph_config(**{**fields, **CASES[name]})
+    features = masked_lm_features()
+    losses, variables = run_compiled(config, features, 3)
+    expected, wanted, _ = run_steps(config, 3, [features])
+    np.testing.assert_allclose(losses, wanted, rtol=1e-6)
+    for variable, value in expected.items():
+        np.testing.assert_allclose(variables[variable], value, atol=2e-6)

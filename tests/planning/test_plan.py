@@ -1,0 +1,237 @@
+"""Plans of a tiny model on v2-8: hand counts, and what a run on CPUs allocates."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from benchmarks.flops import pretraining_flops
+from benchmarks.sizes import Batch
+from decoupled.compat import tf
+from decoupled.configs import MeshConfig, OptimizerConfig, PlanConfig
+from decoupled.errors import UserError
+from decoupled.planning.hardware import GIB, parse_topology
+from decoupled.planning.memory import Memory
+from decoupled.planning.plan import Run, make_plan
+from decoupled.planning.prediction import Times, predict, seconds
+from decoupled.planning.report import as_json
+from decoupled.planning.traffic import Collective
+from decoupled.tasks.mlm import MaskedLM
+from decoupled.training.graph import GraphConfig, build_graph
+from tests.helpers import (
+    MASKING,
+    adamw,
+    masked_lm_features,
+    schedule,
+    tiny_model,
+    tiny_training,
+)
+
+TPU = parse_topology("v2-8")
+ASSUMED = PlanConfig(efficiency=0.5, memory_share=1.0)
+DATA = MeshConfig("data:8", "batch:data", "float32", "gather")
+BOTH = MeshConfig(
+    "data:4;model:2",
+    "batch:data;vocab:model;heads:model;intermediate:model",
+    "float32",
+    "gather",
+)
+
+
+def make_run(mesh, **changes):
+    fields = dict(
+        model=tiny_model(num_layers=1),
+        mesh=mesh,
+        masking=MASKING,
+        optimizer=adamw(),
+        schedule=schedule(),
+        training=tiny_training(batch_size=16),
+    )
+    return Run(**{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def data_plan():
+    return make_plan(make_run(DATA), TPU, ASSUMED)
+
+
+@pytest.fixture(scope="module")
+def both_plan():
+    return make_plan(make_run(BOTH), TPU, ASSUMED)
+
+
+def allocated(run):
+    """Bytes of the slices on each of 8 virtual CPU devices: weights, and slots."""
+    config = GraphConfig(
+        task=MaskedLM(MASKING, 0.0),
+        model=run.model,
+        mesh=run.mesh,
+        optimizer=run.optimizer,
+        schedule=run.schedule,
+        accumulation=1,
+        seed=0,
+        frozen=(),
+    )
+    with tf.Graph().as_default():
+        features = {
+            name: tf.constant(value)
+            for name, value in masked_lm_features(run.training.batch_size).items()
+        }
+        lowering = build_graph(config, features, training=True).lowering
+        weights = {v.name for v in lowering.graph.trainable_variables}
+        slices = {
+            variable.name: laid_out.laid_out_tensor.all_slices
+            for variable, laid_out in lowering.variables.items()
+        }
+        devices = tf.ConfigProto(device_count={"CPU": 8})
+        with tf.Session(config=devices) as session:
+            session.run([s.initializer for each in slices.values() for s in each])
+            values = session.run(slices)
+    return [
+        (
+            sum(values[name][device].nbytes for name in weights),
+            sum(values[name][device].nbytes for name in set(values) - weights),
+        )
+        for device in range(8)
+    ]
+
+
+@pytest.mark.parametrize(
+    "mesh, optimizer",
+    [
+        (BOTH, adamw()),
+        pytest.param(DATA, adamw(), marks=pytest.mark.slow),
+        pytest.param(
+            BOTH,
+            adamw(name="adafactor", weight_decay=0.0, beta1=0.0),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["both", "data", "both, adafactor"],
+)
+def test_weights_and_slots_are_what_a_run_allocates_on_every_device(
+    mesh: MeshConfig, optimizer: OptimizerConfig
+):
+    run = make_run(mesh, optimizer=optimizer)
+    memory = make_plan(run, TPU, ASSUMED).memory
+    assert allocated(run) == [(memory.weights, memory.slots)] * 8
+
+
+def test_flops_are_those_of_the_formula(data_plan):
+    batch = Batch(sequences=16, length=12, predictions=4)
+    assert data_plan.flops * 8 == pretraining_flops(data_plan.run.model, batch)
+
+
+def test_recomputed_layers_add_a_forward_pass_of_the_layers(data_plan):
+    changed = data_plan.run.with_training(recompute_layers=True)
+    plan = make_plan(changed, TPU, ASSUMED)
+    # Two sequences of 12 tokens on a core; H 16, feed-forward 32.
+    products = 4 * 12 * 16 * 16 + 2 * 12 * 16 * 12 + 2 * 12 * 16 * 32
+    assert plan.flops - data_plan.flops == 2 * 2 * products
+    assert plan.memory.weights == data_plan.memory.weights
+
+
+def test_microbatches_compute_the_same_and_keep_less():
+    wide = make_run(DATA, training=tiny_training(batch_size=256))
+    whole = make_plan(wide, TPU, ASSUMED)
+    parts = make_plan(wide.with_training(gradient_accumulation=8), TPU, ASSUMED)
+    assert parts.flops == whole.flops
+    assert parts.memory.total < whole.memory.total / 2
+
+
+def test_recomputed_layers_keep_less():
+    model = tiny_model(num_layers=3)
+    deep = make_run(DATA, model=model, training=tiny_training(batch_size=256))
+    kept = make_plan(deep, TPU, ASSUMED).memory
+    again = make_plan(deep.with_training(recompute_layers=True), TPU, ASSUMED).memory
+    assert again.activations < 0.7 * kept.activations
+
+
+def test_data_parallel_cores_add_up_the_gradients_of_all_weights(data_plan):
+    summed = sum(c.bytes * c.count for c in data_plan.collectives if c.bytes > 4)
+    assert all(len(c.group) == 8 for c in data_plan.collectives)
+    # Of 20 positions, the 12 that there are; and 8 numbers that dropout is seeded with.
+    assert summed == data_plan.memory.weights - 8 * 8 * 4 + 8 * 4
+
+
+def test_split_heads_and_feed_forward_add_up_activations_over_two_cores(both_plan):
+    pairs = {c.bytes: c.count for c in both_plan.collectives if len(c.group) == 2}
+    # [4 sequences, 12 tokens, H 16]: attention and feed-forward, forward and backward.
+    assert pairs[4 * 12 * 16 * 4] == 4
+
+
+def test_slices_are_those_of_the_layout(both_plan):
+    shapes = {v.name: (v.shape, v.slice) for v in both_plan.variables}
+    table = shapes["cls/predictions/output_embedding"]
+    assert table == ([48, 24], [24, 24])
+    kernel = shapes["bert/encoder/layer_0/attention/self/query/kernel"]
+    assert kernel == ([16, 16], [16, 8])
+
+
+def test_a_split_model_takes_less_memory(data_plan, both_plan):
+    assert both_plan.memory.weights < 0.6 * data_plan.memory.weights
+    assert data_plan.memory.slots == 2 * data_plan.memory.weights
+
+
+def test_bfloat16_halves_activations(data_plan):
+    narrow = make_plan(data_plan.run.on_mesh(activation_dtype="bfloat16"), TPU, ASSUMED)
+    wide = {t.shape for t in data_plan.memory.largest}
+    assert not any("bfloat16" in shape for shape in wide)
+    assert narrow.memory.total < data_plan.memory.total
+    assert narrow.memory.weights == data_plan.memory.weights
+
+
+def test_a_mesh_of_another_size_than_the_slice():
+    with pytest.raises(UserError, match="data:8 has 8 processors, v2-32 has 32 cores"):
+        make_plan(make_run(DATA), parse_topology("v2-32"), ASSUMED)
+
+
+def test_a_batch_that_does_not_divide():
+    run = make_run(DATA, training=tiny_training(batch_size=12))
+    with pytest.raises(UserError, match="'batch' of size 12 does not divide into 8"):
+        make_plan(run, TPU, ASSUMED)
+
+
+def test_json_has_only_numbers_and_words(data_plan):
+    report = as_json(data_plan)
+    assert report["bytes"]["peak"] == data_plan.memory.total
+    assert report["seconds"]["step"] == pytest.approx(data_plan.times.step)
+    assert report["days"] == pytest.approx(20 * data_plan.times.step / 86400)
+    assert report["fits"] is True
+    assert report["slices"]["cls/predictions/output_bias"] == [48]
+
+
+def test_a_ring_of_four_chips_with_both_cores():
+    group = tuple((x, y, 0, core) for x in (0, 1) for y in (0, 1) for core in (0, 1))
+    collective = Collective("CrossReplicaSum", group, 62_000_000, 1)
+    # 3/4 of the bytes, there and back, over two links of 62 GB/s; and once through the
+    # memory of a core, 350 GB/s, both ways.
+    expected = 2 * 0.75 * 62e6 / 124e9 + 2 * 62e6 / 350e9
+    assert seconds(collective, TPU) == pytest.approx(expected)
+
+
+def test_one_core_of_each_chip_shares_the_links_with_the_other():
+    group = ((0, 0, 0, 0), (0, 1, 0, 0))
+    collective = Collective("CrossReplicaSum", group, 62_000_000, 1)
+    assert seconds(collective, TPU) == pytest.approx(2 * 0.5 * 62e6 * 2 / 124e9)
+
+
+def test_the_cores_of_a_chip_use_no_link():
+    group = ((0, 0, 0, 0), (0, 0, 0, 1))
+    collective = Collective("CrossReplicaSum", group, 35_000_000, 1)
+    assert seconds(collective, TPU) == pytest.approx(2 * 35e6 / 350e9)
+
+
+def test_times_add_up():
+    memory = Memory(2 * GIB, 4 * GIB, GIB, 0, 2 * GIB, [])
+    times = predict(TPU, int(23e12), memory, [], efficiency=0.5)
+    assert times.products == pytest.approx(2.0)
+    assert times.optimizer == pytest.approx(14 * GIB / 350e9)
+    assert times.step == pytest.approx(2.0 + 14 * GIB / 350e9)
+    assert Times(0.5, 0.25, 0.25).days(86_400) == 1.0
+
+
+def test_no_values_of_weights_are_made():
+    huge = dataclasses.replace(tiny_model(num_layers=1), vocab_size=4_000_000)
+    plan = make_plan(make_run(DATA, model=huge), TPU, ASSUMED)
+    assert plan.memory.weights > 4_000_000 * (8 + 24) * np.float32().nbytes

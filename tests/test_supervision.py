@@ -1,0 +1,124 @@
+"""Who dies is started again, with all others; what the user must mend is not."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from decoupled.supervision import (
+    Group,
+    Supervisor,
+    cluster_variable,
+    free_ports,
+    local_group,
+    module_command,
+)
+
+FOREVER = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+def supervise(groups, max_restarts=3):
+    """Runs groups one after the other; (exit code, lines, groups left)."""
+    lines, left = [], list(groups)
+    supervisor = Supervisor(lambda: left.pop(0), max_restarts, lines.append)
+    return supervisor.run(), lines, left
+
+
+def group(driver, *workers):
+    return Group(driver, workers, {})
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 143])
+def test_a_driver_that_ends_by_itself_ends_the_run(code):
+    groups = [group(python(f"raise SystemExit({code})"), FOREVER)] * 2
+    assert supervise(groups) == (code, [], groups[1:])
+
+
+def test_a_lost_worker_restarts_everybody(tmp_path):
+    mark = tmp_path / "started"
+    driver = python(
+        f"import os, sys, time\nif os.path.exists({str(mark)!r}): sys.exit(0)\n"
+        f"open({str(mark)!r}, 'w').close(); time.sleep(60)"
+    )
+    waits = python(
+        f"import os, signal, time\nwhile not os.path.exists({str(mark)!r}):\n"
+        "    time.sleep(0.01)\nos.kill(os.getpid(), signal.SIGKILL)"
+    )
+    code, lines, left = supervise([group(driver, waits), group(driver, FOREVER)])
+    assert (code, left) == (0, [])
+    assert lines == ["worker 1 was killed by SIGKILL; restart 1 of 3 in 0.5 s"]
+
+
+def test_a_driver_that_lost_its_worker_or_was_killed_is_restarted():
+    killed = python("import os; os.kill(os.getpid(), 9)")
+    groups = [group(python("raise SystemExit(75)")), group(killed), group(python(""))]
+    code, lines, left = supervise(groups)
+    assert (code, left) == (0, [])
+    assert lines == [
+        "driver ended with code 75; restart 1 of 3 in 0.5 s",
+        "driver was killed by SIGKILL; restart 2 of 3 in 1.0 s",
+    ]
+
+
+def test_it_gives_up():
+    groups = [group(python("raise SystemExit(75)"))] * 3
+    code, lines, left = supervise(groups, max_restarts=1)
+    assert (code, len(left)) == (75, 1)
+    assert lines[-1] == "driver ended with code 75; gave up after 1 restarts"
+
+
+def test_a_worker_alone_is_kept_running(tmp_path):
+    path = tmp_path / "starts"
+    worker = python(f"open({str(path)!r}, 'a').write('x')")
+    code, lines, _ = supervise([Group(None, [worker], {})] * 3, max_restarts=2)
+    assert code == 75
+    assert path.read_text() == "xxx"
+    assert lines[0] == "worker 1 ended with code 0; restart 1 of 2 in 0.5 s"
+
+
+def test_sigterm_reaches_the_driver_which_may_save(tmp_path):
+    ready = tmp_path / "ready"
+    driver = python(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+        f"open({str(ready)!r}, 'w').close()\n"
+        "time.sleep(60)"
+    )
+
+    def terminate():
+        while not ready.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=terminate).start()
+    assert supervise([group(driver, FOREVER)]) == (143, [], [])
+
+
+def test_commands_of_a_local_group():
+    made = local_group(["decoupled.pretrain", "--mode=train"], 3, 2)
+    assert made.driver == [
+        sys.executable, "-m", "decoupled.pretrain", "--mode=train"
+    ]  # fmt: skip
+    variable = json.loads(made.environment["TF_CONFIG"])
+    addresses = variable["cluster"]["worker"]
+    assert len(set(addresses)) == 3
+    assert variable["task"] == {"type": "worker", "index": 0}
+    for index, worker in enumerate(made.workers, start=1):
+        assert f"--workers={','.join(addresses)}" in worker
+        assert f"--index={index}" in worker and "--devices=2" in worker
+        assert "--ends_with_parent" in worker
+
+
+def test_other_commands_stay_as_they_are():
+    assert module_command(["bash", "run.sh"]) == ["bash", "run.sh"]
+    variable = json.loads(cluster_variable(["a:1", "b:2"], 1)["TF_CONFIG"])
+    assert variable["task"]["index"] == 1
+    assert len(set(free_ports(5))) == 5
