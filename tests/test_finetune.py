@@ -9,15 +9,14 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled import build_records
 from decoupled.compat import tf
-from decoupled.configs import FinetuningConfig, MeshConfig, SamplingConfig
+from decoupled.configs import FinetuningConfig, MeshConfig
 from decoupled.errors import UserError
 from decoupled.finetune import FinetuneConfig, run_finetuning
-from decoupled.pretrain import PretrainConfig, run_pretraining
 from decoupled.training.hooks import SaveCheckpoints
-from tests.data.small_corpus import make_corpus, make_vocabulary
-from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
+from tests.data.small_corpus import make_vocabulary
+from tests.helpers import adamw, tiny_training
+from tests.pretrained import make_pretrained
 
 FINETUNING = FinetuningConfig(
     num_epochs=6.0,
@@ -26,6 +25,8 @@ FINETUNING = FinetuningConfig(
     keep_layers=0,
     freeze_input_embedding=False,
     warmup_fraction=0.1,
+    learning_rates=(),
+    class_weights="none",
 )
 
 
@@ -33,20 +34,7 @@ FINETUNING = FinetuningConfig(
 def folder(tmp_path_factory):
     """A pre-trained model, and a task: does a text speak of a record or of words?"""
     folder = tmp_path_factory.mktemp("finetune")
-    make_corpus(folder / "corpus")
-    vocabulary = make_vocabulary(folder / "sentencepiece.model").path
-    records = str(folder / "records")
-    build_records.build(str(folder / "corpus"), vocabulary, records, 2000, 1)
-    config = PretrainConfig(
-        tiny_model(vocab_size=54),
-        MeshConfig("all:1", "", "float32", "gather"),
-        MASKING,
-        SamplingConfig(0.5, None, None, None),
-        adamw(),
-        schedule(train_steps=5),
-        tiny_training(),
-    )
-    run_pretraining(config, records, vocabulary, str(folder / "pretrained"), "train")
+    make_pretrained(folder / "made").rename(folder / "pretrained")
     task = folder / "tasks" / "catalogs"
     task.mkdir(parents=True)
     (task / "labels.txt").write_text("record\nword\n")
@@ -81,8 +69,8 @@ def test_learns_and_reports(folder, capsys):
     assert "initialised" in printed and "cls/predictions/output_embedding" in printed
     results = json.loads((tuned / "results.json").read_text())
     assert results["dev"]["en"] == {
-        "accuracy": 1.0,
-        "majority_accuracy": 0.5,
+        "accuracy": 100.0,
+        "trivial_accuracy": 50.0,
         "examples": 6,
     }
     assert results["test"]["sw"]["examples"] == 2
@@ -95,7 +83,7 @@ def test_learns_and_reports(folder, capsys):
     tune(folder, "tuned")
     assert "of step 50 already, reused" in capsys.readouterr().out
     tune(folder, "tuned", mode="predict")
-    rows = (tuned / "predictions/test-sw.tsv").read_text().splitlines()
+    rows = (tuned / "predictions/catalogs/test-sw.tsv").read_text().splitlines()
     assert [row.split("\t")[0] for row in rows][0] in ("record", "word")
     assert len(rows) == 2
 
@@ -160,16 +148,16 @@ def test_predictions_are_labels_with_probabilities(folder):
     tuned = tune(folder, "predicted", num_epochs=2.0)
     tune(folder, "predicted", mode="predict", num_epochs=2.0)
 
-    written = sorted(path.name for path in (tuned / "predictions").iterdir())
+    written = sorted(path.name for path in (tuned / "predictions/catalogs").iterdir())
     assert written == ["dev-en.tsv", "test-sw.tsv"]
-    rows = (tuned / "predictions/dev-en.tsv").read_text().splitlines()
+    rows = (tuned / "predictions/catalogs/dev-en.tsv").read_text().splitlines()
     labels, probabilities = zip(*(row.split("\t") for row in rows), strict=True)
     assert all(0.5 <= float(p) <= 1 for p in probabilities)
     # As many are right as results.json says.
     gold = ["record", "word"] * 3
     accuracy = sum(a == b for a, b in zip(labels, gold, strict=True)) / 6
     results = json.loads((tuned / "results.json").read_text())
-    assert results["dev"]["en"]["accuracy"] == pytest.approx(accuracy)
+    assert results["dev"]["en"]["accuracy"] == pytest.approx(100 * accuracy)
     assert results["task"] == "catalogs"
     # 66 examples, 2 epochs, batches of 8: the last batch goes into a third epoch.
     assert results["global_step"] == 17
@@ -253,7 +241,7 @@ def test_evaluation_needs_a_checkpoint_and_a_split(folder, tmp_path):
         shutil.copy(folder / "tasks/catalogs" / name, only_train)
     config, task, _, init, out, _ = arguments(folder, tmp_path / "other")
 
-    with pytest.raises(UserError, match="no dev-LANGUAGE.tsv or test-LANGUAGE.tsv"):
+    with pytest.raises(UserError, match="holds no dev or test file of catalogs"):
         run_finetuning(config, task, str(tmp_path / "tasks"), init, out, "predict")
 
 

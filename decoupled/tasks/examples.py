@@ -1,9 +1,8 @@
-"""Labelled texts of a classification task, read from the files of its folder.
+"""Labelled texts of the `catalogs` task, read from the files of its folder.
 
-A task's folder holds `train-en.tsv`, `dev-L.tsv` and `test-L.tsv` for every language L
-(XTREME's layout): one example a line, one or two texts and the label, separated by
-tabs, without quoting. `labels.txt` names the labels, one a line, in the order of their
-ids.
+The folder holds `train-en.tsv`, `dev-L.tsv` and `test-L.tsv` for every language L: one
+example a line, one or two texts and the label, separated by tabs, without quoting.
+`labels.txt` names the labels, one a line, in the order of their ids.
 """
 
 import os
@@ -15,11 +14,11 @@ from decoupled.compat import tf
 from decoupled.errors import UserError
 
 
-class Examples(NamedTuple):
-    """Texts (one or two each) and label ids of one file."""
+class LabelledTexts(NamedTuple):
+    """One or two texts and their label, None where a file tells none."""
 
-    texts: list[tuple[str, ...]]
-    label_ids: list[int]
+    texts: tuple[str, ...]
+    label: str | None
 
 
 def read_labels(folder: str) -> list[str]:
@@ -43,22 +42,14 @@ def languages(folder: str, split: str) -> list[str]:
     return sorted(found, key=lambda language: language != "en")
 
 
-def read_examples(
-    folder: str, split: str, language: str, labels: list[str]
-) -> Examples:
-    """The examples in `folder/SPLIT-LANGUAGE.tsv`.
+def read_examples(path: str, labels: list[str]) -> list[LabelledTexts]:
+    """The examples of a file.
 
     Raises:
       UserError: the file is missing or empty, a line has not two or three columns, or
         its label is unknown; the line is named.
     """
-    path = os.path.join(folder, f"{split}-{language}.tsv")
-    if not files.exists(path):
-        raise UserError(
-            f"{path}: missing; the task needs the {split} file of language {language!r}"
-        )
-    ids = {label: index for index, label in enumerate(labels)}
-    texts, label_ids = [], []
+    examples = []
     # Not splitlines(), which also cuts at characters that text may contain.
     for number, line in enumerate(files.read_text(path).split("\n"), start=1):
         line = line.rstrip("\r")
@@ -70,12 +61,11 @@ def read_examples(
                 f"{path}:{number}: {len(columns) + 1} columns, not 2 or 3 "
                 "(text, optional second text, label)"
             )
-        if label not in ids:
+        if label not in labels:
             raise UserError(
                 f"{path}:{number}: unknown label {label!r}; one of {', '.join(labels)}"
             )
-        texts.append(tuple(columns))
-        label_ids.append(ids[label])
-    if not texts:
+        examples.append(LabelledTexts(tuple(columns), label))
+    if not examples:
         raise UserError(f"{path}: holds no example")
-    return Examples(texts, label_ids)
+    return examples

@@ -45,6 +45,7 @@ def test_what_was_skipped_says_why():
     assert table.rows[0][3] == "too little memory"
 
 
+@pytest.mark.slow
 def test_our_worker_learns_the_batch():
     case = finetuning.finetuning_case(True, "float32", 0.0)
     (ours,) = interleave([finetuning.our_worker(case)], 3, 10, "float32")

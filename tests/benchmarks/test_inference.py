@@ -40,6 +40,7 @@ def test_what_was_skipped_says_why():
     assert table.rows[0][3] == "too little memory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", inference.KINDS)
 def test_our_worker_gives_the_same_at_every_call(kind):
     case = inference.inference_case(True, kind, 3)

@@ -101,6 +101,7 @@ def test_documents_are_the_same_each_time():
         np.testing.assert_array_equal(np.concatenate(one), np.concatenate(two))
 
 
+@pytest.mark.slow
 def test_our_pipeline_delivers_whole_batches(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     _, worker = input_pipeline.our_workers(QUICK, "float32")

@@ -78,6 +78,7 @@ def run(monkeypatch, folder, *arguments):
     return results.read(folder / "scaling.json")
 
 
+@pytest.mark.slow
 def test_a_quick_run_of_one_cell(tmp_path, monkeypatch, capsys):
     (read,) = run(monkeypatch, tmp_path, "--only=V=256 E_out=16 mesh=2")
     sizes = read.worker("decoupled").facts["slices"]

@@ -19,11 +19,10 @@ def folder(tmp_path):
 def test_one_text_and_two(folder):
     labels = examples.read_labels(str(folder))
     assert labels == ["no", "yes"]
-    train = examples.read_examples(str(folder), "train", "en", labels)
-    assert train.texts == [("a text",), ("another",)]
-    assert train.label_ids == [1, 0]
-    pair = examples.read_examples(str(folder), "dev", "sw", labels)
-    assert pair.texts == [("moja", "mbili")]
+    train = examples.read_examples(str(folder / "train-en.tsv"), labels)
+    assert train == [(("a text",), "yes"), (("another",), "no")]
+    [pair] = examples.read_examples(str(folder / "dev-sw.tsv"), labels)
+    assert pair.texts == ("moja", "mbili")
 
 
 def test_languages_with_english_first(folder):
@@ -33,8 +32,8 @@ def test_languages_with_english_first(folder):
 
 def test_line_separators_inside_a_text_stay(folder):
     (folder / "test-en.tsv").write_text("a\u2028b\x0cc\tyes\r\n", newline="")
-    read = examples.read_examples(str(folder), "test", "en", ["no", "yes"])
-    assert read.texts == [("a\u2028b\x0cc",)]
+    [read] = examples.read_examples(str(folder / "test-en.tsv"), ["no", "yes"])
+    assert read.texts == ("a\u2028b\x0cc",)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +48,12 @@ def test_line_separators_inside_a_text_stay(folder):
 def test_mistakes(folder, content, message):
     (folder / "test-x.tsv").write_text(content)
     with pytest.raises(UserError, match=message):
-        examples.read_examples(str(folder), "test", "x", ["no", "yes"])
+        examples.read_examples(str(folder / "test-x.tsv"), ["no", "yes"])
 
 
 def test_missing_file_and_bad_labels(folder):
-    with pytest.raises(UserError, match=r"test-sw\.tsv: missing.*language 'sw'"):
-        examples.read_examples(str(folder), "test", "sw", ["no", "yes"])
+    with pytest.raises(UserError, match=r"test-sw\.tsv: cannot read"):
+        examples.read_examples(str(folder / "test-sw.tsv"), ["no", "yes"])
     (folder / "labels.txt").write_text("same\nsame\n")
     with pytest.raises(UserError, match="two or more distinct labels"):
         examples.read_labels(str(folder))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.tasks.input_fn import evaluation_input_fn, training_input_fn
+from decoupled.data.array_input_fn import evaluation_input_fn, training_input_fn
 
 ARRAYS = {
     "ids": np.arange(20, dtype=np.int32).reshape(10, 2),
@@ -42,13 +42,14 @@ def test_rows_stay_together():
     assert batch["ids"].shape == (4, 2)
 
 
-def test_evaluation_pads_each_part_with_weight_0():
-    parts = [
-        {k: v[:5] for k, v in ARRAYS.items()},
-        {k: v[5:] for k, v in ARRAYS.items()},
-    ]
-    batches = list(evaluation_input_fn(parts, 4)())
-    weights = [batch["example_weights"].numpy().tolist() for batch in batches]
-    assert weights == [[1, 1, 1, 1], [1, 0, 0, 0]] * 2
-    labels = [batch["label_ids"].numpy().tolist() for batch in batches]
-    assert labels == [[0, 1, 2, 3], [4, 0, 0, 0], [5, 6, 7, 8], [9, 0, 0, 0]]
+def parts_of_five():
+    yield {name: array[:5] for name, array in ARRAYS.items()}
+    yield {name: array[5:] for name, array in ARRAYS.items()}
+
+
+def test_evaluation_pads_each_part_with_zeros():
+    for parts in (list(parts_of_five()), parts_of_five()):
+        batches = list(evaluation_input_fn(parts, 4)())
+        labels = [batch["label_ids"].numpy().tolist() for batch in batches]
+        assert labels == [[0, 1, 2, 3], [4, 0, 0, 0], [5, 6, 7, 8], [9, 0, 0, 0]]
+        assert [batch["ids"].shape for batch in batches] == [(4, 2)] * 4

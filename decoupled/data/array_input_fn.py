@@ -1,6 +1,7 @@
 """Arrays of features to batches, for data sets that fit in memory."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -40,28 +41,35 @@ def training_input_fn(
 
 
 def evaluation_input_fn(
-    parts: list[dict[str, np.ndarray]], batch_size: int
+    parts: Iterable[dict[str, np.ndarray]], batch_size: int
 ) -> Callable:
     """Data sets one after the other, each once, in order and in batches of its own.
 
-    The last batch of each is padded with rows of zeros whose `example_weights` are 0.
+    The last batch of each is padded with rows of zeros. A data set is asked for when
+    the one before is batched, so that `parts` may make them one by one.
     """
-    weighted = [
-        {**arrays, "example_weights": np.ones([_examples(arrays)], np.float32)}
-        for arrays in parts
-    ]
 
-    def batches():
-        for arrays in weighted:
-            for start in range(0, _examples(arrays), batch_size):
-                rows = {k: v[start : start + batch_size] for k, v in arrays.items()}
-                missing = batch_size - len(rows["example_weights"])
-                yield {
-                    name: np.pad(row, [(0, missing)] + [(0, 0)] * (row.ndim - 1))
-                    for name, row in rows.items()
-                }
+    def input_fn(params=None):
+        waiting = iter(parts)
+        first = next(waiting)
 
-    return lambda params=None: _dataset(batches, weighted[0], batch_size)
+        def batches():
+            for arrays in itertools.chain([first], waiting):
+                yield from _padded_batches(arrays, batch_size)
+
+        return _dataset(batches, first, batch_size)
+
+    return input_fn
+
+
+def _padded_batches(arrays, batch_size):
+    for start in range(0, _examples(arrays), batch_size):
+        rows = {k: v[start : start + batch_size] for k, v in arrays.items()}
+        missing = batch_size - _examples(rows)
+        yield {
+            name: np.pad(row, [(0, missing)] + [(0, 0)] * (row.ndim - 1))
+            for name, row in rows.items()
+        }
 
 
 def _examples(arrays):

@@ -1,0 +1,125 @@
+"""What the settings that save memory save and cost, on this machine's CPUs.
+
+  python -m benchmarks.memory_levers
+
+Each setting runs in a process of its own: peak memory is the kernel's count over the
+life of the process, the time the median of its steps after the first.
+"""
+
+import argparse
+import dataclasses
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+from benchmarks.sizes import REFERENCE
+from decoupled import console
+
+# Activations outweigh the weights here, as in a long run on TPUs.
+MODEL = dataclasses.replace(
+    REFERENCE,
+    vocab_size=8_000,
+    hidden_size=256,
+    output_embedding_size=256,
+    num_heads=4,
+    intermediate_size=1024,
+)
+SEQUENCES, LENGTH, PREDICTIONS = 32, 128, 20
+ADAFACTOR = {"name": "adafactor", "weight_decay": 0.0, "beta1": 0.0}
+# Name -> changes of the graph, of the mesh and of the optimizer.
+LEVERS = {
+    "none": ({}, {}, {}),
+    "recompute_layers": ({"recompute_layers": True}, {}, {}),
+    "4 microbatches": ({"accumulation": 4}, {}, {}),
+    "both": ({"recompute_layers": True, "accumulation": 4}, {}, {}),
+    "bfloat16 activations": ({}, {"activation_dtype": "bfloat16"}, {}),
+    "adafactor": ({}, {}, ADAFACTOR),
+}
+
+
+def main() -> None:
+    """Measures all settings and prints a table."""
+    options = argparse.ArgumentParser(prog="python -m benchmarks.memory_levers")
+    options.add_argument("--lever", choices=LEVERS, help=argparse.SUPPRESS)
+    options.add_argument("--steps", type=int, default=5, help="timed steps (5)")
+    given = options.parse_args()
+    if given.lever:
+        print(json.dumps(measure(given.lever, given.steps)))
+        return
+    rows = []
+    for name in console.track(list(LEVERS), "measuring"):
+        command = [sys.executable, "-m", "benchmarks.memory_levers", "--lever", name]
+        command += ["--steps", str(given.steps)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        rows.append([name, f"{found['peak'] / 1e6:.0f} MB", f"{found['step']:.2f} s"])
+    console.table("Settings that save memory", ["setting", "peak", "step"], rows)
+
+
+def measure(name: str, steps: int) -> dict[str, float]:
+    """Bytes at the peak of this process, and seconds of a step, with one setting."""
+    import numpy as np
+
+    from decoupled.compat import tf
+    from decoupled.configs import (
+        MaskingConfig,
+        MeshConfig,
+        OptimizerConfig,
+        ScheduleConfig,
+    )
+    from decoupled.tasks.mlm import MaskedLM
+    from decoupled.training.graph import GraphConfig, build_graph
+    from decoupled.training.mesh import session_config
+
+    graph, mesh, optimizer = LEVERS[name]
+    optimizer = {
+        **dict(name="adamw", learning_rate=1e-4, weight_decay=0.01, beta1=0.9),
+        **dict(beta2=0.999, epsilon=1e-6, clip_norm=1.0),
+        **optimizer,
+    }
+    settings = {
+        **dict(mesh_shape="all:1", layout_rules="", activation_dtype="float32"),
+        **dict(embedding_lookup="gather"),
+        **mesh,
+    }
+    config = GraphConfig(
+        task=MaskedLM(MaskingConfig(LENGTH, PREDICTIONS, 0.15, 0.8, 0.1), 0.0),
+        model=MODEL,
+        mesh=MeshConfig(**settings),
+        optimizer=OptimizerConfig(**optimizer),
+        schedule=ScheduleConfig(100, 0, "constant"),
+        **{"accumulation": 1, "seed": 0, "frozen": (), **graph},
+    )
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, MODEL.vocab_size, [SEQUENCES, LENGTH]).astype(np.int32)
+    places = np.arange(PREDICTIONS, dtype=np.int32)
+    features = {
+        "input_word_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "input_type_ids": np.zeros_like(ids),
+        "masked_lm_positions": np.tile(places, [SEQUENCES, 1]),
+        "masked_lm_ids": ids[:, :PREDICTIONS],
+        "masked_lm_weights": np.ones([SEQUENCES, PREDICTIONS], np.float32),
+    }
+    with tf.Graph().as_default():
+        constants = {key: tf.constant(value) for key, value in features.items()}
+        tf.train.get_or_create_global_step()
+        lowered = build_graph(config, constants, training=True)
+        copy = lowered.lowering.copy_masters_to_slices()
+        with tf.Session(config=session_config(config.mesh)) as session:
+            session.run(tf.global_variables_initializer())
+            session.run(copy)
+            times = []
+            for _ in range(steps + 1):
+                start = time.monotonic()
+                session.run(lowered.update)
+                times.append(time.monotonic() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"peak": peak, "step": statistics.median(times[1:])}
+
+
+if __name__ == "__main__":
+    main()

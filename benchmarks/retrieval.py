@@ -1,0 +1,165 @@
+"""Retrieval of translations: encoding and search, and search alone.
+
+Measures pairs of sentences a second of
+  decoupled     what `python -m decoupled.retrieve` does: graphs are built, a checkpoint
+                is restored, sentences are encoded and searched in both directions
+  transformers  RemBertModel in a loop over batches sorted by length, means over tokens,
+                all cosines at once by NumPy
+at the sizes of the demo and of the reference configuration, on random sentences as
+short as those of Tatoeba; tokenised, and with the peer's model loaded, before the clock
+starts. And of
+  decoupled     search in blocks, by cosine and by ratio margin, which is exact here
+  scikit-learn  NearestNeighbors, whose four nearest are the candidates of the margin
+for vectors of the width of the reference configuration.
+
+Writes benchmarks/results/retrieval.json.
+
+Examples:
+  python -m benchmarks.retrieval --quick
+  python -m benchmarks.retrieval --only=search
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from benchmarks import command
+from benchmarks.input_pipeline import DEMO
+from benchmarks.interleave import Measured, Spread, Worker, ratio, spread
+from benchmarks.results import Comparison
+from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
+from benchmarks.tables import Table, gigabytes, times, with_range
+from decoupled.configs import ModelConfig, RetrievalConfig
+
+NAME = "retrieval"
+OURS = "decoupled"
+PEER = "transformers"
+SEARCH_PEER = "scikit-learn"
+SCORINGS = ("cosine", "ratio_margin")
+RETRIEVAL = RetrievalConfig(
+    layer=-1,
+    pool_special_tokens=True,
+    centre=False,
+    scoring="cosine",
+    num_neighbours=4,
+    max_sequence_length=64,
+    batch_size=64,
+)
+
+
+class Setting(NamedTuple):
+    """Sizes at which encoding and search are measured."""
+
+    name: str
+    model: ModelConfig
+    pairs: int
+
+
+SETTINGS = (Setting("demo", DEMO, 5000), Setting("reference", REFERENCE, 1000))
+QUICK_SETTINGS = (Setting("quick", QUICK, 20),)
+SEARCH_PAIRS, QUICK_SEARCH_PAIRS = 10_000, 50
+
+
+def main() -> None:
+    """Measures what the command line asks for and prints the tables."""
+    options = command.parser(NAME, __doc__, rounds=3, steps=1, dtypes=["float32"])
+    arguments = command.parse(options)
+    results = command.open_results(arguments, NAME)
+    for title, workers in _comparisons(arguments):
+        if command.is_chosen(arguments, title):
+            results.measure(title, workers, arguments.rounds, arguments.steps)
+    command.show_all(tables, results)
+
+
+def _comparisons(arguments) -> Iterator[tuple[str, Any]]:
+    """Title, and a function that gives the workers, of each comparison."""
+    for setting in QUICK_SETTINGS if arguments.quick else SETTINGS:
+        for dtype in arguments.dtypes:
+            case = retrieval_case(setting, dtype)
+            yield (
+                f"{setting.name}: {dtype}",
+                lambda case=case: [our_worker(case), _peer_worker(case)],
+            )
+    for scoring in SCORINGS:
+        case = search_case(arguments.quick, scoring)
+        yield f"search: {scoring}", lambda case=case: search_workers(case)
+
+
+def retrieval_case(setting: Setting, dtype: str) -> dict[str, Any]:
+    """The case of a worker that encodes and searches, of either framework."""
+    length = RETRIEVAL.max_sequence_length
+    case = pretraining_case(setting.model, Batch(64, length, 0), dtype)
+    return {
+        **case,
+        "pairs": setting.pairs,
+        "retrieval": dataclasses.asdict(RETRIEVAL),
+        # A step is long; workers warm up with a part of one.
+        "warmup": 0,
+    }
+
+
+def search_case(quick: bool, scoring: str) -> dict[str, Any]:
+    """The case of a worker that only searches."""
+    return {
+        "pairs": QUICK_SEARCH_PAIRS if quick else SEARCH_PAIRS,
+        "size": QUICK.hidden_size if quick else REFERENCE.hidden_size,
+        "scoring": scoring,
+        "num_neighbours": RETRIEVAL.num_neighbours,
+        "warmup": 1,
+    }
+
+
+def our_worker(case: dict) -> Worker:
+    """This project's encoder and search."""
+    return Worker(OURS, command.python("decoupled"), "decoupled_retrieval", case)
+
+
+def _peer_worker(case):
+    return Worker(PEER, command.python("torch"), "transformers_retrieval", case)
+
+
+def search_workers(case: dict) -> list[Worker]:
+    """This project's search and that of scikit-learn, which seqeval brings along."""
+    python = command.python("decoupled")
+    return [
+        Worker(OURS, python, "decoupled_search", case),
+        Worker(SEARCH_PEER, python, "sklearn_search", case),
+    ]
+
+
+def tables(comparisons: list[Comparison]) -> list[Table]:
+    """One table: a row for each worker of each comparison."""
+    return [
+        Table(
+            "retrieval",
+            "Retrieval",
+            ["what", "with", "pairs", "pairs a second", "time against ours",
+             "peak memory"],
+            [row for c in comparisons for row in _rows(c)],
+        )
+    ]  # fmt: skip
+
+
+def _rows(comparison) -> Iterator[list[str]]:
+    if comparison.skipped:
+        yield [comparison.title, comparison.skipped, *[""] * 4]
+        return
+    ours = comparison.worker(OURS)
+    for worker in comparison.workers:
+        yield [
+            comparison.title,
+            worker.name,
+            f"{worker.case['pairs']:,}",
+            with_range(rate(worker), "/s"),
+            "" if worker is ours else times(ratio(worker, ours)),
+            gigabytes(worker.peak_resident),
+        ]
+
+
+def rate(worker: Measured) -> Spread:
+    """Pairs a second, over rounds."""
+    return spread([worker.case["pairs"] / seconds for seconds in worker.medians()])
+
+
+if __name__ == "__main__":
+    command.run(NAME, main)

@@ -1,0 +1,149 @@
+"""Tagging words on this processor, and scoring tags, beside transformers and seqeval.
+
+Measures sentences a second, from words to tags, of
+  decoupled            the graph that evaluates, all rows as long as the longest may be
+  decoupled by length  the same with a graph for each of three lengths
+  transformers         its token-classification pipeline, a sentence at a time
+  transformers, 32     the same in batches of 32
+with the same random weights in the reference sizes and the same vocabulary, on real
+sentences; and of scoring the tags of all sentences of the file
+  decoupled            all metrics of udpos
+  seqeval              precision, recall and F1, as XTREME's script asks for them
+
+Writes benchmarks/results/tagging.json.
+
+Examples:
+  python -m benchmarks.tagging --quick
+  python -m benchmarks.tagging --sentences=udpos/test-en.tsv --only=tagging
+"""
+
+import json
+import pathlib
+import random
+import tempfile
+from collections.abc import Iterator
+
+from benchmarks import command, tagging_case
+from benchmarks.interleave import Measured, Spread, Worker, ratio, spread
+from benchmarks.results import Comparison
+from benchmarks.tables import Table, gigabytes, times, with_range
+
+NAME = "tagging"
+OURS = "decoupled"
+# Of the tags that are scored.
+_WRONG = 0.2
+
+
+def main() -> None:
+    """Measures what the command line asks for and prints the table."""
+    options = command.parser(NAME, __doc__, rounds=3, steps=1, dtypes=["float32"])
+    options.add_argument(
+        "--sentences",
+        help="a file of udpos with tags (the English test set in "
+        f"{tagging_case.DATA_DIR})",
+    )
+    arguments = command.parse(options)
+    results = command.open_results(arguments, NAME)
+    with tempfile.TemporaryDirectory() as folder:
+        for title, make in (("tagging", tagging_workers), ("scoring", scoring_workers)):
+            if command.is_chosen(arguments, title):
+                results.measure(
+                    title,
+                    lambda make=make: make(arguments, pathlib.Path(folder)),
+                    arguments.rounds,
+                    arguments.steps,
+                )
+    command.show_all(tables, results)
+
+
+def tagging_workers(arguments, folder: pathlib.Path) -> list[Worker]:
+    """All ways to tag, with one model; its files lie below `folder`."""
+    peer = command.python("torch")
+    sentences = tagging_case.read(arguments.quick, arguments.sentences)
+    case = tagging_case.make_case(sentences, arguments.quick, folder / "tagging")
+    batch = case["batch"]
+    return [
+        *our_workers(case),
+        *(
+            Worker(name, peer, "transformers_tagging", {**case, "at_once": at_once})
+            for name, at_once in (
+                ("transformers", 1),
+                (f"transformers, {batch}", batch),
+            )
+        ),
+    ]
+
+
+def our_workers(case: dict) -> list[Worker]:
+    """This project's workers, for a case of `make_case`."""
+    python = command.python("decoupled")
+    return [
+        Worker(name, python, "decoupled_tagging", {**case, "lengths": lengths})
+        for name, lengths in (
+            (OURS, case["lengths"][-1:]),
+            (f"{OURS} by length", case["lengths"]),
+        )
+    ]
+
+
+def scoring_workers(arguments, folder: pathlib.Path) -> list[Worker]:
+    """Both ways to score the tags of a file, one in five of which is drawn."""
+    sentences = tagging_case.read(arguments.quick, arguments.sentences)
+    labels = [sentence.tags for sentence in sentences]
+    generator = random.Random(0)
+    known = sorted({tag for tags in labels for tag in tags})
+    predictions = [
+        [generator.choice(known) if generator.random() < _WRONG else t for t in tags]
+        for tags in labels
+    ]
+    path = folder / "tags.json"
+    content = {"labels": labels, "predictions": predictions}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    case = {
+        "tags": str(path),
+        "task": tagging_case.TASK,
+        "sentences": len(labels),
+        "words": sum(map(len, labels)),
+    }
+    python = command.python("decoupled")
+    return [
+        Worker(OURS, python, "decoupled_scoring", case),
+        Worker("seqeval", python, "seqeval_scoring", case),
+    ]
+
+
+def tables(comparisons: list[Comparison]) -> list[Table]:
+    """One table: a row for each worker of each comparison."""
+    return [
+        Table(
+            "tagging",
+            "Words to tags, and tags to scores",
+            ["what", "by", "sentences", "rate", "time, against ours", "peak memory"],
+            [row for c in comparisons for row in _rows(c)],
+        )
+    ]
+
+
+def _rows(comparison) -> Iterator[list[str]]:
+    if comparison.skipped:
+        yield [comparison.title, comparison.skipped, *[""] * 4]
+        return
+    ours = comparison.worker(OURS)
+    for worker in comparison.workers:
+        yield [
+            comparison.title,
+            worker.name,
+            f"{worker.case['sentences']:,}",
+            with_range(_rate(worker), "/s"),
+            "" if worker is ours else times(ratio(worker, ours)),
+            gigabytes(worker.peak_resident),
+        ]
+
+
+def _rate(worker: Measured) -> Spread:
+    sentences = worker.case["sentences"]
+    return spread([sentences / seconds for seconds in worker.medians()])
+
+
+if __name__ == "__main__":
+    command.run(NAME, main)

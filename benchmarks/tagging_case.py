@@ -1,0 +1,114 @@
+"""What the tagging benchmark works on: sentences, and one model for both sides."""
+
+import dataclasses
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from benchmarks.interleave import Skip
+from benchmarks.sizes import QUICK, REFERENCE
+from decoupled import model_dir
+from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary_training import train_vocabulary
+from decoupled.data.xtreme_files import LanguageFile
+from decoupled.exports.checkpoint_files import CheckpointWriter
+from decoupled.exports.to_huggingface import to_huggingface
+from decoupled.exports.weights import encoder_shapes
+from decoupled.tasks.catalogue import TAGGING
+from decoupled.tasks.tagged_sentences import TaggedSentence, read_sentences
+from decoupled.tasks.tagging_task import TaggingTask
+
+TASK = "udpos"
+BATCH = 32
+# Of a test file, evenly spaced.
+TAGGED_SENTENCES = 64
+DATA_DIR = "DECOUPLED_DATA_DIR"
+MESH = MeshConfig("all:1", "", "float32", "gather")
+VOCABULARY = VocabularyConfig(3_000, 1.0, False, 10**6, 10**9, 16)
+QUICK_VOCABULARY = dataclasses.replace(VOCABULARY, vocab_size=16)
+# Of the graphs; the last one is the longest that a row may be.
+LENGTHS = (32, 64, 128)
+QUICK_LENGTHS = (16, 32)
+
+_QUICK_TAGS = {"a": "DET", "cat": "NOUN", "sees": "VERB", "the": "DET", "owl": "NOUN"}
+
+
+def read(quick: bool, path: str | None) -> list[TaggedSentence]:
+    """Tagged sentences: of the file, or else the English test file of DATA_DIR.
+
+    Args:
+      quick: a few invented ones will do.
+      path: of the file.
+
+    Raises:
+      Skip: there is no file. UserError: it is malformed.
+    """
+    if quick:
+        starts = [list(_QUICK_TAGS.items())[n % 3 :] * (1 + n % 2) for n in range(20)]
+        return [TaggedSentence(*map(list, zip(*s, strict=True))) for s in starts]
+    if path is None:
+        if DATA_DIR not in os.environ:
+            raise Skip(f"no sentences: give --sentences, or set {DATA_DIR}")
+        path = os.path.join(os.environ[DATA_DIR], "xtreme", TASK, "test-en.tsv")
+    return read_sentences(LanguageFile(path, TASK, "en"), tags_may_miss=False)
+
+
+def make_case(
+    sentences: list[TaggedSentence], quick: bool, folder: pathlib.Path
+) -> dict[str, Any]:
+    """Writes words, vocabulary and model below `folder`; gives the workers' case."""
+    folder.mkdir()
+    pieces = str(folder / "pieces.model")
+    texts = [" ".join(sentence.words) for sentence in sentences]
+    train_vocabulary(texts, pieces, QUICK_VOCABULARY if quick else VOCABULARY)
+    vocabulary = Vocabulary(pieces)
+    lengths = QUICK_LENGTHS if quick else LENGTHS
+    task = TaggingTask(TASK, lengths[-1])
+    # In several rows a sentence has other neighbours than in one.
+    rows = np.bincount(task.features(vocabulary, sentences)["example_index"])
+    whole = [sentences[i].words for i in np.flatnonzero(rows == 1)]
+    words = whole[:: max(1, len(whole) // TAGGED_SENTENCES)][:TAGGED_SENTENCES]
+    (folder / "words.json").write_text(json.dumps(words), encoding="utf-8")
+    model = QUICK if quick else REFERENCE
+    _write_model(folder, vocabulary, model, task)
+    return {
+        "folder": str(folder),
+        "task": TASK,
+        "sequence_length": lengths[-1],
+        "lengths": list(lengths),
+        "batch": BATCH,
+        "model": dataclasses.asdict(model),
+        "mesh": dataclasses.asdict(MESH),
+        "sentences": len(words),
+        "words": sum(map(len, words)),
+        "warmup": 1,
+    }
+
+
+def _write_model(
+    folder: pathlib.Path, vocabulary: Vocabulary, model: ModelConfig, task: TaggingTask
+) -> None:
+    """The same random weights as a run's folder, "ours", and for transformers."""
+    ours = str(folder / "ours")
+    described = {"name": task.name, "kind": TAGGING, "labels": list(task.labels)}
+    description = model_dir.ModelDir(
+        "finetune", model, vocabulary.fingerprint, described, {}
+    )
+    model_dir.claim(ours, description, vocabulary.path)
+    labels = len(task.labels)
+    shapes = encoder_shapes(model) | {
+        "output_weights": (labels, model.hidden_size),
+        "output_bias": (labels,),
+    }
+    generator = np.random.default_rng(0)
+    prefix = os.path.join(ours, "model.ckpt-0")
+    with CheckpointWriter(prefix) as writer:
+        for name, shape in shapes.items():
+            value = generator.normal(0, model.initializer_range, shape)
+            gamma = name.endswith("gamma")
+            writer.add(name, (value + gamma).astype(np.float32))
+    to_huggingface(ours, prefix, str(folder / "theirs"), encoder_only=False)

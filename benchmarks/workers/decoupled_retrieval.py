@@ -1,0 +1,88 @@
+"""Worker: pairs of sentences through this project's encoder and search.
+
+A step does what `python -m decoupled.retrieve` does for sentences that are tokenised:
+it builds the graphs, restores the checkpoint, encodes and searches, in both directions.
+"""
+
+import os
+import tempfile
+from typing import NamedTuple
+
+import numpy as np
+import protocol
+import sentences
+
+from decoupled.analyses.retrieval import search
+from decoupled.analyses.sentence_vectors import TrainedEncoder, layer_vectors
+from decoupled.compat import tf
+from decoupled.configs import MeshConfig, ModelConfig, RetrievalConfig
+from decoupled.exports.weights import encoder_shapes
+
+
+class Pieces(NamedTuple):
+    """A vocabulary whose texts are numbers of pieces, with spaces between them."""
+
+    pad_id: int = sentences.PAD_ID
+    cls_id: int = sentences.CLS_ID
+    sep_id: int = sentences.SEP_ID
+
+    def encode_batch(self, texts):
+        """The pieces of each text."""
+        return [[int(number) for number in text.split()] for text in texts]
+
+
+def build(case: dict) -> tuple[protocol.Step, dict]:
+    """A case holds "pairs" and the fields of configurations: "model", "mesh" and
+    "retrieval"; see also `sentences`."""
+    model = ModelConfig(**case["model"])
+    config, mesh = RetrievalConfig(**case["retrieval"]), MeshConfig(**case["mesh"])
+    # Removed when the process ends; the step keeps it until then.
+    folder = tempfile.TemporaryDirectory()
+    prefix, parameters = write_checkpoint(folder.name, model)
+    encoder = TrainedEncoder(prefix, 0, model, Pieces())
+    first, second = (
+        [" ".join(map(str, ids)) for ids in side] for side in sentences.sides(case)
+    )
+
+    def step(checkpoint=folder):
+        found = layer_vectors(encoder, first + second, config, mesh)
+        halves = np.split(found, 2)
+        matches = search(*halves, config, "searching blocks")
+        return float(matches.forward_scores.mean() + matches.backward_scores.mean())
+
+    layer_vectors(encoder, first[: config.batch_size], config, mesh)
+    return step, {
+        "parameters": parameters,
+        "versions": protocol.versions("decoupled", "tensorflow", "mesh-tensorflow"),
+    }
+
+
+def write_checkpoint(folder: str, model: ModelConfig) -> tuple[str, int]:
+    """Random weights of an encoder; its prefix, and how many they are."""
+    generator = np.random.default_rng(0)
+    values = {
+        name: np.ones(shape, np.float32)
+        if name.endswith("gamma")
+        else generator.normal(0, model.initializer_range, shape).astype(np.float32)
+        for name, shape in encoder_shapes(model).items()
+    }
+    with tf.Graph().as_default():
+        for name, value in values.items():
+            placeholder = tf.placeholder(tf.float32, value.shape)
+            tf.get_variable(name, initializer=placeholder, use_resource=True)
+        tf.train.get_or_create_global_step()
+        feeds = {
+            variable.initializer.inputs[1]: values[variable.op.name]
+            for variable in tf.global_variables()
+            if variable.op.name in values
+        }
+        with tf.Session() as session:
+            session.run([v.initializer for v in tf.global_variables()], feeds)
+            saver = tf.train.Saver()
+            prefix = os.path.join(folder, "model.ckpt")
+            saved = saver.save(session, prefix, write_meta_graph=False)
+    return saved, sum(value.size for value in values.values())
+
+
+if __name__ == "__main__":
+    protocol.serve(build)

@@ -1,0 +1,157 @@
+"""Checkpoints opened for analysis: sizes, vocabulary, weights and a short name each."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from decoupled import files, model_dir
+from decoupled.configs import ModelConfig
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.errors import UserError
+from decoupled.exports import weights as names
+from decoupled.exports.weights import CheckpointWeights
+from decoupled.training.checkpoints import find_checkpoint
+from decoupled.training.selection import BEST, chosen_checkpoint
+
+INPUT, OUTPUT = "input", "output"
+SIZES = ("input_embedding_size", "output_embedding_size", "hidden_size", "num_layers")
+
+
+@dataclasses.dataclass(frozen=True)
+class AnalysedModel:
+    """A model folder's checkpoint.
+
+    name: short, and another one than that of the other models of the analysis.
+    folder: of the run. config: sizes. vocabulary: pieces. weights: of the checkpoint.
+    """
+
+    name: str
+    folder: str
+    config: ModelConfig
+    vocabulary: Vocabulary
+    weights: CheckpointWeights
+
+    @property
+    def embeddings(self) -> dict[str, str]:
+        """ "input" and, where the checkpoint has one of its own, "output" -> variable.
+
+        A coupled model has one table; fine-tuning keeps the input embedding only.
+        """
+        found = {INPUT: names.WORD_EMBEDDINGS}
+        if names.OUTPUT_EMBEDDING in self.weights:
+            found[OUTPUT] = names.OUTPUT_EMBEDDING
+        return found
+
+    def embedding(self, kind: str) -> np.ndarray:
+        """One table, float32 [V, E_in] or [V, E_out]; it is read anew each time."""
+        return self.weights[self.embeddings[kind]]
+
+    def describe(self) -> dict[str, Any]:
+        """What a result says of the model: where it is from, and its sizes."""
+        sizes = {size: getattr(self.config, size) for size in SIZES}
+        return {
+            "name": self.name,
+            "folder": self.folder,
+            "checkpoint": os.path.basename(self.weights.path),
+            "global_step": self.weights.global_step,
+            "vocabulary": self.vocabulary.fingerprint,
+            "vocab_size": self.config.vocab_size,
+            "coupled": self.config.coupled,
+            **sizes,
+        }
+
+    def masked_lm_accuracy(self) -> float | None:
+        """Of the last evaluation in pre-training, where that was of this checkpoint."""
+        path = os.path.join(self.folder, "eval.json")
+        if not files.exists(path):
+            return None
+        found = files.read_json(path)
+        if found.get("global_step") != self.weights.global_step:
+            return None
+        return found.get("all", {}).get("masked_lm_accuracy")
+
+
+def open_models(
+    paths: Sequence[str], *, masked_lm: bool = False
+) -> list[AnalysedModel]:
+    """Opens runs of `pretrain` or `finetune`.
+
+    Args:
+      paths: folders (their best checkpoint is taken where fine-tuning chose one, else
+        the newest) or prefixes of checkpoints.
+      masked_lm: whether the head of pre-training must be there.
+
+    Raises:
+      UserError: a path is given twice, is no run, has no complete checkpoint, another
+        vocabulary than its own, or variables that do not fit its config.json.
+    """
+    return [
+        _open(path, name, masked_lm)
+        for path, name in zip(paths, short_names(paths), strict=True)
+    ]
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """The shortest ends of paths that tell them apart; of a checkpoint with its folder.
+
+    Raises:
+      UserError: a path is there twice.
+    """
+    parts = [[part for part in path.split("/") if part] for path in paths]
+    more = [0 if tf.io.gfile.isdir(path) else 1 for path in paths]
+    for length in range(1, max(map(len, parts), default=1) + 1):
+        ends = zip(parts, more, strict=True)
+        shortened = ["/".join(p[-length - extra :]) for p, extra in ends]
+        if len(set(shortened)) == len(paths):
+            return shortened
+    twice = next(path for path in paths if list(paths).count(path) > 1)
+    raise UserError(f"{twice}: is given twice")
+
+
+def _open(path, name, masked_lm):
+    folder, prefix = _find(path)
+    described = model_dir.read(folder)
+    vocabulary = Vocabulary(model_dir.vocabulary_path(folder))
+    if vocabulary.fingerprint != described.vocabulary_fingerprint:
+        raise UserError(
+            f"{vocabulary.path}: is not the vocabulary that the model was trained with"
+        )
+    config = described.model
+    if vocabulary.size > config.vocab_size:
+        raise UserError(
+            f"{vocabulary.path}: {vocabulary.size} pieces, the model has "
+            f"embeddings for {config.vocab_size}"
+        )
+    weights = CheckpointWeights(prefix)
+    model = AnalysedModel(name, folder, config, vocabulary, weights)
+    _check(model, masked_lm)
+    return model
+
+
+def _find(path):
+    """The folder of a run, and the prefix of its checkpoint."""
+    if tf.io.gfile.isdir(path):
+        # First, so that a folder of something else is called so.
+        model_dir.read(path)
+        return path, chosen_checkpoint(path).prefix
+    folder = os.path.dirname(path)
+    if os.path.basename(folder) == BEST:
+        folder = os.path.dirname(folder)
+    return folder, find_checkpoint(path)
+
+
+def _check(model, masked_lm):
+    has_head = names.OUTPUT_BIAS in model.weights
+    if masked_lm and not has_head:
+        raise UserError(
+            f"{model.weights.path}: holds no MLM head (fine-tuning drops it); give a "
+            "pre-training checkpoint"
+        )
+    expected = names.encoder_shapes(model.config)
+    if has_head:
+        expected |= names.masked_lm_shapes(model.config)
+    model.weights.check(expected)

@@ -1,0 +1,282 @@
+"""Nearest-neighbour translation, layer by layer (paper Figure 2, appendix A.9).
+
+A sentence's vector in a layer is the mean over its tokens. How often is the nearest
+vector of the other language that of the translation? The paper takes the mean without
+[CLS] and [SEP], adds the mean difference between the languages, and measures the
+Euclidean distance: RetrievalConfig with pool_special_tokens = False, centre = True,
+scoring = "euclidean".
+
+Vectors of all layers wait on disk, one layer at a time is in memory, and distances are
+computed in blocks.
+"""
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled import console
+from decoupled.analyses import plots
+from decoupled.analyses.models import SIZES, short_names
+from decoupled.analyses.retrieval import search
+from decoupled.analyses.sentence_vectors import (
+    TrainedEncoder,
+    encode_texts,
+    open_encoder,
+)
+from decoupled.configs import MeshConfig, RetrievalConfig
+from decoupled.metrics.neighbours import wilson_interval
+from decoupled.tasks.parallel_sentences import read_parallel
+
+DIRECTIONS = {"forward": "source to target", "backward": "target to source"}
+
+
+class ParallelFiles(NamedTuple):
+    """Two files; line i of `target` translates line i of `source`."""
+
+    language: str
+    source: str
+    target: str
+
+
+class LayerAccuracy(NamedTuple):
+    """A layer's share of sentences, in percent, whose nearest neighbour is right.
+
+    layer: 0 is the embedding output. pairs: of sentences. forward: source to target.
+    backward: target to source. The intervals are 95%, by Wilson's score.
+    """
+
+    layer: int
+    pairs: int
+    forward: float
+    forward_interval: tuple[float, float]
+    backward: float
+    backward_interval: tuple[float, float]
+
+
+def nearest_neighbour_accuracy(
+    checkpoint: str,
+    source_path: str,
+    target_path: str,
+    language: str,
+    max_pairs: int,
+    config: RetrievalConfig,
+    mesh: MeshConfig,
+) -> list[LayerAccuracy]:
+    """Accuracy of every layer for two parallel files.
+
+    A neighbour is right if its sentence equals the translation, wherever it stands.
+
+    Args:
+      checkpoint: a folder that pretrain or finetune wrote, or a checkpoint's prefix.
+      source_path, target_path: a sentence a line; line i translates line i.
+      language: for messages.
+      max_pairs: at most so many pairs, the first ones; 0 for all.
+      config: pooling, scoring and batches; all layers are taken, whatever its layer.
+      mesh: where the model runs.
+
+    Raises:
+      UserError: there is no such model, it has too few positions, or the files are
+        missing or do not belong together.
+    """
+    files = ParallelFiles(language, source_path, target_path)
+    return _accuracies(open_encoder(checkpoint), files, max_pairs, config, mesh)
+
+
+def measure(
+    checkpoints: Sequence[str],
+    parallel: Sequence[ParallelFiles],
+    max_pairs: int,
+    config: RetrievalConfig,
+    mesh: MeshConfig,
+) -> dict[str, Any]:
+    """All layers of all models for all pairs of files; see above.
+
+    Returns:
+      `analysis`, `settings`, and `models`: name, checkpoint and sizes of each, with
+      `languages`, a list of entries with `language`, the two paths, and `layers`: what
+      `LayerAccuracy` holds.
+    """
+    settings = dataclasses.asdict(config)
+    del settings["layer"]
+    return {
+        "analysis": "neighbours",
+        "settings": {**settings, "max_pairs": max_pairs},
+        "models": [
+            _measure_model(name, path, parallel, max_pairs, config, mesh)
+            for name, path in zip(short_names(checkpoints), checkpoints, strict=True)
+        ],
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    """Prints a table per model: a row per layer, two columns per language."""
+    for model in result["models"]:
+        languages = model["languages"]
+        heads = [
+            f"{entry['language']} {direction}"
+            for entry in languages
+            for direction in DIRECTIONS
+        ]
+        rows = [
+            [
+                str(layer),
+                *(_cell(e["layers"][layer], d) for e in languages for d in DIRECTIONS),
+            ]
+            for layer in range(model["num_layers"] + 1)
+        ]
+        pairs = ", ".join(f"{e['layers'][0]['pairs']:,}" for e in languages)
+        console.table(
+            f"{model['name']}: % whose nearest neighbour is the translation (95% "
+            f"interval) among {pairs} pairs",
+            ["layer", *heads],
+            rows,
+        )
+
+
+def plot(result: dict[str, Any], stem: str) -> list[str]:
+    """Accuracy by layer, a panel per direction; writes `stem`.png and `stem`.svg.
+
+    A line per language, or per model where there are several; several of both stand in
+    a row of panels per language.
+    """
+    models = result["models"]
+    languages = [entry["language"] for entry in models[0]["languages"]]
+    # What differs within a panel is a line; the other one is a row.
+    rows = languages if len(models) > 1 else [None]
+    figure, panels = plots.grid(len(rows), 2, 4.2, 3.0, sharey="row", sharex=True)
+    for row, axes in zip(rows, panels, strict=True):
+        for index, (name, layers) in enumerate(_series(models, row)):
+            for panel, direction in zip(axes, DIRECTIONS, strict=True):
+                _line(panel, layers, direction, name, plots.look(index))
+        for panel, direction in zip(axes, DIRECTIONS.values(), strict=True):
+            panel.set_title(direction if row is None else f"{row}: {direction}", size=9)
+            panel.xaxis.get_major_locator().set_params(integer=True)
+            panel.set_ylim(bottom=0)
+            plots.tidy(panel)
+        axes[0].set_ylabel("accuracy, %", fontsize=9)
+    for panel in panels[-1]:
+        panel.set_xlabel("layer (0: input embedding)", fontsize=9)
+    title = "Nearest-neighbour translation"
+    if len(models) == 1:
+        title += f", {models[0]['name']}"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
+    return plots.save(figure, stem)
+
+
+def _measure_model(name, checkpoint, parallel, max_pairs, config, mesh):
+    encoder = open_encoder(checkpoint)
+    measured = []
+    for files in parallel:
+        layers = _accuracies(encoder, files, max_pairs, config, mesh)
+        measured.append(
+            {**files._asdict(), "layers": [entry._asdict() for entry in layers]}
+        )
+    return {
+        "name": name,
+        "folder": os.path.dirname(encoder.checkpoint),
+        "checkpoint": os.path.basename(encoder.checkpoint),
+        "global_step": encoder.step,
+        "coupled": encoder.model.coupled,
+        **{size: getattr(encoder.model, size) for size in SIZES},
+        "languages": measured,
+    }
+
+
+def _accuracies(
+    encoder: TrainedEncoder, files, max_pairs, config, mesh
+) -> list[LayerAccuracy]:
+    sources, targets = read_parallel(
+        files.source, files.target, files.language, max_pairs
+    )
+    numbers = {text: number for number, text in enumerate([*sources, *targets])}
+    # Equal sentences of a side have one number.
+    sides = [np.array([numbers[text] for text in side]) for side in (sources, targets)]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        stored = _LayersOnDisk(folder, encoder.model.hidden_size)
+        layers = list(range(encoder.model.num_layers + 1))
+        for places, pooled in encode_texts(
+            encoder, [*sources, *targets], layers, config, mesh
+        ):
+            stored.add(places, pooled)
+        for layer in layers:
+            vectors = stored.read(layer)
+            first, second = vectors[: len(sources)], vectors[len(sources) :]
+            matches = search(first, second, config, f"searching blocks, layer {layer}")
+            rows.append(_row(layer, sides, matches))
+    return rows
+
+
+def _row(layer, sides, matches) -> LayerAccuracy:
+    sources, targets = sides
+    pairs = len(sources)
+    forward = int(np.sum(targets[matches.forward] == targets))
+    backward = int(np.sum(sources[matches.backward] == sources))
+    return LayerAccuracy(
+        layer,
+        pairs,
+        100 * forward / pairs,
+        _percent(wilson_interval(forward, pairs)),
+        100 * backward / pairs,
+        _percent(wilson_interval(backward, pairs)),
+    )
+
+
+def _percent(interval):
+    low, high = interval
+    return 100 * low, 100 * high
+
+
+class _LayersOnDisk:
+    """Vectors of all layers: written as they come, read a layer at a time."""
+
+    def __init__(self, folder, size):
+        self._folder = folder
+        self._size = size
+        self._places = []
+
+    def add(self, places, pooled):
+        """Takes a batch of `encode_texts` in."""
+        self._places.append(places)
+        for layer, vectors in pooled.items():
+            with open(self._path(layer), "ab") as handle:
+                handle.write(np.ascontiguousarray(vectors, np.float32))
+
+    def read(self, layer) -> np.ndarray:
+        """float32 [texts, size], in the order of the texts."""
+        places = np.concatenate(self._places)
+        stored = np.fromfile(self._path(layer), np.float32).reshape(-1, self._size)
+        vectors = np.empty_like(stored)
+        vectors[places] = stored
+        return vectors
+
+    def _path(self, layer):
+        return os.path.join(self._folder, f"{layer}.float32")
+
+
+def _cell(layer, direction) -> str:
+    low, high = layer[f"{direction}_interval"]
+    return f"{layer[direction]:.1f} ({low:.1f}-{high:.1f})"
+
+
+def _series(models, language):
+    """(name, layers) of each line: of the languages of one model, or of the models."""
+    for model in models:
+        for entry in model["languages"]:
+            if language is None:
+                yield entry["language"], entry["layers"]
+            elif entry["language"] == language:
+                yield model["name"], entry["layers"]
+
+
+def _line(axes, layers, direction, name, style):
+    places = [entry["layer"] for entry in layers]
+    low, high = zip(*(entry[f"{direction}_interval"] for entry in layers), strict=True)
+    axes.plot(places, [entry[direction] for entry in layers], label=name, **style)
+    axes.fill_between(places, low, high, color=style["color"], alpha=0.15, linewidth=0)

@@ -1,0 +1,95 @@
+"""What all plots share: colours, panels, and PNG and SVG that are always the same.
+
+The colours are Okabe and Ito's, which colour-blind readers tell apart; series differ in
+their markers and lines, too. Needs matplotlib, which the [demo] extra installs.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable
+
+from decoupled import console, files
+
+FORMATS = ("png", "svg")
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
+GREY, BLACK = "#BBBBBB", "#000000"
+COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", BLACK)
+MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+LINES = ("-", "--", "-.", ":")
+_DPI = 130
+
+
+def look(index: int) -> dict[str, object]:
+    """Colour, marker and line of the series `index`; no two alike among many."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": LINES[index // len(COLOURS) % len(LINES)],
+        "markersize": 5,
+        "linewidth": 1.4,
+    }
+
+
+def grid(rows: int, columns: int, width: float, height: float, **sharing):
+    """A figure of panels.
+
+    Args:
+      rows, columns: of panels.
+      width, height: inches of one panel. sharing: `sharex`, `sharey`.
+
+    Returns:
+      the figure and its axes, [rows][columns].
+    """
+    from matplotlib.figure import Figure
+
+    size = (1.2 + width * columns, 0.8 + height * rows)
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **sharing)
+
+
+def tidy(axes, grid: str = "both") -> None:
+    """Light grid lines behind the data, small numbers, no box."""
+    axes.grid(visible=True, axis=grid, color=GREY, linewidth=0.5, alpha=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def title_and_legend(figure, axes, title: str) -> None:
+    """The title of the figure and, below the panels, the legend of one's series."""
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower left",
+            ncols=min(len(handles), 3),
+            frameon=False,
+            fontsize=8,
+        )
+
+
+def save(figure, stem: str) -> list[str]:
+    """Writes `stem`.png and `stem`.svg; the same numbers give the same bytes."""
+    import matplotlib
+
+    fixed = {"svg.hashsalt": "decoupled", "svg.fonttype": "none"}
+    with matplotlib.rc_context(fixed):
+        return [_save(figure, stem, kind) for kind in FORMATS]
+
+
+def draw(plot: Callable[[dict, str], list[str]], result: dict, stem: str) -> list[str]:
+    """Calls `plot(result, stem)`; without matplotlib it says so and draws nothing."""
+    if importlib.util.find_spec("matplotlib") is None:
+        console.say("no plot: matplotlib is not installed (pip install matplotlib)")
+        return []
+    return plot(result, stem)
+
+
+def _save(figure, stem, kind):
+    path = f"{stem}.{kind}"
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    with files.atomic_path(path) as temporary:
+        figure.savefig(temporary, format=kind, dpi=_DPI, metadata=metadata)
+    return os.path.normpath(path) if "://" not in path else path

@@ -1,0 +1,185 @@
+"""Features of a data set on disk, so that text is tokenised once and not at each start.
+
+A cache is one file, FOLDER/DIGEST.tfrecord, a compressed TFRecord. DIGEST is that of
+the key: all that the features depend on. The first record is JSON: format, key, names,
+types and shapes of the arrays, and a SHA-256 of everything; the others are the
+arrays' bytes, one array after the other, 4 MiB a record.
+
+Other inputs have another key and another file, so that features of an earlier
+vocabulary are never found; the key in the file is compared too. A file that is
+truncated, damaged or of another format is replaced, with a word about it.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from decoupled import files
+
+FORMAT = "decoupled-features-1"
+
+_SUFFIX = ".tfrecord"
+_RECORD_BYTES = 4 << 20
+# Rows are mostly padding: level 1 makes them 15 times smaller, at 400 MB/s.
+_COMPRESSION, _LEVEL = "ZLIB", 1
+# Booleans, numbers, bytes and text; nothing that would have to be pickled.
+_KINDS = "biufcSU"
+
+Features = dict[str, np.ndarray]
+
+
+class _DamagedError(Exception):
+    """Why a file cannot serve; the message goes into a line of ours."""
+
+
+class _Header(NamedTuple):
+    arrays: list[tuple[str, str, list[int]]]
+    sha256: str
+
+
+def cached_features(
+    folder: str,
+    key: dict[str, Any],
+    build: Callable[[], Features],
+    say: Callable[[str], None],
+) -> Features:
+    """The features of `key`: read from `folder`, or else built and kept there.
+
+    Needs eager execution. Processes may share a folder, also while they write.
+
+    Args:
+      folder: of all caches, local or remote; made where it is missing.
+      key: all that the features depend on, as JSON: task and settings, fingerprints of
+        the vocabulary and of the file with the examples, version of the code.
+      build: makes the features: name -> array of any shape, of numbers or strings.
+      say: gets a line where a cache is damaged, or cannot be written.
+
+    Returns:
+      What `build` returned, now or earlier, bit for bit.
+
+    Raises:
+      UserError: there is no cache and the folder cannot be made or written to.
+    """
+    path = cache_path(folder, key)
+    if files.exists(path):
+        try:
+            return _read(path, key)
+        except _DamagedError as error:
+            say(f"{path}: {error}; these features are built anew")
+    files.make_folder(folder)
+    features = build()
+    arrays = {name: np.ascontiguousarray(array) for name, array in features.items()}
+    _check(arrays)
+    try:
+        _write(path, key, features, arrays)
+    except (tf.errors.OpError, OSError) as error:
+        say(
+            f"{path}: cannot write ({files.reason(error)}); the next start builds "
+            "these features anew"
+        )
+    return features
+
+
+def cache_path(folder: str, key: dict[str, Any]) -> str:
+    """The file of a key."""
+    return os.path.join(folder, files.fingerprint(_canonical(key))[:32] + _SUFFIX)
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _check(arrays: Features) -> None:
+    for name, array in arrays.items():
+        if array.dtype.kind not in _KINDS:
+            raise ValueError(f"{name}: arrays of {array.dtype} cannot be kept")
+
+
+def _write(path: str, key: dict, features: Features, arrays: Features) -> None:
+    described = [
+        # A contiguous copy of a number is an array of one.
+        (name, array.dtype.str, list(features[name].shape))
+        for name, array in arrays.items()
+    ]
+    digest = _digest(key, described)
+    for array in arrays.values():
+        digest.update(_bytes(array))
+    header = {
+        "format": FORMAT,
+        "key": key,
+        "arrays": described,
+        "sha256": digest.hexdigest(),
+    }
+    options = tf.io.TFRecordOptions(_COMPRESSION, compression_level=_LEVEL)
+    with files.atomic_path(path) as temporary:
+        with tf.io.TFRecordWriter(temporary, options) as writer:
+            writer.write(json.dumps(header).encode())
+            for array in arrays.values():
+                content = _bytes(array)
+                for start in range(0, len(content), _RECORD_BYTES):
+                    writer.write(content[start : start + _RECORD_BYTES].tobytes())
+
+
+def _read(path: str, key: dict) -> Features:
+    records = _records(path)
+    header = _header(next(records, b""), key)
+    digest = _digest(key, header.arrays)
+    features = {}
+    for name, dtype, shape in header.arrays:
+        features[name] = np.empty(shape, np.dtype(dtype))
+        _fill(_bytes(features[name]), records)
+        digest.update(_bytes(features[name]))
+    if next(records, None) is not None or digest.hexdigest() != header.sha256:
+        raise _DamagedError("damaged (its content is not what was written)")
+    return features
+
+
+def _records(path: str) -> Iterator[bytes]:
+    """The records of a file.
+
+    Raises:
+      _DamagedError: it ends within one, or a checksum does not match.
+    """
+    dataset = tf.data.TFRecordDataset(path, _COMPRESSION, buffer_size=_RECORD_BYTES)
+    try:
+        for record in dataset:
+            yield record.numpy()
+    except tf.errors.OpError as error:
+        raise _DamagedError(f"damaged ({files.reason(error)})") from error
+
+
+def _header(record: bytes, key: dict) -> _Header:
+    try:
+        content = json.loads(record)
+        if content["format"] != FORMAT:
+            raise _DamagedError("of another format")
+        if _canonical(content["key"]) != _canonical(key):
+            raise _DamagedError("made of other inputs than its name says")
+        return _Header(content["arrays"], content["sha256"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _DamagedError("damaged (it does not say what it holds)") from error
+
+
+def _fill(content: np.ndarray, records: Iterator[bytes]) -> None:
+    """Copies as many records as it takes into an array of bytes."""
+    filled = 0
+    while filled < len(content):
+        record = next(records, b"")
+        if not 0 < len(record) <= len(content) - filled:
+            raise _DamagedError("damaged (truncated)")
+        content[filled : filled + len(record)] = np.frombuffer(record, np.uint8)
+        filled += len(record)
+
+
+def _digest(key: dict, described: list) -> "hashlib._Hash":
+    return hashlib.sha256(_canonical([key, described]).encode())
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """The bytes of a contiguous array, not copied."""
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,181 @@
+"""Nearest neighbours between two sets of vectors: exact, in blocks, both directions.
+
+Scores of a pair of vectors x, y:
+
+  cosine           cos(x, y)
+  euclidean        minus the squared distance
+  ratio_margin     cos(x, y) / b        b: mean of the cosines of x with its k nearest
+  distance_margin  cos(x, y) - b        neighbours and of y with its k nearest
+
+The margins are those of Artetxe and Schwenk, Margin-based Parallel Corpus Mining (ACL
+2019). They lower the scores of sentences that are close to everything. The best match
+by margin is sought among all vectors, not among the nearest by cosine only.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+SCORINGS = ("cosine", "euclidean", "ratio_margin", "distance_margin")
+MARGINS = ("ratio_margin", "distance_margin")
+# Vectors of each side whose scores are in memory at a time: 16 MB of float32.
+BLOCK = 2048
+
+# A ratio to a mean cosine of 0 or less means nothing; this keeps it finite.
+_SMALLEST_MEAN = 1e-6
+# Two-sided, of the standard normal distribution.
+_QUANTILE_95 = 1.959963984540054
+
+Progress = Callable[[list], Iterable]
+
+
+class Matches(NamedTuple):
+    """For every vector of either side the place and the score of its best match.
+
+    forward: int64 [first]. forward_scores: [first]. backward: int64 [second].
+    backward_scores: [second].
+    """
+
+    forward: np.ndarray
+    forward_scores: np.ndarray
+    backward: np.ndarray
+    backward_scores: np.ndarray
+
+
+def best_matches(
+    first: np.ndarray,
+    second: np.ndarray,
+    scoring: str,
+    num_neighbours: int,
+    block: int = BLOCK,
+    progress: Progress = iter,
+) -> Matches:
+    """The best match of every vector among all of the other side.
+
+    Of equal scores the first counts. A vector of zeros has cosine 0 with all others.
+
+    Args:
+      first, second: float [vectors, size], finite, at least one vector each.
+      scoring: one of SCORINGS.
+      num_neighbours: k of the margins; all, where a side has fewer.
+      block: vectors of each side at a time. It changes memory and speed only.
+      progress: wraps the list that is looped over, once more for margins.
+    """
+    score = _pair_scores(first, second, scoring, num_neighbours, block, progress)
+    forward = _Best(len(first), first.dtype)
+    backward = _Best(len(second), first.dtype)
+    for rows, columns in progress(_places(first, second, block)):
+        scores = score(rows, columns)
+        forward.add(rows, columns, scores)
+        backward.add(columns, rows, scores.T)
+    return Matches(forward.places, forward.scores, backward.places, backward.scores)
+
+
+def neighbour_means(
+    first: np.ndarray,
+    second: np.ndarray,
+    num_neighbours: int,
+    block: int = BLOCK,
+    progress: Progress = iter,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean cosine of every vector with its nearest neighbours on the other side.
+
+    Args: as for `best_matches`.
+
+    Returns:
+      [first] and [second].
+    """
+    forward = _Highest(len(first), min(num_neighbours, len(second)), first.dtype)
+    backward = _Highest(len(second), min(num_neighbours, len(first)), first.dtype)
+    for rows, columns in progress(_places(first, second, block)):
+        cosines = _unit(first[rows]) @ _unit(second[columns]).T
+        forward.add(rows, cosines)
+        backward.add(columns, cosines.T)
+    return forward.values.mean(axis=1), backward.values.mean(axis=1)
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """95% interval of a share, by Wilson's score; it stays inside [0, 1]."""
+    share, z2 = successes / trials, _QUANTILE_95**2
+    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    variance = share * (1 - share) / trials + z2 / (4 * trials**2)
+    half = _QUANTILE_95 * variance**0.5 / (1 + z2 / trials)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def _pair_scores(first, second, scoring, num_neighbours, block, progress):
+    """A function of two slices that gives the scores of their pairs."""
+    if scoring == "euclidean":
+        # Around their common mean the terms that cancel out are small.
+        centre = (first.mean(axis=0) + second.mean(axis=0)) / 2
+        return lambda rows, columns: (
+            -_squared_distances(first[rows] - centre, second[columns] - centre)
+        )
+
+    def cosines(rows, columns):
+        return _unit(first[rows]) @ _unit(second[columns]).T
+
+    if scoring == "cosine":
+        return cosines
+    means = neighbour_means(first, second, num_neighbours, block, progress)
+
+    def margins(rows, columns):
+        both = (means[0][rows, np.newaxis] + means[1][np.newaxis, columns]) / 2
+        if scoring == "distance_margin":
+            return cosines(rows, columns) - both
+        return cosines(rows, columns) / np.maximum(both, _SMALLEST_MEAN)
+
+    return margins
+
+
+def _places(first, second, block) -> list[tuple[slice, slice]]:
+    """Pairs of slices that cover all pairs of vectors."""
+    starts = [range(0, len(vectors), block) for vectors in (first, second)]
+    return [
+        (slice(row, row + block), slice(column, column + block))
+        for row in starts[0]
+        for column in starts[1]
+    ]
+
+
+def _unit(vectors):
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(norms == 0, 1, norms)
+
+
+def _squared_distances(first, second):
+    squares = [np.einsum("ij,ij->i", side, side) for side in (first, second)]
+    return squares[0][:, np.newaxis] + squares[1] - 2 * (first @ second.T)
+
+
+class _Best:
+    """The best score of each vector so far, and its place on the other side."""
+
+    def __init__(self, vectors, dtype):
+        self.places = np.zeros(vectors, np.int64)
+        self.scores = np.full(vectors, -np.inf, dtype)
+
+    def add(self, own, other, scores):
+        """Takes the scores [own, other] of two slices in."""
+        places = scores.argmax(axis=1)
+        highest = scores[np.arange(len(scores)), places]
+        better = highest > self.scores[own]
+        self.scores[own] = np.where(better, highest, self.scores[own])
+        self.places[own] = np.where(better, places + other.start, self.places[own])
+
+
+class _Highest:
+    """The k highest scores of each vector so far, in no order."""
+
+    def __init__(self, vectors, count, dtype):
+        self._count = count
+        self.values = np.full([vectors, count], -np.inf, dtype)
+
+    def add(self, own, scores):
+        """Takes the scores [own, ...] of a slice in."""
+        values = self.values[own]
+        # In most blocks most vectors meet none of their nearest neighbours.
+        changed = scores.max(axis=1) > values.min(axis=1)
+        both = np.concatenate([values[changed], scores[changed]], axis=1)
+        values[changed] = np.partition(both, -self._count, axis=1)[:, -self._count :]

@@ -1,0 +1,240 @@
+"""Sentences and their translations: XTREME's Tatoeba and BUCC, and any parallel files.
+
+Below --data_dir, L being a language other than English:
+
+  tatoeba/L-en.L, tatoeba/L-en.en
+      a sentence a line. XTREME sorts the English side; a prediction is a place in the
+      sorted side. Where it is unsorted, line i translates line i. Labels can also stand
+      in tatoeba/test-L.tsv. The folder may be called tatoeba_parallel.
+  bucc2018/L-en.dev.L, .dev.en, .dev.gold, L-en.test.L, .test.en
+      id, tab, sentence; in .gold id, tab, id. Gold pairs of the test set are optional:
+      L-en.test.gold or test-L.tsv.
+"""
+
+import os
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from decoupled import files
+from decoupled.compat import tf
+from decoupled.data.xtreme_files import LanguageFile
+from decoupled.data.xtreme_labels import read_labels, sorted_positions
+from decoupled.errors import UserError
+
+FOLDERS = {"tatoeba": ("tatoeba", "tatoeba_parallel"), "bucc2018": ("bucc2018",)}
+DEV, TEST = "dev", "test"
+
+_FILE_NAMES = {
+    "tatoeba": r"([\w-]+?)-en\.(?:\1|en)",
+    "bucc2018": r"([\w-]+?)-en\.(?:dev|test)\.(?:\1|en|gold)",
+}
+_PARTS = {
+    "tatoeba": "{language} en",
+    "bucc2018": "dev.{language} dev.en dev.gold test.{language} test.en",
+}
+_GET = "get it with scripts/download_data.sh of XTREME"
+
+Pair = tuple[str, str]
+
+
+class Tatoeba(NamedTuple):
+    """A language of Tatoeba.
+
+    sources: its sentences. candidates: the English ones, sorted. gold: for each source
+    the place of its translation among the candidates, or None where nothing tells.
+    """
+
+    language: str
+    sources: list[str]
+    candidates: list[str]
+    gold: list[int] | None
+
+
+class Text(NamedTuple):
+    """Sentences and their ids."""
+
+    ids: list[str]
+    sentences: list[str]
+
+
+class Bucc(NamedTuple):
+    """A split of a language of BUCC; `gold` are pairs of ids, None if not known."""
+
+    language: str
+    source: Text
+    english: Text
+    gold: set[Pair] | None
+
+
+def task_folder(task: str, data_dir: str) -> str:
+    """The folder of a task below `data_dir`.
+
+    Raises:
+      UserError: there is none.
+    """
+    for name in FOLDERS[task]:
+        folder = os.path.join(data_dir, name)
+        if tf.io.gfile.isdir(folder):
+            return folder
+    raise UserError(f"{data_dir}: has no folder {FOLDERS[task][0]}; {_GET}")
+
+
+def languages(task: str, data_dir: str) -> list[str]:
+    """The languages that have a file of the task, sorted.
+
+    Raises:
+      UserError: there are none.
+    """
+    folder = task_folder(task, data_dir)
+    matches = (
+        re.fullmatch(_FILE_NAMES[task], name) for name in tf.io.gfile.listdir(folder)
+    )
+    found = sorted({match[1] for match in matches if match})
+    if not found:
+        example = {"tatoeba": "sw-en.sw", "bucc2018": "de-en.test.de"}[task]
+        raise UserError(f"{folder}: has no files such as {example}; {_GET}")
+    return found
+
+
+def language_files(task: str, data_dir: str, language: str) -> list[str]:
+    """All files of a language that are read; those with labels may be missing.
+
+    Raises:
+      UserError: another one is missing.
+    """
+    folder = task_folder(task, data_dir)
+    paths = [
+        _file(task, os.path.join(folder, f"{language}-en.{part}"), language).path
+        for part in _PARTS[task].format(language=language).split()
+    ]
+    labels = [f"test-{language}.tsv", f"{language}-en.test.gold"]
+    known = (os.path.join(folder, name) for name in labels)
+    return [*paths, *(path for path in known if files.exists(path))]
+
+
+def read_tatoeba(data_dir: str, language: str) -> Tatoeba:
+    """The sentences of a language, and which is the translation of which if known.
+
+    Raises:
+      UserError: a file is missing, empty or malformed, or the sides differ in length.
+    """
+    folder = task_folder("tatoeba", data_dir)
+    source, english = (
+        _file("tatoeba", os.path.join(folder, f"{language}-en.{side}"), language)
+        for side in (language, "en")
+    )
+    sources = [line.strip() for line in source.lines()]
+    sentences = [line.strip() for line in english.lines()]
+    if not sources:
+        raise source.error("empty")
+    if len(sources) != len(sentences):
+        raise english.error(
+            f"{len(sentences)} lines, but {source.path} has {len(sources)}"
+        )
+    gold = _gold_places(folder, language, sentences)
+    return Tatoeba(language, sources, sorted(sentences), gold)
+
+
+def _gold_places(folder, language, sentences):
+    labels = LanguageFile(
+        os.path.join(folder, f"test-{language}.tsv"), "tatoeba", language
+    )
+    positions = sorted_positions(sentences)
+    if not files.exists(labels.path):
+        return None if positions == sorted(positions) else positions
+    gold = [int(label) for label in read_labels(labels)]
+    if len(gold) != len(sentences) or max(gold) >= len(sentences):
+        raise labels.error(f"does not fit the {len(sentences)} sentences in {folder}")
+    return gold
+
+
+def read_bucc(data_dir: str, split: str, language: str) -> Bucc:
+    """A split of a language.
+
+    Raises:
+      UserError: a file is missing, empty or malformed, gives an id twice, or the gold
+        pairs name an id that the texts do not have.
+    """
+    folder = task_folder("bucc2018", data_dir)
+    source, english = (
+        _read_text(os.path.join(folder, f"{language}-en.{split}.{side}"), language)
+        for side in (language, "en")
+    )
+    return Bucc(
+        language, source, english, _gold_pairs(folder, split, language, source, english)
+    )
+
+
+def _read_text(path, language):
+    file = _file("bucc2018", path, language)
+    ids, sentences = [], []
+    for number, line in enumerate(file.lines(), start=1):
+        identifier, tab, sentence = line.partition("\t")
+        if not (tab and identifier.strip()):
+            raise file.error("not id, tab, sentence", number)
+        ids.append(identifier.strip())
+        sentences.append(sentence.strip())
+    if not ids:
+        raise file.error("empty")
+    name, times = Counter(ids).most_common(1)[0]
+    if times > 1:
+        raise file.error(f"id {name!r} stands {times} times")
+    return Text(ids, sentences)
+
+
+def _gold_pairs(folder, split, language, source, english):
+    names = [f"{language}-en.{split}.gold"]
+    if split == TEST:
+        names.append(f"test-{language}.tsv")
+    for name in names:
+        file = LanguageFile(os.path.join(folder, name), "bucc2018", language)
+        if files.exists(file.path):
+            pairs = read_labels(file)
+            known = set(source.ids), set(english.ids)
+            for number, pair in enumerate(pairs, start=1):
+                for identifier, ids in zip(pair, known, strict=True):
+                    if identifier not in ids:
+                        raise file.error(f"no sentence has id {identifier!r}", number)
+            return set(pairs)
+    return None
+
+
+def read_parallel(
+    source_path: str, target_path: str, language: str, max_pairs: int
+) -> tuple[list[str], list[str]]:
+    """The first pairs of two files in which line i translates line i.
+
+    Pairs of which a side is empty are left out.
+
+    Args:
+      source_path, target_path: UTF-8, a sentence a line.
+      language: for messages.
+      max_pairs: at most so many pairs; 0 for all.
+
+    Raises:
+      UserError: a file is missing, the sides differ in length, or no pair is left.
+    """
+    source, target = (
+        LanguageFile(path, "tatoeba", language) for path in (source_path, target_path)
+    )
+    sides = [[line.strip() for line in file.lines()] for file in (source, target)]
+    if len(sides[0]) != len(sides[1]):
+        raise target.error(
+            f"{len(sides[1])} lines, but {source_path} has {len(sides[0])}; line i of "
+            "one must translate line i of the other"
+        )
+    pairs = [pair for pair in zip(*sides, strict=True) if all(pair)]
+    pairs = pairs[: max_pairs or None]
+    if not pairs:
+        raise source.error("has no pair of sentences")
+    sources, targets = (list(side) for side in zip(*pairs, strict=True))
+    return sources, targets
+
+
+def _file(task, path, language):
+    if not files.exists(path):
+        raise UserError(
+            f"{path}: missing; {task} needs this file of language {language!r}; {_GET}"
+        )
+    return LanguageFile(path, task, language)

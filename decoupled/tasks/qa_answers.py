@@ -1,0 +1,176 @@
+"""Logits of starts and ends to answers: the likeliest span of all windows, as text."""
+
+import string
+
+import numpy as np
+
+from decoupled.configs import QuestionAnsweringConfig
+from decoupled.tasks.questions import Question
+
+_CLOSING_SIGNS = string.whitespace + ".,;:!?。，、；：！？،؛؟।-–—"
+_PARTNERS = dict(zip("([{（［｛「『《〈【", ")]}）］｝」』》〉】", strict=True))
+_OPENING = {closing: opening for opening, closing in _PARTNERS.items()}
+# Windows whose pairs of starts and ends are in memory at once.
+_WINDOWS_AT_ONCE = 4096
+
+
+def best_answers(
+    questions: list[Question],
+    features: dict[str, np.ndarray],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    settings: QuestionAnsweringConfig,
+) -> list[str]:
+    """The answer of each question, cut from its context as it is written.
+
+    A span's score is the sum of the logits of its first and last piece (Devlin et al.
+    2019, section 4.2). Of each window the `n_best` starts and ends are tried with each
+    other. Of several windows that hold a span the one counts that shows most of what
+    surrounds the span's middle; BERT asks this of its start, and so loses long answers
+    whose end is no longer in the window that is best for the start.
+
+    Args:
+      questions: in the order of `example_index`.
+      features: of `qa_features.question_features`.
+      start_logits, end_logits: float [windows, sequence].
+      settings: of the task.
+
+    Returns:
+      One text per question, trimmed (see `trim`); "" for a question whose context has
+      no text.
+    """
+    answers = [""] * len(questions)
+    spans = best_spans(features, start_logits, end_logits, settings)
+    owner = features["example_index"]
+    # The best window of each question last; of equal ones the first window.
+    order = np.lexsort((-np.arange(len(owner)), spans[:, 2], owner))
+    last = np.flatnonzero(np.diff(owner[order], append=-1))
+    for row in order[last]:
+        first, end = int(spans[row, 0]), int(spans[row, 1])
+        if np.isfinite(spans[row, 2]):
+            question = questions[owner[row]]
+            answers[owner[row]] = span_text(question, features, row, first, end)
+    return answers
+
+
+def span_text(
+    question: Question, features: dict[str, np.ndarray], row: int, first: int, last: int
+) -> str:
+    """What the pieces first..last of a window stand for, as an answer; see `trim`."""
+    starts, ends = features["character_starts"][row], features["character_ends"][row]
+    text = question.context[starts[first] : ends[last]]
+    return trim(text, int(ends[first] - starts[first]), int(ends[last] - starts[last]))
+
+
+def trim(text: str, head: int, tail: int) -> str:
+    """Takes from a text what no answer begins or ends with but pieces do.
+
+    Pieces such as " (2", " Inc)." and "的。" hold more than a word. White space and
+    closing signs go, and so do brackets whose partner is not in the text or which
+    enclose all of it: both only where their piece holds something else too, so
+    that a model can still choose them.
+
+    Args:
+      text: of whole pieces.
+      head, tail: characters of its first and of its last piece.
+    """
+    text, tail = _without_closing_signs(text, tail)
+    leading = len(text) - len(text.lstrip())
+    text, head = text[leading:], head - leading
+    tail = min(tail, len(text))
+    opening, closing = text[:1], text[-1:]
+    may_open = opening in _PARTNERS and text[1:head].strip() != ""
+    may_close = closing in _OPENING and text[len(text) - tail : -1].strip() != ""
+    encloses = may_open and may_close and _PARTNERS[opening] == closing
+    if encloses or (may_open and _PARTNERS[opening] not in text):
+        text = text[1:]
+    if encloses or (may_close and _OPENING[closing] not in text):
+        text, tail = text[:-1], tail - 1
+    return _without_closing_signs(text, tail)[0].strip()
+
+
+def _without_closing_signs(text: str, tail: int) -> tuple[str, int]:
+    """Text and length of its last piece without the signs that end that piece."""
+    before, piece = text[: len(text) - tail], text[len(text) - tail :]
+    kept = piece.rstrip(_CLOSING_SIGNS)
+    return (before + kept, len(kept)) if kept.strip() else (text, tail)
+
+
+def gold_answers(
+    questions: list[Question], features: dict[str, np.ndarray]
+) -> list[str]:
+    """What a model without any error would answer: the text of the gold pieces.
+
+    It differs from the gold answer where that begins or ends within a piece; "" where
+    the context does not hold it or no window holds all of it.
+    """
+    answers = [""] * len(questions)
+    held = np.flatnonzero(features["end_positions"] > 0)
+    for row in held:
+        first, last = (
+            features["start_positions"][row], features["end_positions"][row]
+        )  # fmt: skip
+        index = features["example_index"][row]
+        answers[index] = span_text(questions[index], features, row, first, last)
+    return answers
+
+
+def best_spans(
+    features: dict[str, np.ndarray],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    settings: QuestionAnsweringConfig,
+) -> np.ndarray:
+    """The best span of each window.
+
+    Returns:
+      float64 [windows, 3]: first piece, last piece, score; -inf without a context.
+    """
+    parts = [np.zeros([0, 3])]
+    # The space before the first word is a piece without characters.
+    has_text = features["character_ends"] > features["character_starts"]
+    for begin in range(0, len(start_logits), _WINDOWS_AT_ONCE):
+        rows = slice(begin, begin + _WINDOWS_AT_ONCE)
+        starts = np.where(has_text[rows], start_logits[rows], -np.inf)
+        ends = np.where(has_text[rows], end_logits[rows], -np.inf)
+        may_be_middle = features["max_context"][rows] > 0
+        parts.append(_best_of_windows(starts, ends, may_be_middle, settings))
+    return np.concatenate(parts)
+
+
+def _best_of_windows(starts, ends, may_be_middle, settings):
+    """As `best_spans`; logits outside the context are -inf.
+
+    Args:
+      may_be_middle: bool [windows, sequence]; see `best_answers`.
+    """
+    rows = np.arange(len(starts))
+    first_places, first_scores = _largest(starts, settings.n_best)
+    last_places, last_scores = _largest(ends, settings.n_best)
+    scores = first_scores[:, :, np.newaxis] + last_scores[:, np.newaxis, :]
+    firsts, lasts = first_places[:, :, np.newaxis], last_places[:, np.newaxis, :]
+    length = lasts - firsts + 1
+    possible = (length >= 1) & (length <= settings.max_answer_length)
+    # Rounded up: only so does the best window for the middle hold all of every span
+    # that any window holds (see `qa_features.most_context`).
+    middles = (firsts + lasts + 1) // 2
+    possible &= may_be_middle[rows[:, np.newaxis, np.newaxis], middles]
+    scores = np.where(possible, scores, -np.inf).reshape(len(starts), -1)
+    best = scores.argmax(axis=1)
+    # Where no pair is an answer: the best single piece.
+    sums = np.where(may_be_middle, starts + ends, -np.inf)
+    single = sums.argmax(axis=1)
+    found = np.isfinite(scores[rows, best])
+    width = last_places.shape[1]
+    first = np.where(found, first_places[rows, best // width], single)
+    last = np.where(found, last_places[rows, best % width], single)
+    return np.stack(
+        [first, last, np.where(found, scores[rows, best], sums[rows, single])], axis=1
+    )
+
+
+def _largest(logits, count):
+    """Places and values of the largest logits of each row, in no order."""
+    count = min(count, logits.shape[1])
+    places = np.argpartition(-logits, count - 1, axis=1)[:, :count]
+    return places, np.take_along_axis(logits, places, axis=1)

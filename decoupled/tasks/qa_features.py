@@ -1,0 +1,223 @@
+"""Questions to windows: [CLS] question [SEP] part of the context [SEP].
+
+A context that does not fit is cut into overlapping windows (Devlin et al. 2019, section
+4.2). Every piece of a context knows which characters of the original text it stands
+for, so that an answer can be cut from the text as it is written.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from decoupled.configs import QuestionAnsweringConfig
+from decoupled.console import track
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.tasks.context_pieces import Pieces, context_pieces, gold_pieces
+from decoupled.tasks.questions import Question
+
+# Changes whenever the features of the same questions change.
+VERSION = 1
+# [CLS], and [SEP] after question and context.
+SPECIALS = 3
+# So little that it decides only between windows with equally much on both sides.
+_LENGTH_WEIGHT = 1e-5
+_QUESTIONS_AT_ONCE = 2048
+
+
+class _Windows(NamedTuple):
+    """Windows of a block of questions, int64 [windows] each but for the last.
+
+    question: number in the block. first, length: pieces of the context.
+    best: per window None, or bool [length]: where this window gives most context.
+    """
+
+    question: np.ndarray
+    first: np.ndarray
+    length: np.ndarray
+    best: list[np.ndarray | None]
+
+
+class _Block(NamedTuple):
+    """Questions that are packed at once, with the pieces of question and context."""
+
+    questions: list[Question]
+    queries: list[list[int]]
+    contexts: list[Pieces]
+
+
+def question_features(
+    vocabulary: Vocabulary,
+    questions: list[Question],
+    sequence_length: int,
+    settings: QuestionAnsweringConfig,
+) -> dict[str, np.ndarray]:
+    """Windows of all questions, in the order of the questions and of the text.
+
+    Returns:
+      `example_index`: int32 [windows], the question's number.
+      `input_word_ids`, `input_mask`, `input_type_ids`: int32 [windows, sequence].
+      `start_positions`, `end_positions`: int32 [windows], first and last piece of the
+        first answer; 0, the place of [CLS], where a window does not hold all of it.
+      `character_starts`, `character_ends`: int32 [windows, sequence], the characters
+        of the context that a piece stands for; -1 where it is no piece of the context.
+      `max_context`: int8 [windows, sequence], 1 where no other window shows more of
+        what surrounds a piece.
+    """
+    parts = [
+        _pack(vocabulary, block, sequence_length, settings.doc_stride, first)
+        for first, block in _blocks(vocabulary, questions, settings)
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def window_starts(pieces: int, room: int, stride: int) -> range:
+    """First pieces of the windows over a context.
+
+    Args:
+      pieces: of the context. room: of a window. stride: between two starts.
+    """
+    return range(0, max(pieces - room, 0) + stride, stride)
+
+
+def most_context(starts: np.ndarray, lengths: np.ndarray, pieces: int) -> np.ndarray:
+    """For each piece of a context the window that shows most of what surrounds it.
+
+    Most is where the smaller of the two sides is largest; then the longer window, then
+    the first. If any window holds the pieces i to k, then so does the one that is best
+    for (i + k + 1) // 2, a piece in their middle.
+
+    Args:
+      starts, lengths: int [windows], in pieces. pieces: of the context.
+
+    Returns:
+      int [pieces], numbers of windows.
+    """
+    places = np.arange(pieces)
+    before = places - starts[:, np.newaxis]
+    after = lengths[:, np.newaxis] - 1 - before
+    shown = np.minimum(before, after) + _LENGTH_WEIGHT * lengths[:, np.newaxis]
+    return np.where(np.minimum(before, after) < 0, -np.inf, shown).argmax(axis=0)
+
+
+def _blocks(vocabulary, questions, settings) -> Iterator[tuple[int, _Block]]:
+    """Blocks with the number of their first question; a context is encoded once."""
+    encoded: dict[str, Pieces] = {}
+    starts = range(0, max(len(questions), 1), _QUESTIONS_AT_ONCE)
+    for first in track(starts, "windows of questions", len(starts)):
+        block = questions[first : first + _QUESTIONS_AT_ONCE]
+        for question in block:
+            if question.context not in encoded:
+                pieces = context_pieces(vocabulary, question.context)
+                encoded[question.context] = pieces
+        ids = vocabulary.encode_batch([question.text for question in block])
+        queries = [query[: settings.max_question_length] for query in ids]
+        yield first, _Block(block, queries, [encoded[q.context] for q in block])
+
+
+def _pack(vocabulary, block, sequence_length, stride, first_index):
+    """All windows of a block; one numpy expression per array, as there are many."""
+    windows = _cut(block, sequence_length, stride)
+    queries, lengths = _joined(block.queries)
+    texts, begins = _joined_contexts(block.contexts)
+    own = windows.question
+    columns = np.arange(sequence_length)
+    asked = lengths[own, np.newaxis]
+    # Columns of the first piece of the context and of the [SEP] after the last.
+    begin = asked + SPECIALS - 1
+    end = begin + windows.length[:, np.newaxis]
+    in_query = (columns > 0) & (columns <= asked)
+    in_text = (columns >= begin) & (columns < end)
+    query_places = (np.cumsum(lengths) - lengths)[own, np.newaxis] + columns - 1
+    text_places = (begins[own] + windows.first)[:, np.newaxis] + columns - begin
+    text_places = text_places[in_text]
+    word_ids = np.where(columns <= end, vocabulary.sep_id, vocabulary.pad_id)
+    word_ids[:, 0] = vocabulary.cls_id
+    word_ids[in_query] = queries[query_places[in_query]]
+    word_ids[in_text] = texts.ids[text_places]
+    positions = _positions(block, windows, lengths + SPECIALS - 1)
+    return {
+        "example_index": (first_index + own).astype(np.int32),
+        "input_word_ids": word_ids.astype(np.int32),
+        "input_mask": (columns <= end).astype(np.int32),
+        "input_type_ids": ((columns >= begin) & (columns <= end)).astype(np.int32),
+        "start_positions": positions[:, 0],
+        "end_positions": positions[:, 1],
+        "character_starts": _at(in_text, texts.starts[text_places]),
+        "character_ends": _at(in_text, texts.ends[text_places]),
+        "max_context": _max_context(windows, in_text),
+    }
+
+
+def _at(places, values) -> np.ndarray:
+    """int32 of the shape of the mask `places`: the values there, else -1."""
+    result = np.full(places.shape, -1, np.int32)
+    result[places] = values
+    return result
+
+
+def _cut(block, sequence_length, stride) -> _Windows:
+    question, first, length = [], [], []
+    best: list[np.ndarray | None] = []
+    pairs = zip(block.queries, block.contexts, strict=True)
+    for number, (query, context) in enumerate(pairs):
+        room = sequence_length - len(query) - SPECIALS
+        pieces = len(context.ids)
+        starts = np.array(window_starts(pieces, room, stride))
+        lengths = np.minimum(pieces - starts, room)
+        question += [number] * len(starts)
+        first += starts.tolist()
+        length += lengths.tolist()
+        if len(starts) == 1:
+            best.append(None)
+            continue
+        chosen = most_context(starts, lengths, pieces)
+        best += [
+            chosen[start : start + size] == window
+            for window, (start, size) in enumerate(zip(starts, lengths, strict=True))
+        ]
+    return _Windows(np.array(question), np.array(first), np.array(length), best)
+
+
+def _joined(lists: Iterable[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """All lists behind one another, and their lengths."""
+    lists = list(lists)
+    joined = np.concatenate([np.array(x, np.int32) for x in [*lists, []]])
+    return joined, np.array([len(x) for x in lists], np.int64)
+
+
+def _joined_contexts(contexts: list[Pieces]) -> tuple[Pieces, np.ndarray]:
+    """The distinct contexts behind one another, and where each question's begins."""
+    distinct = {id(context): context for context in contexts}
+    lengths = np.array([len(context.ids) for context in distinct.values()], np.int64)
+    begins = dict(zip(distinct, np.cumsum(lengths) - lengths, strict=True))
+    fields = zip(*distinct.values(), strict=True)
+    joined = Pieces(*(np.concatenate(field) for field in fields))
+    return joined, np.array([begins[id(context)] for context in contexts])
+
+
+def _positions(block, windows, offsets) -> np.ndarray:
+    """int32 [windows, 2]: place of the first and the last piece of the answer."""
+    pieces = zip(block.questions, block.contexts, strict=True)
+    spans = np.array([_gold(question, context) for question, context in pieces])
+    own = windows.question
+    inside = (spans[own, 0] >= windows.first) & (
+        spans[own, 1] < windows.first + windows.length
+    )
+    moved = spans[own] + (offsets[own] - windows.first)[:, np.newaxis]
+    return np.where(inside[:, np.newaxis], moved, 0).astype(np.int32)
+
+
+def _gold(question, context) -> tuple[int, int]:
+    if not question.has_span:
+        return -1, -1
+    answer = question.answers[0]
+    return gold_pieces(context, answer.start, answer.end) or (-1, -1)
+
+
+def _max_context(windows, in_context) -> np.ndarray:
+    result = in_context.astype(np.int8)
+    for row, best in enumerate(windows.best):
+        if best is not None:
+            result[row, in_context[row]] = best
+    return result

@@ -1,0 +1,132 @@
+"""XTREME's extractive question answering for fine-tuning: xquad, mlqa and tydiqa."""
+
+from typing import Any
+
+from decoupled import console, files
+from decoupled.configs import QuestionAnsweringConfig
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.xtreme_files import LanguageFile
+from decoupled.errors import UserError
+from decoupled.metrics.xtreme import TASKS, score_language
+from decoupled.tasks.finetuning_task import Features, FinetuningTask
+from decoupled.tasks.qa import ExtractiveQA
+from decoupled.tasks.qa_answers import best_answers
+from decoupled.tasks.qa_baseline import sliding_window_answer, usual_length
+from decoupled.tasks.qa_features import SPECIALS, VERSION, question_features
+from decoupled.tasks.question_files import question_file, question_languages
+from decoupled.tasks.questions import Question, read_questions
+
+
+class QuestionAnsweringTask(FinetuningTask):
+    """XQuAD, MLQA or TyDiQA-GoldP (Hu et al. 2020, XTREME). An answer is a text.
+
+    Args:
+      name: "xquad", "mlqa" or "tydiqa".
+      max_sequence_length: tokens of a window, question and special pieces included.
+      settings: of windows and answers.
+
+    Raises:
+      UserError: a window has too little room for its part of a context.
+    """
+
+    labels = ()
+    graph_features = (
+        "input_word_ids",
+        "input_mask",
+        "input_type_ids",
+        "start_positions",
+        "end_positions",
+    )
+
+    def __init__(
+        self, name: str, max_sequence_length: int, settings: QuestionAnsweringConfig
+    ):
+        room = max_sequence_length - SPECIALS - settings.max_question_length
+        if settings.doc_stride > room:
+            raise UserError(
+                f"QuestionAnsweringConfig.doc_stride: {settings.doc_stride} would skip "
+                f"text; a window of max_sequence_length = {max_sequence_length} has "
+                f"{max(room, 0)} pieces of context beside a question of "
+                f"{settings.max_question_length}"
+            )
+        self.name = name
+        self.metrics = TASKS[name].headline
+        self.headline = TASKS[name].headline
+        self.prediction_suffix = TASKS[name].suffix
+        self._length = max_sequence_length
+        self._settings = settings
+
+    def languages(self, data_dir: str, split: str) -> list[str]:
+        """XTREME's languages of the task whose file is there, English first."""
+        return question_languages(self.name, data_dir, split)
+
+    def path(self, data_dir: str, split: str, language: str) -> str:
+        """See the table in `decoupled.tasks.question_files`."""
+        return question_file(self.name, data_dir, split, language)
+
+    def read(self, data_dir: str, split: str, language: str) -> list[Question]:
+        """The questions; training goes without those whose context has no answer."""
+        path = self.path(data_dir, split, language)
+        file = LanguageFile(path, self.name, language)
+        read = read_questions(file)
+        if repairs := read.repairs():
+            console.say(f"{path}: {repairs}")
+        found = [question for question in read.questions if question.has_span]
+        if not found and split != "test":
+            raise file.error("no question has an answer, which only tests may lack")
+        return found if split == "train" else read.questions
+
+    def settings(self) -> dict[str, Any]:
+        """Lengths, stride and version of the features."""
+        return {
+            "max_sequence_length": self._length,
+            "max_question_length": self._settings.max_question_length,
+            "doc_stride": self._settings.doc_stride,
+            "version": VERSION,
+        }
+
+    def features(self, vocabulary: Vocabulary, examples: list[Question]) -> Features:
+        """See `question_features`."""
+        return question_features(vocabulary, examples, self._length, self._settings)
+
+    def network(self, dropout: float, label_smoothing: float) -> ExtractiveQA:
+        """The graph's side of the task."""
+        return ExtractiveQA(self.name, self._length, dropout, label_smoothing)
+
+    def answers(
+        self, examples: list[Question], features: Features, outputs: Features
+    ) -> list[str]:
+        """Texts, from `start_logits` and `end_logits`, float [windows, sequence]."""
+        return best_answers(
+            examples,
+            features,
+            outputs["start_logits"],
+            outputs["end_logits"],
+            self._settings,
+        )
+
+    def score(
+        self, language: str, examples: list[Question], answers: list[str]
+    ) -> dict[str, float] | None:
+        """Exact match and F1 in percent; None where a question has no answers."""
+        if not all(question.answers for question in examples):
+            return None
+        questions = [(q.identifier, [a.text for a in q.answers]) for q in examples]
+        predictions = _by_identifier(examples, answers)
+        return score_language(self.name, language, questions, predictions)
+
+    def trivial_answers(
+        self, training: list[Question], examples: list[Question]
+    ) -> list[str]:
+        """The words around which most of the question's stand; see `qa_baseline`."""
+        length = usual_length(training)
+        return [sliding_window_answer(question, length) for question in examples]
+
+    def write(self, path: str, examples: list[Question], answers: list[str]) -> None:
+        """Writes one JSON object, id -> answer, in UTF-8."""
+        files.write_json(path, _by_identifier(examples, answers))
+
+
+def _by_identifier(examples, answers):
+    pairs = zip(examples, answers, strict=True)
+    return {question.identifier: answer for question, answer in pairs}

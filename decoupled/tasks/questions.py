@@ -1,0 +1,230 @@
+"""Questions in SQuAD's JSON: a context, questions about it, answers that stand in it.
+
+`answer_start` counts characters (code points). Where the text at that place is not the
+answer, because a file counts otherwise or was normalised after it was made, the nearest
+place that reads the same is taken (`find_span`).
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from decoupled.data.xtreme_files import LanguageFile
+
+_SHOWN_IDS = 3
+
+
+class Answer(NamedTuple):
+    """A right answer: the file's text, and the context's characters [start, end).
+
+    start and end are -1 where the context does not hold the answer.
+    """
+
+    text: str
+    start: int
+    end: int
+
+
+class Question(NamedTuple):
+    """One question; questions of a paragraph share the same `context` object.
+
+    answers: empty where the file has no labels.
+    """
+
+    identifier: str
+    text: str
+    context: str
+    answers: tuple[Answer, ...]
+
+    @property
+    def has_span(self) -> bool:
+        """Whether the first answer, the one that is trained on, is in the context."""
+        return bool(self.answers) and self.answers[0].start >= 0
+
+
+class QuestionFile(NamedTuple):
+    """What a file holds, in its order.
+
+    moved: ids of questions with an answer that did not stand at its `answer_start`.
+    lost: ids of questions with an answer that is nowhere in the context.
+    """
+
+    questions: list[Question]
+    moved: list[str]
+    lost: list[str]
+
+    def repairs(self) -> str:
+        """One line about answers moved and lost; empty where there are none."""
+        told = [
+            f"{len(ids)} questions with an answer {what}, as {_some(ids)}"
+            for ids, what in (
+                (self.moved, "that is not at its answer_start, found elsewhere"),
+                (self.lost, "that is not in the context"),
+            )
+            if ids
+        ]
+        return "; ".join(told)
+
+
+def read_questions(file: LanguageFile) -> QuestionFile:
+    """All questions of a file.
+
+    Raises:
+      UserError: the file is missing, no JSON or not in SQuAD's form, holds no question,
+        or an id twice; what is wrong where in it is named.
+    """
+    document = file.json()
+    articles = document
+    if isinstance(document, dict):
+        articles = _part(file, document, "data", list, "the file")
+    elif not isinstance(document, list):
+        raise file.error("not in SQuAD's form: no object with 'data'")
+    read = QuestionFile([], [], [])
+    known = set()
+    for question, moved in _walk(file, articles):
+        if question.identifier in known:
+            raise file.error(f"two questions with the id {question.identifier!r}")
+        known.add(question.identifier)
+        read.questions.append(question)
+        if moved:
+            read.moved.append(question.identifier)
+        if any(answer.start < 0 for answer in question.answers):
+            read.lost.append(question.identifier)
+    if not read.questions:
+        raise file.error("holds no question")
+    return read
+
+
+def find_span(context: str, text: str, start: int) -> tuple[int, int] | None:
+    """Where in the context an answer stands: first as it is, then as it reads.
+
+    Two texts read the same where they have the same compatibility decomposition
+    (Unicode's NFKD: full-width digits, ligatures, composed and decomposed accents),
+    white space and invisible format characters apart. White space around the answer
+    is no part of it.
+
+    Args:
+      context, text: of question and answer.
+      start: character where the answer should stand; the nearest place wins.
+
+    Returns:
+      (start, end) in characters of the context, or None.
+    """
+    stripped = text.strip()
+    if not stripped:
+        return None
+    start += text.find(stripped)
+    if start >= 0 and context.startswith(stripped, start):
+        return start, start + len(stripped)
+    places = [
+        (match.start(), match.start() + len(stripped))
+        for match in re.finditer(f"(?={re.escape(stripped)})", context)
+    ]
+    return _nearest(places or _places_that_read_the_same(context, stripped), start)
+
+
+def _nearest(places, start):
+    return min(places, key=lambda place: abs(place[0] - start), default=None)
+
+
+def _places_that_read_the_same(context, text) -> list[tuple[int, int]]:
+    characters = _readable(context)
+    wanted = "".join(character for character, _ in _readable(text)).strip()
+    if not wanted:
+        return []
+    joined = "".join(character for character, _ in characters)
+    origins = [origin for _, origin in characters]
+    return [
+        (origins[first], origins[first + len(wanted) - 1] + 1)
+        for first in (
+            m.start() for m in re.finditer(f"(?={re.escape(wanted)})", joined)
+        )
+        if _is_whole(joined, origins, first, first + len(wanted))
+    ]
+
+
+def _is_whole(joined, origins, first, end) -> bool:
+    """Whether [first, end) cuts no character of the original and leaves no accent."""
+    if first > 0 and origins[first - 1] == origins[first]:
+        return False
+    if end == len(joined):
+        return True
+    return origins[end] != origins[end - 1] and not unicodedata.combining(joined[end])
+
+
+def _readable(text: str) -> list[tuple[str, int]]:
+    """(character of the decomposition, index of the character that it comes from)."""
+    result: list[tuple[str, int]] = []
+    marks: list[tuple[str, int]] = []
+    for index, original in enumerate(text):
+        if unicodedata.category(original) == "Cf":
+            continue
+        for character in unicodedata.normalize("NFKD", original):
+            if unicodedata.combining(character):
+                marks.append((character, index))
+                continue
+            result += _in_order(marks)
+            marks = []
+            if not character.isspace():
+                result.append((character, index))
+            elif not result or result[-1][0] != " ":
+                result.append((" ", index))
+    return result + _in_order(marks)
+
+
+def _in_order(marks):
+    """Marks on one letter in Unicode's order, whatever order they were typed in."""
+    return sorted(marks, key=lambda mark: unicodedata.combining(mark[0]))
+
+
+def _walk(file: LanguageFile, articles: list) -> Iterator[tuple[Question, bool]]:
+    """Questions, and whether an answer of each had to be looked for."""
+    for article_number, article in enumerate(articles, start=1):
+        where = f"article {article_number}"
+        paragraphs = _part(file, article, "paragraphs", list, where)
+        for number, paragraph in enumerate(paragraphs, start=1):
+            place = f"{where}, paragraph {number}"
+            context = _part(file, paragraph, "context", str, place)
+            questions = _part(file, paragraph, "qas", list, place)
+            for question_number, fields in enumerate(questions, start=1):
+                own = f"{place}, question {question_number}"
+                yield _question(file, fields, context, own)
+
+
+def _question(file, fields, context, where) -> tuple[Question, bool]:
+    identifier = _part(file, fields, "id", str, where)
+    text = _part(file, fields, "question", str, where)
+    answers, moved = [], False
+    # Test files without labels have no "answers", or empty ones.
+    listed = _part(file, fields, "answers", list, where) if "answers" in fields else []
+    for number, answer in enumerate(listed, start=1):
+        own = f"{where}, answer {number}"
+        answer_text = _part(file, answer, "text", str, own)
+        if not answer_text:
+            continue
+        start = _part(file, answer, "answer_start", int, own)
+        span = find_span(context, answer_text, start)
+        answers.append(Answer(answer_text, *(span or (-1, -1))))
+        moved |= span is not None and not context.startswith(answer_text, max(start, 0))
+    return Question(identifier, text, context, tuple(answers)), moved
+
+
+_KINDS = {list: "list", str: "string", int: "whole number"}
+
+
+def _part(file, fields: Any, name: str, kind: type, where: str) -> Any:
+    """A field of a JSON object, of the type that SQuAD's form has there."""
+    if not isinstance(fields, dict):
+        raise file.error(f"not in SQuAD's form: {where} is no object")
+    if name not in fields:
+        raise file.error(f"not in SQuAD's form: {where} has no {name!r}")
+    if type(fields[name]) is not kind:
+        raise file.error(
+            f"not in SQuAD's form: {name!r} of {where} is no {_KINDS[kind]}"
+        )
+    return fields[name]
+
+
+def _some(ids: list[str]) -> str:
+    return ", ".join(ids[:_SHOWN_IDS]) + (", ..." if len(ids) > _SHOWN_IDS else "")

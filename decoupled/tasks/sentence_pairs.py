@@ -1,0 +1,120 @@
+"""Pairs of sentences of xnli and pawsx, as XTREME's preprocessing writes them.
+
+A line is sentence, TAB, sentence, TAB, label; XTREME's test files lack the label.
+XTREME writes them with Python's csv.writer, which puts a sentence with quotes between
+quotes and doubles its own, and reads them without undoing it, so that its baselines see
+`"He said ""yes""."` for `He said "yes".`. Here the quoting is undone, since in
+pre-training text came without it. Only what csv.writer would have written counts as
+quoting; any other quote is text, so that files without quoting keep all of theirs.
+"""
+
+import csv
+import io
+import re
+from typing import NamedTuple
+
+from decoupled.data.xtreme_files import LanguageFile
+from decoupled.tasks.examples import LabelledTexts
+
+_UNLABELLED, _LABELLED = 2, 3
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_OPEN = re.compile(r'"(?!(?:[^"]|"")*"$)')
+# csv.writer quotes what has one of these.
+_NEEDS_QUOTES = re.compile('["\t\r\n]')
+# XNLI's machine-translated training files spell one label their own way.
+_SPELLINGS = {"contradictory": "contradiction"}
+
+
+def read_pairs(
+    file: LanguageFile, labels: list[str], may_lack_labels: bool
+) -> list[LabelledTexts]:
+    """The examples of a file, in its order.
+
+    Args:
+      file: of xnli or pawsx.
+      labels: those that the task knows.
+      may_lack_labels: whether no line needs a label, as in test files.
+
+    Raises:
+      UserError: the file is missing, empty or malformed; the line is named.
+    """
+    lines = file.lines()
+    while lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise file.error("holds no example")
+    rows = _rows(lines, file.text().rstrip("\r\n"))
+    if rows is None:
+        raise _misfit(file, lines)
+    if len(rows[0].columns) == _UNLABELLED and not may_lack_labels:
+        raise file.error("no label after the sentences; only test files may lack it", 1)
+    return [_example(file, row, labels) for row in rows]
+
+
+class _Row(NamedTuple):
+    line: int
+    columns: list[str]
+
+
+def _rows(lines, text):
+    """The rows of a file, or None where it has no regular ones."""
+    by_line = [_Row(n, line.split("\t")) for n, line in enumerate(lines, start=1)]
+    regular = _is_regular(by_line)
+    if regular and not any(_OPEN.match(c) for row in by_line for c in row.columns):
+        return [_Row(row.line, _unquoted(row.columns)) for row in by_line]
+    # A quoted sentence may hold line ends and tabs; then it spans lines or columns.
+    reader = csv.reader(io.StringIO(text, newline=""), "excel-tab", strict=True)
+    try:
+        rows = [_Row(reader.line_num, columns) for columns in reader]
+    except csv.Error:
+        rows = []
+    if _is_regular(rows) and (not regular or _is_written_so(rows, text)):
+        return rows
+    return [_Row(r.line, _unquoted(r.columns)) for r in by_line] if regular else None
+
+
+def _is_written_so(rows, text):
+    """Whether csv.writer makes exactly this text of the rows."""
+    written = io.StringIO(newline="")
+    ends = "\r\n" if "\r\n" in text else "\n"
+    writer = csv.writer(written, "excel-tab", lineterminator=ends)
+    writer.writerows(row.columns for row in rows)
+    return written.getvalue().rstrip("\r\n") == text
+
+
+def _is_regular(rows):
+    return {len(row.columns) for row in rows} in ({_UNLABELLED}, {_LABELLED})
+
+
+def _unquoted(columns):
+    # Labels have no reason for quotes: where one has them, all columns do.
+    everywhere = len(columns) == _LABELLED and _QUOTED.fullmatch(columns[-1])
+    return [_without_quotes(column, bool(everywhere)) for column in columns]
+
+
+def _without_quotes(column, everywhere):
+    if not _QUOTED.fullmatch(column):
+        return column
+    inside = column[1:-1].replace('""', '"')
+    return inside if everywhere or _NEEDS_QUOTES.search(inside) else column
+
+
+def _misfit(file, lines):
+    counts = [line.count("\t") + 1 for line in lines]
+    expected = counts[0] if counts[0] in (_UNLABELLED, _LABELLED) else _LABELLED
+    line = next(n for n, count in enumerate(counts, start=1) if count != expected)
+    names = "sentence, sentence" + (", label" if expected == _LABELLED else "")
+    return file.error(
+        f"{counts[line - 1]} columns, not {expected} ({names}, with tabs between)", line
+    )
+
+
+def _example(file, row, labels):
+    if len(row.columns) == _UNLABELLED:
+        return LabelledTexts(tuple(row.columns), None)
+    *texts, label = row.columns
+    label = _SPELLINGS.get(label, label)
+    if label not in labels:
+        known = ", ".join(labels)
+        raise file.error(f"unknown label {label!r}; one of {known}", row.line)
+    return LabelledTexts(tuple(texts), label)

@@ -1,0 +1,184 @@
+"""Sentences with a tag for each word, as XTREME's files of udpos and panx hold them.
+
+    udpos/{train,dev,test}-L.tsv         a word a line, TAB, its tag; an empty line
+                                         between sentences; test files may lack tags
+    udpos/udpos_processed_maxlenN/L/SPLIT.MODEL, SPLIT.MODEL.idx
+                                         the same, cut where a tokenizer's pieces became
+                                         too many; the number of its sentence beside
+                                         each word. Read where there is no plain file.
+
+panx lies likewise.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from decoupled.compat import tf
+from decoupled.data.xtreme_files import FORMS, LanguageFile
+from decoupled.errors import UserError
+from decoupled.metrics.xtreme import TASKS
+
+_HOW_TO_GET = {
+    "udpos": (
+        "XTREME's scripts/download_data.sh writes it from Universal Dependencies v2.5"
+    ),
+    "panx": (
+        "XTREME's scripts/download_data.sh writes it from AmazonPhotos.zip, which is "
+        "fetched by hand (github.com/google-research/xtreme, issue 101)"
+    ),
+}
+_INDEX = ".idx"
+# What XTREME's preprocessing writes in the place of a tag that it does not know.
+_NO_TAG = {"udpos": "X", "panx": "O"}
+
+
+class TaggedSentence(NamedTuple):
+    """Words, which may be empty or white space, and a tag for each, or None."""
+
+    words: list[str]
+    tags: list[str] | None
+
+
+class _Line(NamedTuple):
+    number: int
+    sentence: str | int
+    word: str
+    tag: str
+
+
+def files_by_language(task: str, data_dir: str, split: str) -> dict[str, str]:
+    """The files of a split that are there, in the order of XTREME, English first.
+
+    Args:
+      task: "udpos" or "panx". data_dir: the folder with a folder per task.
+      split: "train", "dev" or "test".
+    """
+    folder = os.path.join(data_dir, task)
+    names = _names(folder)
+    processed = [
+        os.path.join(folder, name)
+        for name in sorted(names)
+        if re.fullmatch(rf"{task}_processed_maxlen\d+", name)
+    ]
+    found = {}
+    for language in sorted(TASKS[task].languages, key=lambda name: name != "en"):
+        plain = f"{split}-{language}.tsv"
+        if plain in names:
+            found[language] = os.path.join(folder, plain)
+        elif path := _processed_file(processed, split, language):
+            found[language] = path
+    return found
+
+
+def find_file(task: str, data_dir: str, split: str, language: str) -> str:
+    """The file of a split in a language.
+
+    Raises:
+      UserError: there is none.
+    """
+    path = files_by_language(task, data_dir, split).get(language)
+    if path is None:
+        expected = os.path.join(data_dir, task, f"{split}-{language}.tsv")
+        raise UserError(
+            f"{expected}: missing, the {split} file of task {task} in language "
+            f"{language!r}; {_HOW_TO_GET[task]}"
+        )
+    return path
+
+
+def read_sentences(file: LanguageFile, tags_may_miss: bool) -> list[TaggedSentence]:
+    """The sentences of a file, in its order; `tags` is None where the file has none.
+
+    Raises:
+      UserError: the file is missing, empty or malformed, a tag is not one of the task,
+        or some or (unless `tags_may_miss`) all tags are missing.
+    """
+    lines = list(_lines(file))
+    if not lines:
+        raise file.error("holds no word")
+    tagged = _is_tagged(file, lines)
+    if not tagged and not tags_may_miss:
+        raise file.error("no tags, which only test files may lack", lines[0].number)
+    sentences = []
+    for _, own in itertools.groupby(lines, key=lambda line: line.sentence):
+        own = list(own)
+        tags = [line.tag for line in own] if tagged else None
+        sentences.append(TaggedSentence([line.word for line in own], tags))
+    return sentences
+
+
+def _names(folder: str) -> list[str]:
+    if not tf.io.gfile.isdir(folder):
+        return []
+    # Folders of gs:// end in a slash.
+    return [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+
+
+def _processed_file(folders: Iterable[str], split: str, language: str) -> str | None:
+    """The first of XTREME's preprocessed files, of whatever tokenizer."""
+    for folder in folders:
+        names = set(_names(os.path.join(folder, language)))
+        for name in sorted(names):
+            if name.startswith(f"{split}.") and f"{name}{_INDEX}" in names:
+                return os.path.join(folder, language, name)
+    return None
+
+
+def _lines(file: LanguageFile) -> Iterator[_Line]:
+    """The lines with a word."""
+    lines = file.lines()
+    sentences = _sentences_of_lines(file, lines)
+    numbered = zip(itertools.count(1), lines, sentences)
+    for number, line, sentence in numbered:
+        if _is_empty(line):
+            continue
+        word, *columns = line.split("\t")
+        if len(columns) > 1:
+            raise file.error(
+                f"{len(columns) + 1} columns, not a word, a tab and its tag", number
+            )
+        tag = columns[0].strip() if columns else ""
+        pattern, form = FORMS[file.task]
+        if tag and not re.fullmatch(pattern, tag):
+            raise file.error(f"{tag!r} is not {form}", number)
+        yield _Line(number, sentence, word, tag)
+
+
+def _is_plain(file: LanguageFile) -> bool:
+    return file.path.endswith(".tsv")
+
+
+def _is_empty(line: str) -> bool:
+    # Other white space is a word of its own: UD has no-break spaces.
+    return not line.strip(" \t")
+
+
+def _sentences_of_lines(file: LanguageFile, lines: list[str]) -> Iterable[str | int]:
+    """For each line what tells its sentence from those before and after."""
+    index = file._replace(path=file.path + _INDEX)
+    if _is_plain(file):
+        return itertools.accumulate(_is_empty(line) for line in lines)
+    sentences = [line.strip() for line in index.lines()]
+    pairs = itertools.zip_longest(lines, sentences, fillvalue="")
+    for number, (line, sentence) in enumerate(pairs, start=1):
+        if _is_empty(line) != (not sentence):
+            raise index.error(f"does not fit {file.path}; make both anew", number)
+    return sentences
+
+
+def _is_tagged(file: LanguageFile, lines: list[_Line]) -> bool:
+    """Whether all lines have tags, as opposed to none.
+
+    Raises:
+      UserError: some lines have tags.
+    """
+    without = [line.number for line in lines if not line.tag]
+    if without and len(without) < len(lines):
+        raise file.error("no tag after the word, but other lines have one", without[0])
+    filled = not _is_plain(file) and {line.tag for line in lines} == {
+        _NO_TAG[file.task]
+    }
+    return not without and not filled

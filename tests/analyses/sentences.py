@@ -1,0 +1,72 @@
+"""Sentences in several scripts, and a model of random weights for their pieces."""
+
+import sentencepiece
+
+from decoupled.configs import MeshConfig, RetrievalConfig
+from decoupled.data.vocabulary import Vocabulary
+from tests.exports.models import model_config, pretrained_weights, write_model_dir
+
+ENGLISH = [
+    "The train leaves at seven.",
+    "She has two brothers and a sister.",
+    "Rain fell on the mountains all night.",
+    "We bought bread, milk and 12 eggs.",
+    "Nobody knows where the old map is.",
+    "The school was built in 1954.",
+    "My neighbour repairs bicycles.",
+    "Please close the window before you go.",
+    "The river is deeper than it looks.",
+    "They sang until the sun rose.",
+]
+OTHERS = [
+    "Der Zug fährt um sieben ab.",
+    "Сестра читает книгу.",
+    "昨天晚上下雨了。",
+    "हम बाज़ार जा रहे हैं।",
+    "الطقس جميل اليوم.",
+    "Το παιδί κοιμάται.",
+]
+
+ONE_DEVICE = MeshConfig("all:1", "", "float32", "gather")
+
+
+def retrieval(**changes):
+    """Batches of 4 sentences of up to 24 tokens; keywords change single fields."""
+    fields = dict(
+        layer=-1,
+        pool_special_tokens=True,
+        centre=False,
+        scoring="cosine",
+        num_neighbours=2,
+        max_sequence_length=24,
+        batch_size=4,
+    )
+    return RetrievalConfig(**{**fields, **changes})
+
+
+def write_trained_model(folder):
+    """A model folder (a pathlib.Path that exists); returns it as a string."""
+    path = folder / "vocabulary.model"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(ENGLISH + OTHERS),
+        model_prefix=str(path.with_suffix("")),
+        vocab_size=150,
+        hard_vocab_limit=False,
+        character_coverage=1.0,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        pad_piece="<pad>",
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        minloglevel=2,
+    )
+    vocabulary = Vocabulary(str(path))
+    config = model_config(vocab_size=vocabulary.size)
+    return write_model_dir(
+        str(folder / "model"),
+        vocabulary.model_bytes,
+        vocabulary.fingerprint,
+        config,
+        pretrained_weights(config),
+    )

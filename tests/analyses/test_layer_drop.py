@@ -1,0 +1,154 @@
+"""Scores by layers kept, from folders as fine-tuning writes them."""
+
+import dataclasses
+import json
+
+import pytest
+
+from decoupled.analyses import layer_drop
+from decoupled.errors import UserError
+from tests.analyses.tiny_runs import texts_of
+from tests.exports.models import model_config
+
+
+def write_folder(folder, results, task="xnli", command="finetune", **sizes):
+    """config.json and results.json."""
+    folder.mkdir(parents=True)
+    described = {
+        "format": "decoupled-model-1",
+        "command": command,
+        "model": dataclasses.asdict(model_config(**sizes)),
+        "vocabulary": {"fingerprint": "0" * 64, "vocab_size": 48},
+        "task": {"name": task, "labels": ["no", "yes"]},
+        "data": {},
+    }
+    (folder / "config.json").write_text(json.dumps(described))
+    if results is not None:
+        (folder / "results.json").write_text(json.dumps(results))
+    return str(folder)
+
+
+def of_xnli(english, swahili, **more):
+    def row(value):
+        return {"accuracy": value, "trivial_accuracy": 33.3, "examples": 10}
+
+    return {
+        "task": "xnli",
+        "global_step": 9,
+        "checkpoint": "model.ckpt-9",
+        "learning_rate": 1e-5,
+        "seed": 0,
+        "dev": {"en": row(english), "sw": row(swahili)},
+        "test": {"en": row(english - 1)},
+        **more,
+    }
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two widths of output embeddings with 2 and 1 layers kept, one with two runs."""
+    kept = [
+        (8, 2, of_xnli(70, 60)),
+        (8, 1, of_xnli(70, 62)),
+        (8, 1, of_xnli(72, 64)),
+        (16, 2, of_xnli(74, 66)),
+        (16, 1, of_xnli(68, 60)),
+    ]
+    return [
+        write_folder(
+            tmp_path / f"{number}", results, output_embedding_size=width, num_layers=n
+        )
+        for number, (width, n, results) in enumerate(kept)
+    ]
+
+
+def test_points_by_hand(folders):
+    result = layer_drop.measure(folders)
+    found = result["tasks"]["xnli"]
+    assert found["languages"] == ["en", "sw"]
+    points = [
+        (p["model"], p["layers"], p["dropped"], p["mean"], p["std"])
+        for p in found["points"]
+    ]
+    # The deviation of 66 and 68 is the root of 2.
+    assert sorted(points, key=str) == [
+        ("E_out 16", 1, 1, 64, None),
+        ("E_out 16", 2, 0, 70, None),
+        ("E_out 8", 1, 1, 67, pytest.approx(2**0.5)),
+        ("E_out 8", 2, 0, 65, None),
+    ]
+
+
+def test_another_split(folders):
+    [*_, point] = layer_drop.measure(folders, "test")["tasks"]["xnli"]["points"]
+    assert point["scores"] == [69]
+
+
+def test_seeds_below_a_folder_are_read_one_by_one(tmp_path):
+    rate, other = 1e-5, 2e-5
+    runs = [
+        {
+            "learning_rate": r,
+            "seed": s,
+            "checkpoint": f"learning_rate_{r:g}/seed_{s}/{c}",
+        }
+        for r, s, c in (
+            (rate, 0, "best/model.ckpt-9"),
+            (other, 0, "model.ckpt-9"),
+            (rate, 1, "model.ckpt-9"),
+        )
+    ]
+    folder = tmp_path / "run"
+    path = write_folder(folder, of_xnli(71, 62, runs=runs))
+    for seed, results in ((0, of_xnli(70, 60)), (1, of_xnli(72, 64))):
+        below = folder / f"learning_rate_{rate:g}" / f"seed_{seed}"
+        below.mkdir(parents=True)
+        (below / "results.json").write_text(json.dumps(results))
+    assert layer_drop.read_run(path, "dev", None).scores == [65, 68]
+
+
+def test_questions_are_scored_by_two_metrics(tmp_path):
+    rows = {"en": {"exact_match": 40.0, "f1": 60.0, "examples": 5}}
+    results = {"task": "xquad", "learning_rate": 1e-5, "dev": rows, "test": {}}
+    path = write_folder(tmp_path / "run", results, task="xquad")
+    assert layer_drop.read_run(path, "dev", None).scores == [50]
+    assert layer_drop.read_run(path, "dev", "f1").scores == [60]
+    with pytest.raises(UserError, match="has no bleu of dev; it has exact_match, f1"):
+        layer_drop.read_run(path, "dev", "bleu")
+    with pytest.raises(UserError, match="has no scores of test"):
+        layer_drop.read_run(path, "test", None)
+
+
+def test_models_are_told_apart_by_what_differs(tmp_path):
+    sizes = [dict(), dict(input_embedding_size=8)]
+    folders = [
+        write_folder(tmp_path / f"{i}", of_xnli(70, 60), **size)
+        for i, size in enumerate(sizes)
+    ]
+    points = layer_drop.measure(folders)["tasks"]["xnli"]["points"]
+    assert [point["model"] for point in points] == ["E_in 6", "E_in 8"]
+
+
+def test_what_is_shown(folders, tmp_path, capsys):
+    result = layer_drop.measure(folders)
+    json.dumps(result, allow_nan=False)
+    layer_drop.show(result)
+    shown = capsys.readouterr().out
+    assert "67.00 ± 1.41" in shown
+    assert shown.index("E_out 8") < shown.index("E_out 16")
+    _, svg = layer_drop.plot(result, str(tmp_path / "plot"))
+    assert {"E_out 8", "E_out 16", "xnli", "layers kept"} <= set(texts_of(svg))
+
+
+def test_folders_that_cannot_be_used(folders, tmp_path):
+    path = write_folder(tmp_path / "unfinished", None)
+    with pytest.raises(UserError, match="unfinished: no results.json"):
+        layer_drop.measure([path])
+    path = write_folder(tmp_path / "pretrained", of_xnli(1, 1), command="pretrain")
+    with pytest.raises(UserError, match="pretrained: is not a folder of fine-tuning"):
+        layer_drop.measure([path])
+    results = of_xnli(1, 1)
+    del results["dev"]["sw"]
+    path = write_folder(tmp_path / "english", results)
+    with pytest.raises(UserError, match="english: has scores of en, and .* of en, sw"):
+        layer_drop.measure([folders[0], path])

@@ -1,0 +1,102 @@
+"""Which checkpoint is opened, by which name, and what is refused."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from decoupled.analyses.models import open_models, short_names
+from decoupled.errors import UserError
+from tests.analyses.tiny_runs import write_finetuned_run, write_run
+
+
+def test_names_are_the_shortest_that_differ(tmp_path):
+    for name in ("a/runs/x", "a/runs/y", "b/runs/x"):
+        (tmp_path / name).mkdir(parents=True)
+    a_x, a_y, b_x = (
+        f"{tmp_path}/{name}" for name in ("a/runs/x", "a/runs/y", "b/runs/x")
+    )
+    assert short_names([a_x, a_y]) == ["x", "y"]
+    assert short_names([f"{a_x}/", b_x]) == ["a/runs/x", "b/runs/x"]
+    assert short_names([f"{a_x}/model.ckpt-5"]) == ["x/model.ckpt-5"]
+    with pytest.raises(UserError, match="a/runs/x: is given twice"):
+        short_names([a_x, a_x])
+
+
+def test_what_a_result_says_of_a_model(pretrained_dir, coupled_dir, vocabulary):
+    decoupled, coupled = open_models([pretrained_dir, coupled_dir])
+    assert decoupled.describe() == {
+        "name": "pretrained",
+        "folder": pretrained_dir,
+        "checkpoint": "model.ckpt-7",
+        "global_step": 7,
+        "vocabulary": vocabulary.fingerprint,
+        "vocab_size": 48,
+        "coupled": False,
+        "input_embedding_size": 6,
+        "output_embedding_size": 10,
+        "hidden_size": 8,
+        "num_layers": 2,
+    }
+    assert coupled.describe()["coupled"] is True
+
+
+def test_the_best_checkpoint_counts_where_one_was_kept(vocabulary, tmp_path):
+    folder = write_finetuned_run(tmp_path / "run", vocabulary)
+    best = pathlib.Path(folder, "best")
+    best.mkdir()
+    for file in pathlib.Path(folder).glob("model.ckpt-7*"):
+        shutil.copy(file, best / file.name.replace("-7", "-3"))
+    newest = 'model_checkpoint_path: "model.ckpt-3"\n'
+    (best / "checkpoint").write_text(f"{newest}all_{newest.replace('path', 'paths')}")
+    [model] = open_models([folder])
+    assert model.weights.path == f"{best}/model.ckpt-3"
+    [model] = open_models([f"{best}/model.ckpt-3"])
+    assert (model.folder, model.name) == (folder, "best/model.ckpt-3")
+
+
+def test_accuracy_of_pretraining_is_that_of_the_same_checkpoint(vocabulary, tmp_path):
+    folder = write_run(tmp_path / "run", vocabulary)
+    [model] = open_models([folder])
+    assert model.masked_lm_accuracy() is None
+    evaluation = {"global_step": 7, "all": {"masked_lm_accuracy": 0.25}}
+    (tmp_path / "run" / "eval.json").write_text(json.dumps(evaluation))
+    assert model.masked_lm_accuracy() == 0.25
+    evaluation["global_step"] = 6
+    (tmp_path / "run" / "eval.json").write_text(json.dumps(evaluation))
+    assert model.masked_lm_accuracy() is None
+
+
+def test_a_folder_that_is_no_run(tmp_path):
+    with pytest.raises(UserError, match="no config.json"):
+        open_models([str(tmp_path)])
+    with pytest.raises(UserError, match="no config.json|no such checkpoint"):
+        open_models([f"{tmp_path}/model.ckpt-1"])
+
+
+def test_sizes_must_be_those_of_the_checkpoint(vocabulary, tmp_path):
+    folder = write_run(tmp_path / "run", vocabulary)
+    path = tmp_path / "run" / "config.json"
+    described = json.loads(path.read_text())
+    described["model"]["output_embedding_size"] = 12
+    path.write_text(json.dumps(described))
+    with pytest.raises(UserError, match=r"transform/dense/kernel has shape \[8, 10\]"):
+        open_models([folder])
+
+
+def test_the_head_is_asked_for(vocabulary, tmp_path):
+    folder = write_finetuned_run(tmp_path / "run", vocabulary)
+    [model] = open_models([folder])
+    assert list(model.embeddings) == ["input"]
+    with pytest.raises(UserError, match="holds no MLM head"):
+        open_models([folder], masked_lm=True)
+
+
+def test_the_vocabulary_must_be_the_models_own(vocabulary, tmp_path):
+    folder = write_run(tmp_path / "run", vocabulary)
+    path = tmp_path / "run" / "config.json"
+    text = path.read_text().replace(vocabulary.fingerprint, "0" * 64)
+    path.write_text(text)
+    with pytest.raises(UserError, match="is not the vocabulary that the model"):
+        open_models([folder])

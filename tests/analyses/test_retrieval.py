@@ -1,0 +1,97 @@
+"""Search and mining with vectors that are typed in."""
+
+import numpy as np
+import pytest
+
+from decoupled.analyses import retrieval
+from decoupled.errors import UserError
+from decoupled.tasks.parallel_sentences import Bucc, Tatoeba, Text
+from tests.analyses.sentences import retrieval as config
+
+VECTORS = {
+    "eins": [1, 0, 0],
+    "zwei": [0, 1, 0],
+    "drei": [0.1, 0, 1],
+    "hm": [1, 1, 1],
+    "one": [1, 0.1, 0],
+    "two": [0.2, 1, 0],
+    "three": [0, 0, 1],
+    "er": [1, 1, 0.9],
+}
+
+
+class Encode:
+    """Looks vectors up; remembers what it was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, texts):
+        self.asked += texts
+        return np.array([VECTORS[text] for text in texts], np.float32)
+
+
+def bucc(sources, english, gold=None):
+    sides = [
+        Text([f"{name}-{i}" for i in range(len(side))], side)
+        for name, side in (("de", sources), ("en", english))
+    ]
+    return Bucc("de", *sides, gold)
+
+
+def test_tatoeba_finds_places_and_encodes_equal_sentences_once():
+    encode = Encode()
+    languages = [
+        Tatoeba("de", ["zwei", "drei", "eins"], ["one", "three", "two"], None),
+        Tatoeba("nl", ["eins", "one"], ["one", "two"], None),
+    ]
+    found = retrieval.find_translations(languages, encode, config())
+    assert found == {"de": [2, 1, 0], "nl": [0, 0]}
+    assert sorted(encode.asked) == sorted(set(encode.asked))
+
+
+def test_centring_takes_away_what_a_side_shares():
+    shifted = {"a": [9, 0], "b": [9.5, 1], "x": [0, 0], "y": [0.5, 1]}
+    pair = [Tatoeba("de", ["a", "b"], ["x", "y"], None)]
+
+    def encode(texts):
+        return np.array([shifted[text] for text in texts], np.float32)
+
+    def places(centre):
+        chosen = config(scoring="euclidean", centre=centre)
+        return retrieval.find_translations(pair, encode, chosen)["de"]
+
+    assert places(centre=False) == [1, 1]
+    assert places(centre=True) == [0, 1]
+
+
+def test_mined_pairs_are_ids_the_best_first():
+    split = bucc(["eins", "hm", "drei"], ["er", "three", "one"])
+    mined = retrieval.mine_pairs(split, Encode(), config())
+    assert set(mined.pairs) == {("de-0", "en-2"), ("de-1", "en-0"), ("de-2", "en-1")}
+    assert (np.diff(mined.scores) <= 0).all()
+
+
+def test_a_sentence_that_stands_twice_belongs_to_no_id():
+    split = bucc(["eins", "zwei", "eins"], ["one", "two"])
+    assert retrieval.mine_pairs(split, Encode(), config()).pairs == [("de-1", "en-1")]
+    with pytest.raises(UserError, match="every sentence stands several times"):
+        retrieval.mine_pairs(bucc(["eins", "eins"], ["one"]), Encode(), config())
+
+
+def test_the_threshold_of_the_dev_set_cuts_the_test_set():
+    # hm and er are no translations; their cosine is above that of zwei and two.
+    gold = {("de-0", "en-0"), ("de-1", "en-1")}
+    dev = bucc(["eins", "drei", "zwei"], ["one", "three", "two"], gold)
+    test = bucc(["hm", "drei", "zwei"], ["er", "three", "two"])
+    mined = retrieval.mine_test(dev, lambda: test, Encode(), config())
+    assert mined.dev_f1 == pytest.approx(100)
+    # Cosines: 1 / sqrt(1.01) for eins and drei, 1 / sqrt(1.04) for zwei.
+    assert mined.threshold == pytest.approx((1.01**-0.5 + 1.04**-0.5) / 2, abs=1e-3)
+    assert mined.pairs == [("de-0", "en-0"), ("de-1", "en-1")]
+
+
+def test_a_dev_set_without_gold_pairs():
+    split = bucc(["eins"], ["one"])
+    with pytest.raises(UserError, match="dev .language de.: no gold pairs"):
+        retrieval.mine_test(split, lambda: split, Encode(), config())

@@ -1,0 +1,158 @@
+"""Word similarity: files, scores of pairs, planted orders, the picture."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from decoupled.analyses import word_similarity
+from decoupled.analyses.models import open_models
+from decoupled.analyses.word_similarity import WordPairs, find_sets, read_pairs
+from decoupled.errors import UserError
+from decoupled.exports import weights as names
+from tests.analyses.tiny_runs import texts_of, write_run
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_pairs_with_tabs_or_spaces(tmp_path):
+    path = write(tmp_path / "some.tsv", "sun\tmoon\t3.5\n\nbig small -1e1\n")
+    assert read_pairs(path) == WordPairs(
+        "some", path, [("sun", "moon"), ("big", "small")], [3.5, -10.0]
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["sun\tmoon", "sun\tmoon\tmuch", "sun\tmoon\tnan", "\tmoon\t1", "a b c 1"]
+)
+def test_a_malformed_line_is_named(tmp_path, line):
+    path = write(tmp_path / "set.tsv", f"sun\tmoon\t1\n{line}\n")
+    with pytest.raises(UserError, match="set.tsv:2: .* is not word, word, score"):
+        read_pairs(path)
+
+
+def test_an_empty_file(tmp_path):
+    with pytest.raises(UserError, match="set.tsv: holds no pairs"):
+        read_pairs(write(tmp_path / "set.tsv", "\n"))
+
+
+def test_sets_come_in_the_papers_order(tmp_path):
+    for name in ("verb143", "abc", "men", "simlex999"):
+        write(tmp_path / f"{name}.tsv", "a\tb\t1\n")
+    other = write(tmp_path / "own.txt", "a\tb\t1\n")
+    found = find_sets(str(tmp_path), [other])
+    assert [entry.name for entry in found] == "men simlex999 verb143 abc own".split()
+    with pytest.raises(UserError, match="own.txt: two sets are called own"):
+        find_sets(None, [other, other])
+    with pytest.raises(UserError, match=r"no \*.tsv there"):
+        find_sets(str(tmp_path / "nothing"), [])
+
+
+def test_scores_of_pairs_by_hand():
+    vectors = {"a": [3.0, 4.0], "b": [4.0, 3.0], "c": [0.0, 0.0]}
+    vectors = {word: np.array(vector) for word, vector in vectors.items()}
+    scores = word_similarity.pair_scores(vectors, [("a", "b"), ("a", "a"), ("a", "c")])
+    assert scores["dot"].tolist() == [24, 25, 0]
+    assert scores["cosine"] == pytest.approx([0.96, 1, 0])
+
+
+@pytest.fixture(scope="module")
+def planted(vocabulary, pretrained_dir, tmp_path_factory):
+    """A model whose input embedding is as people, the output embedding the reverse."""
+    words = ["r", "n", "t", "l"]
+    # Closer angles are more alike.
+    angles = np.array([0.0, 0.3, 0.9, 1.4])
+    alike = np.cos(angles[:, np.newaxis] - angles)
+    tables = {
+        names.WORD_EMBEDDINGS: np.zeros([48, 6], np.float32),
+        names.OUTPUT_EMBEDDING: np.zeros([48, 10], np.float32),
+    }
+    # The piece that begins a word stays 0.
+    rows = [vocabulary.encode(word)[-1] for word in words]
+    tables[names.WORD_EMBEDDINGS][rows, 0] = np.cos(angles)
+    tables[names.WORD_EMBEDDINGS][rows, 1] = np.sin(angles)
+    # Vectors whose products are the negative ones, but for a constant diagonal.
+    reverse = np.linalg.cholesky(5 * np.eye(4) - alike)
+    tables[names.OUTPUT_EMBEDDING][rows, :4] = reverse
+    folder = tmp_path_factory.mktemp("runs") / "planted"
+    models = open_models([write_run(folder, vocabulary, weights=tables)])
+    path = folder.parent / "pairs.tsv"
+    write(path, "r\tn\t9\nn\tt\t7\nt\tl\t8\nr\tt\t5\nn\tl\t4\nr\tl\t1\nr\tΩ\t10\n")
+    return word_similarity.measure(models, [read_pairs(str(path))])
+
+
+def test_a_planted_order_is_found(planted):
+    [model] = planted["models"]
+    found = {(e["embedding"], e["score"]): e for e in model["correlations"]}
+    assert set(found) == {
+        (k, s) for k in ("input", "output") for s in ("dot", "cosine")
+    }
+    for entry in found.values():
+        assert (entry["pairs"], entry["covered"]) == (7, 6)
+        assert entry["low"] <= entry["spearman"] <= entry["high"]
+    assert found["input", "dot"]["spearman"] == pytest.approx(1)
+    assert found["input", "cosine"]["spearman"] == pytest.approx(1)
+    assert found["output", "dot"]["spearman"] == pytest.approx(-1)
+    assert found["output", "cosine"]["spearman"] == pytest.approx(-1)
+
+
+def test_against_scipy_on_a_random_model(vocabulary, pretrained_dir, tmp_path):
+    generator = np.random.default_rng(1)
+    words = [vocabulary.id_to_piece(i).lstrip("▁") for i in range(6, 48)]
+    words = sorted(
+        {w for w in words if w and vocabulary.unk_id not in vocabulary.encode(w)}
+    )
+    pairs = [tuple(generator.choice(words, 2)) for _ in range(40)]
+    human = generator.integers(0, 8, 40)
+    lines = [f"{a}\t{b}\t{s}\n" for (a, b), s in zip(pairs, human, strict=True)]
+    path = write(tmp_path / "random.tsv", "".join(lines))
+    models = open_models([pretrained_dir])
+    result = word_similarity.measure(models, [read_pairs(path)])
+    for entry in result["models"][0]["correlations"]:
+        table = models[0].embedding(entry["embedding"]).astype(np.float64)
+        one, other = (
+            np.stack([table[vocabulary.encode(pair[i])].mean(0) for pair in pairs])
+            for i in (0, 1)
+        )
+        scores = (one * other).sum(1)
+        if entry["score"] == "cosine":
+            scores /= np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+        expected = stats.spearmanr(human, scores).statistic
+        assert entry["spearman"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_words_that_the_vocabulary_lacks(pretrained_dir, tmp_path):
+    path = write(tmp_path / "greek.tsv", "Ω\tΨ\t1\nthe\tΩ\t2\n")
+    result = word_similarity.measure(open_models([pretrained_dir]), [read_pairs(path)])
+    entry = result["models"][0]["correlations"][0]
+    assert (entry["covered"], entry["spearman"], entry["low"]) == (0, None, None)
+    word_similarity.plot(result, str(tmp_path / "plot"))
+
+
+def test_what_is_shown(planted, tmp_path, capsys):
+    json.dumps(planted, allow_nan=False)
+    word_similarity.show(planted)
+    shown = capsys.readouterr().out
+    assert "100.0 / -100.0" in shown
+    assert "85.7%" in shown
+    png, svg = word_similarity.plot(planted, str(tmp_path / "plot"))
+    assert os.path.getsize(png) > 1000
+    assert {"pairs", "planted", "input embedding", "output embedding"} <= set(
+        texts_of(svg)
+    )
+
+
+def test_the_sets_of_table_8(data_dir):
+    sets = find_sets(os.path.join(data_dir, "word_similarity"), [])
+    assert {entry.name: len(entry.pairs) for entry in sets} == {
+        "men": 3000,
+        "mturk771": 771,
+        "rare_word": 2034,
+        "simlex999": 999,
+        "verb143": 144,
+    }

@@ -1,0 +1,42 @@
+"""Folders of runs with tiny random models, and what plots show."""
+
+import re
+
+from tests.exports.models import (
+    finetuned_weights,
+    model_config,
+    pretrained_weights,
+    write_model_dir,
+)
+
+
+def write_run(folder, vocabulary, sizes=None, weights=None, step=7):
+    """A pre-training run; `weights` replaces single variables; returns the folder."""
+    config = model_config(**(sizes or {}))
+    return write_model_dir(
+        str(folder),
+        vocabulary.model_bytes,
+        vocabulary.fingerprint,
+        config,
+        pretrained_weights(config) | (weights or {}),
+        step=step,
+    )
+
+
+def write_finetuned_run(folder, vocabulary, weights=None, **sizes):
+    """A fine-tuning run of a task with two labels."""
+    config = model_config(**sizes)
+    return write_model_dir(
+        str(folder),
+        vocabulary.model_bytes,
+        vocabulary.fingerprint,
+        config,
+        finetuned_weights(config, 2) | (weights or {}),
+        task={"name": "xnli", "labels": ["no", "yes"]},
+    )
+
+
+def texts_of(svg):
+    """All words of a picture."""
+    with open(svg, encoding="utf-8") as file:
+        return re.findall(r"<text [^>]*>([^<]+)</text>", file.read())

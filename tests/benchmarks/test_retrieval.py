@@ -1,0 +1,62 @@
+"""The table of retrieval from numbers typed in, and quick runs of its workers."""
+
+import sys
+
+import pytest
+
+from benchmarks import results, retrieval
+from benchmarks.interleave import interleave
+from tests.benchmarks.toys import comparison, measured
+from tests.interop.reference import PYTHON
+
+CASE = retrieval.retrieval_case(retrieval.SETTINGS[0], "float32")
+QUICK = retrieval.retrieval_case(retrieval.QUICK_SETTINGS[0], "float32")
+
+
+def test_table():
+    workers = [
+        measured("decoupled", [[5.0], [10.0]], CASE, peak=900_000_000),
+        measured("transformers", [[10.0], [40.0]], CASE),
+    ]
+    (table,) = retrieval.tables([comparison("demo: float32", workers)])
+    ours, peer = table.rows
+    assert ours == [
+        "demo: float32", "decoupled", "5,000", "750 /s (500-1,000)", "", "0.90 GB",
+    ]  # fmt: skip
+    assert peer[3:5] == ["312 /s (125-500)", "3.00x (2.00-4.00)"]
+
+
+def test_what_was_skipped_says_why():
+    skipped = comparison("search: cosine", skipped="too little memory")
+    (table,) = retrieval.tables([skipped])
+    assert table.rows == [["search: cosine", "too little memory", "", "", "", ""]]
+
+
+def test_our_worker_gives_the_same_at_every_step():
+    (ours,) = interleave([retrieval.our_worker(QUICK)], 2, 1, "quick")
+    first, second = (chunk.loss for chunk in ours.rounds)
+    # The sum of two mean cosines of best matches.
+    assert 0 < first <= 2 + 1e-5
+    assert first == pytest.approx(second, rel=1e-6)
+
+
+@pytest.mark.parametrize("scoring", retrieval.SCORINGS)
+def test_both_searches_find_the_same(scoring):
+    pytest.importorskip("sklearn", reason="needs the [xtreme] extra")
+    case = retrieval.search_case(True, scoring)
+    ours, peer = interleave(retrieval.search_workers(case), 1, 1, scoring)
+    assert ours.rounds[0].loss == peer.rounds[0].loss > 0.9
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(not PYTHON, reason="no interpreter with torch and transformers")
+def test_a_quick_run_against_transformers(tmp_path, monkeypatch, capsys):
+    arguments = ["retrieval", "--quick", f"--results_dir={tmp_path}", "--only=quick"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    retrieval.main()
+    (read,) = results.read(tmp_path / "retrieval.json")
+    ours, peer = read.workers
+    # Transformers' model has a pooler, which takes no part.
+    size = ours.case["model"]["hidden_size"]
+    assert peer.facts["parameters"] == ours.facts["parameters"] + size * (size + 1)
+    assert "pairs a second" in capsys.readouterr().out

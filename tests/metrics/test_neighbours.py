@@ -1,0 +1,156 @@
+"""Nearest neighbours: by hand, and against scipy's full matrices of distances."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from decoupled import configs
+from decoupled.metrics.neighbours import (
+    SCORINGS,
+    best_matches,
+    neighbour_means,
+    wilson_interval,
+)
+
+# cosines: 1, .6 and 0, .8
+FIRST = np.array([[2.0, 0.0], [0.0, 1.0]])
+SECOND = np.array([[1.0, 0.0], [3.0, 4.0]])
+
+
+def vectors(count, seed, size=6):
+    """Vectors around a common mean, as those of sentences are."""
+    return np.random.default_rng(seed).normal(0.7, 1, [count, size]).astype(np.float32)
+
+
+def full_scores(first, second, scoring, num_neighbours):
+    """All scores at once, from scipy's distances in float64."""
+    distance = pytest.importorskip("scipy.spatial.distance")
+    first, second = first.astype(np.float64), second.astype(np.float64)
+    if scoring == "euclidean":
+        return -distance.cdist(first, second, "sqeuclidean")
+    cosines = 1 - distance.cdist(first, second, "cosine")
+    if scoring == "cosine":
+        return cosines
+    forward = np.sort(cosines, axis=1)[:, ::-1][:, :num_neighbours].mean(axis=1)
+    backward = np.sort(cosines, axis=0)[::-1][:num_neighbours].mean(axis=0)
+    both = (forward[:, None] + backward[None]) / 2
+    return cosines / both if scoring == "ratio_margin" else cosines - both
+
+
+@pytest.mark.parametrize(
+    "scoring, forward_scores, backward_scores",
+    [
+        ("cosine", [1, 0.8], [1, 0.8]),
+        # Means over two neighbours: .8, .4 and .5, .7.
+        ("ratio_margin", [1 / 0.65, 0.8 / 0.55], [1 / 0.65, 0.8 / 0.55]),
+        ("distance_margin", [0.35, 0.25], [0.35, 0.25]),
+    ],
+)
+def test_scores_by_hand(scoring, forward_scores, backward_scores):
+    matches = best_matches(FIRST, SECOND, scoring, num_neighbours=2)
+    assert matches.forward.tolist() == matches.backward.tolist() == [0, 1]
+    assert matches.forward_scores == pytest.approx(forward_scores)
+    assert matches.backward_scores == pytest.approx(backward_scores)
+
+
+def test_distances_by_hand():
+    matches = best_matches(FIRST, SECOND, "euclidean", num_neighbours=2)
+    assert matches.forward.tolist() == matches.backward.tolist() == [0, 0]
+    assert matches.forward_scores == pytest.approx([-1, -2])
+    assert matches.backward_scores == pytest.approx([-1, -17])
+
+
+def test_a_margin_passes_over_what_is_close_to_everything():
+    first = np.array([[1.0, 0.0], [0.6, 0.8]])
+    # To the first sentence .8 and .6, to the second .96 and -.28.
+    second = np.array([[0.8, 0.6], [0.6, -0.8]])
+    assert best_matches(first, second, "cosine", 2).forward.tolist() == [0, 0]
+    matches = best_matches(first, second, "ratio_margin", 2)
+    # Means: .7, .34 and .88, .16.
+    assert matches.forward.tolist() == [1, 0]
+    assert matches.forward_scores == pytest.approx([0.6 / 0.43, 0.96 / 0.61])
+
+
+@pytest.mark.parametrize("scoring", SCORINGS)
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_the_best_of_all_whatever_the_blocks(scoring, block):
+    first, second = vectors(40, 1), vectors(23, 2)
+    scores = full_scores(first, second, scoring, num_neighbours=4)
+    matches = best_matches(first, second, scoring, 4, block)
+    np.testing.assert_array_equal(matches.forward, scores.argmax(axis=1))
+    np.testing.assert_array_equal(matches.backward, scores.argmax(axis=0))
+    np.testing.assert_allclose(matches.forward_scores, scores.max(axis=1), atol=1e-5)
+    np.testing.assert_allclose(matches.backward_scores, scores.max(axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [2, 5, 100])
+def test_means_of_the_nearest(block):
+    first, second = vectors(9, 3), vectors(14, 4)
+    cosines = full_scores(first, second, "cosine", 0)
+    forward, backward = neighbour_means(first, second, 3, block)
+    expected = np.sort(cosines, axis=1)[:, -3:].mean(axis=1)
+    np.testing.assert_allclose(forward, expected, atol=1e-6)
+    expected = np.sort(cosines, axis=0)[-3:].mean(axis=0)
+    np.testing.assert_allclose(backward, expected, atol=1e-6)
+
+
+def test_fewer_vectors_than_neighbours_are_all_neighbours():
+    first, second = vectors(3, 5), vectors(2, 6)
+    cosines = full_scores(first, second, "cosine", 0)
+    forward, backward = neighbour_means(first, second, 10)
+    np.testing.assert_allclose(forward, cosines.mean(axis=1), atol=1e-6)
+    np.testing.assert_allclose(backward, cosines.mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("block", [1, 2, 10])
+def test_of_equal_vectors_the_first_counts(block):
+    first = np.array([[1.0, 1.0], [1.0, -1.0]])
+    second = np.array([[1.0, -1.0], [1.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
+    matches = best_matches(first, second, "cosine", 1, block)
+    assert matches.forward.tolist() == [1, 0]
+    assert matches.backward.tolist() == [1, 0, 0, 1]
+
+
+def test_a_vector_of_zeros_is_close_to_nothing():
+    first = np.array([[0.0, 0.0], [1.0, 2.0]])
+    for scoring in SCORINGS:
+        matches = best_matches(first, first, scoring, 2)
+        assert np.isfinite(matches.forward_scores).all()
+        assert matches.forward[1] == 1
+
+
+def test_memory_is_that_of_blocks():
+    first, second = vectors(3000, 7), vectors(3000, 8)
+    matrix = 3000 * 3000 * 4
+    tracemalloc.start()
+    best_matches(first, second, "ratio_margin", 4, block=256)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < matrix / 10
+
+
+def test_progress_covers_all_blocks_and_margins_go_over_them_twice():
+    seen = []
+
+    def progress(blocks):
+        seen.append(len(blocks))
+        return blocks
+
+    first, second = vectors(10, 1), vectors(7, 2)
+    best_matches(first, second, "cosine", 4, 4, progress)
+    best_matches(first, second, "ratio_margin", 4, 4, progress)
+    assert seen == [6, 6, 6]
+
+
+@pytest.mark.parametrize("right, of", [(0, 10), (3, 10), (10, 10), (412, 5000)])
+def test_wilson_interval(right, of):
+    stats = pytest.importorskip("scipy.stats")
+    expected = stats.binomtest(right, of).proportion_ci(0.95, "wilson")
+    found = wilson_interval(right, of)
+    assert found == pytest.approx((expected.low, expected.high), abs=1e-9)
+    assert 0 <= found[0] < found[1] <= 1
+
+
+def test_settings_know_the_same_scorings():
+    assert configs.SCORINGS == SCORINGS

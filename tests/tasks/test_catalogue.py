@@ -1,0 +1,50 @@
+"""The tasks by name: each can be made, with what it needs."""
+
+import pytest
+
+from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
+from decoupled.errors import UserError
+from decoupled.metrics import xtreme
+from decoupled.tasks.catalogue import TASKS, make_task
+from decoupled.tasks.finetuning_task import FinetuningTask
+
+SETTINGS = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "none")
+QUESTIONS = QuestionAnsweringConfig(16, 32, 30, 20)
+
+
+def test_all_tasks_of_xtreme_that_are_trained_and_one_of_our_own():
+    retrieval = xtreme.GROUPS["retrieval"]
+    assert set(TASKS) == set(xtreme.TASKS) - set(retrieval) | {"catalogs"}
+
+
+@pytest.mark.parametrize("name", sorted(set(TASKS) - {"catalogs"}))
+def test_every_task_can_be_made(name, tmp_path):
+    task = make_task(name, str(tmp_path), SETTINGS, QUESTIONS)
+    assert isinstance(task, FinetuningTask)
+    assert task.name == name
+    assert task.prediction_suffix == xtreme.TASKS[name].suffix
+    assert set(xtreme.TASKS[name].headline) == set(task.headline) <= set(task.metrics)
+    assert task.languages(str(tmp_path), "test") == []
+
+
+def test_kinds_are_the_groups_of_xtreme():
+    kinds = {"classification": "classification", "tagging": "tagging"}
+    for group, kind in {**kinds, "qa": "question answering"}.items():
+        assert {TASKS[name].kind for name in xtreme.GROUPS[group]} == {kind}
+
+
+def test_questions_need_settings_of_their_own(tmp_path):
+    with pytest.raises(UserError, match="xquad: .*give --gin_file=tasks/xquad.gin"):
+        make_task("xquad", str(tmp_path), SETTINGS, None)
+
+
+def test_class_weights_are_for_classification(tmp_path):
+    weighted = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "balanced")
+    make_task("pawsx", str(tmp_path), weighted, None)
+    with pytest.raises(UserError, match="class_weights: 'balanced' is for classif"):
+        make_task("udpos", str(tmp_path), weighted, None)
+
+
+def test_the_labels_of_catalogs_are_missing(tmp_path):
+    with pytest.raises(UserError, match="catalogs/labels.txt: cannot read"):
+        make_task("catalogs", str(tmp_path), SETTINGS, None)

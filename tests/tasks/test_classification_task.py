@@ -1,0 +1,127 @@
+"""The side of classification towards data: files, features, answers, scores."""
+
+import numpy as np
+import pytest
+
+from decoupled.data.xtreme_files import LanguageFile
+from decoupled.data.xtreme_predictions import read_predictions
+from decoupled.errors import UserError
+from decoupled.tasks.classification_task import (
+    LABELS,
+    Answer,
+    CatalogsTask,
+    SequenceClassificationTask,
+)
+from decoupled.tasks.examples import LabelledTexts
+from tests.tasks.test_features import Letters
+
+XNLI = SequenceClassificationTask("xnli", LABELS["xnli"], 8)
+EXAMPLES = [
+    LabelledTexts(("ab", "c"), "neutral"),
+    LabelledTexts(("d", "e"), "contradiction"),
+    LabelledTexts(("d", "f"), "neutral"),
+]
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "xnli"
+    folder.mkdir()
+    (folder / "train-en.tsv").write_text("a\tb\tneutral\n")
+    for language in ("sw", "en", "ar", "xx"):
+        (folder / f"test-{language}.tsv").write_text("a\tb\n")
+    return tmp_path
+
+
+def test_languages_are_those_of_xtreme_that_are_there(data):
+    assert XNLI.languages(str(data), "test") == ["en", "ar", "sw"]
+    assert XNLI.languages(str(data), "dev") == []
+    assert XNLI.languages(str(data / "nowhere"), "test") == []
+
+
+def test_reads_labelled_training_and_unlabelled_test_files(data):
+    assert XNLI.read(str(data), "train", "en") == [(("a", "b"), "neutral")]
+    assert XNLI.read(str(data), "test", "sw") == [(("a", "b"), None)]
+    (data / "xnli" / "dev-en.tsv").write_text("a\tb\n")
+    with pytest.raises(UserError, match=r"dev-en\.tsv:1 \(language en\): no label"):
+        XNLI.read(str(data), "dev", "en")
+
+
+def test_a_missing_file_says_which_and_how_to_get_it(data):
+    told = (
+        r"xnli/dev-th\.tsv: missing; xnli needs its dev file of language 'th': .*XNLI"
+    )
+    with pytest.raises(UserError, match=told) as caught:
+        XNLI.read(str(data), "dev", "th")
+    assert "scripts/download_data.sh" in str(caught.value)
+
+
+def test_features_are_packed_pairs_and_label_ids():
+    features = XNLI.features(Letters(), EXAMPLES)
+    assert features["input_word_ids"][0].tolist() == [1, 10, 11, 2, 12, 2, 0, 0]
+    # The order of ids is that of LABELS.
+    assert features["label_ids"].tolist() == [2, 0, 2]
+    assert features["example_index"].tolist() == [0, 1, 2]
+    assert {array.dtype for array in features.values()} == {np.dtype(np.int32)}
+    assert set(XNLI.graph_features) == set(features) - {"example_index"}
+    unlabelled = XNLI.features(Letters(), [LabelledTexts(("a", "b"), None)])
+    assert unlabelled["label_ids"].tolist() == [0]
+
+
+def test_answers_are_the_most_probable_labels():
+    rows = np.array([[0.1, 0.7, 0.2], [0.5, 0.25, 0.25], [0, 0, 1]], np.float32)
+    answers = XNLI.answers(EXAMPLES, {}, {"probabilities": rows})
+    assert [a.label for a in answers] == ["entailment", "contradiction", "neutral"]
+    assert [a.probability for a in answers] == pytest.approx([0.7, 0.5, 1.0])
+
+
+def test_scores_are_percentages_of_labelled_examples():
+    answers = [Answer(label, 1.0) for label in ("neutral", "neutral", "neutral")]
+    assert XNLI.score("en", EXAMPLES, answers)["accuracy"] == pytest.approx(200 / 3)
+    unlabelled = [example._replace(label=None) for example in EXAMPLES]
+    assert XNLI.score("en", unlabelled, answers) is None
+
+
+def test_the_trivial_answer_is_the_majority_of_training():
+    assert XNLI.trivial_answers(EXAMPLES, EXAMPLES[:2]) == [("neutral", 2 / 3)] * 2
+    # Of equally frequent labels the first.
+    assert XNLI.trivial_answers(EXAMPLES[:2], EXAMPLES[:1])[0].label == "contradiction"
+
+
+def test_predictions_are_what_the_scoring_command_reads(tmp_path):
+    path = str(tmp_path / "test-en.tsv")
+    answers = [Answer("entailment", 0.9), Answer("neutral", 0.5)]
+    XNLI.write(path, EXAMPLES[:2], answers)
+    with open(path, encoding="utf-8") as handle:
+        assert handle.read() == "entailment\nneutral\n"
+    file = LanguageFile(path, "xnli", "en")
+    labels = [example.label for example in EXAMPLES[:2]]
+    assert read_predictions(file, labels, "labels") == ["entailment", "neutral"]
+
+
+def test_a_row_must_hold_a_pair():
+    with pytest.raises(UserError, match="max_sequence_length: 4 leaves no room"):
+        SequenceClassificationTask("pawsx", LABELS["pawsx"], 4)
+
+
+def test_settings_tell_what_features_depend_on():
+    assert XNLI.settings()["max_sequence_length"] == 8
+    assert XNLI.settings()["labels"] == ["contradiction", "entailment", "neutral"]
+
+
+def test_catalogs_take_their_labels_and_languages_from_the_folder(tmp_path):
+    folder = tmp_path / "catalogs"
+    folder.mkdir()
+    (folder / "labels.txt").write_text("admin\ncore\n")
+    (folder / "dev-sw.tsv").write_text("neno\tcore\n")
+    (folder / "dev-ast.tsv").write_text("pallabra\tadmin\n")
+    task = CatalogsTask(str(tmp_path), 8)
+    assert task.labels == ["admin", "core"]
+    assert task.languages(str(tmp_path), "dev") == ["ast", "sw"]
+    assert task.read(str(tmp_path), "dev", "sw") == [(("neno",), "core")]
+    path = str(tmp_path / "dev-sw.tsv")
+    task.write(path, [], [Answer("core", 0.25)])
+    with open(path, encoding="utf-8") as handle:
+        assert handle.read() == "core\t0.250000\n"
+    with pytest.raises(UserError, match="train-en.tsv: missing.*build_corpus"):
+        task.read(str(tmp_path), "train", "en")

@@ -1,0 +1,106 @@
+"""Means over tokens, layer by layer: recomputed in numpy, and what is not built."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.configs import MeshConfig
+from decoupled.exports.encoder import Encoder
+from decoupled.tasks.pooled_layers import PooledLayers, layer_name
+from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.mesh import session_config
+from tests.exports.models import model_config, pretrained_weights, random_batch
+
+CONFIG = model_config()
+WEIGHTS = pretrained_weights(CONFIG)
+LENGTH = 9
+
+
+def features():
+    """A batch with padding and two segments; not all real tokens count."""
+    batch = random_batch(CONFIG, 4, LENGTH)
+    pooled = batch["input_mask"].copy()
+    pooled[:, 0] = 0
+    pooled[2] = 0
+    return {**batch, "pooled_tokens": pooled}
+
+
+def build(layers, mesh, batch):
+    task = PooledLayers(layers, LENGTH)
+    graph = GraphConfig(task, CONFIG, mesh, None, None, 1, 0, ())
+    tensors = {name: tf.constant(value) for name, value in batch.items()}
+    return build_graph(graph, tensors, training=False)
+
+
+def run(layers, batch, mesh_shape="all:1", layout="", dtype="float32"):
+    mesh = MeshConfig(mesh_shape, layout, dtype, "gather")
+    with tf.Graph().as_default():
+        lowered = build(layers, mesh, batch)
+        variables = tf.global_variables()
+        values = {v.initializer.inputs[1]: WEIGHTS.get(v.op.name, 0) for v in variables}
+        with tf.Session(config=session_config(mesh)) as session:
+            session.run([v.initializer for v in variables], values)
+            session.run(lowered.lowering.copy_masters_to_slices())
+            return session.run(lowered.predictions)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """Layer -> means, from the serving encoder's outputs."""
+    batch = features()
+    encoder = Encoder(CONFIG, WEIGHTS)
+    inputs = {k: tf.constant(v) for k, v in batch.items() if k != "pooled_tokens"}
+    embedded = encoder.embeddings(
+        inputs["input_word_ids"], inputs["input_type_ids"], LENGTH, False
+    )
+    outputs = [
+        tf.reshape(embedded, [4, LENGTH, -1]),
+        *encoder(inputs)["encoder_outputs"],
+    ]
+    counted = batch["pooled_tokens"].astype(bool)
+    return {
+        layer: np.stack(
+            [
+                row[real].mean(0) if real.any() else np.zeros(CONFIG.hidden_size)
+                for row, real in zip(output.numpy(), counted, strict=True)
+            ]
+        )
+        for layer, output in enumerate(outputs)
+    }
+
+
+@pytest.mark.parametrize(
+    "mesh_shape, layout",
+    [
+        ("all:1", ""),
+        ("b:2;m:2", "batch:b;vocab:m;heads:m;intermediate:m"),
+        ("s:3", "sequence:s"),
+        ("h:2", "hidden:h"),
+    ],
+)
+def test_means_of_all_layers_on_meshes(expected, mesh_shape, layout):
+    found = run([0, 1, 2], features(), mesh_shape, layout)
+    assert sorted(found) == ["layer_00", "layer_01", "layer_02"]
+    for layer, means in expected.items():
+        np.testing.assert_allclose(found[layer_name(layer)], means, atol=2e-5)
+
+
+def test_a_text_without_counted_tokens_has_a_vector_of_zeros(expected):
+    found = run([1], features())["layer_01"]
+    assert not found[2].any()
+    assert found[0].any()
+
+
+def test_means_of_bfloat16_activations_are_float32(expected):
+    found = run([2], features(), dtype="bfloat16")["layer_02"]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected[2], atol=0.1)
+
+
+@pytest.mark.parametrize("layers, built", [([0], 0), ([1, 0], 1), ([2], 2)])
+def test_layers_above_the_highest_are_not_built(layers, built):
+    with tf.Graph().as_default():
+        build(layers, MeshConfig("all:1", "", "float32", "gather"), features())
+        names = [variable.op.name for variable in tf.global_variables()]
+    found = {name.split("/")[2] for name in names if "/layer_" in name}
+    assert found == {f"layer_{index}" for index in range(built)}

@@ -1,0 +1,134 @@
+"""Question answering in the graph: loss, sums and logits, recomputed by hand."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.configs import MeshConfig
+from decoupled.tasks.qa import ExtractiveQA
+from decoupled.training.graph import GraphConfig, build_graph
+from tests.helpers import (
+    SESSION_CONFIG,
+    adamw,
+    masked_lm_features,
+    schedule,
+    tiny_model,
+)
+
+LENGTH = 12
+
+
+def features():
+    """Eight windows; the answers of two are not in them."""
+    inputs = {k: v for k, v in masked_lm_features().items() if k.startswith("input")}
+    starts = np.array([0, 3, 4, 5, 0, 7, 2, 1], np.int32)
+    ends = np.array([0, 3, 6, 8, 0, 8, 2, 8], np.int32)
+    return {**inputs, "start_positions": starts, "end_positions": ends}
+
+
+def run(arrays, mesh=("all:1", ""), training=False, label_smoothing=0.0):
+    """(loss, sums, predictions, weights) of initial weights, without dropout."""
+    config = GraphConfig(
+        ExtractiveQA("xquad", LENGTH, 0.0, label_smoothing),
+        tiny_model(),
+        MeshConfig(*mesh, "float32", "gather"),
+        adamw(),
+        schedule(),
+        accumulation=1,
+        seed=3,
+        frozen=(),
+    )
+    with tf.Graph().as_default():
+        tensors = {name: tf.constant(value) for name, value in arrays.items()}
+        lowered = build_graph(config, tensors, training)
+        head = {
+            v.op.name: v
+            for v in tf.global_variables()
+            if v.op.name in ("output_weights", "output_bias")
+        }
+        with tf.Session(config=SESSION_CONFIG) as session:
+            session.run(tf.global_variables_initializer())
+            session.run(lowered.lowering.copy_masters_to_slices())
+            fetched = [lowered.loss, lowered.sums, lowered.predictions, head]
+            return session.run(fetched)
+
+
+@pytest.fixture(scope="module")
+def one_device():
+    """What `run` gives for `features`."""
+    return run(features())
+
+
+def log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def losses_by_hand(arrays, rows):
+    """float [windows]: the mean of both ends' cross-entropy over all positions."""
+    both = []
+    for end in ("start", "end"):
+        logs = log_softmax(rows[f"{end}_logits"])
+        both.append(-logs[np.arange(8), arrays[f"{end}_positions"]])
+    return np.mean(both, axis=0)
+
+
+def test_loss_and_sums(one_device):
+    arrays = features()
+    loss, sums, rows, head = one_device
+    expected = losses_by_hand(arrays, rows)
+    assert loss == pytest.approx(expected.mean(), rel=1e-5)
+    assert sums["loss_sum"] == pytest.approx(expected.sum(), rel=1e-5)
+    both = (rows["start_logits"].argmax(1) == arrays["start_positions"]) & (
+        rows["end_logits"].argmax(1) == arrays["end_positions"]
+    )
+    assert (sums["hits"], sums["weight"]) == (both.sum(), 8)
+    assert rows["start_logits"].shape == rows["end_logits"].shape == (8, LENGTH)
+    # The names and shapes of a checkpoint's head, as transformers' `qa_outputs`.
+    shapes = {name: value.shape for name, value in head.items()}
+    assert shapes == {"output_weights": (2, 16), "output_bias": (2,)}
+
+
+def test_a_hit_needs_both_ends(one_device):
+    arrays = features()
+    _, _, rows, _ = one_device
+    arrays["start_positions"] = rows["start_logits"].argmax(1).astype(np.int32)
+    arrays["end_positions"] = rows["end_logits"].argmax(1).astype(np.int32)
+    arrays["end_positions"][:3] ^= 1
+    arrays["start_positions"][2:5] ^= 1
+    _, sums, _, _ = run(arrays)
+    assert sums["hits"] == 3
+
+
+def test_windows_of_weight_0_count_nothing():
+    arrays = features()
+    weights = np.array([1, 0, 0, 1, 1, 1, 0, 1], np.float32)
+    loss, sums, rows, _ = run({**arrays, "example_weights": weights})
+    expected = losses_by_hand(arrays, rows) * weights
+    assert loss == pytest.approx(expected.sum() / 5, rel=1e-5)
+    assert sums["weight"] == 5
+    assert sums["loss_sum"] == pytest.approx(expected.sum(), rel=1e-5)
+
+
+def test_label_smoothing_of_the_training_loss(one_device):
+    """Without dropout, evaluation knows the logits of the training step."""
+    arrays = features()
+    plain, _, rows, _ = one_device
+    smoothed, _, _, _ = run(arrays, training=True, label_smoothing=0.3)
+    even = np.mean([-log_softmax(rows[f"{e}_logits"]).mean() for e in ("start", "end")])
+    assert smoothed == pytest.approx(0.7 * plain + 0.3 * even, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        ("m:2", "labels:m"),
+        ("m:2", "sequence:m"),
+    ],
+)
+def test_layouts_change_nothing(one_device, mesh):
+    loss, sums, rows, _ = one_device
+    other_loss, other_sums, other_rows, _ = run(features(), mesh)
+    assert other_loss == pytest.approx(loss, rel=1e-5)
+    assert other_sums == pytest.approx(sums, rel=1e-5)
+    for name, values in rows.items():
+        np.testing.assert_allclose(other_rows[name], values, rtol=1e-4, atol=1e-5)

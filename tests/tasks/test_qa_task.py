@@ -1,0 +1,242 @@
+"""Question answering tasks from files to submission files, and a model that learns."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+
+from decoupled import score
+from decoupled.configs import MeshConfig, QuestionAnsweringConfig, VocabularyConfig
+from decoupled.data.array_input_fn import evaluation_input_fn, training_input_fn
+from decoupled.data.vocabulary_training import train_vocabulary
+from decoupled.errors import UserError
+from decoupled.tasks.qa_task import QuestionAnsweringTask
+from decoupled.training.estimator import train
+from decoupled.training.evaluation import Part, predict_parts
+from decoupled.training.graph import GraphConfig
+from decoupled.training.hooks import StopOnSignal
+from decoupled.training.model_fn import RunSpec
+from tests.helpers import adamw, schedule, tiny_model, tiny_training
+from tests.tasks.question_samples import (
+    SETTINGS,
+    TEXTS,
+    documents,
+    make_vocabulary,
+    write_document,
+)
+
+# Where a task's files lie, for the languages of `TEXTS` that it has.
+FILES = {
+    "xquad": ("squad/train-v1.1.json", "xquad/xquad.{}.json", "en de ar hi zh th"),
+    "mlqa": (
+        "squad/train-v1.1.json",
+        "mlqa/MLQA_V1/test/test-context-{0}-question-{0}.json",
+        "en de ar hi zh",
+    ),
+    "tydiqa": (
+        "tydiqa/tydiqa-goldp-v1.1-train/tydiqa.goldp.en.train.json",
+        "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.{}.dev.json",
+        "en ar ko",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("qa")
+    for train_file, test_file, languages in FILES.values():
+        write_document(folder / train_file, documents("en"))
+        for language in languages.split():
+            write_document(folder / test_file.format(language), documents(language))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return make_vocabulary(tmp_path_factory.mktemp("pieces") / "sentencepiece.model")
+
+
+def make_task(name, length=64, **changes):
+    return QuestionAnsweringTask(name, length, dataclasses.replace(SETTINGS, **changes))
+
+
+def gold_logits(features):
+    """What a model without any error would give."""
+    places = np.arange(features["input_mask"].shape[1])
+    return {
+        f"{end}_logits": np.where(
+            places == features[f"{end}_positions"][:, np.newaxis], 5.0, 0.0
+        )
+        for end in ("start", "end")
+    }
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_perfect_logits_give_a_perfect_score(folder, vocabulary, tmp_path, name):
+    """In all scripts, through answers, submission files and `decoupled.score`."""
+    task = make_task(name)
+    languages = task.languages(str(folder), "test")
+    assert set(languages) == set(FILES[name][2].split()) and languages[0] == "en"
+    for language in languages:
+        examples = task.read(str(folder), "test", language)
+        features = task.features(vocabulary, examples)
+        answers = task.answers(examples, features, gold_logits(features))
+        assert answers == [answer for _, answer in TEXTS[language][1:]]
+        assert task.score(language, examples, answers) == {
+            "exact_match": 100.0,
+            "f1": 100.0,
+        }
+        path = tmp_path / name / f"test-{language}.{task.prediction_suffix}"
+        path.parent.mkdir(exist_ok=True)
+        task.write(str(path), examples, answers)
+        assert answers[1] in path.read_text(encoding="utf-8")
+    scored = score.score(str(tmp_path), str(folder), [name], languages)
+    assert scored[name]["exact_match"] == dict.fromkeys(languages, 100.0)
+
+
+def test_answers_are_scored_as_officially(folder):
+    task = make_task("mlqa")
+    examples = task.read(str(folder), "test", "en")
+    answers = ["the 1,094 km", "in Giant Mountains of nowhere"]
+    found = task.score("en", examples, answers)
+    # in, giant, mountains of three; five words in the answer.
+    assert found == pytest.approx({"exact_match": 50.0, "f1": 100 * (1 + 0.75) / 2})
+
+
+def test_what_the_graph_wants_is_there(folder, vocabulary):
+    task = make_task("xquad")
+    examples = task.read(str(folder), "train", "en")
+    features = task.features(vocabulary, examples)
+    assert set(task.graph_features) <= set(features)
+    network = task.network(0.1, 0.0)
+    assert (network.name, network.sequence_length) == ("xquad", 64)
+
+
+def test_settings_are_those_that_change_features():
+    task = make_task("xquad")
+    assert task.settings() == {
+        "max_sequence_length": 64,
+        "max_question_length": 16,
+        "doc_stride": 16,
+        "version": 1,
+    }
+    assert make_task("xquad", n_best=3).settings() == task.settings()
+    assert json.loads(json.dumps(task.settings())) == task.settings()
+
+
+def test_a_stride_that_would_skip_text_is_refused():
+    message = "doc_stride: 46 would skip text.* 64 has 45 pieces of context"
+    with pytest.raises(UserError, match=message):
+        make_task("xquad", doc_stride=46)
+    make_task("xquad", doc_stride=45)
+
+
+def test_training_goes_without_lost_answers(folder, tmp_path, capsys):
+    document = documents("en")
+    first = document["data"][0]["paragraphs"][0]["qas"][0]
+    first["answers"][0]["text"] = "no such text"
+    write_document(tmp_path / "squad/train-v1.1.json", document)
+    write_document(tmp_path / "xquad/xquad.en.json", document)
+    task = make_task("xquad")
+    assert [q.identifier for q in task.read(str(tmp_path), "train", "en")] == ["en-1"]
+    assert "1 questions with an answer that is not in the context, as en-0" in (
+        capsys.readouterr().out
+    )
+    assert len(task.read(str(tmp_path), "test", "en")) == 2
+
+
+def test_only_tests_may_lack_answers(tmp_path):
+    stripped = documents("en", with_answers=False)
+    for name in ("squad/train-v1.1.json", "squad/dev-v1.1.json", "xquad/xquad.en.json"):
+        write_document(tmp_path / name, stripped)
+    task = make_task("xquad")
+    for split in ("train", "dev"):
+        with pytest.raises(UserError, match="v1.1.json .*no question has an answer"):
+            task.read(str(tmp_path), split, "en")
+    examples = task.read(str(tmp_path), "test", "en")
+    assert task.score("en", examples, ["", ""]) is None
+
+
+def test_trivial_answers(folder):
+    task = make_task("xquad")
+    training = task.read(str(folder), "train", "en")
+    answers = task.trivial_answers(training, training)
+    # Answers have three words (1, 094, km) or four.
+    assert [len(answer.split()) for answer in answers] == [4, 4]
+
+
+def test_answers_are_written_atomically_as_one_object(folder, tmp_path):
+    task = make_task("xquad")
+    examples = task.read(str(folder), "test", "zh")
+    task.write(str(tmp_path / "test-zh.json"), examples, ["１０９４公里", "巨人山脉"])
+    text = (tmp_path / "test-zh.json").read_text(encoding="utf-8")
+    assert json.loads(text) == {"zh-0": "１０９４公里", "zh-1": "巨人山脉"}
+    assert "巨人山脉" in text
+    assert os.listdir(tmp_path) == ["test-zh.json"]
+
+
+QUESTIONS = 64
+
+
+@pytest.fixture
+def few_questions(data_dir, tmp_path):
+    """The first questions of XQuAD English, for training and for tests."""
+    with open(os.path.join(data_dir, "xtreme/xquad/xquad.en.json")) as handle:
+        document = json.load(handle)
+    paragraphs = [p for article in document["data"] for p in article["paragraphs"]]
+    kept, missing = [], QUESTIONS
+    for paragraph in paragraphs:
+        kept.append({**paragraph, "qas": paragraph["qas"][:missing]})
+        missing -= len(kept[-1]["qas"])
+        if not missing:
+            break
+    document = {"data": [{"paragraphs": kept}]}
+    write_document(tmp_path / "data/squad/train-v1.1.json", document)
+    write_document(tmp_path / "data/xquad/xquad.en.json", document)
+    pieces = VocabularyConfig(4000, 1.0, False, 10**6, 10**9, 16)
+    vocabulary = train_vocabulary(
+        (text for p in paragraphs for text in [p["context"], p["qas"][0]["question"]]),
+        str(tmp_path / "sentencepiece.model"),
+        pieces,
+    )
+    return str(tmp_path / "data"), vocabulary
+
+
+def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
+    """Features, windows, loss, decoding, submission and scoring as one."""
+    data, vocabulary = few_questions
+    settings = QuestionAnsweringConfig(32, 80, max_answer_length=30, n_best=20)
+    task = QuestionAnsweringTask("xquad", 128, settings)
+    examples = task.read(data, "train", "en")
+    features = task.features(vocabulary, examples)
+    arrays = {name: features[name] for name in task.graph_features}
+    assert len(examples) == QUESTIONS < len(features["example_index"])
+    model = tiny_model(
+        vocab_size=vocabulary.size, input_embedding_size=64, output_embedding_size=64,
+        hidden_size=64, num_layers=1, head_size=16, intermediate_size=128,
+        max_positions=128, initializer_range=0.05,
+    )  # fmt: skip
+    graph = GraphConfig(
+        task.network(0.0, 0.0), model, MeshConfig("all:1", "", "float32", "gather"),
+        adamw(learning_rate=5e-3), schedule(train_steps=250, warmup_steps=25),
+        accumulation=1, seed=3, frozen=(),
+    )  # fmt: skip
+    training = tiny_training(
+        batch_size=32, eval_batch_size=32, save_checkpoints_steps=250, log_steps=50
+    )
+    run = RunSpec(str(tmp_path / "run"), training, None, print, StopOnSignal())
+    train(graph, run, lambda step: training_input_fn(arrays, 32, training.seed, step))
+    parts = [Part("en", len(features["example_index"]))]
+    input_fn = evaluation_input_fn([arrays], training.eval_batch_size)
+    ((_, outputs),) = predict_parts(graph, run, input_fn, parts)
+    answers = task.answers(examples, features, outputs)
+    os.makedirs(tmp_path / "predictions/xquad")
+    task.write(str(tmp_path / "predictions/xquad/test-en.json"), examples, answers)
+    scored = score.score(str(tmp_path / "predictions"), data, ["xquad"], ["en"])
+    assert scored["xquad"]["exact_match"]["en"] > 90
+    assert (
+        scored["xquad"]["exact_match"]["en"]
+        == (task.score("en", examples, answers)["exact_match"])
+    )

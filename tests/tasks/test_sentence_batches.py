@@ -1,0 +1,89 @@
+"""Sentences in batches of few lengths: every token in its place, at the least cost."""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from decoupled.tasks import sentence_batches as batches
+
+
+class Letters(NamedTuple):
+    """A vocabulary whose pieces are characters."""
+
+    pad_id: int = 0
+    cls_id: int = 1
+    sep_id: int = 2
+
+    def encode_batch(self, texts):
+        return [[ord(letter) for letter in text] for text in texts]
+
+
+TEXTS = ["ab", "", "cdefgh", "z", "ij"]
+
+
+def collected(texts, rows, length, batch_size, pool_special_tokens=False):
+    tokens = batches.tokenize(Letters(), texts)
+    input_fn = batches.batch_input_fn(
+        Letters(), tokens, np.array(rows), length, batch_size, pool_special_tokens
+    )
+    return list(input_fn().as_numpy_iterator())
+
+
+def test_tokens_of_all_sentences(monkeypatch):
+    monkeypatch.setattr(batches, "_TEXTS_AT_ONCE", 2)
+    tokens = batches.tokenize(Letters(), TEXTS)
+    assert "".join(map(chr, tokens.ids)) == "".join(TEXTS)
+    assert tokens.ends.tolist() == [2, 2, 8, 9, 11]
+    assert tokens.lengths(6).tolist() == [4, 2, 6, 3, 4]
+
+
+def test_batches_by_hand():
+    first, second = collected(TEXTS, [0, 1, 3], length=5, batch_size=2)
+    a, b, z = map(ord, "abz")
+    assert first["input_word_ids"].tolist() == [[1, a, b, 2, 0], [1, 2, 0, 0, 0]]
+    assert first["input_mask"].tolist() == [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]
+    assert first["pooled_tokens"].tolist() == [[0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
+    assert second["input_word_ids"].tolist() == [[1, z, 2, 0, 0], [0] * 5]
+    assert second["input_mask"].tolist() == [[1, 1, 1, 0, 0], [0] * 5]
+    assert not second["input_type_ids"].any()
+
+
+def test_long_sentences_are_cut_and_keep_their_end():
+    (batch,) = collected(TEXTS, [2], length=5, batch_size=1)
+    assert batch["input_word_ids"].tolist() == [[1, *map(ord, "cde"), 2]]
+
+
+def test_special_tokens_count_where_asked_for():
+    (batch,) = collected(TEXTS, [0], length=5, batch_size=1, pool_special_tokens=True)
+    assert batch["pooled_tokens"].tolist() == batch["input_mask"].tolist()
+
+
+GRAPH = 300
+
+
+def cost(lengths, chosen):
+    places = np.searchsorted(chosen, lengths)
+    return np.array(chosen)[places].sum() + GRAPH * len(chosen)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_choice_of_lengths_costs_less(seed):
+    generator = np.random.default_rng(seed)
+    lengths = np.minimum(2 + generator.geometric(0.08, 60), 50)
+    found = batches.choose_lengths(lengths, 50, GRAPH)
+    assert set(found) <= {*range(8, 50, 8), 50}
+    possible = [*range(8, 50, 8), 50]
+    all_choices = itertools.chain.from_iterable(
+        itertools.combinations(possible, count) for count in range(1, 8)
+    )
+    best = min(cost(lengths, c) for c in all_choices if c[-1] >= lengths.max())
+    assert cost(lengths, found) == best
+
+
+def test_dear_graphs_are_few_and_cheap_ones_many():
+    lengths = np.array([3, 9, 17])
+    assert batches.choose_lengths(lengths, 128, 1000) == [24]
+    assert batches.choose_lengths(lengths, 20, 1000) == [20]
+    assert batches.choose_lengths(lengths, 128, 1) == [8, 16, 24]

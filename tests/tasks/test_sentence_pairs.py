@@ -1,0 +1,152 @@
+"""Files of xnli and pawsx: csv quoting undone, other quotes kept, mistakes by line."""
+
+import csv
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoupled.data.xtreme_files import LanguageFile
+from decoupled.errors import UserError
+from decoupled.tasks.sentence_pairs import read_pairs
+
+LABELS = ["contradiction", "entailment", "neutral"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("pairs") / "test-sw.tsv")
+
+
+def read(path, content, may_lack_labels=False):
+    with open(path, "w", encoding="utf-8", newline="") as handle:
+        handle.write(content)
+    return read_pairs(LanguageFile(path, "xnli", "sw"), LABELS, may_lack_labels)
+
+
+def test_sentences_and_label_in_the_order_of_the_file(path):
+    examples = read(path, "Ndiyo.\tHapana.\tcontradiction\r\na\tb\tneutral\r\n")
+    assert examples == [
+        (("Ndiyo.", "Hapana."), "contradiction"),
+        (("a", "b"), "neutral"),
+    ]
+
+
+def test_test_files_may_lack_labels(path):
+    assert read(path, "a\tb\nc\td\n", may_lack_labels=True) == [
+        (("a", "b"), None),
+        (("c", "d"), None),
+    ]
+    with pytest.raises(UserError, match=r"test-sw\.tsv:1 \(language sw\): no label"):
+        read(path, "a\tb\nc\td\n")
+
+
+@pytest.mark.parametrize(
+    "written, text",
+    [
+        ('"He said ""yes""."', 'He said "yes".'),
+        ('"""Yes"""', '"Yes"'),
+        ('""""', '"'),
+        # What csv.writer never writes is text.
+        ('"Yes"', '"Yes"'),
+        ('""', '""'),
+        ('"Yes" he said', '"Yes" he said'),
+        ('"Yes', '"Yes'),
+        ('5" pipe', '5" pipe'),
+        ('a ""b""', 'a ""b""'),
+    ],
+)
+def test_only_what_csv_writer_quotes_loses_its_quotes(path, written, text):
+    lines = f"{written}\tb\tneutral\na\t{written}\tneutral\n"
+    assert [example.texts for example in read(path, lines)] == [
+        (text, "b"),
+        ("a", text),
+    ]
+    unlabelled = read(path, f"{written}\tb\n", may_lack_labels=True)
+    assert unlabelled == [((text, "b"), None)]
+
+
+def test_where_labels_are_quoted_everything_is(path):
+    [example] = read(path, '"Yes"\t"No"\t"neutral"\n')
+    assert example == (("Yes", "No"), "neutral")
+
+
+def test_special_line_separators_are_text(path):
+    text = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg"
+    [example] = read(path, f"{text}\tb\tneutral\n")
+    assert example.texts == (text, "b")
+
+
+def test_machine_translated_training_files_spell_a_label_their_own_way(path):
+    [example] = read(path, "a\tb\tcontradictory\n")
+    assert example.label == "contradiction"
+
+
+# Surrogates are no UTF-8.
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+QUOTED = st.text('"\t\n\rab', max_size=6)
+ROWS = st.lists(
+    st.tuples(TEXT | QUOTED, TEXT | QUOTED, st.sampled_from(LABELS)), min_size=1
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS)
+def test_what_csv_writer_writes_comes_back(path, rows):
+    """As XTREME calls it; lines end in CR LF then."""
+    with open(path, "w", encoding="utf-8", newline="") as handle:
+        csv.writer(handle, delimiter="\t").writerows(rows)
+    examples = read_pairs(LanguageFile(path, "xnli", "sw"), LABELS, False)
+    assert [(*example.texts, example.label) for example in examples] == rows
+
+
+PLAIN = st.text(st.characters(exclude_characters="\t\r\n", exclude_categories=["Cs"]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(PLAIN, PLAIN, st.sampled_from(LABELS)), min_size=1))
+def test_files_without_quoting_keep_their_text(path, rows):
+    """Unless a text looks as if csv.writer had written it."""
+    rows = [row for row in rows if not any('""' in text for text in row)]
+    if rows:
+        content = "".join("\t".join(row) + "\n" for row in rows)
+        examples = read(path, content)
+        assert [(*example.texts, example.label) for example in examples] == rows
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("a\tb\tneutral\na\tb\n", r":2 \(language sw\): 2 columns, not 3 \(sentence"),
+        ("a\tb\tneutral\nx\tneutral\tb\tc\n", r":2 .*4 columns, not 3"),
+        ("alone\n", r":1 .*1 columns, not 3"),
+        ("a\tb\tneutral\n\nc\td\tneutral\n", r":2 .*1 columns, not 3"),
+        ("a\tb\tneutral\nc\td\tmaybe\n", r":2 .*unknown label 'maybe'; one of contra"),
+        ("\n\n", "holds no example"),
+        ("", "holds no example"),
+    ],
+)
+def test_mistakes_are_told_with_file_line_and_language(path, content, message):
+    with pytest.raises(UserError, match=message) as caught:
+        read(path, content)
+    assert "test-sw.tsv" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_utf8(path):
+    with open(path, "wb") as handle:
+        handle.write(b"a\tb\xff\tneutral\n")
+    with pytest.raises(UserError, match="not UTF-8 at byte 3"):
+        read_pairs(LanguageFile(path, "xnli", "sw"), LABELS, False)
+
+
+@pytest.mark.parametrize("language", ["en", "sw"])
+@pytest.mark.parametrize("split, count", [("dev", 2490), ("test", 5010)])
+def test_real_files_of_xnli(data_dir, split, count, language):
+    path = os.path.join(data_dir, "xtreme", "xnli", f"{split}-{language}.tsv")
+    examples = read_pairs(LanguageFile(path, "xnli", language), LABELS, False)
+    assert len(examples) == count
+    # The three hypotheses of a premise differ in their labels.
+    assert {label: sum(e.label == label for e in examples) for label in LABELS} == (
+        dict.fromkeys(LABELS, count // 3)
+    )

@@ -1,0 +1,198 @@
+"""UD-POS and PAN-X from files to scores and predictions."""
+
+import numpy as np
+import pytest
+
+from decoupled.data.feature_cache import cached_features
+from decoupled.data.xtreme_files import LanguageFile
+from decoupled.data.xtreme_labels import read_labels
+from decoupled.data.xtreme_predictions import read_predictions
+from decoupled.errors import UserError
+from decoupled.metrics.xtreme import TASKS
+from decoupled.tasks.tagged_sentences import TaggedSentence
+from decoupled.tasks.tagging import Tagging
+from decoupled.tasks.tagging_task import TaggingTask
+from tests.data.xtreme_samples import language_file
+from tests.tasks.tagged_words import DIFFICULT, TEXT, small_vocabulary
+
+PANX = {
+    "train-en": "Kofi\tB-PER\nAnnan\tI-PER\nleft\tO\nGhana\tB-LOC\n\nUN\tB-ORG\n",
+    "dev-en": "Ghana\tB-LOC\n",
+    "test-ar": "كوفي\tB-PER\nعنان\tI-PER\nغادر\tO\nغانا\tB-LOC\n\nغانا\tB-LOC\n",
+    "test-th": "โคฟี\nอันนัน\nไป\nกานา\n\nกานา\n",
+    "test-zh": "科\tB-PER\n菲\tI-PER\n\u200b\tO\n离\tO\n开\tO\n",
+    "test-ja": "コフィ\tB-PER\nがガーナ\tO\n",
+}
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return small_vocabulary(tmp_path_factory.mktemp("vocabulary") / "pieces.model")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("xtreme")
+    for name, text in PANX.items():
+        language_file(folder / f"panx/{name}.tsv", text, "panx")
+    return str(folder)
+
+
+def right_outputs(features):
+    """What a network without a fault would give."""
+    return {"best_labels": features["label_ids"]}
+
+
+@pytest.mark.parametrize("name", ["udpos", "panx"])
+def test_what_xtreme_says_of_the_task(name):
+    task = TaggingTask(name, 128)
+    assert task.name == name
+    assert task.headline == ("f1",)
+    assert task.prediction_suffix == TASKS[name].suffix == "tsv"
+    assert len(set(task.labels)) == len(task.labels) == {"udpos": 18, "panx": 7}[name]
+    network = task.network(0.1, 0.0)
+    assert isinstance(network, Tagging)
+    assert (network.labels, network.sequence_length) == (task.labels, 128)
+
+
+def test_a_row_needs_room():
+    with pytest.raises(UserError, match="max_sequence_length: 2 leaves no room"):
+        TaggingTask("panx", 2)
+
+
+def test_settings_tell_tasks_and_lengths_apart():
+    known = [TaggingTask(*case).settings() for case in
+             [("udpos", 128), ("udpos", 64), ("panx", 128)]]  # fmt: skip
+    assert all(a != b for i, a in enumerate(known) for b in known[:i])
+    assert known[0] == TaggingTask("udpos", 128).settings()
+
+
+def test_languages_and_paths(folder):
+    task = TaggingTask("panx", 128)
+    assert task.languages(folder, "train") == ["en"]
+    assert task.languages(folder, "test") == ["ar", "ja", "th", "zh"]
+    assert task.path(folder, "dev", "en") == f"{folder}/panx/dev-en.tsv"
+    with pytest.raises(UserError, match="the test file of task panx in language 'ka'"):
+        task.read(folder, "test", "ka")
+
+
+@pytest.mark.parametrize("length", [3, 4, 16])
+@pytest.mark.parametrize("language", ["ar", "zh", "ja"])
+def test_from_files_to_scores_and_predictions(
+    folder, vocabulary, tmp_path, language, length
+):
+    """Whatever the length: right outputs are worth 100, also to the command `score`."""
+    task = TaggingTask("panx", length)
+    examples = task.read(folder, "test", language)
+    features = task.features(vocabulary, examples)
+    assert set(task.graph_features) <= set(features)
+    answers = task.answers(examples, features, right_outputs(features))
+    scores = task.score(language, examples, answers)
+    assert scores == {"f1": 100, "precision": 100, "recall": 100}
+    assert tuple(scores) == task.metrics
+
+    path = str(tmp_path / f"test-{language}.tsv")
+    task.write(path, examples, answers)
+    labels_path = task.path(folder, "test", language)
+    labels = read_labels(LanguageFile(labels_path, "panx", language))
+    predictions = read_predictions(
+        LanguageFile(path, "panx", language), labels, labels_path
+    )
+    assert predictions == labels == answers
+
+
+def test_the_submission_format(folder, vocabulary, tmp_path):
+    task = TaggingTask("panx", 16)
+    examples = task.read(folder, "test", "ar")
+    path = tmp_path / "test-ar.tsv"
+    answers = [["B-PER", "I-PER", "O", "B-LOC"], ["O"]]
+    task.write(str(path), examples, answers)
+    assert path.read_text() == "B-PER\nI-PER\nO\nB-LOC\n\nO\n\n"
+
+
+def test_files_without_tags_are_tagged_but_not_scored(folder, vocabulary):
+    task = TaggingTask("panx", 16)
+    examples = task.read(folder, "test", "th")
+    features = task.features(vocabulary, examples)
+    everywhere = np.full_like(features["label_ids"], task.labels.index("I-LOC"))
+    answers = task.answers(examples, features, {"best_labels": everywhere})
+    assert answers == [["I-LOC"] * 4, ["I-LOC"]]
+    assert task.score("th", examples, answers) is None
+
+
+def test_only_test_files_may_lack_tags(tmp_path):
+    language_file(tmp_path / "udpos/train-en.tsv", "a\nb\n", "udpos")
+    with pytest.raises(UserError, match="train-en.tsv:1 .*no tags"):
+        TaggingTask("udpos", 16).read(str(tmp_path), "train", "en")
+
+
+def test_most_frequent_tags():
+    training = [
+        TaggedSentence(["the", "cat", "run"], ["DET", "NOUN", "VERB"]),
+        TaggedSentence(["the", "run"], ["DET", "NOUN"]),
+        TaggedSentence(["run", "dogs", "a"], ["NOUN", "NOUN", "X"]),
+    ]
+    examples = [TaggedSentence(["run", "the", "Cat"], None), TaggedSentence(["a"], [])]
+    answers = TaggingTask("udpos", 16).trivial_answers(training, examples)
+    # "Cat" is new: the most frequent of all.
+    assert answers == [["NOUN", "DET", "NOUN"], ["X"]]
+
+
+def test_features_come_back_from_the_cache(folder, vocabulary, tmp_path):
+    task = TaggingTask("panx", 16)
+    examples = task.read(folder, "test", "zh")
+    key = {"task": task.name, **task.settings(), "vocabulary": vocabulary.fingerprint}
+    first, second = (
+        cached_features(
+            str(tmp_path), key, lambda: task.features(vocabulary, examples), print
+        )
+        for _ in range(2)
+    )
+    assert first is not second
+    for name, array in first.items():
+        np.testing.assert_array_equal(second[name], array, strict=True)
+
+
+def test_difficult_words(vocabulary):
+    task = TaggingTask("udpos", 12)
+    tags = [task.labels[i % 17] for i, _ in enumerate(DIFFICULT)]
+    examples = [
+        TaggedSentence(list(DIFFICULT), tags),
+        *(TaggedSentence(line.split(), ["X"] * len(line.split())) for line in TEXT),
+    ]
+    features = task.features(vocabulary, examples)
+    answers = task.answers(examples, features, right_outputs(features))
+    assert task.score("en", examples, answers)["accuracy"] == 100
+
+
+@pytest.mark.parametrize("length", [8, 128])
+def test_real_sentences(data_dir, vocabulary, length):
+    """All tags of UD English come back, and seqeval finds the scores of guesses."""
+    task = TaggingTask("udpos", length)
+    examples = {
+        split: task.read(f"{data_dir}/xtreme", split, "en")
+        for split in ("train", "dev", "test")
+    }
+    for sentences in examples.values():
+        features = task.features(vocabulary, sentences)
+        answers = task.answers(sentences, features, right_outputs(features))
+        assert answers == [sentence.tags for sentence in sentences]
+    guesses = task.trivial_answers(examples["train"], examples["test"])
+    scores = task.score("en", examples["test"], guesses)
+    assert tuple(scores) == task.metrics
+    assert scores["accuracy"] == pytest.approx(80.39, abs=0.01)
+    assert scores["f1"] == pytest.approx(78.30, abs=0.01)
+
+
+@pytest.mark.filterwarnings("ignore:.* seems not to be NE tag")
+def test_scores_of_real_guesses_are_those_of_seqeval(data_dir):
+    from seqeval.metrics import accuracy_score, f1_score
+
+    task = TaggingTask("udpos", 16)
+    training = task.read(f"{data_dir}/xtreme", "train", "en")
+    sentences = task.read(f"{data_dir}/xtreme", "dev", "en")
+    guesses = task.trivial_answers(training, sentences)
+    scores = task.score("en", sentences, guesses)
+    gold = [sentence.tags for sentence in sentences]
+    assert scores["accuracy"] == pytest.approx(accuracy_score(gold, guesses) * 100)
+    assert scores["f1_seqeval_1_2_2"] == pytest.approx(f1_score(gold, guesses) * 100)
