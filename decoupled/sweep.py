@@ -1,0 +1,156 @@
+"""Runs a grid of models, tasks and seeds, e.g. a table of the paper; resumable.
+
+  python -m decoupled.sweep --gin_file=sweeps/table4.gin --scale=mini \\
+      --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
+      --tasks=catalogs --data_dir=data/corpus/tasks --sweep_dir=runs/table4 --jobs=2
+
+Every run is a job of its own, in a folder below --sweep_dir. Killed at any time and
+started again, complete jobs are not repeated and others go on; one that fails does not
+stop the rest and is named at the end, with code 1. sweeps/ has a file for each table of
+the paper.
+
+--scale=paper: the sizes of the paper. --scale=mini: all of them divided by one rule
+(sweeps/mini.gin), for a laptop. --print_jobs prints the jobs instead of running them, a
+line each, which tpu_scripts/sweep.sh reads. `python -m decoupled.report` makes tables
+and plots of what is complete.
+"""
+
+import os
+import shlex
+import sys
+from typing import NamedTuple
+
+import gin
+from absl import flags
+
+from decoupled import bindings, console, files, launch
+from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig
+from decoupled.errors import UserError
+
+SCALES = ("paper", "mini")
+DESCRIPTION = "sweep.json"
+
+
+class SweepRoot(NamedTuple):
+    """A grid, and how its models are scaled."""
+
+    sweep: SweepConfig
+    scale: ScaleConfig
+
+
+@gin.configurable
+def sweep(*, sweep=gin.REQUIRED, scale=gin.REQUIRED) -> SweepRoot:
+    """The root of the gin configuration."""
+    return SweepRoot(sweep, scale)
+
+
+@gin.configurable
+def sweep_row(*, model=gin.REQUIRED) -> ModelConfig:
+    """The root of the gin configuration of one model."""
+    return model
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    launch.define_gin_flags()
+    flags.DEFINE_enum("scale", "paper", SCALES, "Sizes and steps: sweeps/SCALE.gin.")
+    flags.DEFINE_list("tasks", None, "Tasks in the place of the gin file's.")
+    flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
+    flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
+    flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
+    flags.DEFINE_string("sweep_dir", None, "Folder of the sweep, made if missing.")
+    flags.DEFINE_integer("jobs", 1, "Jobs that run at a time.", lower_bound=1)
+    flags.DEFINE_bool("print_jobs", False, "Print the jobs, run nothing.")
+    flags.mark_flags_as_required(["records_dir", "vocabulary", "sweep_dir"])
+
+
+def main() -> None:
+    """Runs the sweep, or prints its jobs."""
+    from decoupled.sweeps.jobs import Inputs, make_jobs
+    from decoupled.sweeps.runner import Runner
+
+    options = flags.FLAGS
+    options.gin_file = [f"sweeps/{options.scale}.gin", *options.gin_file]
+    if options.tasks is not None:
+        options.gin_param = [
+            *options.gin_param,
+            f"SweepConfig.tasks = {tuple(options.tasks)!r}",
+        ]
+    config = launch.parse_gin(sweep, "runs/sweep.gin")
+    if config.sweep.tasks and not options.data_dir:
+        raise UserError("--data_dir: must be given, the sweep has tasks")
+    if not options.print_jobs:
+        launch.save_start(options.sweep_dir, "sweep")
+    rows = _rows(config, options.vocabulary)
+    inputs = Inputs(options.records_dir, options.vocabulary, options.data_dir)
+    jobs = make_jobs(config.sweep, rows, inputs, options.sweep_dir)
+    if options.print_jobs:
+        for job in jobs:
+            print(shlex.join([job.kind, *job.arguments]))
+        return
+    _describe(config, rows, jobs, options.sweep_dir, options.scale)
+    _report(Runner(jobs, options.jobs, console.say).run(), len(jobs))
+
+
+def _rows(config, vocabulary):
+    """The models with their sizes at this scale.
+
+    Raises:
+      UserError: a row has no gin file, or sizes that the scale cannot divide.
+    """
+    from decoupled.data.vocabulary import Vocabulary
+    from decoupled.sweeps.jobs import Row
+    from decoupled.sweeps.scale import scaled_layers, scaled_model
+
+    pieces = Vocabulary(vocabulary).size
+    rows = []
+    for name in config.sweep.rows:
+        gin_files = ["runs/sweep_row.gin", f"models/{name}.gin"]
+        model = bindings.configure(sweep_row, gin_files, [])
+        keep = config.sweep.keep_layers.get(name, 0)
+        rows.append(
+            Row(
+                name,
+                scaled_model(model, config.scale, pieces),
+                scaled_layers(keep, config.scale) if keep else 0,
+            )
+        )
+    return rows
+
+
+def _describe(config, rows, jobs, folder, scale):
+    """Keeps in the folder what the report needs to know of the sweep."""
+    content = {
+        "title": config.sweep.title,
+        "scale": scale,
+        "divisors": vars(config.scale),
+        "tasks": list(config.sweep.tasks),
+        "seeds": list(config.sweep.seeds),
+        "rows": [
+            {
+                "name": row.name,
+                "model": vars(row.model),
+                "keep_layers": row.keep_layers,
+            }
+            for row in rows
+        ],
+        "jobs": [job.name for job in jobs],
+    }
+    files.write_json(os.path.join(folder, DESCRIPTION), content)
+
+
+def _report(failures, count):
+    if not failures:
+        console.say(f"all {count} jobs are complete")
+        return
+    console.table(
+        f"{len(failures)} of {count} jobs are not complete; run again to try them",
+        ["job", "why", "last line of its job.log"],
+        [list(failure) for failure in failures],
+    )
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    define_flags()
+    launch.run(main, __doc__)

@@ -1,0 +1,1 @@
+"""Grids of runs: models, tasks and seeds, as jobs that can be resumed."""

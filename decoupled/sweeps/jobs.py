@@ -1,0 +1,130 @@
+"""The jobs of a sweep: one folder and one command each, in the order of their needs.
+
+  SWEEP_DIR/models/ROW/seed_S          pre-training
+  SWEEP_DIR/tasks/TASK/ROW/seed_S      fine-tuning, needs the model of its row and seed
+  SWEEP_DIR/features                   tokenised task files, which runs share
+
+job.json in a folder says that the command in it ended well; job.log is what it printed.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from decoupled import files
+from decoupled.configs import ModelConfig, SweepConfig
+from decoupled.sweeps.scale import model_bindings
+
+RECORD = "job.json"
+LOG = "job.log"
+PRETRAINING = "pretrain"
+FINETUNING = "finetune"
+
+
+class Job(NamedTuple):
+    """A run of a command.
+
+    kind: "pretrain" or "finetune", the command. name: unique in the sweep. folder: its
+    --model_dir. arguments: of the command. needs: names of the jobs before it.
+    """
+
+    kind: str
+    name: str
+    folder: str
+    arguments: tuple[str, ...]
+    needs: tuple[str, ...]
+
+    def is_complete(self) -> bool:
+        """Whether this very command ended well in its folder."""
+        path = os.path.join(self.folder, RECORD)
+        if not files.exists(path):
+            return False
+        return files.read_json(path).get("arguments") == list(self.arguments)
+
+    def record(self, seconds: float) -> None:
+        """Marks the job as complete."""
+        content = {
+            "name": self.name,
+            "command": self.kind,
+            "arguments": list(self.arguments),
+            "seconds": round(seconds, 1),
+        }
+        files.write_json(os.path.join(self.folder, RECORD), content)
+
+
+class Inputs(NamedTuple):
+    """Folders and files that all jobs read."""
+
+    records_dir: str
+    vocabulary: str
+    data_dir: str | None
+
+
+class Row(NamedTuple):
+    """A model of the sweep.
+
+    name: of its gin file in models/. model: sizes. keep_layers: in fine-tuning, 0: all.
+    """
+
+    name: str
+    model: ModelConfig
+    keep_layers: int
+
+
+def make_jobs(
+    sweep: SweepConfig, rows: Sequence[Row], inputs: Inputs, sweep_dir: str
+) -> list[Job]:
+    """All jobs, every one after those that it needs, seed by seed.
+
+    The first seed of all rows comes first, so that an interrupted sweep can already be
+    looked at.
+    """
+    jobs = []
+    for seed in sweep.seeds:
+        for row in rows:
+            pretraining = _pretraining(sweep, row, seed, inputs, sweep_dir)
+            jobs.append(pretraining)
+            jobs += [
+                _finetuning(sweep, row, seed, task, inputs, sweep_dir, pretraining)
+                for task in sweep.tasks
+            ]
+    return jobs
+
+
+def _pretraining(sweep, row, seed, inputs, sweep_dir):
+    folder = os.path.join(sweep_dir, "models", row.name, f"seed_{seed}")
+    params = [
+        *model_bindings(row.model),
+        *sweep.pretraining,
+        f"TrainingConfig.seed = {seed}",
+    ]
+    arguments = (
+        f"--gin_file=models/{row.name}.gin",
+        *(f"--gin_param={param}" for param in params),
+        f"--records_dir={inputs.records_dir}",
+        f"--vocabulary={inputs.vocabulary}",
+        f"--model_dir={folder}",
+    )
+    return Job(PRETRAINING, f"models/{row.name}/seed_{seed}", folder, arguments, ())
+
+
+def _finetuning(sweep, row, seed, task, inputs, sweep_dir, pretraining):
+    folder = os.path.join(sweep_dir, "tasks", task, row.name, f"seed_{seed}")
+    params = [
+        *sweep.finetuning,
+        f"FinetuningConfig.keep_layers = {row.keep_layers}",
+        f"TrainingConfig.seed = {seed}",
+    ]
+    gin_file = sweep.task_files.get(task, sweep.task_files.get("*", ""))
+    arguments = (
+        f"--task={task}",
+        *([f"--gin_file={gin_file.format(task=task)}"] if gin_file else []),
+        *(f"--gin_param={param}" for param in params),
+        f"--data_dir={inputs.data_dir}",
+        f"--init_checkpoint={pretraining.folder}",
+        f"--model_dir={folder}",
+        f"--feature_dir={os.path.join(sweep_dir, 'features')}",
+        f"--num_runs={sweep.finetuning_runs}",
+    )
+    name = f"tasks/{task}/{row.name}/seed_{seed}"
+    return Job(FINETUNING, name, folder, arguments, (pretraining.name,))

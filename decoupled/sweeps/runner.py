@@ -1,0 +1,180 @@
+"""Runs jobs side by side, each once.
+
+What is complete is passed over. A job that fails does not stop the others; those that
+need it are left out. Killed at any moment and started again, the runner goes on: the
+commands resume in their own folders.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from decoupled import files
+from decoupled.errors import Terminated
+from decoupled.sweeps.jobs import LOG, Job
+
+# Seconds between two looks at the processes; that a process has to end after SIGTERM.
+_LOOK = 0.1
+_GRACE = 120.0
+
+
+class Failure(NamedTuple):
+    """A job that did not end well: its name, why, and the last line that it printed."""
+
+    name: str
+    reason: str
+    last_line: str
+
+
+class Runner:
+    """Runs the jobs of a sweep.
+
+    Args:
+      jobs: each after those that it needs.
+      parallel: how many run at a time.
+      say: prints a line.
+      command: job -> its argument list.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        parallel: int,
+        say: Callable[[str], None],
+        command: Callable[[Job], Sequence[str]] | None = None,
+    ):
+        self._jobs = list(jobs)
+        self._parallel = parallel
+        self._say = say
+        self._command = command or module_command
+        self._running: dict[str, tuple[subprocess.Popen, float]] = {}
+        self._seconds: dict[str, list[float]] = {}
+        self._asked_to_end = False
+
+    def run(self) -> list[Failure]:
+        """Runs what is not complete; returns what failed or could not be started.
+
+        Raises:
+          Terminated: SIGTERM came; running jobs were ended and have saved.
+        """
+        previous = signal.signal(signal.SIGTERM, self._end)
+        try:
+            return self._run()
+        finally:
+            self._stop()
+            signal.signal(signal.SIGTERM, previous)
+
+    def _run(self):
+        complete = {job.name for job in self._jobs if job.is_complete()}
+        waiting = [job for job in self._jobs if job.name not in complete]
+        failures: dict[str, Failure] = {}
+        if complete:
+            self._say(f"{len(complete)} of {len(self._jobs)} jobs complete already")
+        while waiting or self._running:
+            waiting = self._start(waiting, complete, failures)
+            self._collect(complete, failures, waiting)
+            if self._asked_to_end:
+                self._stop()
+                raise Terminated("SIGTERM: jobs ended; run the same command to go on")
+            time.sleep(_LOOK)
+        return list(failures.values())
+
+    def _start(self, waiting, complete, failures):
+        """Starts what can be started; returns what still waits."""
+        left = []
+        for job in waiting:
+            lost = [name for name in job.needs if name in failures]
+            if lost:
+                failures[job.name] = Failure(job.name, f"needs {lost[0]}", "")
+            elif len(self._running) < self._parallel and complete.issuperset(job.needs):
+                self._launch(job)
+            else:
+                left.append(job)
+        return left
+
+    def _launch(self, job):
+        files.make_folder(job.folder)
+        self._say(f"start {job.name}")
+        with open(os.path.join(job.folder, LOG), "ab") as log:
+            process = subprocess.Popen(
+                self._command(job),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._running[job.name] = (process, time.monotonic())
+
+    def _collect(self, complete, failures, waiting):
+        jobs = {job.name: job for job in self._jobs}
+        for name, (process, started) in list(self._running.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self._running[name]
+            job, seconds = jobs[name], time.monotonic() - started
+            if self._asked_to_end:
+                continue
+            if code == 0:
+                job.record(seconds)
+                complete.add(name)
+                self._seconds.setdefault(job.kind, []).append(seconds)
+                self._say(self._progress(job, seconds, complete, failures, waiting))
+            else:
+                last = _last_line(os.path.join(job.folder, LOG))
+                failures[name] = Failure(name, f"code {code}", last)
+                self._say(f"failed {name} with code {code}: {last}")
+
+    def _progress(self, job, seconds, complete, failures, waiting):
+        done = len(complete) + len(failures)
+        line = f"{done} of {len(self._jobs)}: {job.name} in {_duration(seconds)}"
+        jobs = {one.name: one for one in self._jobs}
+        left = [*waiting, *(jobs[name] for name in self._running)]
+        known = [value for values in self._seconds.values() for value in values]
+        average = sum(known) / len(known)
+        expected = 0.0
+        for one in left:
+            own = self._seconds.get(one.kind)
+            expected += sum(own) / len(own) if own else average
+        if not left:
+            return line
+        return f"{line}; about {_duration(expected / self._parallel)} left"
+
+    def _end(self, *_):
+        self._asked_to_end = True
+
+    def _stop(self):
+        for process, _ in self._running.values():
+            if process.poll() is None:
+                process.terminate()
+        for process, _ in self._running.values():
+            try:
+                process.wait(_GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running = {}
+
+
+def module_command(job: Job) -> list[str]:
+    """The job as a command of this Python."""
+    return [sys.executable, "-m", f"decoupled.{job.kind}", *job.arguments]
+
+
+def _last_line(path):
+    with open(path, "rb") as handle:
+        handle.seek(0, os.SEEK_END)
+        handle.seek(max(0, handle.tell() - 4096))
+        lines = handle.read().decode("utf-8", "replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _duration(seconds):
+    minutes, seconds = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

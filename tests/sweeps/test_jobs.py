@@ -1,0 +1,86 @@
+"""Folders, commands and needs of a sweep's jobs."""
+
+import dataclasses
+import json
+
+import pytest
+
+from decoupled.configs import SweepConfig
+from decoupled.sweeps.jobs import Inputs, Job, Row, make_jobs
+from tests.helpers import tiny_model
+
+SWEEP = SweepConfig(
+    title="A table",
+    rows=("coupled", "e_out_128"),
+    keep_layers={"e_out_128": 1},
+    tasks=("xnli", "catalogs"),
+    seeds=(0, 5),
+    finetuning_runs=2,
+    task_files={"*": "tasks/{task}.gin", "catalogs": ""},
+    pretraining=("ScheduleConfig.train_steps = 3",),
+    finetuning=("FinetuningConfig.num_epochs = 1",),
+)
+ROWS = [Row("coupled", tiny_model(), 0), Row("e_out_128", tiny_model(), 1)]
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    made = make_jobs(SWEEP, ROWS, Inputs("R", "V", "D"), str(tmp_path))
+    return {job.name: job for job in made}
+
+
+def test_every_model_seed_and_task_is_a_job_after_what_it_needs(jobs):
+    assert list(jobs)[:6] == [
+        "models/coupled/seed_0",
+        "tasks/xnli/coupled/seed_0",
+        "tasks/catalogs/coupled/seed_0",
+        "models/e_out_128/seed_0",
+        "tasks/xnli/e_out_128/seed_0",
+        "tasks/catalogs/e_out_128/seed_0",
+    ]
+    assert len(jobs) == 12
+    seen = set()
+    for job in jobs.values():
+        assert seen.issuperset(job.needs)
+        seen.add(job.name)
+
+
+def test_pretraining(jobs, tmp_path):
+    job = jobs["models/coupled/seed_5"]
+    assert job.kind == "pretrain" and job.needs == ()
+    assert job.folder == f"{tmp_path}/models/coupled/seed_5"
+    assert "--gin_file=models/coupled.gin" in job.arguments
+    hidden = tiny_model().hidden_size
+    assert f"--gin_param=ModelConfig.hidden_size = {hidden}" in job.arguments
+    assert "--gin_param=ScheduleConfig.train_steps = 3" in job.arguments
+    assert "--gin_param=TrainingConfig.seed = 5" in job.arguments
+    assert f"--model_dir={job.folder}" in job.arguments
+
+
+def test_finetuning(jobs, tmp_path):
+    job = jobs["tasks/xnli/e_out_128/seed_0"]
+    assert job.kind == "finetune" and job.needs == ("models/e_out_128/seed_0",)
+    assert "--gin_file=tasks/xnli.gin" in job.arguments
+    assert "--gin_param=FinetuningConfig.keep_layers = 1" in job.arguments
+    assert "--num_runs=2" in job.arguments
+    assert f"--init_checkpoint={tmp_path}/models/e_out_128/seed_0" in job.arguments
+
+
+def test_a_task_without_a_gin_file(jobs):
+    job = jobs["tasks/catalogs/coupled/seed_0"]
+    assert not any(word.startswith("--gin_file") for word in job.arguments)
+
+
+def test_a_job_is_complete_once_this_command_ended_well(tmp_path):
+    job = Job("pretrain", "a", str(tmp_path), ("--x=1",), ())
+    assert not job.is_complete()
+    job.record(1.26)
+    assert job.is_complete()
+    assert json.loads((tmp_path / "job.json").read_text())["seconds"] == 1.3
+    assert not job._replace(arguments=("--x=2",)).is_complete()
+
+
+def test_a_sweep_without_tasks_is_pretraining_alone(tmp_path):
+    sweep = dataclasses.replace(SWEEP, tasks=())
+    made = make_jobs(sweep, ROWS, Inputs("R", "V", None), str(tmp_path))
+    assert [job.kind for job in made] == ["pretrain"] * 4

@@ -1,0 +1,111 @@
+"""Jobs run once, side by side; failures and kills cost themselves only."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from decoupled.errors import Terminated
+from decoupled.sweeps.jobs import Job
+from decoupled.sweeps.runner import Runner, module_command
+
+
+@pytest.fixture
+def make(tmp_path):
+    """name, Python code, needs -> a job whose command runs the code in its folder."""
+
+    def make(name, code="", needs=()):
+        return Job("pretrain", name, str(tmp_path / name), (code,), tuple(needs))
+
+    return make
+
+
+def run(jobs, parallel=1):
+    lines = []
+    runner = Runner(
+        jobs,
+        parallel,
+        lines.append,
+        lambda job: [
+            sys.executable, "-c", f"import os; os.chdir({job.folder!r})\n"
+            f"open('starts', 'a').write('x')\n{job.arguments[0]}",
+        ],
+    )  # fmt: skip
+    return runner.run(), lines
+
+
+def starts(job):
+    path = os.path.join(job.folder, "starts")
+    return len(open(path).read()) if os.path.exists(path) else 0
+
+
+def test_all_jobs_run_once_in_order(make):
+    first = make("first", "open('done', 'w')")
+    second = make("second", f"open('{first.folder}/done')", ["first"])
+    failures, lines = run([first, second], parallel=2)
+    assert failures == []
+    assert [starts(job) for job in (first, second)] == [1, 1]
+    assert lines[0] == "start first"
+    assert lines[1].startswith("1 of 2: first in ") and "left" in lines[1]
+
+    failures, lines = run([first, second])
+    assert (failures, lines) == ([], ["2 of 2 jobs complete already"])
+    assert [starts(job) for job in (first, second)] == [1, 1]
+
+
+def test_a_failure_is_told_and_stops_nobody_else(make):
+    bad = make("bad", "print('something'); raise SystemExit('no such file')")
+    needs_bad = make("needs_bad", "", ["bad"])
+    needs_more = make("needs_more", "", ["needs_bad"])
+    good = make("good")
+    failures, _ = run([bad, needs_bad, needs_more, good])
+    assert [tuple(failure) for failure in failures] == [
+        ("bad", "code 1", "no such file"),
+        ("needs_bad", "needs bad", ""),
+        ("needs_more", "needs needs_bad", ""),
+    ]
+    assert starts(good) == 1 and good.is_complete()
+    assert starts(needs_bad) == 0
+    # The next start tries it again.
+    run([bad, good])
+    assert (starts(bad), starts(good)) == (2, 1)
+
+
+def test_two_jobs_at_a_time(make):
+    wait = (
+        "import time\nend = time.monotonic() + 20\n"
+        "while not os.path.exists('../{}/starts') and time.monotonic() < end:\n"
+        "    time.sleep(0.01)\nassert time.monotonic() < end"
+    )
+    one, two = make("one", wait.format("two")), make("two", wait.format("one"))
+    assert run([one, two], parallel=2)[0] == []
+
+
+def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path):
+    code = (
+        "import signal, sys, time\n"
+        "if os.path.exists('saved'): sys.exit(0)\n"
+        "def save(*_):\n    open('saved', 'w')\n    sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "open('ready', 'w'); time.sleep(60)"
+    )
+    job = make("job", code)
+
+    def terminate():
+        while not (tmp_path / "job" / "ready").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=terminate).start()
+    with pytest.raises(Terminated, match="run the same command"):
+        run([job])
+    assert (tmp_path / "job" / "saved").exists() and not job.is_complete()
+    assert run([job])[0] == [] and job.is_complete()
+
+
+def test_a_job_is_a_command_of_this_package(make):
+    command = module_command(make("a", "--x"))
+    assert command == [sys.executable, "-m", "decoupled.pretrain", "--x"]
