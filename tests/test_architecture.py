@@ -14,7 +14,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # Modules directly in decoupled/; each of the rest is a command.
 BASE = {"bindings", "compat", "configs", "console", "errors", "files"}
-START = {"launch", "model_dir"}
+START = {"launch", "model_dir", "supervision"}
 # What each folder may import beside itself. `start` knows of flags and model folders,
 # so that what computes never reads them.
 BELOW_TASKS = {"base", "start", "corpora", "data", "metrics", "ops", "model"}
@@ -29,13 +29,17 @@ MAY_IMPORT = {
     "tasks": BELOW_TASKS,
     "training": BELOW_TASKS,
     "exports": BELOW_TASKS | {"tasks", "training"},
-    "analyses": BELOW_TASKS | {"tasks", "training"},
-    "command": BELOW_TASKS | {"tasks", "training", "exports", "analyses"},
+    "planning": BELOW_TASKS | {"tasks", "training"},
+    "sweeps": {"base", "start"},
+    "analyses": BELOW_TASKS | {"tasks", "training", "exports"},
+    "command": BELOW_TASKS
+    | {"tasks", "training", "exports", "planning", "sweeps", "analyses"},
 }
 # A module's name in requirements.txt, where that is another.
 DISTRIBUTIONS = {
     "absl": "absl-py",
     "apache_beam": "apache-beam",
+    "cloud_tpu_client": "cloud-tpu-client",
     "django": "Django",
     "gin": "gin-config",
     "google": "protobuf",

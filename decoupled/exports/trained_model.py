@@ -12,9 +12,11 @@ from decoupled.errors import UserError
 from decoupled.exports import weights as names
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.training.checkpoints import find_checkpoint
+from decoupled.training.selection import chosen_checkpoint
 
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
+_CLASSIFICATION = "classification"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +73,8 @@ def read_model_dir(model_dir: str, checkpoint: str | None = None) -> TrainedMode
 
     Args:
       model_dir: the run's folder.
-      checkpoint: a prefix, or the name of one in `model_dir`; by default the newest
-        complete one.
+      checkpoint: a prefix, or the name of one in `model_dir`; by default the best one
+        where fine-tuning chose it, else the newest complete one.
 
     Raises:
       UserError: a file is missing or not ours, the vocabulary is not the one that the
@@ -86,7 +88,7 @@ def read_model_dir(model_dir: str, checkpoint: str | None = None) -> TrainedMode
             f"(fingerprint {vocabulary.fingerprint}, {model_dirs.CONFIG} says "
             f"{described.vocabulary_fingerprint})"
         )
-    prefix = find_checkpoint(_resolve(model_dir, checkpoint))
+    prefix = _find(model_dir, checkpoint)
     return TrainedModel(
         config=described.model,
         vocabulary=vocabulary,
@@ -100,7 +102,9 @@ def _labels(path: str, task: dict[str, Any] | None) -> list[str] | None:
     if task is None:
         return None
     labels = task.get("labels")
-    if not labels or not all(isinstance(label, str) for label in labels):
+    classifies = task.get("kind", _CLASSIFICATION) == _CLASSIFICATION
+    strings = labels and all(isinstance(label, str) for label in labels)
+    if not (classifies and strings):
         raise UserError(
             f'{path}: "task" has no list of labels; only sequence classifiers and '
             "pre-trained encoders can be exported"
@@ -108,8 +112,10 @@ def _labels(path: str, task: dict[str, Any] | None) -> list[str] | None:
     return labels
 
 
-def _resolve(model_dir: str, checkpoint: str | None) -> str:
-    """A bare name, e.g. `model.ckpt-100`, is one in `model_dir`."""
+def _find(model_dir: str, checkpoint: str | None) -> str:
+    """The prefix; a bare name, e.g. `model.ckpt-100`, is one in `model_dir`."""
     if not checkpoint:
-        return model_dir
-    return checkpoint if "/" in checkpoint else os.path.join(model_dir, checkpoint)
+        return chosen_checkpoint(model_dir).prefix
+    if "/" not in checkpoint:
+        checkpoint = os.path.join(model_dir, checkpoint)
+    return find_checkpoint(checkpoint)

@@ -1,0 +1,153 @@
+"""What a masked-LM head expects in the place of [MASK], for a text at a time."""
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from decoupled import files
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.errors import UserError
+from decoupled.exports import weights as names
+from decoupled.exports.encoder import Encoder
+from decoupled.exports.heads import MaskedLm
+from decoupled.exports.trained_model import read_model_dir
+
+MASK = "[MASK]"
+
+_NO_HEAD = (
+    "has no output embedding and no MLM head, and so cannot fill masks (fine-tuning "
+    "drops them, and google/rembert comes without)"
+)
+
+
+class Expectation(NamedTuple):
+    """A piece, e.g. "▁capital", and its probability in the place of a [MASK]."""
+
+    piece: str
+    probability: float
+
+
+class MaskedWords:
+    """An encoder with its MLM head.
+
+    Args:
+      vocabulary: of the model.
+      longest: most tokens of a text.
+      logits: function of the encoder's inputs and `masked_lm_positions`, int32
+        [1, length] and [1, masks], -> float32 [1, masks, V].
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        longest: int,
+        logits: Callable[[dict[str, tf.Tensor]], tf.Tensor],
+    ):
+        self._vocabulary = vocabulary
+        self._longest = longest
+        self._logits = logits
+
+    def fill(self, text: str, count: int) -> list[list[Expectation]]:
+        """The `count` most probable pieces for each [MASK] of a text, best first.
+
+        Raises:
+          UserError: the text has no [MASK], or is too long.
+        """
+        ids = encode_masked(self._vocabulary, text)
+        if len(ids) > self._longest:
+            raise UserError(
+                f"{text[:40]!r}...: {len(ids)} tokens, the model has "
+                f"{self._longest} positions; cut it"
+            )
+        mask = self._vocabulary.mask_id
+        positions = [place for place, index in enumerate(ids) if index == mask]
+        row = np.array([ids], np.int32)
+        logits = self._logits(
+            {
+                "input_word_ids": tf.constant(row),
+                "input_mask": tf.ones_like(row),
+                "input_type_ids": tf.zeros_like(row),
+                "masked_lm_positions": tf.constant([positions], tf.int32),
+            }
+        )
+        probabilities = tf.nn.softmax(tf.cast(logits[0], tf.float64)).numpy()
+        return [self._best(row, count) for row in probabilities]
+
+    def _best(self, probabilities, count):
+        # A model may have more rows than the vocabulary has pieces.
+        known = probabilities[: self._vocabulary.size]
+        best = np.argsort(-known, kind="stable")[:count]
+        return [
+            Expectation(self._vocabulary.id_to_piece(i), float(known[i])) for i in best
+        ]
+
+
+def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
+    """[CLS], the ids of what stands between masks, the masks, [SEP].
+
+    Raises:
+      UserError: the text has no [MASK].
+    """
+    parts = text.split(MASK)
+    if len(parts) == 1:
+        raise UserError(f"{text!r}: has no {MASK} to fill")
+    ids = [vocabulary.cls_id, *vocabulary.encode(parts[0])]
+    for part in parts[1:]:
+        ids += [vocabulary.mask_id, *vocabulary.encode(part)]
+    return [*ids, vocabulary.sep_id]
+
+
+def open_checkpoint(model_dir: str, checkpoint: str | None) -> MaskedWords:
+    """The model of a run or a conversion.
+
+    Raises:
+      UserError: it has no MLM head, or cannot be read.
+    """
+    trained = read_model_dir(model_dir, checkpoint)
+    if names.OUTPUT_BIAS not in trained.weights:
+        raise UserError(f"{trained.weights.path}: {_NO_HEAD}")
+    trained.check(trained.config.max_positions, mlm=True)
+    encoder = Encoder(trained.config, trained.weights)
+    head = MaskedLm(trained.config, trained.weights, encoder)
+
+    def logits(inputs):
+        output = encoder(inputs)["sequence_output"]
+        return head(output, inputs["masked_lm_positions"])
+
+    return MaskedWords(trained.vocabulary, trained.config.max_positions, logits)
+
+
+def open_export(export_dir: str) -> MaskedWords:
+    """The `mlm` object of a SavedModel that `python -m decoupled.export --mlm` wrote.
+
+    Args:
+      export_dir: the folder with encoder/ in it, or that folder.
+
+    Raises:
+      UserError: there is no SavedModel, or none with an MLM head.
+    """
+    inside = os.path.join(export_dir, "encoder")
+    folder = inside if files.exists(inside) else export_dir
+    if not files.exists(os.path.join(folder, "saved_model.pb")):
+        raise UserError(f"{export_dir}: no SavedModel of an encoder")
+    try:
+        model = tf.saved_model.load(folder)
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        reason = files.reason(error)
+        raise UserError(f"{folder}: cannot load ({reason})") from error
+    if not hasattr(model, "mlm"):
+        raise UserError(f"{folder}: {_NO_HEAD}; export a checkpoint with --mlm")
+    vocabulary = Vocabulary(model.sp_model_file.asset_path.numpy().decode("utf-8"))
+    positions = next(
+        variable
+        for variable in model.variables
+        if variable.name.startswith(f"{names.EMBEDDINGS}/position_embeddings")
+    )
+    return MaskedWords(
+        vocabulary,
+        positions.shape[0],
+        lambda inputs: model.mlm(inputs)["mlm_logits"],
+    )

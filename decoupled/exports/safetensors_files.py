@@ -1,0 +1,301 @@
+"""Safetensors files, read and written one tensor at a time.
+
+The format (https://huggingface.co/docs/safetensors): 8 bytes with the length of the
+header, a JSON header that names dtype, shape and place of each tensor, then their bytes
+in little endian. Reading runs no code, and nothing is believed that the header says
+before it was held to the size of the file.
+"""
+
+import json
+import math
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from decoupled import console, files
+from decoupled.errors import UserError
+
+FILE_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"
+
+Shape = tuple[int, ...]
+
+_METADATA = "__metadata__"
+_LENGTH = struct.Struct("<Q")
+# The library's own limit.
+_LONGEST_HEADER = 100_000_000
+_BYTES = {
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1,
+    "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1,
+}  # fmt: skip
+_BLOCK = 1 << 24
+# TensorFlow takes over memory that starts at a multiple of this without a copy.
+ALIGNMENT = 64
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+
+class StoredTensor(NamedTuple):
+    """Where a tensor lies: `start` and `size` are bytes in the file at `path`."""
+
+    path: str
+    dtype: str
+    shape: Shape
+    start: int
+    size: int
+
+
+class SafetensorsFolder:
+    """The tensors of a folder's model.safetensors, or of the shards in its index.
+
+    Attributes:
+      tensors: name -> `StoredTensor`.
+
+    Raises:
+      UserError: there are none, only pickles, a shard is missing, or a file is cut off
+        or malformed.
+    """
+
+    def __init__(self, folder: str):
+        self.folder = folder
+        index = os.path.join(folder, INDEX_NAME)
+        single = os.path.join(folder, FILE_NAME)
+        if files.exists(single):
+            self.tensors = read_header(single)
+        elif files.exists(index):
+            self.tensors = _read_shards(folder, index)
+        else:
+            raise UserError(_no_weights(folder))
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Name -> shape of every tensor."""
+        return {name: stored.shape for name, stored in self.tensors.items()}
+
+    def read(self, name: str) -> np.ndarray:
+        """A tensor as float32, half precision widened.
+
+        Raises:
+          UserError: it is not of floats, or holds values that are not finite.
+        """
+        stored = self.tensors[name]
+        if stored.dtype not in _DECODERS:
+            raise UserError(
+                f"{stored.path}: {name} is of type {stored.dtype}; only F32, F16 and "
+                "BF16 are weights"
+            )
+        decode = _DECODERS[stored.dtype]
+        value = aligned_empty(stored.shape)
+        flat, filled = value.reshape(-1), 0
+        for block in _blocks(stored):
+            numbers = decode(block)
+            if not np.all(np.isfinite(numbers)):
+                raise UserError(
+                    f"{stored.path}: {name} holds values that are not finite"
+                )
+            flat[filled : filled + len(numbers)] = numbers
+            filled += len(numbers)
+        return value
+
+    def same_content(self, first: str, second: str) -> bool:
+        """Whether two tensors have the same type, shape and bytes."""
+        one, other = self.tensors[first], self.tensors[second]
+        if (one.dtype, one.shape) != (other.dtype, other.shape):
+            return False
+        pairs = zip(_blocks(one), _blocks(other), strict=True)
+        return all(ours == theirs for ours, theirs in pairs)
+
+
+def aligned_empty(shape: Shape) -> np.ndarray:
+    """A float32 array whose memory TensorFlow can use as it is."""
+    size = 4 * math.prod(shape)
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(np.float32).reshape(shape)
+
+
+def read_header(path: str) -> dict[str, StoredTensor]:
+    """What a safetensors file holds.
+
+    Raises:
+      UserError: it is no such file, is cut off, or its header contradicts itself.
+    """
+    try:
+        length = tf.io.gfile.stat(path).length
+        with tf.io.gfile.GFile(path, "rb") as handle:
+            start = handle.read(_LENGTH.size)
+            size = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else 0
+            # "{" and "}" at least.
+            if not 2 <= size <= min(_LONGEST_HEADER, length - _LENGTH.size):
+                raise UserError(f"{path}: not a safetensors file, or cut off")
+            header = handle.read(size)
+    except tf.errors.OpError as error:
+        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+    entries = _parse_header(path, header)
+    begin = _LENGTH.size + size
+    tensors = {
+        name: _stored(path, name, entry, begin) for name, entry in entries.items()
+    }
+    _check_places(path, tensors, begin, length)
+    return tensors
+
+
+def write_safetensors(
+    path: str, shapes: Mapping[str, Shape], value_of: Callable[[str], np.ndarray]
+) -> None:
+    """Writes float32 tensors, each asked for when it is its turn.
+
+    Args:
+      path: the file, written atomically.
+      shapes: of all tensors.
+      value_of: name -> array of that shape.
+    """
+    header, place = {_METADATA: {"format": "pt"}}, 0
+    for name in sorted(shapes):
+        end = place + 4 * math.prod(shapes[name])
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(shapes[name]),
+            "data_offsets": [place, end],
+        }
+        place = end
+    text = json.dumps(header, separators=(",", ":")).encode("utf-8")
+    # Spaces, so that the numbers start at a multiple of 8.
+    text += b" " * (-len(text) % 8)
+    with files.atomic_write(path, "wb") as handle:
+        handle.write(_LENGTH.pack(len(text)) + text)
+        for name in console.track(sorted(shapes), "writing tensors"):
+            value = value_of(name)
+            if value.shape != tuple(shapes[name]):
+                raise ValueError(f"{name}: {value.shape}, not {shapes[name]}")
+            for block in _flat_blocks(value):
+                handle.write(block.astype("<f4", copy=False).tobytes())
+            # Not kept while the next one is read.
+            del value, block
+
+
+def _flat_blocks(value: np.ndarray) -> Iterator[np.ndarray]:
+    flat = np.ascontiguousarray(value).reshape(-1)
+    step = _BLOCK // 4
+    for start in range(0, max(flat.size, 1), step):
+        yield flat[start : start + step]
+
+
+def _blocks(stored: StoredTensor) -> Iterator[bytes]:
+    """The bytes of a tensor, piece by piece; a piece holds whole numbers."""
+    try:
+        with tf.io.gfile.GFile(stored.path, "rb") as handle:
+            handle.seek(stored.start)
+            left = stored.size
+            while left:
+                block = handle.read(min(left, _BLOCK))
+                if not block:
+                    raise UserError(f"{stored.path}: became shorter while it was read")
+                left -= len(block)
+                yield block
+    except tf.errors.OpError as error:
+        raise UserError(
+            f"{stored.path}: cannot read ({files.reason(error)})"
+        ) from error
+
+
+def _from_bfloat16(block: bytes) -> np.ndarray:
+    # The upper half of a float32.
+    return (np.frombuffer(block, "<u2").astype(np.uint32) << 16).view(np.float32)
+
+
+_DECODERS = {
+    "F32": lambda block: np.frombuffer(block, "<f4"),
+    "F16": lambda block: np.frombuffer(block, "<f2").astype(np.float32),
+    "BF16": _from_bfloat16,
+}
+
+
+def _parse_header(path, header):
+    try:
+        entries = json.loads(header.decode("utf-8"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path}: not a safetensors file (its header: {files.reason(error)})"
+        ) from error
+    if not isinstance(entries, dict):
+        raise UserError(f"{path}: not a safetensors file (its header is no object)")
+    entries.pop(_METADATA, None)
+    return entries
+
+
+def _unique(pairs):
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise ValueError("a name stands twice")
+    return dict(pairs)
+
+
+def _stored(path, name, entry, begin):
+    try:
+        dtype, shape = entry["dtype"], entry["shape"]
+        start, end = entry["data_offsets"]
+        numbers = [*shape, start, end]
+        if dtype not in _BYTES or any(type(n) is not int or n < 0 for n in numbers):
+            raise ValueError
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path}: the header's entry for {name!r} is malformed: {entry!r:.80}"
+        ) from error
+    if end - start != _BYTES[dtype] * math.prod(shape):
+        raise UserError(
+            f"{path}: {name} is {dtype} {shape}, which is not the {end - start} bytes "
+            "that the header gives it"
+        )
+    return StoredTensor(path, dtype, tuple(shape), begin + start, end - start)
+
+
+def _check_places(path, tensors, begin, length):
+    """Tensors must follow each other without gap or overlap, to the end of the file."""
+    place = begin
+    for name, stored in sorted(tensors.items(), key=lambda item: item[1][3:]):
+        if stored.start != place:
+            raise UserError(f"{path}: {name} overlaps another tensor, or leaves a gap")
+        place += stored.size
+    if place > length:
+        raise UserError(
+            f"{path}: cut off: {length:,} bytes, the header speaks of {place:,}; "
+            "download it again"
+        )
+    if place < length:
+        raise UserError(f"{path}: {length - place:,} bytes that no tensor owns")
+
+
+def _read_shards(folder, index):
+    content = files.read_json(index)
+    places = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(places, dict) or not places:
+        raise UserError(f'{index}: no "weight_map" of tensors to files')
+    tensors = {}
+    for shard in sorted(set(map(str, places.values()))):
+        if os.path.basename(shard) != shard or not shard.endswith(".safetensors"):
+            raise UserError(f"{index}: {shard!r} is not the name of a shard beside it")
+        path = os.path.join(folder, shard)
+        if not files.exists(path):
+            raise UserError(f"{path}: missing, {INDEX_NAME} names it; download it")
+        tensors |= read_header(path)
+    for name in sorted(set(places) ^ set(tensors)):
+        where = "the index only" if name in places else "a shard only"
+        raise UserError(f"{index}: {name} is in {where}; files of two models?")
+    return tensors
+
+
+def _no_weights(folder):
+    if not tf.io.gfile.isdir(folder):
+        return f"{folder}: no such folder"
+    pickles = [n for n in sorted(tf.io.gfile.listdir(folder)) if n.endswith(_PICKLES)]
+    if pickles:
+        return (
+            f"{os.path.join(folder, pickles[0])}: a pickle can run code when it is "
+            "read, so none is; load the model in transformers where you trust it and "
+            "write it again with save_pretrained(FOLDER, safe_serialization=True)"
+        )
+    return f"{folder}: neither {FILE_NAME} nor {INDEX_NAME}"

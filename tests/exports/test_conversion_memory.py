@@ -1,0 +1,101 @@
+"""Conversions hold one copy of one large tensor at a time, in either direction."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from decoupled.exports import weights as names
+from decoupled.exports.huggingface_config import make_config
+from decoupled.exports.huggingface_names import (
+    MASKED_LM,
+    REMBERT,
+    huggingface_name,
+    huggingface_shape,
+)
+from decoupled.exports.safetensors_files import write_safetensors
+from tests.exports.models import model_config
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not os.path.exists("/proc/self/status"), reason="no /proc to read a peak from"
+    ),
+]
+
+# The output embedding is 400 MB, everything else together 5 MB.
+CONFIG = model_config(vocab_size=100_000, output_embedding_size=1000)
+LARGEST = 4 * 100_000 * 1000
+
+# Prints how much the peak grew after the imports, in bytes.
+SCRIPT = r"""
+import re, sys
+from decoupled.exports.checkpoint_files import chosen_prefix
+from decoupled.exports.from_huggingface import from_huggingface
+from decoupled.exports.from_original import from_original
+from decoupled.exports.to_huggingface import to_huggingface
+from decoupled import model_dir
+import tensorflow as tf
+tf.zeros(1)
+def peak():
+    # Not getrusage: its peak begins with that of the process that started this one.
+    status = open("/proc/self/status").read()
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+before = peak()
+direction, source, target = sys.argv[1:]
+if direction == "from_hf":
+    from_huggingface(source, target, None, [])
+else:
+    prefix = chosen_prefix(source, None)
+    if direction == "to_hf":
+        to_huggingface(source, prefix, target, False)
+    else:
+        path = model_dir.vocabulary_path(source)
+        from_original(prefix, target, model_dir.read(source).model, path, [])
+print(peak() - before)
+"""
+
+
+def growth(direction, source, target):
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT, direction, str(source), str(target)],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    return int(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def huggingface_folder(tmp_path, vocabulary):
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    (folder / "sentencepiece.model").write_bytes(vocabulary.model_bytes)
+    config = make_config(CONFIG, vocabulary, REMBERT, MASKED_LM, None, None)
+    (folder / "config.json").write_text(json.dumps(config))
+    shapes = {
+        huggingface_name(name, REMBERT, MASKED_LM): huggingface_shape(name, shape)
+        for name, shape in (
+            names.encoder_shapes(CONFIG) | names.masked_lm_shapes(CONFIG)
+        ).items()
+    }
+    path = folder / "model.safetensors"
+    write_safetensors(
+        str(path), shapes, lambda name: np.full(shapes[name], 0.5, np.float32)
+    )
+    return folder
+
+
+def test_peak_memory_is_that_of_the_largest_tensor(huggingface_folder, tmp_path):
+    ours, again = tmp_path / "ours", tmp_path / "again"
+    assert LARGEST < growth("from_hf", huggingface_folder, ours) < 1.5 * LARGEST
+    assert LARGEST < growth("from_tf", ours, tmp_path / "copy") < 1.5 * LARGEST
+    assert LARGEST < growth("to_hf", ours, again) < 1.5 * LARGEST
+    assert (again / "model.safetensors").read_bytes() == (
+        huggingface_folder / "model.safetensors"
+    ).read_bytes()

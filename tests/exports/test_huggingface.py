@@ -1,0 +1,388 @@
+"""Folders of transformers, written and read without it: names, settings, refusals.
+
+Whether transformers computes the same with them is tested in tests/interop.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from decoupled import model_dir
+from decoupled.errors import UserError
+from decoupled.exports.checkpoint_files import CheckpointFile, chosen_prefix
+from decoupled.exports.from_huggingface import from_huggingface
+from decoupled.exports.to_huggingface import to_huggingface
+from decoupled.exports.trained_model import read_model_dir
+from tests.exports.models import (
+    finetuned_weights,
+    model_config,
+    pretrained_weights,
+    write_model_dir,
+)
+
+SPANS = {"name": "xquad", "labels": [], "kind": "question answering"}
+TAGS = {"name": "panx", "labels": ["O", "B-PER"], "kind": "tagging"}
+COUPLED = {"coupled": True, "input_embedding_size": 8, "output_embedding_size": 8}
+
+
+def trained(folder, vocabulary, arrays=None, task=None, **changes):
+    """A folder of a run; returns (folder, checkpoint)."""
+    config = model_config(**changes)
+    arrays = pretrained_weights(config) if arrays is None else arrays
+    write_model_dir(
+        str(folder),
+        vocabulary.model_bytes,
+        vocabulary.fingerprint,
+        config,
+        arrays,
+        task,
+    )
+    return str(folder), chosen_prefix(str(folder), None)
+
+
+def headed_weights(task, **changes):
+    arrays = finetuned_weights(model_config(**changes), len(task["labels"]) or 2)
+    return {name: value for name, value in arrays.items() if "pooler" not in name}
+
+
+def write(tmp_path, vocabulary, encoder_only=False, **choices):
+    """to_huggingface of a trained folder; returns its target."""
+    folder, prefix = trained(tmp_path / "trained", vocabulary, **choices)
+    to_huggingface(folder, prefix, str(tmp_path / "hf"), encoder_only)
+    return tmp_path / "hf"
+
+
+def config_of(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+def rewrite(folder, **changes):
+    """Changes entries of config.json; None takes one away."""
+    content = config_of(folder) | changes
+    content = {key: value for key, value in content.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(content))
+
+
+def read(folder, tmp_path, allowed=(), vocabulary=None):
+    return from_huggingface(str(folder), str(tmp_path / "ours"), vocabulary, allowed)
+
+
+@pytest.fixture(scope="module")
+def masked_lm(tmp_path_factory, vocabulary):
+    """A RemBertForMaskedLM; not to be changed."""
+    return write(tmp_path_factory.mktemp("masked_lm"), vocabulary)
+
+
+@pytest.fixture
+def folder(masked_lm, tmp_path):
+    """A copy of it."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in masked_lm.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    return copy
+
+
+def test_names_are_those_of_rembert(masked_lm):
+    arrays, tensors = (
+        pretrained_weights(model_config()),
+        load_file(masked_lm / "model.safetensors"),
+    )
+    layer = "rembert.encoder.layer.1"
+    for theirs, ours in {
+        "rembert.embeddings.word_embeddings.weight": "bert/embeddings/word_embeddings",
+        "rembert.embeddings.LayerNorm.bias": "bert/embeddings/LayerNorm/beta",
+        f"{layer}.attention.output.dense.bias": (
+            "bert/encoder/layer_1/attention/output/dense/bias"
+        ),
+        "cls.predictions.decoder.weight": "cls/predictions/output_embedding",
+        "cls.predictions.decoder.bias": "cls/predictions/output_bias",
+        "cls.predictions.LayerNorm.weight": "cls/predictions/transform/LayerNorm/gamma",
+    }.items():
+        assert np.array_equal(tensors.pop(theirs), arrays[ours]), theirs
+    for theirs, ours in {
+        "rembert.encoder.embedding_hidden_mapping_in.weight": (
+            "bert/encoder/embedding_hidden_mapping_in/kernel"
+        ),
+        f"{layer}.intermediate.dense.weight": (
+            "bert/encoder/layer_1/intermediate/dense/kernel"
+        ),
+        "cls.predictions.dense.weight": "cls/predictions/transform/dense/kernel",
+    }.items():
+        assert np.array_equal(tensors[theirs], arrays[ours].T), theirs
+    assert len(load_file(masked_lm / "model.safetensors")) == len(arrays)
+
+
+def test_files_of_a_folder(masked_lm, vocabulary):
+    assert sorted(path.name for path in masked_lm.iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "sentencepiece.model",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    assert (masked_lm / "sentencepiece.model").read_bytes() == vocabulary.model_bytes
+
+
+@pytest.mark.parametrize(
+    "ours, theirs",
+    [("gelu", "gelu"), ("gelu_tanh", "gelu_new"), ("relu", "relu")],
+)
+def test_settings_are_those_of_training(tmp_path, vocabulary, ours, theirs):
+    folder = write(
+        tmp_path, vocabulary, activation=ours, layer_norm_epsilon=1e-5, num_layers=1
+    )
+    config = config_of(folder)
+    assert config["architectures"] == ["RemBertForMaskedLM"]
+    assert config["model_type"] == "rembert"
+    assert config["hidden_act"] == theirs
+    assert config["layer_norm_eps"] == 1e-5
+    assert config["input_embedding_size"] == 6
+    assert config["output_embedding_size"] == 10
+    assert config["num_hidden_layers"] == 1
+    assert config["tie_word_embeddings"] is False
+    assert (config["bos_token_id"], config["eos_token_id"]) == (3, 4)
+
+
+def test_a_conversion_there_and_back_changes_nothing(masked_lm, tmp_path):
+    report = read(masked_lm, tmp_path)
+    model = read_model_dir(str(tmp_path / "ours"))
+    arrays = pretrained_weights(model_config())
+    assert model.config == model_config()
+    assert set(model.weights) == {*arrays, "global_step"}
+    assert all(np.array_equal(model.weights[n], arrays[n]) for n in arrays)
+    assert report["unused"] == report["unset"] == []
+    model.check(sequence_length=16, mlm=True)
+
+
+@pytest.mark.parametrize(
+    "changes, task, architecture",
+    [
+        (COUPLED, None, "BertForMaskedLM"),
+        (COUPLED, TAGS, "BertForTokenClassification"),
+        ({}, TAGS, "RemBertForTokenClassification"),
+        ({}, SPANS, "RemBertForQuestionAnswering"),
+        (COUPLED | {"input_embedding_size": 6, "output_embedding_size": 6}, SPANS,
+         "RemBertForQuestionAnswering"),
+        ({"input_embedding_size": 8}, None, "RemBertForMaskedLM"),
+    ],
+)  # fmt: skip
+def test_architecture_of_each_kind_of_model(
+    tmp_path, vocabulary, changes, task, architecture
+):
+    arrays = headed_weights(task, **changes) if task else None
+    target = write(tmp_path, vocabulary, arrays=arrays, task=task, **changes)
+    assert config_of(target)["architectures"] == [architecture]
+    read(target, tmp_path)
+    before = CheckpointFile(chosen_prefix(str(tmp_path / "trained"), None))
+    after = CheckpointFile(chosen_prefix(str(tmp_path / "ours"), None))
+    assert set(before.shapes) == set(after.shapes)
+    for name in set(before.shapes) - {"global_step"}:
+        assert np.array_equal(before.read(name), after.read(name)), name
+    assert model_dir.read(str(tmp_path / "ours")).task == task
+
+
+def test_labels_come_along(tmp_path, vocabulary):
+    task = {"name": "panx", "labels": ["O", "B-PER"], "kind": "tagging"}
+    target = write(tmp_path, vocabulary, arrays=headed_weights(task), task=task)
+    assert config_of(target)["id2label"] == {"0": "O", "1": "B-PER"}
+    assert config_of(target)["label2id"] == {"O": 0, "B-PER": 1}
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"mlm_transform": "projection"}, "plain projection of the paper"),
+        (
+            COUPLED | {"input_embedding_size": 6, "output_embedding_size": 6},
+            "transformers has no such BERT or RemBERT",
+        ),
+    ],
+)
+def test_heads_that_transformers_does_not_have_are_refused(
+    tmp_path, vocabulary, changes, message
+):
+    with pytest.raises(UserError, match=f"{message}.*--encoder_only"):
+        write(tmp_path, vocabulary, **changes)
+    assert not (tmp_path / "hf").exists()
+    folder, prefix = str(tmp_path / "trained"), None
+    written = to_huggingface(
+        folder, chosen_prefix(folder, prefix), str(tmp_path / "hf"), encoder_only=True
+    )
+    assert written["architecture"] == "RemBertModel"
+    assert "cls/predictions/output_bias" in written["left_out"]
+
+
+def test_checkpoints_of_another_model_are_not_written(tmp_path, vocabulary):
+    arrays = pretrained_weights(model_config(num_layers=1))
+    with pytest.raises(UserError, match="no variable bert/encoder/layer_1"):
+        write(tmp_path, vocabulary, arrays=arrays)
+    arrays = pretrained_weights(model_config(num_layers=3))
+    with pytest.raises(UserError, match="layer_2.* is not part of the model"):
+        write(tmp_path, vocabulary, arrays=arrays)
+    assert not (tmp_path / "hf").exists()
+
+
+def test_what_training_needs_besides_stays_behind(tmp_path, vocabulary):
+    arrays = pretrained_weights(model_config())
+    gamma = "bert/embeddings/LayerNorm/gamma"
+    slots = [f"{gamma}/adam_m", f"{gamma}/adam_v", f"{gamma}_slot_vr"]
+    arrays |= {name: np.ones(6, np.float32) for name in slots}
+    folder, prefix = trained(tmp_path / "trained", vocabulary, arrays=arrays)
+    written = to_huggingface(folder, prefix, str(tmp_path / "hf"), encoder_only=False)
+    assert written["left_out"] == []
+    assert written["tensors"] == len(arrays) - 3
+
+
+def test_old_names_and_bare_encoders_are_known(tmp_path, vocabulary):
+    target = write(tmp_path, vocabulary, encoder_only=True, **COUPLED)
+    tensors = load_file(target / "model.safetensors")
+    old = {
+        name.removeprefix("bert.")
+        .replace("LayerNorm.weight", "LayerNorm.gamma")
+        .replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in tensors.items()
+    }
+    old["embeddings.position_ids"] = np.arange(24)[None]
+    save_file(old, target / "model.safetensors")
+    report = read(target, tmp_path)
+    assert report["variables"] == len(tensors)
+    assert report["unused"] == []
+
+
+def test_tied_names_may_both_be_there_if_they_agree(tmp_path, vocabulary):
+    target = write(tmp_path, vocabulary, **COUPLED)
+    tensors = load_file(target / "model.safetensors")
+    words = tensors["bert.embeddings.word_embeddings.weight"]
+    tensors["cls.predictions.decoder.weight"] = words
+    tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
+    save_file(tensors, target / "model.safetensors")
+    read(target, tmp_path)
+    tensors["cls.predictions.decoder.weight"] = words + 1
+    save_file(tensors, target / "model.safetensors")
+    with pytest.raises(UserError, match="ties cls.predictions.decoder.weight to"):
+        from_huggingface(str(target), str(tmp_path / "other"), None, [])
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"model_type": "albert"}, "model_type is 'albert'; known are rembert, bert"),
+        (
+            {"architectures": ["RemBertForCausalLM"]},
+            "architecture 'RemBertForCausalLM'",
+        ),
+        ({"hidden_act": "silu"}, "hidden_act is 'silu'; known are gelu"),
+        ({"hidden_size": 9}, "hidden_size 9 is not a multiple of 2"),
+        ({"hidden_size": "8"}, "hidden_size is '8'"),
+        ({"num_hidden_layers": None}, "no num_hidden_layers"),
+        ({"num_hidden_layers": 3}, "no values for bert/encoder/layer_2"),
+        ({"num_hidden_layers": 1}, "no use for rembert.encoder.layer.1"),
+        ({"vocab_size": 50}, r"has shape \[48, 6\], config.json makes it \[50, 6\]"),
+        ({"vocab_size": 40}, "48 pieces, but config.json says vocab_size 40"),
+        ({"intermediate_size": 16}, r"has shape \[12, 8\], .* makes it \[16, 8\]"),
+        ({"input_embedding_size": -6}, "input_embedding_size"),
+        ({"is_decoder": True}, "is_decoder is True"),
+        ({"position_embedding_type": "relative_key"}, "only 'absolute' is known"),
+        ({"architectures": ["RemBertForTokenClassification"]}, "no classifier.weight"),
+        ({"architectures": ["RemBertModel"]}, "no use for cls.predictions"),
+    ],
+)
+def test_a_config_that_contradicts_weights_or_model_is_refused(
+    folder, tmp_path, changes, message
+):
+    rewrite(folder, **changes)
+    with pytest.raises(UserError, match=message) as error:
+        read(folder, tmp_path)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_name_left_over_may_be_allowed(folder, tmp_path):
+    tensors = load_file(folder / "model.safetensors")
+    tensors["cls.seq_relationship.weight"] = np.ones((2, 8), np.float32)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(UserError, match="no use for cls.seq_relationship.weight"):
+        read(folder, tmp_path)
+    report = read(folder, tmp_path, allowed=["cls.seq_relationship.*"])
+    assert report["unused"] == ["cls.seq_relationship.weight"]
+
+
+def test_weights_that_are_not_finite_leave_nothing_behind(folder, tmp_path):
+    tensors = load_file(folder / "model.safetensors")
+    tensors["cls.predictions.decoder.bias"][3] = np.inf
+    save_file(tensors, folder / "model.safetensors")
+    before = set(tmp_path.iterdir())
+    with pytest.raises(
+        UserError, match="decoder.bias holds values that are not finite"
+    ):
+        read(folder, tmp_path)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_projection_of_equal_widths_must_be_the_identity(tmp_path, vocabulary):
+    target = write(tmp_path, vocabulary, input_embedding_size=8)
+    tensors = load_file(target / "model.safetensors")
+    kernel = tensors["rembert.encoder.embedding_hidden_mapping_in.weight"]
+    assert np.array_equal(kernel, np.eye(8))
+    kernel[0, 1] = 0.5
+    save_file(tensors, target / "model.safetensors")
+    with pytest.raises(UserError, match="projects E_in to H although both are 8"):
+        read(target, tmp_path)
+
+
+def test_a_folder_without_vocabulary_needs_one(folder, tmp_path, vocabulary):
+    (folder / "sentencepiece.model").unlink()
+    with pytest.raises(UserError, match="name the vocabulary of your data with"):
+        read(folder, tmp_path)
+    read(folder, tmp_path, vocabulary=vocabulary.path)
+    assert (tmp_path / "ours" / "sentencepiece.model").read_bytes() == (
+        vocabulary.model_bytes
+    )
+
+
+def test_a_folder_of_pickles_is_refused_and_nothing_written(folder, tmp_path):
+    mark = tmp_path / "was_run"
+    (folder / "model.safetensors").unlink()
+    code = f"open({str(mark)!r}, 'w')".encode()
+    malicious = b"cbuiltins\nexec\n(V" + code + b"\ntR."
+    (folder / "pytorch_model.bin").write_bytes(malicious)
+    with pytest.raises(UserError, match="pytorch_model.bin: a pickle can run code"):
+        read(folder, tmp_path)
+    assert not (tmp_path / "ours").exists() and not mark.exists()
+    # The same bytes under the name of a safe file.
+    (folder / "model.safetensors").write_bytes(malicious)
+    with pytest.raises(UserError, match="not a safetensors file"):
+        read(folder, tmp_path)
+    assert not (tmp_path / "ours").exists() and not mark.exists()
+
+
+def test_sizes_are_written_as_gin(masked_lm, tmp_path):
+    read(masked_lm, tmp_path)
+    lines = (tmp_path / "ours" / "model.gin").read_text().splitlines()
+    assert lines[0].startswith("# The sizes of ")
+    assert "ModelConfig.input_embedding_size = 6" in lines
+    assert "ModelConfig.activation = 'gelu'" in lines
+    assert len(lines) == 2 + len(vars(model_config()))
+
+
+def test_neither_torch_nor_transformers_is_imported(masked_lm, tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "decoupled.convert", "from_hf",
+         f"--hf_dir={masked_lm}", f"--model_dir={tmp_path}/ours"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-2000:]
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert "tensorflow" in imported
+    assert imported & {"torch", "transformers", "safetensors", "tokenizers"} == set()
+    assert "RemBert (masked language model), " in result.stdout

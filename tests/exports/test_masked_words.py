@@ -1,0 +1,76 @@
+"""What is expected in the place of a mask, from a checkpoint and from a SavedModel."""
+
+import numpy as np
+import pytest
+
+from decoupled.errors import UserError
+from decoupled.exports.masked_words import (
+    MaskedWords,
+    encode_masked,
+    open_checkpoint,
+    open_export,
+)
+
+
+def test_text_around_masks_is_encoded_by_itself(vocabulary):
+    ids = encode_masked(vocabulary, "Select [MASK] blue[MASK]")
+    assert ids == [
+        vocabulary.cls_id,
+        *vocabulary.encode("Select"),
+        vocabulary.mask_id,
+        *vocabulary.encode("blue"),
+        vocabulary.mask_id,
+        vocabulary.sep_id,
+    ]
+    with pytest.raises(UserError, match=r"'none': has no \[MASK\] to fill"):
+        encode_masked(vocabulary, "none")
+
+
+def test_most_probable_pieces_come_first(vocabulary):
+    def logits(inputs):
+        assert inputs["masked_lm_positions"].numpy().tolist() == [[1, 2]]
+        assert inputs["input_word_ids"].shape == (1, 4)
+        # More rows than the vocabulary has pieces; the last is the likeliest.
+        scores = np.zeros((1, 2, vocabulary.size + 1), np.float32)
+        scores[0, 0, 7], scores[0, 0, 9], scores[0, 0, -1] = 3, 2, 4
+        scores[0, 1, 8] = 50
+        return scores
+
+    first, second = MaskedWords(vocabulary, 24, logits).fill("[MASK][MASK]", 2)
+    total = np.exp([3, 2, 4]).sum() + vocabulary.size - 2
+    assert [row.piece for row in first] == [vocabulary.id_to_piece(i) for i in (7, 9)]
+    assert [row.probability for row in first] == pytest.approx(np.exp([3, 2]) / total)
+    assert second[0] == (vocabulary.id_to_piece(8), pytest.approx(1.0))
+
+
+def test_checkpoint_and_saved_model_agree(pretrained_dir, encoder_export):
+    text = "Select the [MASK] page and [MASK] other"
+    expected = open_checkpoint(pretrained_dir, None).fill(text, 4)
+    for folder in (encoder_export, encoder_export / "encoder"):
+        actual = open_export(str(folder)).fill(text, 4)
+        assert len(actual) == len(expected) == 2
+        for ours, theirs in zip(actual, expected, strict=True):
+            assert [row.piece for row in ours] == [row.piece for row in theirs]
+            np.testing.assert_allclose(
+                [row.probability for row in ours],
+                [row.probability for row in theirs],
+                rtol=1e-4,
+            )
+
+
+def test_models_without_a_head_say_so(finetuned_dir, classifier_export):
+    with pytest.raises(UserError, match="ckpt-7: has no output embedding and no MLM"):
+        open_checkpoint(finetuned_dir, None)
+    with pytest.raises(UserError, match="classifier: has no output embedding"):
+        open_export(str(classifier_export / "classifier"))
+
+
+def test_texts_that_are_too_long_are_refused(pretrained_dir):
+    model = open_checkpoint(pretrained_dir, None)
+    with pytest.raises(UserError, match="tokens, the model has 24 positions"):
+        model.fill("[MASK] " + "image " * 30, 1)
+
+
+def test_other_folders_are_no_models(tmp_path):
+    with pytest.raises(UserError, match="no SavedModel of an encoder"):
+        open_export(str(tmp_path))

@@ -1,0 +1,136 @@
+"""Makes, runs and trains transformers' models, for comparison with ours.
+
+    python huggingface_reference.py make REQUEST.json FOLDER
+    python huggingface_reference.py run REQUEST.json FOLDER
+    python huggingface_reference.py tokenize REQUEST.json FOLDER
+
+Stands alone: it runs in an environment with PyTorch and Transformers, without
+TensorFlow. See `transformers_models.py` for what stands in a request.
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import torch
+import transformers
+
+
+def randomize(model: torch.nn.Module) -> None:
+    """Every parameter moves the output, also those that start as 0 or 1."""
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            mean = 1.0 if name.endswith("LayerNorm.weight") else 0.0
+            parameter.normal_(mean, 0.3)
+
+
+def make(request: dict, folder: pathlib.Path) -> None:
+    """Saves random models below `folder`, by name, and their outputs beside them."""
+    torch.manual_seed(0)
+    for name, entry in request["models"].items():
+        config = getattr(transformers, entry["config"])(**entry["sizes"])
+        model = getattr(transformers, entry["class"])(config).eval()
+        randomize(model)
+        model.save_pretrained(folder / name, **entry["save"])
+        write_outputs(model, request["batch"], folder / f"{name}.npz")
+
+
+def run(request: dict, folder: pathlib.Path) -> None:
+    """Loads folders with the class that their config.json names; outputs and losses."""
+    for name, entry in request["models"].items():
+        config = transformers.AutoConfig.from_pretrained(entry["folder"])
+        kind = getattr(transformers, config.architectures[0])
+        model, loaded = kind.from_pretrained(
+            entry["folder"], output_loading_info=True, dtype=torch.float32
+        )
+        report = {key: sorted(map(str, loaded[key])) for key in loaded}
+        report["config"] = config.to_dict()
+        (folder / f"{name}.json").write_text(json.dumps(report, default=str))
+        write_outputs(model.eval(), request["batch"], folder / f"{name}.npz")
+        if "train" in entry:
+            losses = train(model, entry["train"])
+            (folder / f"{name}.losses.json").write_text(json.dumps(losses))
+
+
+def tensors(batch: dict) -> dict[str, torch.Tensor]:
+    """transformers' names for the encoder's inputs."""
+    names = {
+        "input_word_ids": "input_ids",
+        "input_mask": "attention_mask",
+        "input_type_ids": "token_type_ids",
+    }
+    return {theirs: torch.tensor(batch[ours]) for ours, theirs in names.items()}
+
+
+def write_outputs(model, batch, path) -> None:
+    """hidden_states [layers, b, s, H], and pooled_output and logits where there are."""
+    with torch.no_grad():
+        output = model(**tensors(batch), output_hidden_states=True)
+    arrays = {"hidden_states": torch.stack(output.hidden_states[1:]).numpy()}
+    if hasattr(output, "start_logits"):
+        logits = torch.stack([output.start_logits, output.end_logits], dim=-1)
+        arrays["logits"] = logits.numpy()
+    elif hasattr(output, "prediction_logits"):
+        arrays["logits"] = output.prediction_logits.numpy()
+    elif hasattr(output, "logits"):
+        arrays["logits"] = output.logits.numpy()
+    if getattr(output, "pooler_output", None) is not None:
+        arrays["pooled_output"] = output.pooler_output.numpy()
+    np.savez(path, **arrays)
+
+
+def train(model, request) -> list[float]:
+    """Losses of the first steps of AdamW, biases and layer norms not decayed."""
+    model.train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    decayed, others = [], []
+    for name, parameter in model.named_parameters():
+        plain = name.endswith(".bias") or "LayerNorm" in name
+        (others if plain else decayed).append(parameter)
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": decayed, "weight_decay": request["weight_decay"]},
+            {"params": others, "weight_decay": 0.0},
+        ],
+        lr=request["learning_rate"],
+        betas=(request["beta1"], request["beta2"]),
+        eps=request["epsilon"],
+    )
+    losses = []
+    for batch in request["batches"]:
+        loss = model(**tensors(batch), labels=torch.tensor(batch["label_ids"])).loss
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), request["clip_norm"])
+        optimizer.step()
+    return losses
+
+
+def tokenize(request: dict, folder: pathlib.Path) -> None:
+    """Ids of each line, and of pairs with their types, through AutoTokenizer."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(request["folder"])
+    ids = tokenizer(request["lines"], add_special_tokens=False)["input_ids"]
+    with_types = tokenizer(*map(list, zip(*request["pairs"], strict=True)))
+    result = {
+        "ids": ids,
+        "pairs": dict(with_types),
+        "special": {
+            name: tokenizer.convert_tokens_to_ids(piece)
+            for name, piece in tokenizer.special_tokens_map.items()
+        },
+        "decoded": tokenizer.batch_decode(ids[:100], skip_special_tokens=True),
+        "class": type(tokenizer).__name__,
+        "longest": tokenizer.model_max_length,
+    }
+    (folder / "tokens.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    action, request_path, output = sys.argv[1:]
+    actions = {"make": make, "run": run, "tokenize": tokenize}
+    text = pathlib.Path(request_path).read_text(encoding="utf-8")
+    actions[action](json.loads(text), pathlib.Path(output))

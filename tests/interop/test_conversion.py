@@ -1,0 +1,405 @@
+"""Converted models compute what transformers' do, both ways, and come back the same."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+from decoupled.compat import mtf
+from decoupled.configs import MeshConfig
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.checkpoint_files import CheckpointFile, chosen_prefix
+from decoupled.exports.encoder import Encoder
+from decoupled.exports.from_huggingface import from_huggingface
+from decoupled.exports.to_huggingface import to_huggingface
+from decoupled.exports.weights import CheckpointWeights
+from decoupled.model.dims import make_dims
+from decoupled.model.encoder import encode
+from decoupled.model.heads import (
+    masked_lm_logits,
+    sequence_logits,
+    span_logits,
+    token_logits,
+)
+from decoupled.model.layers import Builder
+from decoupled.model_dir import read
+from decoupled.tasks.classification import Classification
+from decoupled.training.checkpoints import initialize_from
+from decoupled.training.graph import GraphConfig, build_graph
+from tests.exports.models import (
+    finetuned_weights,
+    model_config,
+    pretrained_weights,
+    random_batch,
+    train_sentencepiece,
+    write_model_dir,
+)
+from tests.helpers import adamw, run_mesh, schedule
+from tests.interop.reference import PYTHON
+from tests.interop.transformers_models import call
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(
+        not PYTHON,
+        reason="DECOUPLED_INTEROP_PYTHON names no interpreter with torch, transformers",
+    ),
+]
+
+# Odd sizes; a vocabulary larger than the 48 pieces of the tests'.
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 21,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "intermediate_size": 37,
+    "max_position_embeddings": 19,
+    "type_vocab_size": 2,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+REMBERT = SIZES | {"input_embedding_size": 10, "output_embedding_size": 13}
+LABELS = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
+
+
+def rembert(model, save=None, **changes):
+    return {
+        "config": "RemBertConfig",
+        "class": f"RemBert{model}",
+        "sizes": REMBERT | changes,
+        "save": save or {},
+    }
+
+
+def bert(model, **changes):
+    return {
+        "config": "BertConfig",
+        "class": f"Bert{model}",
+        "sizes": SIZES | changes,
+        "save": {},
+    }
+
+
+THEIRS = {
+    "encoder": rembert("Model"),
+    "masked_lm": rembert("ForMaskedLM", hidden_act="gelu_new", layer_norm_eps=1e-6),
+    "sharded": rembert("ForMaskedLM", save={"max_shard_size": "9KB"}),
+    "wide": rembert("ForMaskedLM", input_embedding_size=30, output_embedding_size=21),
+    "classifier": rembert("ForSequenceClassification", **LABELS),
+    "tagger": rembert("ForTokenClassification", **LABELS),
+    "reader": rembert("ForQuestionAnswering", hidden_act="relu"),
+    "bert_encoder": bert("Model"),
+    "bert_masked_lm": bert("ForMaskedLM", hidden_act="gelu_pytorch_tanh"),
+    "bert_untied": bert("ForMaskedLM", tie_word_embeddings=False),
+    "bert_pretraining": bert("ForPreTraining"),
+    "bert_classifier": bert("ForSequenceClassification", **LABELS),
+    "bert_tagger": bert("ForTokenClassification", **LABELS),
+    "bert_reader": bert("ForQuestionAnswering"),
+}
+ALLOWED = {"bert_pretraining": ["cls.seq_relationship.*"]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("conversion")
+
+
+@pytest.fixture(scope="module")
+def vocabulary(folder):
+    path = str(folder / "sentencepiece.model")
+    train_sentencepiece(path)
+    return Vocabulary(path)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """Padding, two segments, unequal lengths."""
+    return random_batch(model_config(vocab_size=61), batch=4, length=17)
+
+
+def as_lists(batch):
+    return {name: value.tolist() for name, value in batch.items()}
+
+
+@pytest.fixture(scope="module")
+def theirs(folder, batch):
+    """What transformers made and computed: NAME/ and NAME.npz."""
+    request = {"models": THEIRS, "batch": as_lists(batch)}
+    return call("make", request, folder / "theirs")
+
+
+@pytest.fixture(scope="module")
+def converted(theirs, folder, vocabulary):
+    """The model folders made of theirs."""
+    for name in THEIRS:
+        from_huggingface(
+            str(theirs / name),
+            str(folder / "ours" / name),
+            vocabulary.path,
+            ALLOWED.get(name, []),
+        )
+    return folder / "ours"
+
+
+@pytest.fixture(scope="module")
+def returned(converted, folder, batch):
+    """The folders made of ours again, and what transformers computes with them."""
+    for name in THEIRS:
+        ours = str(converted / name)
+        target = str(folder / "again" / name)
+        to_huggingface(ours, chosen_prefix(ours, None), target, encoder_only=False)
+    models = {name: {"folder": str(folder / "again" / name)} for name in THEIRS}
+    for name in TRAINED:
+        models[name]["train"] = vars(OPTIMIZER) | {
+            "batches": [as_lists(batch) for batch in training_batches()]
+        }
+    request = {"models": models, "batch": as_lists(batch)}
+    call("run", request, folder / "again_outputs")
+    return folder / "again"
+
+
+def load(path):
+    with np.load(path, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def head_logits(description, build, encoded, tensors):
+    """The logits of whatever head the folder's model has; None for an encoder."""
+    task = description.task
+    if task is None:
+        return masked_lm_logits(build, encoded.output, tensors["masked_lm_positions"])
+    if task["kind"] == "classification":
+        return sequence_logits(build, encoded.output, len(task["labels"]), 0.0)
+    if task["kind"] == "tagging":
+        return token_logits(build, encoded.output, len(task["labels"]), 0.0)
+    logits = span_logits(build, encoded.output, 0.0)
+    dims = logits.shape.dims
+    return mtf.transpose(logits, [dims[0], dims[2], dims[1]])
+
+
+def our_logits(folder, batch):
+    """What the graph of training computes from a folder's checkpoint."""
+    description = read(str(folder))
+    weights = CheckpointWeights(chosen_prefix(str(folder), None))
+    size, length = batch["input_word_ids"].shape
+    dims = make_dims(description.model, size, length)
+    positions = np.tile(np.arange(length, dtype=np.int32), [size, 1])
+
+    def build(mesh, tensors):
+        builder = Builder(description.model, dims, mesh, tf.float32, 0)
+        encoded = encode(builder, tensors)
+        return [head_logits(description, builder, encoded, tensors)]
+
+    inputs = {
+        name: (value, [dims.batch, dims.sequence]) for name, value in batch.items()
+    }
+    inputs["masked_lm_positions"] = (positions, [dims.batch, dims.sequence])
+    return run_mesh(build, inputs, weights=weights)[0]
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_from_transformers_every_layer_and_the_pooled_vector(
+    name, theirs, converted, batch
+):
+    expected = load(theirs / f"{name}.npz")
+    description = read(str(converted / name))
+    weights = CheckpointWeights(chosen_prefix(str(converted / name), None))
+    outputs = Encoder(description.model, weights)(
+        {key: tf.constant(value) for key, value in batch.items()}
+    )
+    np.testing.assert_allclose(
+        tf.stack(outputs["encoder_outputs"]), expected["hidden_states"], atol=1e-4
+    )
+    if "pooled_output" in expected:
+        np.testing.assert_allclose(
+            outputs["pooled_output"], expected["pooled_output"], atol=1e-4
+        )
+
+
+@pytest.mark.parametrize("name", [n for n in THEIRS if not n.endswith("encoder")])
+def test_from_transformers_logits_of_every_head(name, theirs, converted, batch):
+    expected = load(theirs / f"{name}.npz")["logits"]
+    logits = our_logits(converted / name, batch)
+    np.testing.assert_allclose(logits, expected, atol=1e-4)
+
+
+# An untied BERT comes back as RemBERT, with the unit matrix for its projection.
+@pytest.mark.parametrize("name", [n for n in THEIRS if n != "bert_untied"])
+def test_weights_come_back_bit_by_bit(name, theirs, returned):
+    original = {}
+    for path in sorted((theirs / name).glob("*.safetensors")):
+        original |= load_file(path)
+    again = load_file(returned / name / "model.safetensors")
+    if name == "bert_pretraining":
+        original = {k: v for k, v in original.items() if "seq_relationship" not in k}
+    prefix = "bert" if name.startswith("bert") else "rembert"
+    modern = {
+        f"{prefix}.{key}"
+        if key.startswith(("embeddings.", "encoder.", "pooler."))
+        else key: value
+        for key, value in original.items()
+    }
+    if name == "bert_pretraining":
+        # Written back as a masked language model, which has no pooler.
+        modern = {k: v for k, v in modern.items() if ".pooler." not in k}
+    assert set(again) == set(modern)
+    for key, value in modern.items():
+        assert np.array_equal(again[key], value), key
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_transformers_computes_the_same_with_what_came_back(name, theirs, returned):
+    outputs = returned.parent / "again_outputs"
+    expected, actual = load(theirs / f"{name}.npz"), load(outputs / f"{name}.npz")
+    for key in set(expected) & set(actual):
+        # Equal weights; "gelu_new" and an identity round differently.
+        np.testing.assert_allclose(actual[key], expected[key], atol=1e-5, err_msg=key)
+    loaded = json.loads((outputs / f"{name}.json").read_text())
+    assert loaded["missing_keys"] == loaded["unexpected_keys"] == []
+    config = THEIRS[name]["sizes"]
+    written = loaded["config"]
+    for key in ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"):
+        assert written[key] == config[key]
+    activation = config.get("hidden_act", "gelu")
+    same = {"gelu_pytorch_tanh": "gelu_new"}
+    assert written["hidden_act"] == same.get(activation, activation)
+    assert written["layer_norm_eps"] == config.get("layer_norm_eps", 1e-12)
+    if "id2label" in config:
+        assert list(written["id2label"].values()) == ["a", "b", "c"]
+
+
+def task(kind, labels=("x", "y", "z")):
+    return {"name": "ours", "labels": list(labels), "kind": kind}
+
+
+OURS = {
+    "decoupled": ({"activation": "gelu_tanh"}, None),
+    "decoupled, E_in = H": ({"input_embedding_size": 8}, None),
+    "coupled": ({"coupled": True, "input_embedding_size": 8,
+                 "output_embedding_size": 8}, None),
+    "classifier": ({}, task("classification")),
+    "tagger": ({"activation": "relu"}, task("tagging")),
+    "reader": ({}, task("question answering", ())),
+    "coupled classifier": ({"coupled": True, "input_embedding_size": 8,
+                            "output_embedding_size": 8}, task("classification")),
+    "narrow coupled tagger": ({"coupled": True, "input_embedding_size": 6,
+                               "output_embedding_size": 6}, task("tagging")),
+}  # fmt: skip
+
+
+def weights_of(config, entry):
+    if entry is None:
+        return pretrained_weights(config)
+    arrays = finetuned_weights(config, len(entry["labels"]) or 2)
+    if entry["kind"] == "classification":
+        return arrays
+    return {name: value for name, value in arrays.items() if "pooler" not in name}
+
+
+@pytest.fixture(scope="module")
+def ours(folder, vocabulary, batch):
+    """Models as training leaves them, exported, and what transformers computes."""
+    models = {}
+    for name, (changes, entry) in OURS.items():
+        config = model_config(vocab_size=61, **changes)
+        path, target = str(folder / "trained" / name), str(folder / "exported" / name)
+        arrays = weights_of(config, entry)
+        write_model_dir(
+            path, vocabulary.model_bytes, vocabulary.fingerprint, config, arrays, entry
+        )
+        to_huggingface(path, chosen_prefix(path, None), target, encoder_only=False)
+        models[name] = {"folder": target}
+    request = {"models": models, "batch": as_lists(batch)}
+    call("run", request, folder / "exported_outputs")
+    return folder
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_to_transformers(name, ours, batch):
+    expected = our_logits(ours / "trained" / name, batch)
+    outputs = ours / "exported_outputs"
+    actual = load(outputs / f"{name}.npz")
+    np.testing.assert_allclose(actual["logits"], expected, atol=1e-4)
+    loaded = json.loads((outputs / f"{name}.json").read_text())
+    assert loaded["missing_keys"] == loaded["unexpected_keys"] == []
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ours_come_back_bit_by_bit(name, ours, tmp_path):
+    from_huggingface(
+        str(ours / "exported" / name), str(tmp_path / "again"), None, allowed=[]
+    )
+    trained = str(ours / "trained" / name)
+    before = CheckpointFile(chosen_prefix(trained, None))
+    after = CheckpointFile(chosen_prefix(str(tmp_path / "again"), None))
+    assert set(before.shapes) == set(after.shapes)
+    for variable in set(before.shapes) - {"global_step"}:
+        assert np.array_equal(before.read(variable), after.read(variable)), variable
+    shutil.rmtree(tmp_path / "again")
+
+
+TRAINED = ["classifier", "bert_classifier"]
+STEPS = 3
+# The optimizer of the paper (Table 10), with a rate that moves models this small.
+OPTIMIZER = adamw(learning_rate=2e-3)
+
+
+def training_batches():
+    """Three batches with their labels, different ones."""
+    config = model_config(vocab_size=61)
+    generator = np.random.default_rng(7)
+    return [
+        random_batch(config, batch=4, length=17, seed=seed)
+        | {"label_ids": generator.integers(0, 3, 4).astype(np.int32)}
+        for seed in range(STEPS)
+    ]
+
+
+def our_losses(folder, batches):
+    """Fine-tuning that starts from all variables of a converted checkpoint."""
+    config = GraphConfig(
+        task=Classification("ours", ["a", "b", "c"], 17, 0.0, 0.0),
+        model=dataclasses.replace(
+            read(str(folder)).model, hidden_dropout=0.0, attention_dropout=0.0
+        ),
+        mesh=MeshConfig("all:1", "", "float32", "gather"),
+        optimizer=OPTIMIZER,
+        schedule=schedule(100, 0, "constant"),
+        accumulation=1,
+        seed=0,
+        frozen=(),
+    )
+    with tf.Graph().as_default():
+        step = tf.compat.v1.train.get_or_create_global_step()
+        features = {
+            name: tf.constant(np.stack([batch[name] for batch in batches]))[step]
+            for name in batches[0]
+        }
+        lowered = build_graph(config, features, training=True)
+        report = initialize_from(chosen_prefix(str(folder), None))
+        assert report.fresh == report.dropped == []
+        with tf.control_dependencies([lowered.update]):
+            counted = tf.compat.v1.assign_add(step, 1)
+        to_slices = lowered.lowering.copy_masters_to_slices()
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(to_slices)
+            return [session.run([lowered.loss, counted])[0] for _ in batches]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_first_steps_of_fine_tuning_have_the_losses_of_transformers(
+    name, returned, converted
+):
+    path = returned.parent / "again_outputs" / f"{name}.losses.json"
+    expected = json.loads(path.read_text())
+    losses = our_losses(converted / name, training_batches())
+    np.testing.assert_allclose(losses, expected, atol=1e-3)
+    # The steps change what is measured.
+    untrained = our_losses(converted / name, [training_batches()[0]] * 2)
+    assert abs(untrained[0] - untrained[1]) > 0.01

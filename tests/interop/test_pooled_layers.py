@@ -1,0 +1,45 @@
+"""Means over tokens in each layer, from the hidden states of Transformers' RemBERT."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.configs import MeshConfig
+from decoupled.tasks.pooled_layers import PooledLayers
+from decoupled.training.graph import GraphConfig, build_graph
+from tests.exports.models import model_config, pretrained_weights
+from tests.interop.reference import PYTHON, run_reference
+from tests.interop.test_transformers import masked_lm_batch
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(
+        not PYTHON,
+        reason="DECOUPLED_INTEROP_PYTHON names no interpreter with torch, transformers",
+    ),
+]
+
+
+def test_means_of_hidden_states():
+    config = model_config()
+    weights, batch = pretrained_weights(config), masked_lm_batch(config)
+    hidden_states = run_reference(weights, config, batch)["hidden_states"]
+    mask = batch["input_mask"][..., np.newaxis]
+    features = {k: v for k, v in batch.items() if k.startswith("input")}
+    features["pooled_tokens"] = batch["input_mask"]
+    layers = [1, 2]
+    task = PooledLayers(layers, mask.shape[1])
+    mesh = MeshConfig("all:1", "", "float32", "gather")
+    graph = GraphConfig(task, config, mesh, None, None, 1, 0, ())
+    with tf.Graph().as_default():
+        tensors = {name: tf.constant(value) for name, value in features.items()}
+        lowered = build_graph(graph, tensors, training=False)
+        variables = tf.global_variables()
+        values = {v.initializer.inputs[1]: weights.get(v.op.name, 0) for v in variables}
+        with tf.Session() as session:
+            session.run([v.initializer for v in variables], values)
+            session.run(lowered.lowering.copy_masters_to_slices())
+            found = session.run(lowered.predictions)
+    for layer, hidden in zip(layers, hidden_states[-2:], strict=True):
+        expected = (hidden * mask).sum(axis=1) / mask.sum(axis=1)
+        np.testing.assert_allclose(found[f"layer_{layer:02d}"], expected, atol=1e-4)

@@ -1,0 +1,83 @@
+"""Identical weights in transformers' RemBertForTokenClassification tag identically."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoupled.compat import mtf
+from decoupled.model.encoder import encode
+from decoupled.model.heads import token_logits
+from decoupled.tasks.tagged_sentences import TaggedSentence
+from decoupled.tasks.tagging_task import TaggingTask
+from tests.helpers import tiny_model
+from tests.interop.reference import PYTHON
+from tests.model.graphs import random_weights, run_model
+from tests.tasks.tagged_words import DIFFICULT, TEXT, small_vocabulary
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(
+        not PYTHON,
+        reason="DECOUPLED_INTEROP_PYTHON names no interpreter with torch, transformers",
+    ),
+]
+
+SCRIPT = pathlib.Path(__file__).parent / "token_reference.py"
+LENGTH = 20
+MODEL = tiny_model(vocab_size=150, layer_norm_epsilon=1e-12)
+TASK = TaggingTask("udpos", LENGTH)
+
+
+def run_reference(folder, weights, features):
+    """What transformers computes; see `token_reference.py`."""
+    arrays = {"config": np.array(json.dumps(dataclasses.asdict(MODEL)))}
+    arrays |= {f"weight:{name}": value for name, value in weights.items()}
+    arrays |= {f"feature:{name}": value for name, value in features.items()}
+    given, made = folder / "in.npz", folder / "out.npz"
+    np.savez(given, **arrays)
+    subprocess.run([PYTHON, "-s", SCRIPT, given, made], check=True, timeout=240)
+    with np.load(made, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def test_logits_loss_gradients_and_tags(tmp_path):
+    labels = TASK.labels
+    sentences = [TaggedSentence(list(DIFFICULT), None)]
+    sentences += [TaggedSentence(line.split(), None) for line in TEXT]
+    sentences = [
+        s._replace(tags=[labels[len(word) % 18] for word in s.words]) for s in sentences
+    ]
+    vocabulary = small_vocabulary(tmp_path / "pieces.model")
+    features = TASK.features(vocabulary, sentences)
+    network = TASK.network(dropout=0.0, label_smoothing=0.0)
+    given = network.prepare({n: tf.constant(features[n]) for n in TASK.graph_features})
+    given = {name: value.numpy() for name, value in given.items()}
+    scale = given.pop("loss_scale")[0]
+    weights = random_weights(
+        MODEL, lambda b, t: [token_logits(b, encode(b, t).output, len(labels), 0.0)]
+    )
+    names = []
+
+    def outputs(build, tensors):
+        number = mtf.constant(build.mesh, scale, [build.dims.batch], tf.float32)
+        result = network.forward(build, {**tensors, "loss_scale": number})
+        variables = build.mesh.graph.trainable_variables
+        names[:] = [variable.name for variable in variables]
+        gradients = mtf.gradients([result.loss], [v.value for v in variables])
+        return [result.loss, result.predictions["best_labels"], *gradients]
+
+    loss, best, *gradients = run_model(MODEL, given, outputs, weights)
+    expected = run_reference(tmp_path, weights, given)
+    assert float(loss) == pytest.approx(float(expected["loss"]), abs=1e-5)
+    np.testing.assert_array_equal(best, expected["logits"].argmax(-1))
+    assert set(names) == set(weights)
+    for name, gradient in zip(names, gradients, strict=True):
+        theirs = expected[f"gradient:{name}"]
+        np.testing.assert_allclose(gradient, theirs, atol=1e-5, err_msg=name)
+    tags = TASK.answers(sentences, features, {"best_labels": best})
+    assert [len(own) for own in tags] == [len(s.words) for s in sentences]

@@ -1,0 +1,35 @@
+"""Calls `huggingface_reference.py` in the interpreter that has PyTorch."""
+
+import json
+import pathlib
+import subprocess
+
+from tests.interop.reference import PYTHON
+
+SCRIPT = pathlib.Path(__file__).parent / "huggingface_reference.py"
+
+
+def call(action: str, request: dict, folder: pathlib.Path) -> pathlib.Path:
+    """Runs an action of the script; returns the folder that it wrote to.
+
+    Args:
+      action: "make": `models` name -> config, class, sizes, save, and a `batch`, gives
+        FOLDER/NAME (save_pretrained) and NAME.npz (outputs). "run": `models` name ->
+        folder and perhaps `train`, gives NAME.npz, NAME.json (what loading reported)
+        and NAME.losses.json. "tokenize": folder, lines, pairs, gives tokens.json.
+      request: as above; JSON.
+      folder: made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{action}.request.json"
+    path.write_text(json.dumps(request), encoding="utf-8")
+    result = subprocess.run(
+        [PYTHON, "-I", str(SCRIPT), action, str(path), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    if result.returncode:
+        raise RuntimeError(f"{SCRIPT.name} failed:\n{result.stderr[-3000:]}")
+    return folder
