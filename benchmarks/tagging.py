@@ -5,8 +5,8 @@ Measures sentences a second, from words to tags, of
   decoupled by length  the same with a graph for each of three lengths
   transformers         its token-classification pipeline, a sentence at a time
   transformers, 32     the same in batches of 32
-with the same random weights in the reference sizes and the same vocabulary, on real
-sentences; and of scoring the tags of all sentences of the file
+with the same random weights, four layers of the reference sizes, and the same
+vocabulary, on real sentences; and of scoring the tags of all sentences of the file
   decoupled            all metrics of udpos
   seqeval              precision, recall and F1, as XTREME's script asks for them
 

@@ -16,12 +16,13 @@ resumes, and complete runs are not repeated; a folder with another model is refu
 
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 Writes to --model_dir
-  results.json, results.csv, results.png   scores per language, in percent, beside
+  results.json, .csv, .png, .svg           scores per language, in percent, beside
                                            those of answers that need no model
   best/                                    the checkpoint that was chosen
   predictions/TASK/SPLIT-LANGUAGE.tsv      in XTREME's format (.json for questions):
       python -m decoupled.score --prediction_folder=MODEL_DIR/predictions \\
           --label_folder=DATA
+  features/                                tokenised files, unless in --feature_dir
 Ends with code 143 where SIGTERM stopped it after saving: run it again to go on.
 """
 
@@ -33,6 +34,7 @@ from absl import flags
 
 from decoupled import console, files, launch
 from decoupled.configs import (
+    ClusterConfig,
     FinetuningConfig,
     MeshConfig,
     OptimizerConfig,
@@ -48,7 +50,7 @@ PREDICTIONS = "predictions"
 class FinetuneConfig(NamedTuple):
     """Everything that a fine-tuning run is made of, beside the pre-trained model.
 
-    question_answering: None for tasks of other kinds.
+    question_answering: None for tasks of other kinds. cluster: None for this process.
     """
 
     finetuning: FinetuningConfig
@@ -56,6 +58,7 @@ class FinetuneConfig(NamedTuple):
     optimizer: OptimizerConfig
     training: TrainingConfig
     question_answering: QuestionAnsweringConfig | None = None
+    cluster: ClusterConfig | None = None
 
 
 @gin.configurable
@@ -66,9 +69,12 @@ def finetune(
     optimizer=gin.REQUIRED,
     training=gin.REQUIRED,
     question_answering=gin.REQUIRED,
+    cluster=gin.REQUIRED,
 ) -> FinetuneConfig:
     """The root of the gin configuration; the model's sizes come with its checkpoint."""
-    return FinetuneConfig(finetuning, mesh, optimizer, training, question_answering)
+    return FinetuneConfig(
+        finetuning, mesh, optimizer, training, question_answering, cluster
+    )
 
 
 def define_flags() -> None:
@@ -76,6 +82,7 @@ def define_flags() -> None:
     from decoupled.tasks.catalogue import TASKS
 
     launch.define_gin_flags()
+    launch.define_tpu_flags()
     flags.DEFINE_enum("task", None, sorted(TASKS), "What to learn.")
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
     flags.DEFINE_string(
@@ -110,6 +117,7 @@ def main() -> None:
         options.mode,
         options.num_runs,
         options.feature_dir,
+        launch.tpu_flags(),
     )
 
 
@@ -122,8 +130,11 @@ def run_finetuning(
     mode: str,
     num_runs: int = 1,
     feature_dir: str | None = None,
+    tpu: dict | None = None,
 ) -> None:
     """Trains, evaluates or predicts; see the module's docstring.
+
+    Args: as the flags of these names; tpu: what `launch.tpu_flags` gives.
 
     Raises:
       UserError: checkpoint, task files, settings and folder do not fit each other.
@@ -143,6 +154,7 @@ def run_finetuning(
         folder,
         num_runs,
         cache,
+        tpu,
     )
     session.open()
     launch.save_start(folder, "finetune")

@@ -27,6 +27,8 @@ from decoupled.errors import UserError
 FLAGS = flags.FLAGS
 DEFAULTS = "runs/plan.gin"
 _ALL = "all"
+# A change that leaves more than this share of the memory does not help.
+_HELPS = 0.99
 
 
 class Settings(NamedTuple):
@@ -50,9 +52,7 @@ def define_flags() -> None:
         "layouts", [], "Layouts to compare: gin files, or names of layouts/; or all."
     )
     flags.DEFINE_string("json", None, "File for all numbers of all plans.")
-    flags.DEFINE_boolean(
-        "advice", True, "Where it does not fit, try what would."
-    )
+    flags.DEFINE_boolean("advice", True, "Where it does not fit, try what would.")
     flags.mark_flag_as_required("topology")
 
 
@@ -137,14 +137,21 @@ def _advise(chosen, make):
     from decoupled.planning.comparison import levers
     from decoupled.planning.report import SUMMARY, summary_row
 
-    rows = []
-    for lever in console.track(levers(chosen), "looking for settings that fit"):
-        changed = make(lever.run)
-        rows.append(summary_row("; ".join(lever.settings), changed))
-        if changed.fits:
+    rows, fits = [], False
+    for series in console.track(levers(chosen), "looking for settings that fit"):
+        last = None
+        for lever in series:
+            changed = make(lever.run)
+            rows.append(summary_row("; ".join(lever.settings), changed))
+            fits, least = changed.fits, last
+            last = changed.memory.total
+            # The rest of a series that no longer helps will not help either.
+            if fits or (least and last > _HELPS * least):
+                break
+        if fits:
             break
     console.table("What to change", ["setting", *SUMMARY[1:]], rows)
-    if not any(made.fits for made in [changed]):
+    if not fits:
         console.say(
             "none of these fits: split more over `model` (--layouts=all), or take a "
             "larger slice"

@@ -104,7 +104,7 @@ def check_lengths(encoder: TrainedEncoder, config: RetrievalConfig) -> None:
         raise UserError(
             f"RetrievalConfig.max_sequence_length: {config.max_sequence_length}, but "
             f"the model of {encoder.checkpoint} has max_positions = "
-            f"{encoder.model.max_positions}"
+            f"{encoder.model.max_positions}; set it to that or less"
         )
 
 

@@ -85,6 +85,9 @@ def _dataset(batches, arrays, batch_size):
         name: tf.TensorSpec([batch_size, *array.shape[1:]], array.dtype)
         for name, array in arrays.items()
     }
-    return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(
-        4
-    )
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    # Nothing is left to tune, and the thread that tunes can hold up a session's end for
+    # as long as the session has run, up to a minute (TF 2.15).
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(4).with_options(options)

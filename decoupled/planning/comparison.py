@@ -78,45 +78,52 @@ class Lever(NamedTuple):
     run: Run
 
 
-def levers(plan: Plan) -> Iterator[Lever]:
+def levers(plan: Plan) -> Iterator[list[Lever]]:
     """What a run that does not fit can change, the cheapest in time first.
 
-    Microbatches are halved as long as every core keeps a sequence of each.
+    Batches are cut as long as every core keeps a sequence of each part.
+
+    Yields:
+      series, within each of which every lever keeps less than the one before, if
+      activations are what does not fit. Where weights, slots and gradients alone are
+      too much, only what shrinks those.
     """
-    run = plan.run
+    run, memory = plan.run, plan.memory
     ways = [(run, ())]
     if not run.training.recompute_layers:
         setting = "TrainingConfig.recompute_layers = True"
         ways.append((run.with_training(recompute_layers=True), (setting,)))
+    fixed = memory.weights + memory.slots + memory.all_gradients
+    if fixed < plan.usable_bytes:
+        for base, settings in ways:
+            first = [Lever(settings, base)] if settings else []
+            yield first + _microbatches(base, settings)
+    if run.optimizer.name == "adafactor":
+        return
+    optimizer = dataclasses.replace(
+        run.optimizer, name="adafactor", weight_decay=0.0, beta1=0.0
+    )
+    names = (
+        "OptimizerConfig.name = 'adafactor'",
+        "OptimizerConfig.weight_decay = 0.0",
+        "OptimizerConfig.beta1 = 0.0",
+    )
     for base, settings in ways:
-        if settings:
-            yield Lever(settings, base)
-        for count in _microbatches(base):
-            setting = f"TrainingConfig.gradient_accumulation = {count}"
-            changed = base.with_training(gradient_accumulation=count)
-            yield Lever((*settings, setting), changed)
-    if run.optimizer.name != "adafactor":
-        optimizer = dataclasses.replace(
-            run.optimizer, name="adafactor", weight_decay=0.0, beta1=0.0
-        )
-        settings = (
-            "OptimizerConfig.name = 'adafactor'",
-            "OptimizerConfig.weight_decay = 0.0",
-            "OptimizerConfig.beta1 = 0.0",
-        )
-        for base, more in ways:
-            yield Lever((*settings, *more), base._replace(optimizer=optimizer))
+        changed = base._replace(optimizer=optimizer)
+        settings = (*names, *settings)
+        yield [Lever(settings, changed), *_microbatches(changed, settings)]
 
 
-def _microbatches(run):
+def _microbatches(run, settings):
+    found = []
     count = run.training.gradient_accumulation * 2
-    while count <= _MOST_MICROBATCHES:
-        changed = None
-        if run.training.batch_size % count == 0:
-            changed = run.with_training(gradient_accumulation=count)
-        if changed is not None and not _why_not(changed):
-            yield count
+    while count <= _MOST_MICROBATCHES and run.training.batch_size % count == 0:
+        changed = run.with_training(gradient_accumulation=count)
+        if not _why_not(changed):
+            setting = f"TrainingConfig.gradient_accumulation = {count}"
+            found.append(Lever((*settings, setting), changed))
         count *= 2
+    return found
 
 
 def best(plans: list[Plan]) -> Plan:

@@ -59,7 +59,8 @@ def as_json(plan: Plan) -> dict:
             "usable": plan.usable_bytes,
             "weights": memory.weights,
             "slots": memory.slots,
-            "gradients": memory.gradients,
+            "gradients": memory.all_gradients,
+            "gradients_at_peak": memory.gradients,
             "activations": memory.activations,
             "peak": memory.total,
         },
@@ -113,7 +114,11 @@ def _print_memory(plan):
     rows = [
         ["weights", _gib(memory.weights), ""],
         ["slots", _gib(memory.slots), ""],
-        ["gradients", _gib(memory.gradients), "at the peak"],
+        [
+            "gradients",
+            _gib(memory.all_gradients),
+            f"{_gib(memory.gradients)} of them at the peak",
+        ],
         ["activations", _gib(memory.activations), "at the peak"],
     ]
     for tensors in memory.largest[:_ROWS]:

@@ -12,6 +12,7 @@ from decoupled.configs import FinetuningConfig, ModelConfig, ScheduleConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
 from decoupled.training.checkpoints import find_checkpoint
+from decoupled.training.cluster import Cluster, join_cluster
 from decoupled.training.finetuning_run import FinetuningRun
 from decoupled.training.graph import GraphConfig, check_graph
 from decoupled.training.grid import Grid
@@ -19,6 +20,7 @@ from decoupled.training.hooks import StopOnSignal
 from decoupled.training.model_fn import RunSpec
 from decoupled.training.selection import BEST, keep_checkpoint
 from decoupled.training.task_data import ENGLISH, Features, TaskData
+from decoupled.training.tpu import TpuAddress
 
 CHOSEN = "chosen.json"
 _COMMAND = "finetune"
@@ -40,6 +42,7 @@ class Session:
       data_dir: the folder with a folder per task.
       init_checkpoint: a pre-training run's folder, or a prefix.
       folder: of all runs. num_runs: seeds. cache: folder of features.
+      tpu: fields of a `TpuAddress`, or None.
 
     Raises:
       UserError: checkpoint, task files and settings do not fit each other. Nothing is
@@ -56,6 +59,7 @@ class Session:
         folder: str,
         num_runs: int,
         cache: str,
+        tpu: dict[str, str | None] | None = None,
     ):
         self.config, self.task, self.kind, self.folder = config, task, kind, folder
         self._prefix = find_checkpoint(init_checkpoint)
@@ -70,6 +74,8 @@ class Session:
         self.data = TaskData(task, data_dir, vocabulary, cache)
         self.training = self.data.examples("train", ENGLISH)
         self._stop = StopOnSignal()
+        self._cluster: Cluster | None = None
+        self._tpu = TpuAddress(**tpu) if tpu else None
         self._runs: dict[tuple[float, int], FinetuningRun] = {}
         self._steps = 1
         self.grid = self._grid(num_runs)
@@ -78,11 +84,16 @@ class Session:
         check_graph(self._graph(*self._first()), config.training)
 
     def open(self) -> None:
-        """Claims the folder, and that of its run.
+        """Claims the folder, and that of its run, with the other processes at hand.
 
         Raises:
           UserError: it holds another model.
+          WorkerLost: a process of the cluster did not answer.
         """
+        if self.config.cluster is not None:
+            self._cluster = join_cluster(
+                self.config.cluster, self.config.mesh, console.say
+            )
         if self.several:
             self._claim(self.folder, {})
         self._run(*self._first())
@@ -145,7 +156,15 @@ class Session:
             learning_rate=rate,
             seed=seed,
             graph=self._graph(rate, seed),
-            spec=RunSpec(folder, training, self._prefix, console.say, self._stop),
+            spec=RunSpec(
+                folder,
+                training,
+                self._prefix,
+                console.say,
+                self._stop,
+                self._cluster,
+                self._tpu,
+            ),
             data=self.data,
             selecting=compared and self.data.has_english_dev(),
         )

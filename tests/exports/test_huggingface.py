@@ -363,6 +363,28 @@ def test_a_folder_of_pickles_is_refused_and_nothing_written(folder, tmp_path):
     assert not (tmp_path / "ours").exists() and not mark.exists()
 
 
+def test_rows_of_wordpieces_become_rows_of_pieces(tmp_path, vocabulary):
+    target = write(tmp_path, vocabulary, **COUPLED)
+    (target / "sentencepiece.model").unlink()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "S", "##e"]
+    words += [f"unused{index}" for index in range(48 - len(words))]
+    (target / "vocab.txt").write_text("\n".join(words) + "\n")
+    with pytest.raises(UserError, match="has only vocab.txt; name the vocabulary"):
+        read(target, tmp_path)
+    report = read(target, tmp_path, vocabulary=vocabulary.path)
+    assert sum(report["vocabulary"].values()) == vocabulary.size
+    arrays = pretrained_weights(model_config(**COUPLED))
+    stored = CheckpointFile(chosen_prefix(str(tmp_path / "ours"), None))
+    for name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
+        before, after = arrays[name], stored.read(name)
+        assert np.array_equal(after[vocabulary.mask_id], before[4])
+        assert np.array_equal(after[vocabulary.pad_id], before[0])
+        assert np.array_equal(after[vocabulary.piece_to_id("e")], before[6])
+        assert np.array_equal(after[vocabulary.unk_id], before[1])
+    table = "bert/embeddings/position_embeddings"
+    assert np.array_equal(stored.read(table), arrays[table])
+
+
 def test_sizes_are_written_as_gin(masked_lm, tmp_path):
     read(masked_lm, tmp_path)
     lines = (tmp_path / "ours" / "model.gin").read_text().splitlines()

@@ -70,21 +70,35 @@ def test_the_best_is_the_quickest_that_fits_or_else_the_smallest():
     assert best([large, make_plan(12, 0.1)]) is large
 
 
-def test_what_saves_memory_the_cheapest_in_time_first():
+RECOMPUTE = "TrainingConfig.recompute_layers = True"
+HALVES = "TrainingConfig.gradient_accumulation = 2"
+ADAFACTOR = (
+    "OptimizerConfig.name = 'adafactor'",
+    "OptimizerConfig.weight_decay = 0.0",
+    "OptimizerConfig.beta1 = 0.0",
+)
+
+
+def large_plan(**memory):
     run = make_run().on_mesh(mesh_shape="data:32", layout_rules="batch:data")
-    recompute = "TrainingConfig.recompute_layers = True"
-    halves = "TrainingConfig.gradient_accumulation = 2"
-    adafactor = (
-        "OptimizerConfig.name = 'adafactor'",
-        "OptimizerConfig.weight_decay = 0.0",
-        "OptimizerConfig.beta1 = 0.0",
-    )
-    found = list(levers(make_plan(20, 1.0, run)))
+    plan = make_plan(20, 1.0, run)
+    return plan._replace(memory=plan.memory._replace(**memory))
+
+
+def test_what_saves_memory_the_cheapest_in_time_first():
+    found = list(levers(large_plan()))
     # Of 64 sequences every core has 2, so that 2 microbatches are the most.
-    assert [lever.settings for lever in found] == [
-        (halves,), (recompute,), (recompute, halves),
-        adafactor, (*adafactor, recompute),
-    ]  # fmt: skip
-    assert found[2].run.training.recompute_layers
-    assert found[2].run.training.gradient_accumulation == 2
-    assert found[3].run.optimizer.name == "adafactor"
+    assert [[lever.settings for lever in series] for series in found] == [
+        [(HALVES,)],
+        [(RECOMPUTE,), (RECOMPUTE, HALVES)],
+        [ADAFACTOR, (*ADAFACTOR, HALVES)],
+        [(*ADAFACTOR, RECOMPUTE), (*ADAFACTOR, RECOMPUTE, HALVES)],
+    ]
+    both = found[1][1].run.training
+    assert (both.recompute_layers, both.gradient_accumulation) == (True, 2)
+    assert found[2][0].run.optimizer.name == "adafactor"
+
+
+def test_weights_that_are_too_large_need_smaller_slots():
+    first = next(levers(large_plan(weights=3 * GIB, all_gradients=5 * GIB)))
+    assert first[0].settings == ADAFACTOR
