@@ -12,6 +12,7 @@ DTYPES = ("float32", "bfloat16")
 REFERENCE = ModelConfig(
     vocab_size=120_000,
     input_embedding_size=128,
+    project_equal_widths=False,
     output_embedding_size=768,
     coupled=False,
     hidden_size=768,

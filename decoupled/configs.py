@@ -36,6 +36,7 @@ class ModelConfig:
     vocab_size (V): number of pieces.
     input_embedding_size (E_in): width of word, position and type embeddings; projected
       to the hidden size where the two differ.
+    project_equal_widths: projected also where they do not; so Hugging Face's RemBERT.
     output_embedding_size (E_out): width of the output embedding, pre-training only.
     coupled: the output embedding is the input embedding (needs E_in = E_out).
     hidden_size (H), num_layers (L), num_heads, head_size: H = num_heads * head_size.
@@ -52,6 +53,7 @@ class ModelConfig:
 
     vocab_size: int
     input_embedding_size: int
+    project_equal_widths: bool
     output_embedding_size: int
     coupled: bool
     hidden_size: int
@@ -92,6 +94,12 @@ class ModelConfig:
                 f"head_size = {self.num_heads} * {self.head_size} = "
                 f"{self.num_heads * self.head_size}"
             )
+
+    @property
+    def projects_input(self) -> bool:
+        """Whether a linear layer leads from E_in to H."""
+        equal = self.input_embedding_size == self.hidden_size
+        return self.project_equal_widths or not equal
 
 
 @gin.register
@@ -430,9 +438,7 @@ class QuestionAnsweringConfig:
 
     def __post_init__(self):
         _check_types(self)
-        _check_positive(
-            self, "max_question_length doc_stride max_answer_length n_best"
-        )
+        _check_positive(self, "max_question_length doc_stride max_answer_length n_best")
 
 
 @gin.register

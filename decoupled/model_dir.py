@@ -49,7 +49,7 @@ def read(model_dir: str) -> ModelDir:
         raise UserError(
             f"{model_dir}: no {CONFIG}; is it a folder that pretrain or finetune wrote?"
         )
-    saved = files.read_json(path)
+    saved = _completed(files.read_json(path))
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise UserError(
             f'{path}: not the description of a model ("format": "{FORMAT}")'
@@ -84,7 +84,7 @@ def claim(model_dir: str, description: ModelDir, vocabulary: str) -> None:
     path = os.path.join(model_dir, CONFIG)
     wanted = _as_json(description)
     if files.exists(path):
-        _check_same(model_dir, files.read_json(path), wanted)
+        _check_same(model_dir, _completed(files.read_json(path)), wanted)
         return
     if files.exists(os.path.join(model_dir, "checkpoint")):
         raise UserError(
@@ -93,6 +93,14 @@ def claim(model_dir: str, description: ModelDir, vocabulary: str) -> None:
     with files.atomic_write(vocabulary_path(model_dir), "wb") as handle:
         handle.write(files.read_bytes(vocabulary))
     files.write_json(path, wanted)
+
+
+def _completed(saved):
+    """Adds what config.json did not say when models had no choice about it."""
+    model = saved.get("model") if isinstance(saved, dict) else None
+    if isinstance(model, dict):
+        model.setdefault("project_equal_widths", False)
+    return saved
 
 
 def _as_json(description):

@@ -9,6 +9,9 @@ unseen example; a folder with another model is refused.
       --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
       --model_dir=runs/decoupled
 
+--init_checkpoint goes on from another run, or from a converted model (docs/interop.md):
+encoder, and the output embedding if it has the same size; else that starts anew.
+
 --mode: train_and_evaluate (default), train, eval (loss and accuracy per language of the
 newest checkpoint, to eval.json), predict (the same per sequence, to predictions.jsonl).
 Ends with code 143 where SIGTERM stopped it after saving: run it again to go on.
@@ -34,6 +37,9 @@ def define_flags() -> None:
     flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
     flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
     flags.DEFINE_string("model_dir", None, "Folder of the run, made if missing.")
+    flags.DEFINE_string(
+        "init_checkpoint", None, "Where a new run starts: a model folder, or a prefix."
+    )
     flags.DEFINE_enum("mode", "train_and_evaluate", MODES, "What to do.")
     flags.mark_flags_as_required(["records_dir", "vocabulary", "model_dir"])
 
@@ -48,6 +54,7 @@ def main() -> None:
         flags.FLAGS.model_dir,
         flags.FLAGS.mode,
         launch.tpu_flags(),
+        flags.FLAGS.init_checkpoint,
     )
 
 
@@ -58,6 +65,7 @@ def run_pretraining(
     folder: str,
     mode: str,
     tpu: dict | None = None,
+    init_checkpoint: str | None = None,
 ) -> None:
     """Trains, evaluates or predicts; see the module's docstring.
 
@@ -65,6 +73,7 @@ def run_pretraining(
       config: the settings.
       records_dir, vocabulary, folder, mode: the flags.
       tpu: what `launch.tpu_flags` gives.
+      init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
 
     Raises:
       UserError: settings, records, vocabulary and folder do not fit each other.
@@ -78,6 +87,7 @@ def run_pretraining(
     pieces = Vocabulary(vocabulary)
     manifest.check_vocabulary(pieces.fingerprint, vocabulary)
     _check_sizes(config, pieces)
+    prefix = _initial_checkpoint(init_checkpoint, pieces)
     description = model_dir.ModelDir(
         command="pretrain",
         model=config.model,
@@ -91,11 +101,13 @@ def run_pretraining(
             "sequences": _sequences(config) if config.sampling.limits_epochs else None,
             "batch_size": config.training.batch_size,
             "seed": config.training.seed,
+            # Not the path: folders move.
+            "init_checkpoint": prefix and os.path.basename(prefix),
         },
     )
     training = mode in ("train", "train_and_evaluate")
     rows = _sampling_rows(config, manifest) if training else []
-    session = _Session(config, manifest, pieces, folder, tpu)
+    session = _Session(config, manifest, pieces, folder, tpu, prefix)
     check_graph(session.graph, config.training)
     model_dir.claim(folder, description, vocabulary)
     launch.save_start(folder, "pretrain")
@@ -107,6 +119,22 @@ def run_pretraining(
             session.evaluate()
         if mode == "predict":
             session.predict()
+
+
+def _initial_checkpoint(path, pieces):
+    """The prefix that `path` names, or None; it must have the pieces of the records."""
+    from decoupled.training.checkpoints import find_checkpoint
+
+    if path is None:
+        return None
+    prefix = find_checkpoint(path)
+    source = model_dir.read(os.path.dirname(prefix))
+    if source.vocabulary_fingerprint != pieces.fingerprint:
+        raise UserError(
+            f"--init_checkpoint: {path} has another vocabulary than {pieces.path}; "
+            "build the records with its sentencepiece.model"
+        )
+    return prefix
 
 
 def _check_sizes(config, pieces):
@@ -149,7 +177,7 @@ def _show_sampling(rows, config, folder):
 class _Session:
     """One run's graph, data and folder."""
 
-    def __init__(self, config, manifest, vocabulary, folder, tpu):
+    def __init__(self, config, manifest, vocabulary, folder, tpu, init_checkpoint):
         from decoupled.tasks.mlm import MaskedLM
         from decoupled.training.cluster import join_cluster
         from decoupled.training.graph import GraphConfig
@@ -174,7 +202,7 @@ class _Session:
         self.run = RunSpec(
             model_dir=folder,
             training=config.training,
-            init_checkpoint=None,
+            init_checkpoint=init_checkpoint,
             say=console.say,
             stop=StopOnSignal(),
             cluster=cluster,

@@ -75,6 +75,7 @@ def tiny_model(**changes):
     fields = dict(
         vocab_size=48,
         input_embedding_size=8,
+        project_equal_widths=False,
         output_embedding_size=24,
         coupled=False,
         hidden_size=16,

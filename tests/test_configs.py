@@ -14,6 +14,7 @@ GOOD = {
     configs.ModelConfig: dict(
         vocab_size=1000,
         input_embedding_size=16,
+        project_equal_widths=False,
         output_embedding_size=64,
         coupled=False,
         hidden_size=32,
@@ -126,6 +127,7 @@ KINDS = {kind.__name__: kind for kind in GOOD}
 REFUSED = [
     ("ModelConfig", dict(vocab_size=0), "vocab_size"),
     ("ModelConfig", dict(input_embedding_size=-1), "input_embedding_size"),
+    ("ModelConfig", dict(project_equal_widths=1), "project_equal_widths"),
     ("ModelConfig", dict(output_embedding_size=0), "output_embedding_size"),
     ("ModelConfig", dict(coupled=True), "coupled"),
     ("ModelConfig", dict(coupled=1), "coupled"),

@@ -57,7 +57,7 @@ def test_config_json_is_plain_and_complete(folder):
     assert saved["vocabulary"] == {"fingerprint": "ab" * 32, "vocab_size": 48}
     assert saved["model"]["input_embedding_size"] == 8
     assert saved["model"]["mlm_transform"] == "dense_activation_norm"
-    assert len(saved["model"]) == 17
+    assert len(saved["model"]) == 18
 
 
 def test_the_same_model_may_come_again_and_nothing_is_written(folder, vocabulary):
@@ -210,3 +210,13 @@ def test_values_that_cannot_be_are_refused_as_in_a_gin_file(folder):
     assert "ModelConfig.num_layers: -1 is not positive" in refusal(
         model_dir.read, folder
     )
+
+
+def test_a_folder_of_before_the_projection_was_a_setting_goes_on(folder, vocabulary):
+    path = os.path.join(folder, "config.json")
+    saved = files.read_json(path)
+    del saved["model"]["project_equal_widths"]
+    files.write_json(path, saved)
+
+    assert model_dir.read(folder) == DESCRIPTION
+    model_dir.claim(folder, DESCRIPTION, vocabulary)

@@ -143,6 +143,32 @@ def test_a_folder_of_before_goes_on_with_alpha_alone(data, tmp_path, capsys):
     assert "complete at step 2; nothing to train" in capsys.readouterr().out
 
 
+def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
+    data, tmp_path, capsys
+):
+    settings = config(schedule=schedule(train_steps=2))
+    run_pretraining(settings, *data, str(tmp_path / "first"), "train")
+    wider = config(
+        model=tiny_model(vocab_size=54, output_embedding_size=40),
+        # Nothing moves, so that what was taken over can be told.
+        optimizer=adamw(learning_rate=1e-12, weight_decay=0.0),
+        schedule=schedule(train_steps=1),
+    )
+    arguments = (wider, *data, str(tmp_path / "second"), "train", None)
+    run_pretraining(*arguments, init_checkpoint=str(tmp_path / "first"))
+
+    printed = capsys.readouterr().out
+    assert "drawn from the seed: cls/predictions/output_embedding, " in printed
+    first, second = checkpoint(tmp_path / "first"), checkpoint(tmp_path / "second")
+    table = "bert/embeddings/word_embeddings"
+    np.testing.assert_allclose(second[table], first[table], atol=1e-9)
+    assert second["cls/predictions/output_embedding"].shape == (54, 40)
+    saved = json.loads((tmp_path / "second/config.json").read_text())
+    assert saved["data"]["init_checkpoint"] == "model.ckpt-2"
+    run_pretraining(*arguments, init_checkpoint=str(tmp_path / "first"))
+    assert "complete at step 1; nothing to train" in capsys.readouterr().out
+
+
 def test_impossible_sampling_leaves_no_folder(data, tmp_path):
     for sampling, message in (
         (SamplingConfig(0.5, {"xx": 0.1}, None, None), "no language 'xx'"),

@@ -34,7 +34,7 @@ class _Embeddings(tf.Module):
             weights, f"{names.EMBEDDINGS}/LayerNorm", config.layer_norm_epsilon
         )
         self.projection = None
-        if config.input_embedding_size != config.hidden_size:
+        if config.projects_input:
             self.projection = Dense(weights, names.PROJECTION)
         self._width = config.input_embedding_size
         self._dropout = config.hidden_dropout

@@ -136,9 +136,9 @@ def _join_tied(stored, parameters, second, first):
 
 
 def _without_identity(described, stored, parameters):
-    """RemBERT projects E_in to H also where the two are equal; here nothing is there.
+    """RemBERT projects E_in to H also where the two are equal; here a setting tells.
 
-    The unit matrix, which `to_hf` writes in such a case, is left out again.
+    The unit matrix, which `to_hf` writes for models without it, is left out again.
     """
     model = described.model
     if (
@@ -150,15 +150,12 @@ def _without_identity(described, stored, parameters):
     if kernel not in parameters or bias not in parameters:
         return described
     unit = np.eye(model.hidden_size, dtype=np.float32)
-    if not np.array_equal(stored.read(parameters[kernel]), unit) or np.any(
-        stored.read(parameters[bias])
-    ):
-        raise UserError(
-            f"{stored.folder}: projects E_in to H although both are "
-            f"{model.hidden_size}; models here have no such layer"
-        )
-    del parameters[kernel], parameters[bias]
-    return described
+    is_unit = np.array_equal(stored.read(parameters[kernel]), unit)
+    if is_unit and not np.any(stored.read(parameters[bias])):
+        del parameters[kernel], parameters[bias]
+        return described
+    projected = dataclasses.replace(model, project_equal_widths=True)
+    return described._replace(model=projected)
 
 
 def _wanted_shapes(source) -> dict[str, Shape]:

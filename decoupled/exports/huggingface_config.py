@@ -181,6 +181,7 @@ def _sizes(path, content, family):
         **sizes,
         **widths,
         "head_size": hidden // heads,
+        "project_equal_widths": False,
         "activation": _ACTIVATIONS[activation],
         "mlm_transform": "dense_activation_norm",
     }

@@ -149,7 +149,7 @@ def _family(model_dir, config: ModelConfig, head) -> Family:
             "(mlm_transform), transformers' heads have activation and layer norm; "
             "convert it with --encoder_only"
         )
-    if config.coupled and config.input_embedding_size == config.hidden_size:
+    if config.coupled and not config.projects_input:
         return BERT
     if config.coupled and head == MASKED_LM:
         raise UserError(
@@ -222,7 +222,7 @@ def _write_weights(model, shapes, path):
 def _identity_projection(model):
     """What RemBERT has between embeddings and layers of one width, and ours has not."""
     size = model.config.hidden_size
-    if model.family is not REMBERT or model.config.input_embedding_size != size:
+    if model.family is not REMBERT or model.config.projects_input:
         return {}
     values = {
         f"{names.PROJECTION}/kernel": np.eye(size, dtype=np.float32),

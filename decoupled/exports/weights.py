@@ -53,7 +53,7 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
         f"{EMBEDDINGS}/position_embeddings": (config.max_positions, width),
         f"{EMBEDDINGS}/token_type_embeddings": (config.type_vocab_size, width),
     } | _layer_norm(f"{EMBEDDINGS}/LayerNorm", width)
-    if width != config.hidden_size:
+    if config.projects_input:
         shapes |= _dense(PROJECTION, width, config.hidden_size)
     for index in range(config.num_layers):
         shapes |= _layer_shapes(f"bert/encoder/layer_{index}", config)

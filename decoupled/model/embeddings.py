@@ -1,8 +1,9 @@
 """Input and output embeddings, coupled or decoupled: the subject of the paper.
 
 Input (paper section 3): word, position and type embeddings of width E_in, layer norm,
-then a linear projection to H where the two widths differ. Output (section 4.2): a table
-of width E_out, used in pre-training only; when coupled it is the word embedding.
+then a linear projection to H, which models of one width do without. Output (section
+4.2): a table of width E_out, used in pre-training only; when coupled it is the word
+embedding.
 """
 
 from decoupled.compat import mtf, tf
@@ -43,7 +44,7 @@ def input_embedding(
     )
     x = build.cast(build.layer_norm(x, "bert/embeddings/LayerNorm"))
     x = build.dropout(x, config.hidden_dropout, "embeddings")
-    if config.input_embedding_size == config.hidden_size:
+    if not config.projects_input:
         return mtf.rename_dimension(x, width.name, dims.hidden.name)
     return build.dense(x, PROJECTION, width, dims.hidden)
 

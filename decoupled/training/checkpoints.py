@@ -16,8 +16,15 @@ from decoupled.errors import UserError
 
 # Never taken over from another run: optimizer slots and the step.
 _SLOT = re.compile(r"(/adam_[mv]|_slot_\w+)$|^global_step$")
-# Made anew when the checkpoint lacks it: heads of fine-tuning tasks.
-_TASK_HEAD = ("bert/pooler/", "output_weights", "output_bias")
+# The output embedding and what leads to it: a run may go on with one of another size,
+# or from a checkpoint that was released without.
+_MLM_HEAD = (
+    "cls/predictions/transform/",
+    "cls/predictions/output_embedding",
+    "cls/predictions/output_bias",
+)
+# Made anew when the checkpoint lacks it: heads.
+_HEADS = ("bert/pooler/", "output_weights", "output_bias", *_MLM_HEAD)
 
 # The file that lists a folder's checkpoints.
 _LIST = "checkpoint"
@@ -144,28 +151,33 @@ def plan_initialization(checkpoint: str, shapes: dict[str, list[int]]) -> Report
       The report; `restored` is what to load.
 
     Raises:
-      UserError: a shape differs, or the checkpoint lacks a variable of the encoder or
-        of the pre-training head.
+      UserError: the checkpoint lacks a variable of the encoder, or has it in another
+        shape. Heads are drawn from the seed then; that of pre-training also where its
+        shape differs.
     """
     available = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
     wanted = {name: shape for name, shape in shapes.items() if not _SLOT.search(name)}
     restored, fresh = [], []
     for name, shape in sorted(wanted.items()):
         if name in available:
-            if list(available[name]) != list(shape):
+            fits = list(available[name]) == list(shape)
+            if not fits and name.startswith(_MLM_HEAD):
+                fresh.append(name)
+                continue
+            if not fits:
                 raise UserError(
                     f"{checkpoint}: variable {name} has shape {list(available[name])}, "
                     f"the model needs {list(shape)}; use the gin file that the "
                     "checkpoint was trained with"
                 )
             restored.append(name)
-        elif name.startswith(_TASK_HEAD):
+        elif name.startswith(_HEADS):
             fresh.append(name)
         else:
             raise UserError(
                 f"{checkpoint}: has no variable {name}; is it of this model?"
             )
-    unused = sorted(n for n in set(available) - set(wanted) if not _SLOT.search(n))
+    unused = sorted(n for n in set(available) - set(restored) if not _SLOT.search(n))
     return Report(restored, fresh, unused)
 
 

@@ -28,6 +28,7 @@ def model_config(**changes) -> ModelConfig:
         **{
             "vocab_size": VOCABULARY_SIZE,
             "input_embedding_size": 6,
+            "project_equal_widths": False,
             "output_embedding_size": 10,
             "coupled": False,
             "hidden_size": 8,

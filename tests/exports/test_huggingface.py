@@ -326,15 +326,23 @@ def test_weights_that_are_not_finite_leave_nothing_behind(folder, tmp_path):
     assert set(tmp_path.iterdir()) == before
 
 
-def test_a_projection_of_equal_widths_must_be_the_identity(tmp_path, vocabulary):
+def test_a_projection_of_equal_widths_is_kept_unless_it_is_the_identity(
+    tmp_path, vocabulary
+):
     target = write(tmp_path, vocabulary, input_embedding_size=8)
     tensors = load_file(target / "model.safetensors")
     kernel = tensors["rembert.encoder.embedding_hidden_mapping_in.weight"]
     assert np.array_equal(kernel, np.eye(8))
+    read(target, tmp_path)
+    model = model_dir.read(str(tmp_path / "ours")).model
+    assert not model.project_equal_widths
     kernel[0, 1] = 0.5
     save_file(tensors, target / "model.safetensors")
-    with pytest.raises(UserError, match="projects E_in to H although both are 8"):
-        read(target, tmp_path)
+    from_huggingface(str(target), str(tmp_path / "other"), None, [])
+    assert model_dir.read(str(tmp_path / "other")).model.project_equal_widths
+    weights = CheckpointFile(chosen_prefix(str(tmp_path / "other"), None))
+    name = "bert/encoder/embedding_hidden_mapping_in/kernel"
+    assert np.array_equal(weights.read(name), kernel.T)
 
 
 def test_a_folder_without_vocabulary_needs_one(folder, tmp_path, vocabulary):

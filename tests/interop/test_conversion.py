@@ -90,6 +90,7 @@ THEIRS = {
     "masked_lm": rembert("ForMaskedLM", hidden_act="gelu_new", layer_norm_eps=1e-6),
     "sharded": rembert("ForMaskedLM", save={"max_shard_size": "9KB"}),
     "wide": rembert("ForMaskedLM", input_embedding_size=30, output_embedding_size=21),
+    "equal": rembert("ForMaskedLM", input_embedding_size=21, output_embedding_size=21),
     "classifier": rembert("ForSequenceClassification", **LABELS),
     "tagger": rembert("ForTokenClassification", **LABELS),
     "reader": rembert("ForQuestionAnswering", hidden_act="relu"),
@@ -280,6 +281,8 @@ def task(kind, labels=("x", "y", "z")):
 OURS = {
     "decoupled": ({"activation": "gelu_tanh"}, None),
     "decoupled, E_in = H": ({"input_embedding_size": 8}, None),
+    "decoupled, E_in = H, projected": (
+        {"input_embedding_size": 8, "project_equal_widths": True}, None),
     "coupled": ({"coupled": True, "input_embedding_size": 8,
                  "output_embedding_size": 8}, None),
     "classifier": ({}, task("classification")),

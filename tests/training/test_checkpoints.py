@@ -265,6 +265,34 @@ def test_a_missing_variable_is_named_unless_it_is_a_task_head(pretrained):
         assert str(caught.value).startswith(f"{pretrained}: has no variable {name};")
 
 
+def test_an_output_embedding_of_another_size_starts_anew(pretrained):
+    wanted = shapes(checkpoint_values(None, pretrained))
+    changed = {
+        "cls/predictions/output_embedding": [48, 7],
+        "cls/predictions/transform/dense/kernel": [16, 7],
+        "cls/predictions/transform/dense/bias": [7],
+        "cls/predictions/transform/LayerNorm/beta": [7],
+        "cls/predictions/transform/LayerNorm/gamma": [7],
+    }
+
+    report = plan_initialization(pretrained, wanted | changed)
+
+    assert report.fresh == sorted(changed)
+    assert report.dropped == sorted(changed)
+    assert len(report.restored) == 45 - 5
+    assert "cls/predictions/output_bias" in report.restored
+
+
+def test_a_model_without_output_embedding_gets_one(tmp_path):
+    folder = write_checkpoints(tmp_path, [5])
+    head = ["cls/predictions/output_bias", "cls/predictions/output_embedding"]
+
+    wanted = {"kernel": [200]} | {name: [48] for name in head}
+    report = plan_initialization(f"{folder}/model.ckpt-5", wanted)
+
+    assert (report.restored, report.fresh, report.dropped) == (["kernel"], head, [])
+
+
 def classifier(model):
     """A graph of three labels and features for it."""
     features = masked_lm_features()
