@@ -181,6 +181,7 @@ class Session:
             optimizer=dataclasses.replace(self.config.optimizer, learning_rate=rate),
             schedule=ScheduleConfig(self._steps, warmup, decay="linear"),
             accumulation=training.gradient_accumulation,
+            recompute_layers=training.recompute_layers,
             seed=seed,
             frozen=_EMBEDDINGS if finetuning.freeze_input_embedding else (),
         )

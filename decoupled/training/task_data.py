@@ -1,5 +1,6 @@
 """A fine-tuning task's files as examples and as features, tokenised once."""
 
+import importlib.metadata
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,8 @@ class TaskData:
             "file": self.fingerprint(split, language),
             "examples": len(examples),
             "vocabulary": self.vocabulary.fingerprint,
+            # Another release may cut some texts otherwise.
+            "sentencepiece": importlib.metadata.version("sentencepiece"),
         }
         return cached_features(
             self._cache, key, lambda: self._build(examples, progress), console.say
