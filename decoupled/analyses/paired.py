@@ -42,18 +42,7 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Paired | 
     seeds = sorted(set(first) & set(second))
     if not seeds:
         return None
-    return over_seeds({seed: first[seed] - second[seed] for seed in seeds})
-
-
-def over_seeds(differences: Mapping[int, float]) -> Paired:
-    """Mean and interval of differences that were already taken, one or more."""
-    values = list(differences.values())
-    mean, count = statistics.fmean(values), len(values)
-    if count < 2:
-        return Paired(mean, None, None, count)
-    error = statistics.stdev(values) / math.sqrt(count)
-    width = student_quantile((1 + CONFIDENCE) / 2, count - 1) * error
-    return Paired(mean, mean - width, mean + width, count)
+    return _summary([first[seed] - second[seed] for seed in seeds])
 
 
 def above(found: Paired | None, bound: float = 0.0) -> str:
@@ -111,6 +100,15 @@ def student_quantile(probability: float, freedom: int) -> float:
         else:
             high = middle
     return math.sqrt(freedom) * math.tan((low + high) / 2)
+
+
+def _summary(values):
+    mean, count = statistics.fmean(values), len(values)
+    if count < 2:
+        return Paired(mean, None, None, count)
+    error = statistics.stdev(values) / math.sqrt(count)
+    width = student_quantile((1 + CONFIDENCE) / 2, count - 1) * error
+    return Paired(mean, mean - width, mean + width, count)
 
 
 def _central_share(angle, freedom):

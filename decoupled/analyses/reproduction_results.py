@@ -30,7 +30,7 @@ class Evidence(NamedTuple):
 
     described: sweep.json. rows: of the sweep, by model. tasks: those with scores.
     dropped: model -> layers kept -> seed -> score, the mean of the tasks.
-    dropped_folders: of these runs. translation: model -> seed -> accuracy of each
+    controls: model -> seed -> score after one step of pre-training. translation: model -> seed -> accuracy of each
     layer, the mean over languages, English to the other one. languages: of these.
     similarity: (set, "input" or "output") -> model -> seed -> Spearman x 100.
     coverage: set -> (pairs whose words the vocabulary can write, pairs).
@@ -43,7 +43,7 @@ class Evidence(NamedTuple):
     rows: dict[str, RowResults]
     tasks: list[str]
     dropped: dict[str, dict[int, dict[int, float]]]
-    dropped_folders: list[str]
+    controls: Values
     translation: Values
     languages: dict[str, int]
     similarity: dict[tuple[str, str], Values]
@@ -97,7 +97,7 @@ def read_evidence(sweep_dir: str) -> Evidence:
         rows=rows,
         tasks=tasks,
         dropped=_dropped(runs, tasks),
-        dropped_folders=[folder for _, _, _, folder in runs],
+        controls=_controls(sweep_dir, tasks),
         translation=translation,
         languages=languages,
         similarity=similarity,
@@ -137,6 +137,21 @@ def _dropped(runs, tasks):
             by_layers = dropped.setdefault(row, {})
             by_layers.setdefault(layers, {})[seed] = statistics.fmean(found.values())
     return dropped
+
+
+def _controls(sweep_dir, tasks):
+    scores: dict[tuple[str, int], dict[str, float]] = {}
+    for path in _records(os.path.join(sweep_dir, "control", "tasks", *"***")):
+        folder = os.path.dirname(path)
+        task, row, seed = folder.split("/")[-3:]
+        run = layer_drop.read_run(folder, "dev", None)
+        key = row, int(_SEED.fullmatch(seed)[1])
+        scores.setdefault(key, {})[task] = statistics.fmean(run.scores)
+    controls: Values = {}
+    for (row, seed), found in scores.items():
+        if set(found) == set(tasks):
+            controls.setdefault(row, {})[seed] = statistics.fmean(found.values())
+    return controls
 
 
 def _analyses(sweep_dir, name):
@@ -209,6 +224,7 @@ def _majority(rows, tasks):
 
 def _seconds(sweep_dir):
     levels = ["models/*/*", "tasks/*/*/*", "layer_drop/*/*/*/*", "analyses/*/*"]
+    levels += [f"control/{level}" for level in levels[:2]]
     return sum(
         files.read_json(path).get("seconds", 0.0)
         for level in levels

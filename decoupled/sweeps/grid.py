@@ -59,4 +59,4 @@ def describe(
         ],
         "jobs": [job.name for job in jobs],
     }
-    files.write_json(os.path.join(folder, DESCRIPTION), content)
+    files.write_json(os.path.join(files.make_folder(folder), DESCRIPTION), content)

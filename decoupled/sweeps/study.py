@@ -16,22 +16,32 @@ from decoupled.sweeps.jobs import FINETUNING, PRETRAINING, Inputs, Job, Row, mak
 
 ANALYSIS = "analyze"
 LAYER_DROP = "layer_drop"
+CONTROL = "control"
 ANALYSES = "analyses"
 
 _STEPS = re.compile(r"(ScheduleConfig\.(?:train|warmup)_steps) = (\d+)")
 _KEEP = "--gin_param=FinetuningConfig.keep_layers = "
 _MODEL_DIR = "--model_dir="
+_INIT = "--init_checkpoint="
+# The last of equal settings counts.
+_ONE_STEP = (
+    "--gin_param=ScheduleConfig.train_steps = 1",
+    "--gin_param=ScheduleConfig.warmup_steps = 0",
+)
 
 
 class Study(NamedTuple):
     """What is measured beside the sweep.
 
     dropped_rows: models that are fine-tuned without their last layers, too.
-    most_dropped: up to so many of them. analyses: name -> its arguments.
+    most_dropped: up to so many of them. control_rows: models that are fine-tuned after
+    a single step of pre-training, too: what scores owe to pre-training. analyses: name
+    -> its arguments.
     """
 
     dropped_rows: tuple[str, ...]
     most_dropped: int
+    control_rows: tuple[str, ...]
     analyses: Mapping[str, tuple[str, ...]]
 
 
@@ -55,17 +65,22 @@ def make_study_jobs(
         dropped = [
             dropped_layers(job, keep, sweep_dir)
             for job in own
-            if job.kind == FINETUNING
             for row in rows
-            if row.name in study.dropped_rows and f"/{row.name}/" in job.name
+            if job.kind == FINETUNING and _is_of(job, row, study.dropped_rows)
             for keep in kept_layers(row.model.num_layers, study.most_dropped)
+        ]
+        controls = [
+            without_pretraining(job, sweep_dir)
+            for job in own
+            for row in rows
+            if _is_of(job, row, study.control_rows)
         ]
         models = [job for job in own if job.kind == PRETRAINING]
         analyses = [
             _analysis(name, arguments, models, seed, sweep_dir)
             for name, arguments in study.analyses.items()
         ]
-        jobs += [*own, *dropped, *analyses]
+        jobs += [*own, *dropped, *controls, *analyses]
     return jobs
 
 
@@ -82,6 +97,23 @@ def dropped_layers(job: Job, keep: int, sweep_dir: str) -> Job:
     changed = {_KEEP: str(keep), _MODEL_DIR: folder}
     arguments = tuple(_with(argument, changed) for argument in job.arguments)
     return Job(job.kind, name, folder, arguments, job.needs)
+
+
+def without_pretraining(job: Job, sweep_dir: str) -> Job:
+    """The same job of a model that was pre-trained for one step, in other folders."""
+    name = f"{CONTROL}/{job.name}"
+    folder = os.path.join(sweep_dir, name)
+    changed, more, needs = {_MODEL_DIR: folder}, _ONE_STEP, ()
+    if job.kind == FINETUNING:
+        needs = tuple(f"{CONTROL}/{needed}" for needed in job.needs)
+        changed[_INIT] = os.path.join(sweep_dir, needs[0])
+        more = ()
+    arguments = (*(_with(argument, changed) for argument in job.arguments), *more)
+    return Job(job.kind, name, folder, arguments, needs)
+
+
+def _is_of(job, row, names):
+    return row.name in names and f"/{row.name}/" in job.name
 
 
 def _with(argument, changed):

@@ -32,23 +32,25 @@ MINI = ScaleConfig(width_divisor=8, head_size_divisor=4, depth_divisor=4)
 def jobs():
     deep = tiny_model(num_layers=3)
     rows = [Row("coupled", deep, 0), Row("e_out_128", deep, 0)]
-    study = Study(("e_out_128",), 2, {"spectrum": (), "neighbours": ("--x=1",)})
+    study = Study(("e_out_128",), 2, ("coupled",), {"spectrum": (), "neighbours": ("--x=1",)})
     return make_study_jobs(SWEEP, rows, Inputs("R", "V", "D"), "S", study)
 
 
 def test_all_of_a_seed_comes_before_the_next(jobs):
     names = [job.name for job in jobs]
-    assert names[:8] == [
+    assert names[:10] == [
         "models/coupled/seed_0",
         "tasks/catalogs/coupled/seed_0",
         "models/e_out_128/seed_0",
         "tasks/catalogs/e_out_128/seed_0",
         "layer_drop/catalogs/e_out_128/keep_1/seed_0",
         "layer_drop/catalogs/e_out_128/keep_2/seed_0",
+        "control/models/coupled/seed_0",
+        "control/tasks/catalogs/coupled/seed_0",
         "analyses/spectrum/seed_0",
         "analyses/neighbours/seed_0",
     ]
-    assert [name.replace("seed_0", "seed_5") for name in names[:8]] == names[8:]
+    assert [name.replace("seed_0", "seed_5") for name in names[:10]] == names[10:]
 
 
 def test_dropped_layers_are_all_that_differs(jobs):
@@ -61,6 +63,28 @@ def test_dropped_layers_are_all_that_differs(jobs):
         "--model_dir=S/layer_drop/catalogs/e_out_128/keep_2/seed_0",
     }
     assert len(two.arguments) == len(all_layers.arguments)
+
+
+def test_a_control_has_one_step_of_pretraining(jobs):
+    by_name = {job.name: job for job in jobs}
+    model = by_name["control/models/coupled/seed_0"]
+    trained = by_name["models/coupled/seed_0"]
+    assert set(model.arguments) - set(trained.arguments) == {
+        "--gin_param=ScheduleConfig.train_steps = 1",
+        "--gin_param=ScheduleConfig.warmup_steps = 0",
+        "--model_dir=S/control/models/coupled/seed_0",
+    }
+    # After those of the sweep, which they replace.
+    steps = [word for word in model.arguments if "train_steps" in word]
+    assert steps[-1].endswith("= 1")
+    task = by_name["control/tasks/catalogs/coupled/seed_0"]
+    assert task.needs == ("control/models/coupled/seed_0",)
+    assert set(task.arguments) - set(
+        by_name["tasks/catalogs/coupled/seed_0"].arguments
+    ) == {
+        "--init_checkpoint=S/control/models/coupled/seed_0",
+        "--model_dir=S/control/tasks/catalogs/coupled/seed_0",
+    }
 
 
 def test_an_analysis_sees_all_models_of_its_seed(jobs):
@@ -77,8 +101,9 @@ def test_an_analysis_sees_all_models_of_its_seed(jobs):
 
 
 @pytest.mark.parametrize(
-    "layers,most,kept", [(3, 2, [1, 2]), (12, 4, [8, 9, 10, 11]), (2, 4, [1]), (1, 2, [])]
-)  # fmt: skip
+    "layers,most,kept",
+    [(3, 2, [1, 2]), (12, 4, [8, 9, 10, 11]), (2, 4, [1]), (1, 2, [])],
+)
 def test_at_least_one_layer_is_kept(layers, most, kept):
     assert list(kept_layers(layers, most)) == kept
 

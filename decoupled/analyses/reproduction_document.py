@@ -1,0 +1,253 @@
+"""The document of a reproduction: claims, tables and figures, in Markdown.
+
+Everything is read from the folders of runs. Beside the document lie, in a folder of its
+name: figures, every number by seed (scores.csv), and the settings that numbers link to.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from decoupled import files
+from decoupled.analyses import reproduction_tables, sweep_plots, sweep_tables
+from decoupled.analyses.claims import Claim, judge, pretraining_gain
+from decoupled.analyses.paired import (
+    CONFIDENCE,
+    SUPPORTED,
+    combined,
+    student_quantile,
+)
+from decoupled.analyses.reproduction_results import Evidence
+from decoupled.analyses.sweep_results import spread
+
+_GAP = "-"
+
+
+class PaperTable(NamedTuple):
+    """A table of the paper: its title, and the names of its models in its order."""
+
+    title: str
+    rows: tuple[str, ...]
+
+
+class Facts(NamedTuple):
+    """What folders of runs do not tell.
+
+    command: that was run. machine, date, duration: where, when and how long. complete,
+    jobs: how many there are. paragraphs: on data and scale. missing: what was left out,
+    and why.
+    """
+
+    command: str
+    machine: str
+    date: str
+    duration: str
+    complete: int
+    jobs: int
+    paragraphs: list[str]
+    missing: list[str]
+
+
+def write_document(
+    path: str, evidence: Evidence, tables: Sequence[PaperTable], facts: Facts
+) -> list[Claim]:
+    """Writes the document and what lies beside it; returns the claims with verdicts.
+
+    Args:
+      path: of the Markdown file. evidence: what was measured. tables: of the paper.
+      facts: on the run as a whole.
+    """
+    claims = judge(evidence)
+    folder = files.make_folder(os.path.splitext(path)[0])
+    parts = [
+        _head(facts, evidence),
+        _control(evidence),
+        _verdicts(claims, evidence),
+        *_tables(evidence, tables, path, folder),
+        reproduction_tables.figure(
+            path,
+            "scores",
+            sweep_plots.plot_scores,
+            {"rows": list(evidence.rows.values()), "tasks": evidence.tasks},
+        ),
+        reproduction_tables.similarity(evidence, path),
+        reproduction_tables.dropped_layers(evidence, path),
+        reproduction_tables.translation(evidence, path),
+        reproduction_tables.ranks(evidence),
+        _claims_part(claims),
+        _limits(facts, evidence),
+    ]
+    files.write_text(
+        os.path.join(folder, "scores.csv"), reproduction_tables.to_csv(evidence)
+    )
+    files.write_text(path, "\n".join(part for part in parts if part))
+    return claims
+
+
+def _head(facts, evidence):
+    lines = [
+        "# Tables 2 to 6 and 8, Figures 1 and 2, at a small scale",
+        "",
+        "Written by `python -m decoupled.reproduce`; every number is read from the "
+        "folders of runs and links to the settings of its first seed.",
+        "",
+        f"    {facts.command}",
+        "",
+        f"{facts.date}, on {facts.machine}. {facts.complete} of {facts.jobs} jobs "
+        f"complete, {facts.duration} together.",
+    ]
+    if facts.complete < facts.jobs:
+        lines += ["", "**Not everything is complete: what follows has gaps.**"]
+    for paragraph in facts.paragraphs:
+        lines += ["", paragraph]
+    if evidence.tasks:
+        lines += ["", " ".join(_score_sentences(evidence))]
+    return "\n".join(lines) + "\n"
+
+
+def _score_sentences(evidence):
+    yield (
+        "Scores are means over the dev files of all languages of "
+        f"{', '.join(evidence.tasks)}, English among them; trained on English only."
+    )
+    if evidence.majority is None:
+        return
+    yield (
+        f"Always answering the most frequent class would score {evidence.majority:.1f}."
+    )
+    means = [spread(evidence.averages(row)) for row in evidence.rows]
+    found = [one.mean for one in means if one]
+    if found:
+        better = sum(mean > evidence.majority for mean in found)
+        yield f"**{better} of {len(found)} models score higher than that.**"
+
+
+def _control(evidence):
+    gains = pretraining_gain(evidence)
+    if not gains:
+        return ""
+    lines = [
+        "## Does pre-training help here?",
+        "",
+        "The same fine-tuning after a single step of pre-training:",
+        "",
+        "| model | score | after one step |",
+        "|---|---:|---:|",
+    ]
+    for row, scores in evidence.controls.items():
+        both = (evidence.averages(row), scores)
+        lines.append(reproduction_tables.line([row, *map(reproduction_tables.mean, both)]))
+    return "\n".join([*lines, "", *_part_lines(gains)]) + "\n"
+
+
+def _verdicts(claims, evidence):
+    lines = ["## The claims", "", "| | claim | verdict |", "|---|---|---|"]
+    lines += [f"| {c.number} | {c.text} | **{c.verdict}** |" for c in claims]
+    lines.append(
+        "| 8 | RemBERT beats XLM-R on XTREME with 3.5 times fewer tokens. | out of "
+        "reach: it takes 1.8T tokens |"
+    )
+    gains = pretraining_gain(evidence)
+    if gains and combined(gain.verdict for gain in gains) != SUPPORTED:
+        lines += [
+            "",
+            "**Claims 1 to 5 and part of 7 rest on scores, and it is not shown above "
+            "that pre-training helps scores here. Whatever their verdicts, they say "
+            "little about pre-training.**",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _tables(evidence, tables, path, folder):
+    for wanted in tables:
+        rows = [evidence.rows[name] for name in wanted.rows if name in evidence.rows]
+        table = sweep_tables.make_table(wanted.title, rows, evidence.tasks)
+        cells = [[_with_settings(cell, folder) for cell in row] for row in table.cells]
+        table = table._replace(cells=cells)
+        yield sweep_tables.markdown(table, os.path.dirname(path))
+
+
+def _with_settings(cell, folder):
+    """The cell, linked to a copy of its settings that lies beside the document."""
+    if cell.link is None or not files.exists(cell.link):
+        return cell._replace(link=None)
+    return cell._replace(link=_copy_settings(cell.link, folder))
+
+
+def _copy_settings(link, folder):
+    run = os.path.dirname(link).split("/")
+    kind = next(place for place in ("tasks", "models") if place in run)
+    place = len(run) - 1 - run[::-1].index(kind)
+    copy = os.path.join(folder, "settings", *run[place:]) + ".gin"
+    files.make_folder(os.path.dirname(copy))
+    files.write_text(copy, files.read_text(link))
+    return copy
+
+
+def _claims_part(claims):
+    percent = f"{CONFIDENCE:.0%}"
+    lines = [
+        "## The claims, number by number",
+        "",
+        "Differences of runs of the same seed, in points; their mean, and its "
+        f"{percent} interval by Student's t. A claim is supported where the interval "
+        "lies entirely on the paper's side, not supported where it lies entirely on "
+        "the other, and undecided otherwise. One of several parts needs all of them; "
+        "a part without a rule is shown and judges nothing.",
+    ]
+    for claim in claims:
+        lines += [
+            "",
+            f"### {claim.number}. {claim.text}",
+            "",
+            f"**{claim.verdict}**",
+            "",
+            *_part_lines(claim.parts),
+            "",
+            claim.note,
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _part_lines(parts):
+    yield (
+        f"| difference | paper | here | {CONFIDENCE:.0%} interval | seeds | supports | "
+        "verdict |"
+    )
+    yield "|---|---:|---:|---:|---:|---|---|"
+    for part in parts:
+        yield reproduction_tables.line(_part_cells(part))
+
+
+def _part_cells(part):
+    found = part.found
+    ours, interval, seeds = _GAP, _GAP, "0"
+    if found is not None:
+        ours, seeds = f"{found.mean:+.2f}", str(found.count)
+        if found.low is not None:
+            interval = f"{found.low:+.2f} to {found.high:+.2f}"
+    paper = _GAP if part.paper is None else f"{part.paper:+.1f}"
+    return [part.what, paper, ours, interval, seeds, part.rule, part.verdict or ""]
+
+
+def _limits(facts, evidence):
+    seeds = len(evidence.described["seeds"])
+    lines = ["## What limits this", ""]
+    if seeds > 1:
+        width = student_quantile((1 + CONFIDENCE) / 2, seeds - 1) / seeds**0.5
+        lines.append(
+            f"- {seeds} seeds: an interval reaches {width:.1f} standard deviations of "
+            "the differences to either side, so that only large differences are "
+            "decided."
+        )
+    lines += [
+        "- Intervals are of single differences; with so many of them, one in twenty "
+        "would miss its true value by chance.",
+        "- Seeds vary initial weights, data order and masks, in pre-training and "
+        "fine-tuning together. The text, the vocabulary and the task are the same, so "
+        "that intervals say nothing of other texts and tasks.",
+        "- Which differences are taken, and what they have to show, is fixed in "
+        "`decoupled/analyses/claims.py` and does not depend on results.",
+        *(f"- {line}" for line in facts.missing),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,96 @@
+"""What a document of a reproduction says of its data, scale and machine: sentences."""
+
+import os
+import platform
+import re
+from collections.abc import Iterator, Sequence
+
+from decoupled import files
+from decoupled.analyses.reproduction_results import Evidence
+from decoupled.configs import ScaleConfig, SweepConfig
+
+_CPU = re.compile(r"^model name\s*: (.+)$", re.MULTILINE)
+_LENGTH = (
+    "ScheduleConfig.train_steps",
+    "TrainingConfig.batch_size",
+    "MaskingConfig.sequence_length",
+)
+
+
+def data(corpus_dir: str, sources: Sequence[str]) -> str:
+    """The text that is trained on: how much, in how many languages, from where."""
+    manifest = files.read_json(os.path.join(corpus_dir, "manifest.json"))
+    languages = manifest["splits"]["train"]
+    sentences = sum(one["sentences"] for one in languages.values())
+    characters = sum(one["characters"] for one in languages.values())
+    return (
+        f"Text: {sentences:,} sentences ({characters / 1e6:.1f} million characters) in "
+        f"{len(languages)} languages, from {', '.join(sources)}."
+    )
+
+
+def scale(sweep: SweepConfig, scale: ScaleConfig, evidence: Evidence) -> str:
+    """Sizes of models, length of pre-training, and the share of the embeddings."""
+    row = next(iter(evidence.rows.values()))
+    text = (
+        f"Models: the paper's with every width divided by {scale.width_divisor} and "
+        f"every depth by {scale.depth_divisor} ({row.name}: H = "
+        f"{row.model.hidden_size}, {row.model.num_layers} layers), a vocabulary of "
+        f"{row.model.vocab_size:,} pieces."
+    )
+    settings = dict(param.split(" = ", 1) for param in sweep.pretraining)
+    if all(name in settings for name in _LENGTH):
+        steps, batch, length = (int(settings[name]) for name in _LENGTH)
+        tokens = steps * batch * length
+        text += (
+            f" Pre-training: {steps:,} steps of {batch} sequences of {length} tokens, "
+            f"{tokens:,} tokens; the paper's is 26 billion."
+        )
+    if "coupled" in evidence.rows:
+        coupled = evidence.rows["coupled"]
+        table = coupled.model.vocab_size * coupled.model.input_embedding_size
+        text += (
+            f" Word embeddings are {table / coupled.pretraining:.0%} of the coupled "
+            "model; in multilingual BERT they are 52%."
+        )
+    return text
+
+
+def missing(words: str | None, pairs: str, corpus_dir: str) -> Iterator[str]:
+    """What was left out or is other than in the paper.
+
+    Args:
+      words: folder of word similarity, if any. pairs: of parallel files. corpus_dir: of
+        the messages.
+    """
+    if not words:
+        yield (
+            "Table 8 and half of claim 6 are left out: no files of word similarity "
+            "were given (--word_similarity_dir)."
+        )
+    if pairs.startswith(corpus_dir):
+        yield (
+            "Figure 2 takes some 150 held-out messages for each language, and not "
+            "5,000 sentences of news (--tatoeba_dir takes other pairs)."
+        )
+    yield (
+        "The task is to say from which part of a program a message comes. There is no "
+        "task of questions, where the paper finds its largest differences."
+    )
+
+
+def machine() -> str:
+    """Cores, their model, and the version of Python."""
+    name = platform.machine()
+    if os.path.exists("/proc/cpuinfo"):
+        # TensorFlow's files have a length; this one says that it has none.
+        with open("/proc/cpuinfo", encoding="utf-8") as handle:
+            found = _CPU.search(handle.read())
+        name = found[1].strip() if found else name
+    return f"{os.cpu_count()} cores ({name}) with Python {platform.python_version()}"
+
+
+def duration(seconds: float) -> str:
+    """Hours and minutes, e.g. "1 h 05 min"."""
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"

@@ -1,0 +1,221 @@
+"""Parts of the document of a reproduction that no sweep has: Table 8, Figures 1 and 2.
+
+Each is Markdown with a picture, which is drawn into the folder of the document's name.
+"""
+
+import csv
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+
+from decoupled import files
+from decoupled.analyses import (
+    plots,
+    published_analyses,
+    reproduction_plots,
+    sweep_tables,
+)
+from decoupled.analyses.reproduction_results import Evidence
+from decoupled.analyses.sweep_results import spread
+
+# Of Table 8, in its order; of Figures 1 and 2.
+SIMILARITY_ROWS = ("coupled", "decoupled", "e_out_128", "e_out_768", "e_out_3072")
+FIGURE_ROWS = ("e_out_128", "e_out_768", "e_out_3072")
+_KINDS = ("input", "output")
+_GAP = "-"
+
+
+def figure(path: str, name: str, plot: Callable, result: dict) -> str:
+    """Draws it beside the document; a line of Markdown, "" without matplotlib."""
+    folder = os.path.splitext(path)[0]
+    with tempfile.TemporaryDirectory() as drawn:
+        if not plots.draw(plot, result, os.path.join(drawn, name)):
+            return ""
+        picture = files.read_bytes(os.path.join(drawn, f"{name}.png"))
+    with files.atomic_write(os.path.join(folder, f"{name}.png"), "wb") as handle:
+        handle.write(picture)
+    return f"![{name}]({os.path.basename(folder)}/{name}.png)\n"
+
+
+def similarity(evidence: Evidence, path: str) -> str:
+    """Table 8, the published numbers below ours; "" where nothing was measured."""
+    if not evidence.similarity:
+        return ""
+    sets = list(evidence.coverage)
+    lines = [
+        "## Table 8: word similarity and masked-LM accuracy",
+        "",
+        "Spearman x 100 of the dot product, input / output embedding.",
+        "",
+        line(["model", *sets, "MLM acc"]),
+        line(["---", *(["---:"] * (len(sets) + 1))]),
+    ]
+    for row in SIMILARITY_ROWS:
+        cells = [_similarity_cell(evidence, row, name) for name in sets]
+        accuracy = mean(evidence.masked_lm(row))
+        paper = published_analyses.MASKED_LM[row]
+        lines.append(line([row, *cells, f"{accuracy}<br>paper {paper:.1f}"]))
+    covered = ", ".join(
+        f"{name} {found / pairs:.0%} of {pairs:,}"
+        for name, (found, pairs) in evidence.coverage.items()
+    )
+    lines += ["", f"Pairs that the vocabulary can write: {covered}.", ""]
+    result = {
+        "masked_lm": {row: evidence.masked_lm(row) for row in SIMILARITY_ROWS},
+        **{
+            kind: {row: evidence.mean_similarity(row, kind) for row in SIMILARITY_ROWS}
+            for kind in _KINDS
+        },
+    }
+    lines.append(figure(path, "similarity", reproduction_plots.plot_similarity, result))
+    return "\n".join(lines)
+
+
+def _similarity_cell(evidence, row, name):
+    found = [evidence.similarity.get((name, kind), {}).get(row) for kind in _KINDS]
+    ours = " / ".join(mean(values) for values in found if values) or _GAP
+    paper = published_analyses.SIMILARITY[row].get(name)
+    if paper is None:
+        return ours
+    return f"{ours}<br>paper {' / '.join(f'{value:.1f}' for value in paper)}"
+
+
+def dropped_layers(evidence: Evidence, path: str) -> str:
+    """Figure 1 as tables, ours and the paper's, and a picture."""
+    dropped = _chosen(evidence.dropped)
+    if not dropped:
+        return ""
+    kept = sorted({layers for by_layers in dropped.values() for layers in by_layers})
+    lines = [
+        "## Figure 1: without the last layers",
+        "",
+        "Scores of models that were fine-tuned with their first layers alone.",
+        "",
+        line(["layers kept", *map(str, kept)]),
+        line(["---", *(["---:"] * len(kept))]),
+    ]
+    for row, by_layers in dropped.items():
+        lines.append(line([row, *(mean(by_layers.get(k, {})) for k in kept)]))
+    lines += ["", "The paper, XNLI:", "", *_published_dropped(), ""]
+    result = {"dropped": dropped}
+    lines.append(figure(path, "figure_1", reproduction_plots.plot_dropped, result))
+    return "\n".join(lines)
+
+
+def _published_dropped():
+    found = published_analyses.LAYER_DROP
+    kept = sorted(found[FIGURE_ROWS[0]])
+    yield line(["layers kept", *map(str, kept)])
+    yield line(["---", *(["---:"] * len(kept))])
+    for row in FIGURE_ROWS:
+        yield line([row, *(f"{found[row][layers]:.1f}" for layers in kept)])
+
+
+def translation(evidence: Evidence, path: str) -> str:
+    """Figure 2 as tables, ours and the paper's, and a picture."""
+    accuracies = _chosen(evidence.translation)
+    if not accuracies:
+        return ""
+    layers = min(len(v) for seeds in accuracies.values() for v in seeds.values())
+    languages = ", ".join(
+        f"{name} ({pairs:,})" for name, pairs in evidence.languages.items()
+    )
+    lines = [
+        "## Figure 2: translation by nearest neighbours",
+        "",
+        "Share of English sentences whose nearest neighbour is their translation, %; "
+        f"mean over languages (pairs): {languages}.",
+        "",
+        line(["layer", *map(str, range(layers))]),
+        line(["---", *(["---:"] * layers)]),
+    ]
+    for row, seeds in accuracies.items():
+        cells = [
+            mean({seed: values[layer] for seed, values in seeds.items()})
+            for layer in range(layers)
+        ]
+        lines.append(line([row, *cells]))
+    lines += ["", "The paper, German:", "", *_published_translation(), ""]
+    result = {"translation": accuracies}
+    lines.append(figure(path, "figure_2", reproduction_plots.plot_translation, result))
+    return "\n".join(lines)
+
+
+def _published_translation():
+    found = published_analyses.TRANSLATION
+    places = range(1, len(found[FIGURE_ROWS[0]]) + 1)
+    yield line(["layer", *map(str, places)])
+    yield line(["---", *(["---:"] * len(places))])
+    for row in FIGURE_ROWS:
+        yield line([row, *map(str, found[row])])
+
+
+def ranks(evidence: Evidence) -> str:
+    """Effective ranks of all models' embeddings; "" where nothing was measured."""
+    if not evidence.ranks:
+        return ""
+    lines = [
+        "## Spectrum of the embeddings",
+        "",
+        "Effective rank (exponential of the entropy of the singular values, mean row "
+        "taken away) of the width E. Not in the paper.",
+        "",
+        "| model | input | of E_in | output | of E_out |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, row in evidence.rows.items():
+        cells = []
+        for kind in _KINDS:
+            values = evidence.ranks.get(kind, {}).get(name, {})
+            width = getattr(row.model, f"{kind}_embedding_size")
+            cells += [mean(values), str(width) if values else _GAP]
+        lines.append(line([name, *cells]))
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(evidence: Evidence) -> str:
+    """Every number by seed: of the sweep, then what was measured beside it."""
+    text = io.StringIO(newline="")
+    text.write(sweep_tables.to_csv(list(evidence.rows.values())))
+    writer = csv.writer(text, lineterminator="\n")
+    for row, task, metric, by_seed in _measured(evidence):
+        for seed, value in by_seed.items():
+            writer.writerow([row, task, metric, seed, value, ""])
+    return text.getvalue()
+
+
+def _measured(evidence) -> Iterator[tuple[str, str, str, dict[int, float]]]:
+    for row, by_layers in evidence.dropped.items():
+        for layers, by_seed in by_layers.items():
+            yield row, "layer_drop", f"score with {layers} layers", by_seed
+    for row, by_seed in evidence.controls.items():
+        yield row, "control", "score after one step", by_seed
+    for row, by_seed in evidence.translation.items():
+        for layer, _ in enumerate(next(iter(by_seed.values()))):
+            found = {seed: values[layer] for seed, values in by_seed.items()}
+            yield row, "neighbours", f"layer {layer}", found
+    for (name, kind), models in evidence.similarity.items():
+        for row, by_seed in models.items():
+            yield row, "word_similarity", f"{name}, {kind} embedding", by_seed
+    for kind, models in evidence.ranks.items():
+        for row, by_seed in models.items():
+            yield row, "spectrum", f"effective rank, {kind} embedding", by_seed
+
+
+def _chosen(by_model):
+    return {row: by_model[row] for row in FIGURE_ROWS if row in by_model}
+
+
+def mean(values: dict[int, float]) -> str:
+    """Mean ± standard deviation over seeds, without the latter for one seed."""
+    found = spread(values)
+    if found is None:
+        return _GAP
+    text = f"{found.mean:.1f}"
+    return text if found.count == 1 else f"{text} ± {found.deviation:.1f}"
+
+
+def line(cells: Iterable[str]) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(cells)} |"

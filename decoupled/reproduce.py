@@ -1,0 +1,390 @@
+"""The paper's tables and figures at a small scale, on real text, with verdicts.
+
+Builds a corpus from the message catalogs of installed packages, a vocabulary and
+records; pre-trains every model of Tables 2 to 6 with three seeds, every width divided
+by 8 and every depth by 4; fine-tunes them on English and tries them in all languages;
+fine-tunes three of them without their last layers (Figure 1); measures word similarity
+(Table 8), translation by nearest neighbours (Figure 2) and the spectrum of the
+embeddings; and fine-tunes one model without its pre-training, as a control. Writes a
+document with every table and figure, the published numbers beside
+ours, and for each of the paper's claims whether it is supported, with paired
+differences over seeds. No download; one to two hours on two cores.
+
+  python -m decoupled.reproduce --work_dir=reproduction
+
+Killed at any time and started again, it goes on: complete jobs are not repeated. One
+that fails does not stop the rest and is named at the end, with code 1.
+--document_only writes the document from what is complete.
+
+--data_dir is a folder that may hold wikipedia/ (dumps like enwiki-*.xml.bz2: more
+text), tatoeba_parallel/ (XX-en.en and XX-en.XX: pairs for Figure 2, else held-out
+messages) and word_similarity/ (men.tsv and others: Table 8, else left out).
+
+--size=2 doubles steps and widths; --gin_param='SweepConfig.seeds = (0, 1, 2, 3, 4)'
+adds seeds to those that are complete.
+"""
+
+import datetime
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+import gin
+from absl import flags
+
+from decoupled import bindings, console, files, launch, model_dir
+from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig
+from decoupled.errors import UserError
+
+GIN_FILES = ["runs/reproduce.gin", "sweeps/mini.gin", "sweeps/reproduce.gin"]
+TABLES = ("table2", "table3", "table4", "table5", "table6")
+SOURCE = "catalogs:django"
+# Models of Figure 1; layers that are dropped at most.
+DROPPED_ROWS = ("e_out_128", "e_out_768", "e_out_3072")
+MOST_DROPPED = 2
+# Fine-tuned after a single step of pre-training, too: what do scores owe to it?
+CONTROL_ROWS = ("e_out_128",)
+# Of Figure 2: languages that Tatoeba's and the catalogs' pairs have.
+LANGUAGES = ("ar", "de", "es", "fi", "fr", "hi", "ja", "ru", "sw", "tr")
+SECONDS = "seconds.json"
+
+_DUMP = re.compile(r"([a-z]{2,3})wiki\b.*\.xml(\.bz2|\.gz)?")
+
+
+class Root(NamedTuple):
+    """The grid, and how its models are scaled."""
+
+    sweep: SweepConfig
+    scale: ScaleConfig
+
+
+class Folders(NamedTuple):
+    """Where everything lies below --work_dir, and what the user gave.
+
+    corpus: text, tasks and pairs of the catalogs. text: that is trained on. dumps:
+    (language, path). pairs: folder of parallel files. words: folder of pairs of words,
+    or None.
+    """
+
+    corpus: str
+    text: str
+    vocabulary: str
+    records: str
+    runs: str
+    dumps: list[tuple[str, str]]
+    pairs: str
+    words: str | None
+
+
+@gin.configurable
+def reproduce(*, sweep=gin.REQUIRED, scale=gin.REQUIRED) -> Root:
+    """The root of the gin configuration."""
+    return Root(sweep, scale)
+
+
+@gin.configurable
+def reproduce_row(*, model=gin.REQUIRED) -> ModelConfig:
+    """The root of the gin configuration of one model."""
+    return model
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    launch.define_gin_flags()
+    flags.DEFINE_string("work_dir", "reproduction", "Folder for everything made.")
+    flags.DEFINE_string("document", "docs/reproduction.md", "Markdown file to write.")
+    flags.DEFINE_integer("jobs", 1, "Jobs that run at a time.", lower_bound=1)
+    flags.DEFINE_float("size", 1.0, "Multiplies steps, and widths from 2 on.")
+    flags.DEFINE_string("data_dir", None, "Folder of more data, see above.")
+    flags.DEFINE_string("tatoeba_dir", None, "In the place of DATA/tatoeba_parallel.")
+    flags.DEFINE_string(
+        "word_similarity_dir", None, "In the place of DATA/word_similarity."
+    )
+    flags.DEFINE_bool("document_only", False, "Write the document, run nothing.")
+
+
+def main() -> None:
+    """Makes the data, runs the jobs, writes the document."""
+    from decoupled.sweeps.runner import Runner
+
+    options = flags.FLAGS
+    root = configure(options)
+    folders = find_folders(options)
+    if not options.document_only:
+        launch.save_start(options.work_dir, "reproduce")
+        make_data(folders)
+    jobs, rows = plan(root, folders)
+    failures = []
+    if not options.document_only:
+        from decoupled.sweeps.grid import describe
+
+        describe(folders.runs, root.sweep, root.scale, "mini", rows, jobs)
+        console.say("")
+        console.say(announcement(jobs, options.jobs))
+        failures = Runner(jobs, options.jobs, console.say).run()
+    write_document(options.document, root, folders, jobs)
+    _end(failures, len(jobs))
+
+
+def configure(options: flags.FlagValues) -> Root:
+    """The grid and the scale that the flags ask for.
+
+    Raises:
+      UserError: a setting is wrong, or --size cannot be.
+    """
+    from decoupled.sweeps.study import larger
+
+    gin_files = [*GIN_FILES, *options.gin_file]
+    prefixes = options.gin_location_prefix
+    root = bindings.configure(reproduce, gin_files, options.gin_param, prefixes)
+    return Root(*larger(root.sweep, root.scale, options.size))
+
+
+def find_folders(options: flags.FlagValues) -> Folders:
+    """The folders of a reproduction.
+
+    Raises:
+      UserError: a folder that was given is not there.
+    """
+    data = options.data_dir
+    for name in ("data_dir", "tatoeba_dir", "word_similarity_dir"):
+        given = getattr(options, name)
+        if given and not os.path.isdir(given):
+            raise UserError(f"--{name}: no folder {given}")
+    dumps = _dumps(os.path.join(data, "wikipedia")) if data else []
+    corpus = _below(options.work_dir, "data", "corpus")
+    pairs = options.tatoeba_dir or _there(data, "tatoeba_parallel")
+    size = "" if options.size == 1 else f"_{options.size:g}"
+    more = "_more" if dumps else ""
+    return Folders(
+        corpus=corpus,
+        text=_below(options.work_dir, "data", "text") if dumps else corpus,
+        vocabulary=_below(options.work_dir, "data", f"vocabulary{more}"),
+        records=_below(options.work_dir, "data", f"records{more}"),
+        runs=_below(options.work_dir, f"runs{more}{size}"),
+        dumps=dumps,
+        pairs=pairs or os.path.join(corpus, "parallel"),
+        words=options.word_similarity_dir or _there(data, "word_similarity"),
+    )
+
+
+def _below(*names):
+    return os.path.normpath(os.path.join(*names))
+
+
+def _there(folder, name):
+    path = os.path.join(folder or "", name)
+    return path if folder and os.path.isdir(path) else None
+
+
+def _dumps(folder):
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    found = [(_DUMP.fullmatch(name), name) for name in names]
+    return [(match[1], os.path.join(folder, name)) for match, name in found if match]
+
+
+def make_data(folders: Folders) -> None:
+    """Makes what is missing of corpus, vocabulary and records.
+
+    Raises:
+      UserError: one of the commands fails.
+    """
+    work_dir = os.path.dirname(folders.runs)
+    _run(
+        work_dir,
+        "corpus",
+        "collect human-translated interface messages",
+        ["build_corpus", f"--source={SOURCE}", f"--output_dir={folders.corpus}"],
+    )
+    if folders.dumps:
+        inputs = [*_message_files(folders.corpus), *folders.dumps]
+        _run(
+            work_dir,
+            "text",
+            "add the text of the dumps",
+            [
+                "build_corpus",
+                *(f"--input={language}={path}" for language, path in inputs),
+                f"--output_dir={folders.text}",
+            ],
+        )
+    _run(
+        work_dir,
+        "vocabulary",
+        "train a vocabulary that all languages share",
+        [
+            "build_vocabulary",
+            f"--corpus_dir={folders.text}",
+            f"--output_dir={folders.vocabulary}",
+        ],
+    )
+    _run(
+        work_dir,
+        "records",
+        "encode the text",
+        [
+            "build_records",
+            f"--corpus_dir={folders.text}",
+            f"--vocabulary={os.path.join(folders.vocabulary, model_dir.VOCABULARY)}",
+            f"--output_dir={folders.records}",
+        ],
+    )
+
+
+def _message_files(corpus):
+    """(language, file) of the messages that are not held out."""
+    languages = files.read_json(os.path.join(corpus, "manifest.json"))["splits"]
+    for language, content in languages["train"].items():
+        for file in content["files"]:
+            yield language, os.path.join(corpus, file["name"])
+
+
+def _run(work_dir, name, title, arguments):
+    """Runs a step, its output as it comes; keeps the seconds of its first full run."""
+    command = ["-m", f"decoupled.{arguments[0]}", *arguments[1:]]
+    console.say(f"\n{title}\n$ python {shlex.join(command)}")
+    started = time.monotonic()
+    code = subprocess.run([sys.executable, *command], check=False).returncode
+    if code:
+        raise UserError(
+            f"{name}: ended with code {code}, see above; mend it and run the same "
+            "command again, which goes on from here"
+        )
+    path = os.path.join(work_dir, SECONDS)
+    seconds = files.read_json(path) if files.exists(path) else {}
+    if name not in seconds:
+        seconds[name] = round(time.monotonic() - started, 1)
+        files.write_json(path, seconds)
+
+
+def plan(root: Root, folders: Folders) -> tuple[list, list]:
+    """All jobs in their order, and the models of the sweep.
+
+    Raises:
+      UserError: there is no vocabulary yet, or a model cannot be scaled.
+    """
+    from decoupled.data.vocabulary import Vocabulary
+    from decoupled.sweeps.grid import make_rows
+    from decoupled.sweeps.jobs import Inputs
+    from decoupled.sweeps.study import Study, make_study_jobs
+
+    vocabulary = os.path.join(folders.vocabulary, model_dir.VOCABULARY)
+    rows = make_rows(root.sweep, root.scale, Vocabulary(vocabulary).size, _read_model)
+    tasks = os.path.join(folders.corpus, "tasks")
+    inputs = Inputs(folders.records, vocabulary, tasks)
+    study = Study(DROPPED_ROWS, MOST_DROPPED, CONTROL_ROWS, _analyses(folders))
+    return make_study_jobs(root.sweep, rows, inputs, folders.runs, study), rows
+
+
+def _read_model(name):
+    gin_files = ["runs/reproduce_row.gin", f"models/{name}.gin"]
+    return bindings.configure(reproduce_row, gin_files, [])
+
+
+def _analyses(folders):
+    languages = [
+        language
+        for language in LANGUAGES
+        if os.path.exists(os.path.join(folders.pairs, f"{language}-en.{language}"))
+    ]
+    analyses = {
+        "neighbours": (
+            "--gin_file=runs/reproduce_neighbours.gin",
+            f"--data_dir={folders.pairs}",
+            f"--languages={','.join(languages)}",
+        ),
+        "spectrum": (),
+    }
+    if folders.words:
+        analyses["word_similarity"] = (f"--data_dir={folders.words}",)
+    return analyses
+
+
+def announcement(jobs: list, parallel: int) -> str:
+    """How many jobs there are, and how long is left where complete ones tell."""
+    from decoupled.analyses import reproduction_facts as facts
+
+    left = [job for job in jobs if not job.is_complete()]
+    seconds: dict[str, list[float]] = {}
+    for job in jobs:
+        if job not in left:
+            seconds.setdefault(job.kind, []).append(_seconds(job))
+    known = [value for values in seconds.values() for value in values]
+    line = f"{len(jobs)} jobs, {len(left)} to do"
+    if left and known:
+        means = {kind: sum(values) / len(values) for kind, values in seconds.items()}
+        average = sum(known) / len(known)
+        expected = sum(means.get(job.kind, average) for job in left) / parallel
+        line += f"; about {facts.duration(expected)} left"
+    return line
+
+
+def _seconds(job):
+    from decoupled.sweeps.jobs import RECORD
+
+    return files.read_json(os.path.join(job.folder, RECORD)).get("seconds", 0.0)
+
+
+def write_document(path: str, root: Root, folders: Folders, jobs: list) -> None:
+    """Writes the document from what is complete, and prints the verdicts."""
+    from decoupled.analyses import reproduction_document as document
+    from decoupled.analyses import reproduction_facts as facts
+    from decoupled.analyses.reproduction_results import read_evidence
+
+    evidence = read_evidence(folders.runs)
+    complete = sum(job.is_complete() for job in jobs)
+    known = document.Facts(
+        command=shlex.join(["python", "-m", "decoupled.reproduce", *sys.argv[1:]]),
+        machine=facts.machine(),
+        date=datetime.date.today().isoformat(),
+        duration=facts.duration(evidence.seconds + _data_seconds(folders)),
+        complete=complete,
+        jobs=len(jobs),
+        paragraphs=[
+            facts.data(folders.text, [SOURCE, *(path for _, path in folders.dumps)]),
+            facts.scale(root.sweep, root.scale, evidence),
+        ],
+        missing=list(facts.missing(folders.words, folders.pairs, folders.corpus)),
+    )
+    claims = document.write_document(path, evidence, list(_paper_tables()), known)
+    console.say("")
+    console.table(
+        "The paper's claims at this scale",
+        ["claim", "", "verdict"],
+        [[str(claim.number), claim.text, claim.verdict] for claim in claims],
+    )
+    console.say(f"document: {path}")
+
+
+def _paper_tables():
+    from decoupled.analyses.reproduction_document import PaperTable
+
+    for name in TABLES:
+        gin_files = [*GIN_FILES[:2], f"sweeps/{name}.gin"]
+        sweep = bindings.configure(reproduce, gin_files, []).sweep
+        yield PaperTable(sweep.title, sweep.rows)
+
+
+def _data_seconds(folders):
+    path = os.path.join(os.path.dirname(folders.runs), SECONDS)
+    return sum(files.read_json(path).values()) if files.exists(path) else 0.0
+
+
+def _end(failures, count):
+    if not failures:
+        return
+    console.table(
+        f"{len(failures)} of {count} jobs are not complete; run again to try them",
+        ["job", "why", "last line of its job.log"],
+        [list(failure) for failure in failures],
+    )
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    define_flags()
+    launch.run(main, __doc__)

@@ -1,0 +1,199 @@
+"""The document of a reproduction, its figures, and that its links lead somewhere."""
+
+import re
+
+import pytest
+
+from decoupled.analyses import reproduction_plots
+from decoupled.analyses.reproduction_document import (
+    Facts,
+    PaperTable,
+    write_document,
+)
+from decoupled.analyses.reproduction_results import read_evidence
+from tests.analyses.fake_reproduction import SCORES, write_reproduction
+from tests.analyses.tiny_runs import texts_of
+
+TABLES = [PaperTable("Table 4: output embedding size", ("e_out_128", "e_out_3072"))]
+FACTS = Facts(
+    command="python -m decoupled.reproduce --work_dir=w",
+    machine="2 cores",
+    date="2026-01-02",
+    duration="1 h 05 min",
+    complete=90,
+    jobs=90,
+    paragraphs=["Text: 7 sentences."],
+    missing=["No questions."],
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return write_reproduction(tmp_path_factory.mktemp("reproduction") / "runs")
+
+
+@pytest.fixture(scope="module")
+def document(runs, tmp_path_factory):
+    path = tmp_path_factory.mktemp("docs") / "reproduction.md"
+    write_document(str(path), read_evidence(str(runs)), TABLES, FACTS)
+    return path
+
+
+def section(document, title):
+    """The lines below a heading."""
+    text = document.read_text()
+    start = text.index(f"\n## {title}")
+    end = text.find("\n## ", start + 1)
+    return text[start:end].splitlines()
+
+
+def cells(lines, name):
+    row = next(line for line in lines if line.startswith(f"| {name} |"))
+    return row.strip("| ").split(" | ")[1:]
+
+
+def test_head(document):
+    text = document.read_text()
+    for said in (
+        "    python -m decoupled.reproduce --work_dir=w",
+        "2026-01-02, on 2 cores. 90 of 90 jobs complete, 1 h 05 min together.",
+        "Text: 7 sentences.",
+        "would score 40.0.",
+        "**9 of 9 models score higher than that**",
+        "- No questions.",
+        "- 3 seeds: an interval reaches 2.5 standard deviations",
+    ):
+        assert said in text
+    assert "not everything is complete" not in text.lower()
+
+
+def test_verdicts(document):
+    lines = section(document, "The claims\n")
+    verdicts = [re.findall(r"\*\*(.+)\*\*", line) for line in lines]
+    assert [found[0] for found in verdicts if found] == [
+        *["supported"] * 3,
+        "undecided at this scale",
+        "not supported",
+        *["supported"] * 2,
+    ]
+    assert "| 8 |" in lines[-1] and "out of reach" in lines[-1]
+
+
+def test_table_of_the_paper(document):
+    lines = section(document, "Table 4: output embedding size")
+    names = [line.split(" | ")[0] for line in lines if line.startswith("| e_")]
+    assert names == ["| e_out_128", "| e_out_3072"]
+    score = cells(lines, "e_out_3072")[-1]
+    # Of 56, 58.4 and 56.7.
+    assert score == (
+        "[**57.0 ± 1.2**](reproduction/settings/tasks/catalogs/e_out_3072/seed_0.gin)"
+    )
+
+
+def test_table_8(document):
+    lines = section(document, "Table 8")
+    assert cells(lines, "coupled")[0] == "41.0 ± 1.0<br>paper 40.8"
+    assert cells(lines, "e_out_3072") == [
+        "41.0 ± 1.0 / 16.0 ± 1.0<br>paper 40.1 / 10.8",
+        "41.0 ± 1.0 / 16.0 ± 1.0<br>paper 43.3 / 19.5",
+        "18.1 ± 0.1<br>paper 62.3",
+    ]
+    assert "men 75% of 200" in "\n".join(lines)
+
+
+def test_figures_as_tables(document):
+    lines = section(document, "Figure 1")
+    # Two layers fewer cost nothing, 0.2 and 0.4.
+    assert cells(lines, "e_out_128") == ["50.8 ± 0.9", "50.9 ± 1.0", "51.0 ± 1.0"]
+    assert "| layers kept | 8 | 9 | 10 | 11 | 12 |" in lines
+    lines = section(document, "Figure 2")
+    assert cells(lines, "e_out_3072")[-1] == "35.2 ± 0.2"
+    assert "| e_out_128 | 33 | 36 | 54 |" in "\n".join(lines)
+
+
+def test_spectrum(document):
+    lines = section(document, "Spectrum")
+    assert cells(lines, "e_out_3072") == ["6.0 ± 1.0", "8", "6.0 ± 1.0", "64"]
+    assert cells(lines, "coupled")[2:] == ["-", "-"]
+
+
+def test_claims_have_their_statistics(document):
+    lines = section(document, "The claims, number by number")
+    row = cells(lines, "score, e_out_3072 - e_out_768")
+    assert row == ["+1.6", "+3.00", "+2.50 to +3.50", "3", "above 0", "supported"]
+
+
+def test_every_link_leads_to_a_file(document):
+    links = re.findall(r"\]\(([^)]+)\)", document.read_text())
+    assert len(links) >= 8
+    for link in links:
+        assert (document.parent / link).is_file(), link
+    linked = {document.parent / link for link in links}
+    beside = {p for p in (document.parent / "reproduction").rglob("*") if p.is_file()}
+    assert {path.name for path in beside - linked} == {"scores.csv"}
+
+
+def test_every_number_by_seed(document):
+    lines = (document.parent / "reproduction" / "scores.csv").read_text().splitlines()
+    assert lines[0] == "model,task,metric,seed,value,folder"
+    for line in (
+        "e_out_768,layer_drop,score with 1 layers,0,51.0,",
+        "e_out_128,neighbours,layer 1,2,35.0,",
+        "coupled,spectrum,\"effective rank, input embedding\",1,6.0,",
+    ):  # fmt: skip
+        assert line in lines
+    scores = [line for line in lines if ",catalogs,accuracy," in line]
+    assert len(scores) == 3 * len(SCORES)
+
+
+def test_an_incomplete_one_says_so_and_has_gaps(tmp_path):
+    runs = write_reproduction(tmp_path / "runs", ("e_out_128",), (0,))
+    for name in ("neighbours", "word_similarity", "spectrum"):
+        (runs / "analyses" / name / "seed_0" / "job.json").unlink()
+    path = tmp_path / "docs" / "r.md"
+    path.parent.mkdir()
+    write_document(
+        str(path), read_evidence(str(runs)), TABLES, FACTS._replace(complete=4)
+    )
+    text = path.read_text()
+    assert "**Not everything is complete" in text
+    assert "Table 8" not in text and "Figure 2" not in text
+    assert "| score, decoupled - coupled | +0.4 | - | - | 0 | within ±1 |" in text
+
+
+def test_nothing_complete_is_a_document_too(tmp_path):
+    runs = write_reproduction(tmp_path / "runs", ("e_out_128",), ())
+    path = tmp_path / "docs" / "r.md"
+    path.parent.mkdir()
+    write_document(str(path), read_evidence(str(runs)), TABLES, FACTS)
+    assert "| e_out_128 | 8 | 8 |" in path.read_text()
+
+
+def test_pictures(runs, tmp_path):
+    evidence = read_evidence(str(runs))
+    drawn = {
+        "figure_1": (reproduction_plots.plot_dropped, {"dropped": evidence.dropped}),
+        "figure_2": (
+            reproduction_plots.plot_translation,
+            {"translation": evidence.translation},
+        ),
+        "similarity": (
+            reproduction_plots.plot_similarity,
+            {
+                "masked_lm": {row: evidence.masked_lm(row) for row in SCORES},
+                **{
+                    kind: {row: evidence.mean_similarity(row, kind) for row in SCORES}
+                    for kind in ("input", "output")
+                },
+            },
+        ),
+    }
+    texts = {}
+    for name, (plot, result) in drawn.items():
+        plot(result, str(tmp_path / name))
+        texts[name] = texts_of(tmp_path / f"{name}.svg")
+    assert {"e_out_128", "layers kept in fine-tuning"} <= set(texts["figure_1"])
+    assert {"e_out_3072", "layer (0: input embedding)"} <= set(texts["figure_2"])
+    assert {"input embedding", "coupled", "masked-LM accuracy, %"} <= set(
+        texts["similarity"]
+    )

@@ -1,0 +1,70 @@
+"""Sentences on data, scale and machine."""
+
+import dataclasses
+import os
+
+from decoupled.analyses import reproduction_facts as facts
+from decoupled.analyses.reproduction_results import read_evidence
+from decoupled.configs import ScaleConfig, SweepConfig
+from tests.analyses.fake_reproduction import write_json, write_reproduction
+
+SWEEP = SweepConfig(
+    title="T",
+    rows=("coupled",),
+    keep_layers={},
+    tasks=(),
+    seeds=(0,),
+    finetuning_runs=1,
+    task_files={},
+    pretraining=(
+        "MaskingConfig.sequence_length = 32",
+        "ScheduleConfig.train_steps = 1500",
+        "TrainingConfig.batch_size = 64",
+    ),
+    finetuning=(),
+)
+SCALE = ScaleConfig(8, 4, 4)
+
+
+def test_data(tmp_path):
+    train = {
+        "de": {"sentences": 1200, "characters": 1_000_000},
+        "fr": {"sentences": 300, "characters": 260_000},
+    }
+    write_json(tmp_path / "manifest.json", {"splits": {"train": train}})
+    assert facts.data(str(tmp_path), ["catalogs:django", "enwiki.xml"]) == (
+        "Text: 1,500 sentences (1.3 million characters) in 2 languages, from "
+        "catalogs:django, enwiki.xml."
+    )
+
+
+def test_scale(tmp_path):
+    runs = write_reproduction(tmp_path / "runs", ("coupled",), (0,))
+    evidence = read_evidence(str(runs))
+    text = facts.scale(SWEEP, SCALE, evidence)
+    model = evidence.rows["coupled"].model
+    assert "every width divided by 8 and every depth by 4" in text
+    assert f"H = {model.hidden_size}, 3 layers" in text
+    # 1500 * 64 * 32 tokens.
+    assert "1,500 steps of 64 sequences of 32 tokens, 3.1 million tokens" in text
+    share = model.vocab_size * 16 / evidence.rows["coupled"].pretraining
+    assert f"Word embeddings are {share:.0%} of the coupled model" in text
+
+    unknown = dataclasses.replace(SWEEP, pretraining=())
+    assert "Pre-training" not in facts.scale(unknown, SCALE, evidence)
+
+
+def test_what_is_missing():
+    assert len(list(facts.missing("words", "pairs", "corpus"))) == 1
+    found = list(facts.missing(None, "corpus/parallel", "corpus"))
+    assert "--word_similarity_dir" in found[0] and "--tatoeba_dir" in found[1]
+
+
+def test_durations():
+    assert facts.duration(29) == "0 min"
+    assert facts.duration(600) == "10 min"
+    assert facts.duration(3900) == "1 h 05 min"
+
+
+def test_machine_names_its_cores():
+    assert facts.machine().startswith(f"{os.cpu_count()} cores (")

@@ -1,0 +1,218 @@
+"""The reproduction: its data, its jobs, and the document that it writes of them."""
+
+import importlib.util
+import json
+import shlex
+import subprocess
+import sys
+import types
+
+import pytest
+
+from decoupled import files, reproduce
+from decoupled.configs import ScaleConfig
+from decoupled.errors import UserError
+from tests.analyses.fake_reproduction import SCORES, write_json, write_reproduction
+from tests.exports.models import train_sentencepiece
+
+
+@pytest.fixture
+def options(tmp_path):
+    """The command's flags, with --work_dir below a temporary folder."""
+    return types.SimpleNamespace(
+        work_dir=f"{tmp_path}/w",
+        size=1.0,
+        data_dir=None,
+        tatoeba_dir=None,
+        word_similarity_dir=None,
+        gin_file=[],
+        gin_param=["SweepConfig.seeds = (0,)"],
+        gin_location_prefix=[],
+    )
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vocabulary")
+    train_sentencepiece(str(folder / "sentencepiece.model"))
+    return folder
+
+
+def planned(options, vocabulary):
+    root = reproduce.configure(options)
+    folders = reproduce.find_folders(options)._replace(vocabulary=str(vocabulary))
+    return reproduce.plan(root, folders)
+
+
+def test_all_jobs_of_a_default_run(options, vocabulary, tmp_path):
+    options.gin_param = []
+    jobs, rows = planned(options, vocabulary)
+    assert [row.name for row in rows][:3] == list(reproduce.DROPPED_ROWS)
+    kinds = [job.kind for job in jobs]
+    # Nine models, three seeds; three models with one and two layers fewer; neighbours
+    # and spectrum, without files of word similarity.
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "pretrain": 27,
+        "finetune": 27 + 18,
+        "analyze": 6,
+    }
+    folders = [job.folder for job in jobs]
+    assert len(set(folders)) == len(folders)
+    assert all(folder.startswith(f"{tmp_path}/w/runs/") for folder in folders)
+
+
+def test_jobs_are_those_of_the_sweep_command(options, vocabulary, tmp_path):
+    jobs, _ = planned(options, vocabulary)
+    command = [
+        *(sys.executable, "-m", "decoupled.sweep", "--print_jobs", "--scale=mini"),
+        "--gin_file=sweeps/reproduce.gin",
+        "--gin_param=SweepConfig.seeds = (0,)",
+        f"--records_dir={tmp_path}/w/data/records",
+        f"--vocabulary={vocabulary}/sentencepiece.model",
+        f"--data_dir={tmp_path}/w/data/corpus/tasks",
+        f"--sweep_dir={tmp_path}/w/runs",
+    ]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True)
+    sweep = [shlex.split(line) for line in printed.stdout.splitlines()]
+    ours = [
+        [job.kind, *job.arguments]
+        for job in jobs
+        if job.name.startswith(("models/", "tasks/"))
+    ]
+    assert len(sweep) == 18 and ours == sweep
+
+
+def test_word_similarity_needs_its_files(options, vocabulary, tmp_path):
+    words = tmp_path / "data" / "word_similarity"
+    words.mkdir(parents=True)
+    options.data_dir = f"{tmp_path}/data"
+    jobs, _ = planned(options, vocabulary)
+    job = next(job for job in jobs if "word_similarity" in job.name)
+    assert f"--data_dir={words}" in job.arguments
+    assert f"--output_dir={tmp_path}/w/runs/analyses/word_similarity/seed_0" in (
+        job.arguments
+    )
+
+
+def test_pairs_of_a_given_folder(options, vocabulary, tmp_path):
+    pairs = tmp_path / "pairs"
+    pairs.mkdir()
+    for name in ("sw-en.sw", "sw-en.en", "xx-en.xx", "de-en.de"):
+        (pairs / name).write_text("a\n")
+    options.tatoeba_dir = str(pairs)
+    jobs, _ = planned(options, vocabulary)
+    job = next(job for job in jobs if "neighbours" in job.name)
+    assert {f"--data_dir={pairs}", "--languages=de,sw"} <= set(job.arguments)
+    assert "--gin_file=runs/reproduce_neighbours.gin" in job.arguments
+
+
+def test_a_larger_one_has_its_own_runs(options, vocabulary, tmp_path):
+    options.size = 2.0
+    assert reproduce.configure(options).scale == ScaleConfig(4, 2, 4)
+    jobs, _ = planned(options, vocabulary)
+    assert jobs[0].folder.startswith(f"{tmp_path}/w/runs_2/")
+    assert "--gin_param=ScheduleConfig.train_steps = 3000" in jobs[0].arguments
+    assert "--gin_param=ModelConfig.hidden_size = 192" in jobs[0].arguments
+
+
+def test_dumps_are_text_beside_the_messages(options, tmp_path, monkeypatch):
+    dumps = tmp_path / "data" / "wikipedia"
+    dumps.mkdir(parents=True)
+    for name in ("enwiki-pages-articles.xml.bz2", "swwiki-1.xml", "readme.txt"):
+        (dumps / name).write_text("")
+    options.data_dir = f"{tmp_path}/data"
+    folders = reproduce.find_folders(options)
+    assert folders.dumps == [
+        ("en", f"{dumps}/enwiki-pages-articles.xml.bz2"),
+        ("sw", f"{dumps}/swwiki-1.xml"),
+    ]
+    assert folders.text != folders.corpus
+    manifest = {"splits": {"train": {"de": {"files": [{"name": "text/de.txt"}]}}}}
+    write_json(tmp_path / "w/data/corpus/manifest.json", manifest)
+    steps = {}
+    monkeypatch.setattr(
+        reproduce, "_run", lambda _, name, title, command: steps.update({name: command})
+    )
+    reproduce.make_data(folders)
+    assert list(steps) == ["corpus", "text", "vocabulary", "records"]
+    assert f"--input=de={folders.corpus}/text/de.txt" in steps["text"]
+    assert f"--input=sw={dumps}/swwiki-1.xml" in steps["text"]
+    assert f"--corpus_dir={folders.text}" in steps["records"]
+    for command in steps.values():
+        assert importlib.util.find_spec(f"decoupled.{command[0]}")
+
+
+@pytest.mark.parametrize("name", ["data_dir", "tatoeba_dir", "word_similarity_dir"])
+def test_a_folder_that_is_not_there_is_named(options, name):
+    setattr(options, name, "/nowhere")
+    with pytest.raises(UserError, match=f"--{name}: no folder /nowhere"):
+        reproduce.find_folders(options)
+
+
+def test_a_step_that_fails_is_named(tmp_path):
+    with pytest.raises(UserError, match="records: ended with code 2.* goes on"):
+        reproduce._run(str(tmp_path), "records", "encode", ["build_records", "--x"])
+    assert not (tmp_path / "seconds.json").exists()
+
+
+def test_document(options, vocabulary, tmp_path, capsys):
+    options.gin_param = []
+    write_reproduction(tmp_path / "w" / "runs")
+    train = {"de": {"sentences": 12, "characters": 100}}
+    write_json(tmp_path / "w/data/corpus/manifest.json", {"splits": {"train": train}})
+    write_json(tmp_path / "w/seconds.json", {"corpus": 60.0})
+    jobs, _ = planned(options, vocabulary)
+    root, folders = reproduce.configure(options), reproduce.find_folders(options)
+    path = tmp_path / "docs" / "r.md"
+    reproduce.write_document(str(path), root, folders, jobs)
+    text = path.read_text()
+    for number in range(2, 7):
+        assert f"## Table {number}: " in text
+    for row in SCORES:
+        assert f"| {row} |" in text
+    # 10 s of each of 27 + 27 + 18 + 9 jobs and a minute of data; other commands made
+    # these, so that none of ours is complete.
+    assert "0 of 78 jobs complete, 14 min together" in text
+    assert "Text: 12 sentences" in text and "3.1 million tokens" in text
+    assert "not supported" in capsys.readouterr().out
+
+
+def test_complete_jobs_tell_how_long_the_rest_takes(options, vocabulary):
+    jobs, _ = planned(options, vocabulary)
+    assert reproduce.announcement(jobs, 1) == "26 jobs, 26 to do"
+    for job, seconds in ((jobs[0], 100.0), (jobs[1], 40.0)):
+        files.make_folder(job.folder)
+        job.record(seconds)
+    # 8 more to pre-train, 14 to fine-tune, 2 analyses at the mean of both; 2 at a time.
+    minutes = round((8 * 100 + 14 * 40 + 2 * 70) / 2 / 60)
+    expected = f"26 jobs, 24 to do; about {minutes} min left"
+    assert reproduce.announcement(jobs, 2) == expected
+
+
+def test_help():
+    command = [sys.executable, "-m", "decoupled.reproduce", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "--document_only" in shown and "No download" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_whole_one_with_few_steps_and_once_more(tmp_path):
+    command = [
+        *(sys.executable, "-m", "decoupled.reproduce", "--size=0.01"),
+        f"--work_dir={tmp_path}/w",
+        f"--document={tmp_path}/r.md",
+        "--gin_param=SweepConfig.rows = ('e_out_128', 'e_out_3072')",
+        "--gin_param=SweepConfig.keep_layers = {}",
+        "--gin_param=SweepConfig.seeds = (0, 1)",
+    ]
+    subprocess.run(command, check=True)
+    text = (tmp_path / "r.md").read_text()
+    assert "20 of 20 jobs complete" in text
+    assert "| score, e_out_3072 - e_out_128 |" in text
+    record = tmp_path / "w/runs_0.01/models/e_out_128/seed_1/job.json"
+    before = record.read_text()
+    assert json.loads(before)["command"] == "pretrain"
+    again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "20 of 20 jobs complete already" in again
+    assert record.read_text() == before
