@@ -20,6 +20,9 @@ PYTHON ?= $(shell for candidate in $(CANDIDATES); do \
 # make test-interop TORCH_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu'
 TORCH_ARGS ?=
 
+# More arguments: make reproduce REPRODUCE_ARGS='--word_similarity_dir=DIR --size=2'
+REPRODUCE_ARGS ?=
+
 # More arguments of every suite: make bench BENCH_ARGS=--resume
 BENCH_ARGS ?=
 SUITES := pretraining finetuning inference input_pipeline corpus records tagging \
@@ -28,7 +31,7 @@ COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
 	$(CORPUS)/.installed $(RECORDS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo cluster-demo test test-slow test-interop bench bench-quick lint clean
+.PHONY: help install demo cluster-demo reproduce test test-slow test-interop bench bench-quick lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -41,6 +44,9 @@ demo: $(VENV)/.installed  ## the main job on real text: data, training, results,
 cluster-demo: $(VENV)/.installed  ## the same losses on 1, 2 and 4 processes
 	$(RUN) -m decoupled.demo --work_dir=demo_run --data_only
 	$(RUN) -m decoupled.cluster_demo --work_dir=demo_run
+
+reproduce: $(VENV)/.installed  ## the paper's tables and figures at a small scale, 1 to 2 hours
+	$(RUN) -m decoupled.reproduce --work_dir=reproduction $(REPRODUCE_ARGS)
 
 test: $(VENV)/.installed  ## the tests, at most 10 minutes on 2 cores
 	$(RUN) -m pytest -n 2 --dist loadfile

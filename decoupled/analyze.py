@@ -368,7 +368,7 @@ def _languages(folder):
     import tensorflow as tf
 
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    found = [re.fullmatch(r"(\w+)-en\.\1", name) for name in sorted(names)]
+    found = [re.fullmatch(r"([\w-]+)-en\.\1", name) for name in sorted(names)]
     languages = [match[1] for match in found if match and match[1] != "en"]
     if not languages:
         raise UserError(f"{folder}: no files XX-en.XX, XX being a language")

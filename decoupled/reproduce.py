@@ -5,8 +5,8 @@ records; pre-trains every model of Tables 2 to 6 with three seeds, every width d
 by 8 and every depth by 4; fine-tunes them on English and tries them in all languages;
 fine-tunes three of them without their last layers (Figure 1); measures word similarity
 (Table 8), translation by nearest neighbours (Figure 2) and the spectrum of the
-embeddings; and fine-tunes one model without its pre-training, as a control. Writes a
-document with every table and figure, the published numbers beside
+embeddings; and fine-tunes one of them after a single step of pre-training, as a
+control. Writes a document with every table and figure, the published numbers beside
 ours, and for each of the paper's claims whether it is supported, with paired
 differences over seeds. No download; one to two hours on two cores.
 

@@ -15,7 +15,6 @@ line each, which tpu_scripts/sweep.sh reads. `python -m decoupled.report` makes 
 and plots of what is complete.
 """
 
-import os
 import shlex
 import sys
 from typing import NamedTuple
@@ -23,12 +22,11 @@ from typing import NamedTuple
 import gin
 from absl import flags
 
-from decoupled import bindings, console, files, launch
+from decoupled import bindings, console, launch
 from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig
 from decoupled.errors import UserError
 
 SCALES = ("paper", "mini")
-DESCRIPTION = "sweep.json"
 
 
 class SweepRoot(NamedTuple):
@@ -66,6 +64,8 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs the sweep, or prints its jobs."""
+    from decoupled.data.vocabulary import Vocabulary
+    from decoupled.sweeps.grid import describe, make_rows
     from decoupled.sweeps.jobs import Inputs, make_jobs
     from decoupled.sweeps.runner import Runner
 
@@ -81,62 +81,21 @@ def main() -> None:
         raise UserError("--data_dir: must be given, the sweep has tasks")
     if not options.print_jobs:
         launch.save_start(options.sweep_dir, "sweep")
-    rows = _rows(config, options.vocabulary)
+    pieces = Vocabulary(options.vocabulary).size
+    rows = make_rows(config.sweep, config.scale, pieces, _read_model)
     inputs = Inputs(options.records_dir, options.vocabulary, options.data_dir)
     jobs = make_jobs(config.sweep, rows, inputs, options.sweep_dir)
     if options.print_jobs:
         for job in jobs:
             print(shlex.join([job.kind, *job.arguments]))
         return
-    _describe(config, rows, jobs, options.sweep_dir, options.scale)
+    describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
     _report(Runner(jobs, options.jobs, console.say).run(), len(jobs))
 
 
-def _rows(config, vocabulary):
-    """The models with their sizes at this scale.
-
-    Raises:
-      UserError: a row has no gin file, or sizes that the scale cannot divide.
-    """
-    from decoupled.data.vocabulary import Vocabulary
-    from decoupled.sweeps.jobs import Row
-    from decoupled.sweeps.scale import scaled_layers, scaled_model
-
-    pieces = Vocabulary(vocabulary).size
-    rows = []
-    for name in config.sweep.rows:
-        gin_files = ["runs/sweep_row.gin", f"models/{name}.gin"]
-        model = bindings.configure(sweep_row, gin_files, [])
-        keep = config.sweep.keep_layers.get(name, 0)
-        rows.append(
-            Row(
-                name,
-                scaled_model(model, config.scale, pieces),
-                scaled_layers(keep, config.scale) if keep else 0,
-            )
-        )
-    return rows
-
-
-def _describe(config, rows, jobs, folder, scale):
-    """Keeps in the folder what the report needs to know of the sweep."""
-    content = {
-        "title": config.sweep.title,
-        "scale": scale,
-        "divisors": vars(config.scale),
-        "tasks": list(config.sweep.tasks),
-        "seeds": list(config.sweep.seeds),
-        "rows": [
-            {
-                "name": row.name,
-                "model": vars(row.model),
-                "keep_layers": row.keep_layers,
-            }
-            for row in rows
-        ],
-        "jobs": [job.name for job in jobs],
-    }
-    files.write_json(os.path.join(folder, DESCRIPTION), content)
+def _read_model(name):
+    gin_files = ["runs/sweep_row.gin", f"models/{name}.gin"]
+    return bindings.configure(sweep_row, gin_files, [])
 
 
 def _report(failures, count):

@@ -49,11 +49,11 @@ def test_all_jobs_of_a_default_run(options, vocabulary, tmp_path):
     jobs, rows = planned(options, vocabulary)
     assert [row.name for row in rows][:3] == list(reproduce.DROPPED_ROWS)
     kinds = [job.kind for job in jobs]
-    # Nine models, three seeds; three models with one and two layers fewer; neighbours
-    # and spectrum, without files of word similarity.
+    # Nine models, three seeds, and one as a control; three models with one and two
+    # layers fewer; neighbours and spectrum, without files of word similarity.
     assert {kind: kinds.count(kind) for kind in kinds} == {
-        "pretrain": 27,
-        "finetune": 27 + 18,
+        "pretrain": 27 + 3,
+        "finetune": 27 + 18 + 3,
         "analyze": 6,
     }
     folders = [job.folder for job in jobs]
@@ -150,8 +150,8 @@ def test_a_folder_that_is_not_there_is_named(options, name):
 
 
 def test_a_step_that_fails_is_named(tmp_path):
-    with pytest.raises(UserError, match="records: ended with code 2.* goes on"):
-        reproduce._run(str(tmp_path), "records", "encode", ["build_records", "--x"])
+    with pytest.raises(UserError, match="records: ended with code 1.* goes on"):
+        reproduce._run(str(tmp_path), "records", "encode", ["no_such_command"])
     assert not (tmp_path / "seconds.json").exists()
 
 
@@ -170,22 +170,22 @@ def test_document(options, vocabulary, tmp_path, capsys):
         assert f"## Table {number}: " in text
     for row in SCORES:
         assert f"| {row} |" in text
-    # 10 s of each of 27 + 27 + 18 + 9 jobs and a minute of data; other commands made
-    # these, so that none of ours is complete.
-    assert "0 of 78 jobs complete, 14 min together" in text
-    assert "Text: 12 sentences" in text and "3.1 million tokens" in text
+    # 10 s of each of 27 + 27 + 18 + 6 + 9 jobs and a minute of data. Other commands
+    # made these, so that none of ours is complete.
+    assert "0 of 84 jobs complete, 16 min together" in text
+    assert "Text: 12 sentences" in text and "3,072,000 tokens" in text
     assert "not supported" in capsys.readouterr().out
 
 
 def test_complete_jobs_tell_how_long_the_rest_takes(options, vocabulary):
     jobs, _ = planned(options, vocabulary)
-    assert reproduce.announcement(jobs, 1) == "26 jobs, 26 to do"
+    assert reproduce.announcement(jobs, 1) == "28 jobs, 28 to do"
     for job, seconds in ((jobs[0], 100.0), (jobs[1], 40.0)):
         files.make_folder(job.folder)
         job.record(seconds)
-    # 8 more to pre-train, 14 to fine-tune, 2 analyses at the mean of both; 2 at a time.
-    minutes = round((8 * 100 + 14 * 40 + 2 * 70) / 2 / 60)
-    expected = f"26 jobs, 24 to do; about {minutes} min left"
+    # 9 more to pre-train, 15 to fine-tune, 2 analyses at the mean of both; 2 at a time.
+    minutes = round((9 * 100 + 15 * 40 + 2 * 70) / 2 / 60)
+    expected = f"28 jobs, 26 to do; about {minutes} min left"
     assert reproduce.announcement(jobs, 2) == expected
 
 
@@ -208,11 +208,11 @@ def test_a_whole_one_with_few_steps_and_once_more(tmp_path):
     ]
     subprocess.run(command, check=True)
     text = (tmp_path / "r.md").read_text()
-    assert "20 of 20 jobs complete" in text
+    assert "24 of 24 jobs complete" in text
     assert "| score, e_out_3072 - e_out_128 |" in text
     record = tmp_path / "w/runs_0.01/models/e_out_128/seed_1/job.json"
     before = record.read_text()
     assert json.loads(before)["command"] == "pretrain"
     again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert "20 of 20 jobs complete already" in again
+    assert "24 of 24 jobs complete already" in again
     assert record.read_text() == before

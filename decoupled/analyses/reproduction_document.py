@@ -136,7 +136,9 @@ def _control(evidence):
     ]
     for row, scores in evidence.controls.items():
         both = (evidence.averages(row), scores)
-        lines.append(reproduction_tables.line([row, *map(reproduction_tables.mean, both)]))
+        lines.append(
+            reproduction_tables.line([row, *map(reproduction_tables.mean, both)])
+        )
     return "\n".join([*lines, "", *_part_lines(gains)]) + "\n"
 
 
@@ -161,6 +163,8 @@ def _verdicts(claims, evidence):
 def _tables(evidence, tables, path, folder):
     for wanted in tables:
         rows = [evidence.rows[name] for name in wanted.rows if name in evidence.rows]
+        if not rows:
+            continue
         table = sweep_tables.make_table(wanted.title, rows, evidence.tasks)
         cells = [[_with_settings(cell, folder) for cell in row] for row in table.cells]
         table = table._replace(cells=cells)

@@ -30,8 +30,9 @@ class Evidence(NamedTuple):
 
     described: sweep.json. rows: of the sweep, by model. tasks: those with scores.
     dropped: model -> layers kept -> seed -> score, the mean of the tasks.
-    controls: model -> seed -> score after one step of pre-training. translation: model -> seed -> accuracy of each
-    layer, the mean over languages, English to the other one. languages: of these.
+    controls: model -> seed -> score after one step of pre-training.
+    translation: model -> seed -> accuracy of each layer, the mean over languages,
+    English to the other one. languages: of these -> pairs.
     similarity: (set, "input" or "output") -> model -> seed -> Spearman x 100.
     coverage: set -> (pairs whose words the vocabulary can write, pairs).
     ranks: "input" or "output" -> model -> seed -> effective rank.

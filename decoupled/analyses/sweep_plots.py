@@ -56,6 +56,10 @@ def _scatter(axes, rows, values, places):
             **look,
         )
     axes.set_xscale("log")
+    # Marks at the places themselves: those of a logarithmic axis overlap.
+    ticks = sorted(set(places))
+    axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks], rotation=45)
+    axes.minorticks_off()
     plots.tidy(axes)
 
 

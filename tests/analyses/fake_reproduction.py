@@ -72,6 +72,8 @@ def write_reproduction(folder, rows=tuple(SCORES), seeds=SEEDS):
                 row,
                 SCORES[row][seed],
             )
+        if "e_out_128" in rows:
+            write_control(folder, seed)
         for row in set(rows) & set(SIZES):
             write_dropped(folder, row, seed)
         write_analyses(folder, rows, seed)
@@ -102,6 +104,15 @@ def write_dropped(folder, row, seed):
         lost = (LAYERS - keep) * (loss + 0.1 * seed)
         run = folder / "layer_drop" / "catalogs" / row / f"keep_{keep}" / f"seed_{seed}"
         write_score(run, row, SCORES[row][seed] - lost, layers=keep)
+
+
+def write_control(folder, seed):
+    """After one step of pre-training e_out_128 scores 6, 6.5 and 7 points less."""
+    run = folder / "control" / "models" / "e_out_128" / f"seed_{seed}"
+    write_json(run / "eval.json", {})
+    complete(run)
+    run = folder / "control" / "tasks" / "catalogs" / "e_out_128" / f"seed_{seed}"
+    write_score(run, "e_out_128", SCORES["e_out_128"][seed] - 6 - seed / 2)
 
 
 def write_analyses(folder, rows, seed):

@@ -4,7 +4,12 @@ import math
 
 import pytest
 
-from decoupled.analyses.claims import judge, last_layer_gain, translation_fall
+from decoupled.analyses.claims import (
+    judge,
+    last_layer_gain,
+    pretraining_gain,
+    translation_fall,
+)
 from decoupled.analyses.paired import NOT_SUPPORTED, SUPPORTED, UNDECIDED
 from decoupled.analyses.reproduction_results import read_evidence
 from tests.analyses.fake_reproduction import write_reproduction
@@ -88,6 +93,13 @@ def test_layers(evidence):
     # The embedding, which is best of all in these numbers, does not count.
     falls = translation_fall(evidence, "e_out_128")
     assert falls == pytest.approx({0: 30.0, 1: 29.8, 2: 29.6})
+
+
+def test_pretraining_gains_over_its_control(evidence):
+    (part,) = pretraining_gain(evidence)
+    # 6, 6.5 and 7.
+    assert part.found.mean == pytest.approx(6.5)
+    assert part.verdict == SUPPORTED and "after one step" in part.what
 
 
 def test_without_runs_nothing_is_decided(tmp_path):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from decoupled.analyses import reproduction_plots
+from decoupled.analyses import plots, reproduction_plots
 from decoupled.analyses.reproduction_document import (
     Facts,
     PaperTable,
@@ -39,6 +39,12 @@ def document(runs, tmp_path_factory):
     return path
 
 
+@pytest.fixture
+def without_pictures(monkeypatch):
+    """As where matplotlib is not installed."""
+    monkeypatch.setattr(plots, "draw", lambda *_: [])
+
+
 def section(document, title):
     """The lines below a heading."""
     text = document.read_text()
@@ -59,7 +65,7 @@ def test_head(document):
         "2026-01-02, on 2 cores. 90 of 90 jobs complete, 1 h 05 min together.",
         "Text: 7 sentences.",
         "would score 40.0.",
-        "**9 of 9 models score higher than that**",
+        "**9 of 9 models score higher than that.**",
         "- No questions.",
         "- 3 seeds: an interval reaches 2.5 standard deviations",
     ):
@@ -77,6 +83,26 @@ def test_verdicts(document):
         *["supported"] * 2,
     ]
     assert "| 8 |" in lines[-1] and "out of reach" in lines[-1]
+
+
+def test_control(document):
+    lines = section(document, "Does pre-training help here?")
+    assert cells(lines, "e_out_128") == ["51.0 ± 1.0", "44.5 ± 0.9"]
+    assert "rest on scores" not in document.read_text()
+
+
+def test_claims_are_put_in_doubt_where_pretraining_does_not_help(
+    runs, tmp_path, without_pictures
+):
+    evidence = read_evidence(str(runs))
+    scores = evidence.averages("e_out_128")
+    higher = {seed: score + 1 + seed for seed, score in scores.items()}
+    path = tmp_path / "r.md"
+    write_document(
+        str(path), evidence._replace(controls={"e_out_128": higher}), TABLES, FACTS
+    )
+    claims = "\n".join(section(path, "The claims\n"))
+    assert "**Claims 1 to 5 and part of 7 rest on scores" in claims
 
 
 def test_table_of_the_paper(document):
@@ -146,7 +172,7 @@ def test_every_number_by_seed(document):
     assert len(scores) == 3 * len(SCORES)
 
 
-def test_an_incomplete_one_says_so_and_has_gaps(tmp_path):
+def test_an_incomplete_one_says_so_and_has_gaps(tmp_path, without_pictures):
     runs = write_reproduction(tmp_path / "runs", ("e_out_128",), (0,))
     for name in ("neighbours", "word_similarity", "spectrum"):
         (runs / "analyses" / name / "seed_0" / "job.json").unlink()
@@ -157,7 +183,7 @@ def test_an_incomplete_one_says_so_and_has_gaps(tmp_path):
     )
     text = path.read_text()
     assert "**Not everything is complete" in text
-    assert "Table 8" not in text and "Figure 2" not in text
+    assert "Table 8" not in text and "Figure 2" not in text and "![" not in text
     assert "| score, decoupled - coupled | +0.4 | - | - | 0 | within ±1 |" in text
 
 

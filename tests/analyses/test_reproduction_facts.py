@@ -46,7 +46,7 @@ def test_scale(tmp_path):
     assert "every width divided by 8 and every depth by 4" in text
     assert f"H = {model.hidden_size}, 3 layers" in text
     # 1500 * 64 * 32 tokens.
-    assert "1,500 steps of 64 sequences of 32 tokens, 3.1 million tokens" in text
+    assert "1,500 steps of 64 sequences of 32 tokens, 3,072,000 tokens" in text
     share = model.vocab_size * 16 / evidence.rows["coupled"].pretraining
     assert f"Word embeddings are {share:.0%} of the coupled model" in text
 

@@ -20,8 +20,8 @@ def test_scores(folder):
     assert evidence.averages("e_out_128") == {0: 50.0, 2: 51.0}
     assert evidence.masked_lm("e_out_128") == pytest.approx({0: 11.0, 2: 11.2})
     assert evidence.majority == 40.0
-    # 2 models and 2 scores, 2 with fewer layers, 3 analyses; 2 seeds; 10 s each.
-    assert evidence.seconds == 2 * (4 + 2 + 3) * 10
+    # 2 models and 2 scores, 2 with fewer layers, a control, 3 analyses; 2 seeds.
+    assert evidence.seconds == 2 * (4 + 2 + 2 + 3) * 10
 
 
 def test_a_model_that_is_not_there_has_no_numbers(folder):
@@ -40,6 +40,10 @@ def test_scores_by_layers_kept(folder):
             3: {0: SCORES["e_out_128"][0], 2: SCORES["e_out_128"][2]},
         }
     }
+
+
+def test_controls(folder):
+    assert read_evidence(str(folder)).controls == {"e_out_128": {0: 44.0, 2: 44.0}}
 
 
 def test_translation_is_the_mean_of_languages(folder):

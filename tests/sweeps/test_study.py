@@ -32,7 +32,9 @@ MINI = ScaleConfig(width_divisor=8, head_size_divisor=4, depth_divisor=4)
 def jobs():
     deep = tiny_model(num_layers=3)
     rows = [Row("coupled", deep, 0), Row("e_out_128", deep, 0)]
-    study = Study(("e_out_128",), 2, ("coupled",), {"spectrum": (), "neighbours": ("--x=1",)})
+    study = Study(
+        ("e_out_128",), 2, ("coupled",), {"spectrum": (), "neighbours": ("--x=1",)}
+    )
     return make_study_jobs(SWEEP, rows, Inputs("R", "V", "D"), "S", study)
 
 
