@@ -47,6 +47,15 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
     sys.stdout.flush()
 
 
+def duration(seconds: float) -> str:
+    """Seconds as a reader says them: "42 s", "3 min 05 s", "2 h 07 min"."""
+    minutes, seconds = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
 def track(
     items: Iterable[T], description: str, total: int | None = None
 ) -> Iterator[T]:

@@ -117,3 +117,17 @@ def test_track_on_a_terminal_shows_a_bar_with_the_count(monkeypatch):
     assert list(console.track(range(3), "counting [x]")) == [0, 1, 2]
     assert "counting [x]" in terminal.getvalue()
     assert "3/3" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0.4, "0 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (3599.6, "1 h 00 min"),
+        (90061, "25 h 01 min"),
+    ],
+)
+def test_durations(seconds, text):
+    assert console.duration(seconds) == text

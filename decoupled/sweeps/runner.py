@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from decoupled import files
+from decoupled.console import duration
 from decoupled.errors import Terminated
 from decoupled.sweeps.jobs import LOG, Job
 
@@ -130,7 +131,7 @@ class Runner:
 
     def _progress(self, job, seconds, complete, failures, waiting):
         done = len(complete) + len(failures)
-        line = f"{done} of {len(self._jobs)}: {job.name} in {_duration(seconds)}"
+        line = f"{done} of {len(self._jobs)}: {job.name} in {duration(seconds)}"
         jobs = {one.name: one for one in self._jobs}
         left = [*waiting, *(jobs[name] for name in self._running)]
         known = [value for values in self._seconds.values() for value in values]
@@ -141,7 +142,7 @@ class Runner:
             expected += sum(own) / len(own) if own else average
         if not left:
             return line
-        return f"{line}; about {_duration(expected / self._parallel)} left"
+        return f"{line}; about {duration(expected / self._parallel)} left"
 
     def _end(self, *_):
         self._asked_to_end = True
@@ -170,11 +171,3 @@ def _last_line(path):
         handle.seek(max(0, handle.tell() - 4096))
         lines = handle.read().decode("utf-8", "replace").splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _duration(seconds):
-    minutes, seconds = divmod(int(seconds + 0.5), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

@@ -5,6 +5,7 @@ import signal
 import time
 
 from decoupled.compat import estimator, mtf, tf
+from decoupled.console import duration
 from decoupled.errors import UserError
 from decoupled.training.events import event_writer, scalar_summary
 
@@ -139,7 +140,7 @@ class LoopProgress(CountingHook):
         left = (self._total - self.step) / max(rate, 1e-9)
         self._say(
             f"step {self.step}/{self._total}  {rate * self._batch_size:.0f} examples/s"
-            f"  {_duration(left)} left"
+            f"  {duration(left)} left"
         )
 
 
@@ -231,13 +232,5 @@ class Metronome(CountingHook):
         )
         self._say(
             f"step {step}/{self._total}  {shown}  "
-            f"{rate * self._batch_size:.0f} examples/s  {_duration(left)} left"
+            f"{rate * self._batch_size:.0f} examples/s  {duration(left)} left"
         )
-
-
-def _duration(seconds):
-    minutes, seconds = divmod(int(seconds + 0.5), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

@@ -11,7 +11,6 @@ from decoupled.errors import Terminated, UserError
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.estimator import train
 from decoupled.training.events import read_scalars
-from decoupled.training.hooks import Metronome
 from tests.helpers import MASKING, masked_lm_features, schedule, tiny_model
 from tests.training.runs import (
     assert_equal_values,
@@ -220,14 +219,3 @@ def test_the_former_handler_is_back_after_a_failure(tmp_path):
         train(config(4), run_spec(tmp_path), poisoned(np.nan, at_step=1))
 
     assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_time_left_is_shown_in_the_largest_two_units():
-    from decoupled.training.hooks import _duration
-
-    shown = [_duration(seconds) for seconds in (0.4, 59.6, 61, 3599.6, 3600, 90061)]
-
-    assert shown == [
-        "0 s", "1 min 00 s", "1 min 01 s", "1 h 00 min", "1 h 00 min", "25 h 01 min",
-    ]  # fmt: skip
-    assert Metronome.INTERVAL == 5.0
