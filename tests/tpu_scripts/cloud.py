@@ -27,6 +27,11 @@ case "$*" in
 esac"""
 
 
+def _default_signals():
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Cloud:
     """A service of its own in `folder`; see fake_cloud.py for what `state` may hold."""
 
@@ -88,6 +93,8 @@ class Cloud:
             stderr=subprocess.PIPE,
             text=True,
             env=self.environment(**environment),
+            # bash cannot trap what whoever started the tests ignores, as nohup does.
+            preexec_fn=_default_signals,
         )
 
     def calls(self, *words, program="gcloud"):
