@@ -25,6 +25,8 @@ def look(index: int) -> dict[str, object]:
         "color": COLOURS[index % len(COLOURS)],
         "marker": MARKERS[index % len(MARKERS)],
         "linestyle": LINES[index // len(COLOURS) % len(LINES)],
+        # Open markers in the second round, also where no line tells series apart.
+        "fillstyle": ("full", "none")[index // len(COLOURS) % 2],
         "markersize": 5,
         "linewidth": 1.4,
     }
