@@ -4,6 +4,7 @@ import math
 import signal
 import time
 
+from decoupled import files
 from decoupled.compat import estimator, mtf, tf
 from decoupled.console import duration
 from decoupled.errors import UserError
@@ -85,8 +86,20 @@ class SaveCheckpoints(CountingHook):
         if self.step == self._saved:
             return
         session.run(self._copy)
-        self._saver.save(session, self._path, self.step, write_meta_graph=False)
+        try:
+            self._saver.save(session, self._path, self.step, write_meta_graph=False)
+        except tf.errors.OpError as error:
+            self._remove_parts()
+            raise UserError(
+                f"{self._path}-{self.step}: cannot be saved ({files.reason(error)}); "
+                "what was saved before is whole: make room, and run again to go on"
+            ) from error
         self._saved = self.step
+
+    def _remove_parts(self):
+        """Removes what a checkpoint that could not be written has left."""
+        for path in tf.io.gfile.glob(f"{self._path}-{self.step}_temp*"):
+            tf.io.gfile.rmtree(path)
 
 
 class StopOnSignal(estimator.SessionRunHook):

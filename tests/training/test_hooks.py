@@ -1,6 +1,7 @@
 """What happens around a step: saving, logging, stopping on NaN and on SIGTERM."""
 
 import os
+import resource
 import signal
 
 import numpy as np
@@ -210,6 +211,44 @@ def test_sigterm_saves_and_ends_and_the_next_start_goes_on(tmp_path):
     again = run_spec(tmp_path / "stopped")
     assert_equal_values(train_run(config(40), again), straight)
     assert f"at step {stopped}, {8 * stopped} examples seen" in said(again)[0]
+
+
+def filling_the_disk(at_step):
+    """As `terminating`, but from a step on no file may grow beyond 20 kB."""
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    sample = masked_lm_features()
+    signature = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in sample.items()}
+
+    def batches(step):
+        while True:
+            if step == at_step:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+            yield step_features(step)
+            step += 1
+
+    return lambda start: (
+        lambda params=None: tf.data.Dataset.from_generator(
+            lambda: batches(start), output_signature=signature
+        )
+    )
+
+
+def test_a_full_disk_costs_the_steps_since_the_checkpoint_before(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    straight = train_run(config(24), run_spec(tmp_path / "straight"))
+    spec = run_spec(tmp_path / "full", save_checkpoints_steps=4)
+    try:
+        with pytest.raises(UserError, match=r"model.ckpt-\d+: cannot be saved .*room"):
+            train(config(24), spec, filling_the_disk(at_step=14))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    saved = checkpoint_names(spec.model_dir)
+    assert saved and max(saved) < 24
+    assert not any("temp" in name for name in os.listdir(spec.model_dir))
+    again = run_spec(tmp_path / "full")
+    assert_equal_values(train_run(config(24), again), straight)
+    assert f"at step {max(saved)}" in said(again)[0]
 
 
 def test_the_former_handler_is_back_after_a_failure(tmp_path):
