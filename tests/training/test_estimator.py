@@ -39,7 +39,7 @@ def no_input(start):
     raise AssertionError(f"nothing to train, but data from step {start} was asked for")
 
 
-@pytest.mark.parametrize("mesh", ["all:1", "m:2"])
+@pytest.mark.parametrize("mesh", [pytest.param("all:1", marks=pytest.mark.slow), "m:2"])
 def test_ten_steps_and_ten_more_equal_twenty(tmp_path, mesh):
     meshes = {} if mesh == "all:1" else {"mesh": MODEL_AXIS}
     config = graph_config(model=DROPOUT, **meshes)

@@ -56,7 +56,9 @@ def poisoned(value, at_step):
     return input_fn_from
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "value", [np.nan, pytest.param(np.inf, marks=pytest.mark.slow)]
+)
 def test_a_loss_that_is_no_number_stops_before_it_is_saved(tmp_path, value):
     healthy, spec = tmp_path / "healthy", run_spec(tmp_path / "run")
     spec = spec._replace(training=run_spec("", save_checkpoints_steps=2).training)
