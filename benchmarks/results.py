@@ -162,6 +162,10 @@ def _lasting(value):
 
 
 def _from_json(entry):
+    for worker in entry["workers"]:
+        if isinstance(worker["case"].get("model"), dict):
+            # Of results from before models had this choice.
+            worker["case"]["model"].setdefault("project_equal_widths", False)
     workers = [
         Measured(**{**worker, "rounds": [Chunk(**chunk) for chunk in worker["rounds"]]})
         for worker in entry["workers"]
