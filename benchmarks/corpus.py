@@ -21,13 +21,13 @@ import bz2
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from benchmarks import command
 from benchmarks.dumps import default_dump
-from benchmarks.interleave import Measured, Spread, Worker, ratio, spread
+from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
-from benchmarks.tables import Table, times, with_range
+from benchmarks.tables import Table, with_range, worker_table
 from decoupled.corpora.dump_pages import PageCutter
 from decoupled.corpora.dump_stream import xml_pieces
 
@@ -149,38 +149,26 @@ def peer_workers(case: dict) -> list[Worker]:
 
 def tables(comparisons: list[Comparison]) -> list[Table]:
     """One table: a row for each worker."""
-    return [
-        Table(
-            "corpus",
-            "Dump to text on two processes",
-            ["dump", "reader", "XML", "pages", "time, against ours",
-             "text of one copy", "leftovers of markup"],
-            [row for c in comparisons for row in _rows(c)],
-        )
+    columns = [
+        "dump", "reader", "XML", "pages", "time, against ours", "text of one copy",
+        "leftovers of markup",
     ]  # fmt: skip
+    title = "Dump to text on two processes"
+    return [worker_table(NAME, title, columns, comparisons, OURS, _cells)]
 
 
-def _rows(comparison) -> Iterator[list[str]]:
-    if comparison.skipped:
-        yield [comparison.title, comparison.skipped, *[""] * 5]
-        return
-    ours = comparison.worker(OURS)
-    for worker in comparison.workers:
-        facts = worker.facts
-        leftovers = 1000 * facts["leftovers"] / max(1, facts["characters"])
-        yield [
-            comparison.title,
-            worker.name,
-            with_range(_rate(worker, worker.case["bytes"] / 1e6), "MB/s"),
-            with_range(_rate(worker, worker.case["pages"]), "/s"),
-            "" if worker is ours else times(ratio(worker, ours)),
-            f"{facts['characters'] / 1e6:.2f} M characters",
-            f"{leftovers:.3f} per 1,000",
-        ]
-
-
-def _rate(worker: Measured, amount: float) -> Spread:
-    return spread([amount / seconds for seconds in worker.medians()])
+def _cells(comparison, worker, against):
+    facts = worker.facts
+    leftovers = 1000 * facts["leftovers"] / max(1, facts["characters"])
+    return [
+        comparison.title,
+        worker.name,
+        with_range(rate(worker, worker.case["bytes"] / 1e6), "MB/s"),
+        with_range(rate(worker, worker.case["pages"]), "/s"),
+        against,
+        f"{facts['characters'] / 1e6:.2f} M characters",
+        f"{leftovers:.3f} per 1,000",
+    ]
 
 
 if __name__ == "__main__":

@@ -83,6 +83,11 @@ def seconds(measured: Measured) -> Spread:
     return spread(measured.medians())
 
 
+def rate(measured: Measured, amount: float) -> Spread:
+    """Over rounds: the amount that a step works through, per second."""
+    return spread([amount / duration for duration in measured.medians()])
+
+
 def ratio(other: Measured, ours: Measured) -> Spread:
     """How many times as long a step of `other` takes, over rounds of both."""
     pairs = zip(other.medians(), ours.medians(), strict=True)

@@ -24,14 +24,13 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import command
-from benchmarks.interleave import Measured, Skip, Spread, Worker, ratio, spread
+from benchmarks.interleave import Skip, Worker, rate
 from benchmarks.results import Comparison
 from benchmarks.sizes import QUICK, REFERENCE
-from benchmarks.tables import Table, gigabytes, times, with_range
+from benchmarks.tables import Table, gigabytes, with_range, worker_table
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.data.xtreme_files import LanguageFile
@@ -161,37 +160,25 @@ def peer_workers(case: dict) -> list[Worker]:
 
 def tables(comparisons: list[Comparison]) -> list[Table]:
     """One table: a row for each worker."""
-    return [
-        Table(
-            "question_features",
-            "Questions to features",
-            ["by", "questions", "contexts", "windows", "rate", "time, against ours",
-             "peak memory"],
-            [row for c in comparisons for row in _rows(c)],
-        )
+    columns = [
+        "by", "questions", "contexts", "windows", "rate", "time, against ours",
+        "peak memory",
     ]  # fmt: skip
+    title = "Questions to features"
+    return [worker_table(NAME, title, columns, comparisons, OURS, _cells)]
 
 
-def _rows(comparison) -> Iterator[list[str]]:
-    if comparison.skipped:
-        yield [comparison.title, comparison.skipped, *[""] * 5]
-        return
-    ours = comparison.worker(OURS)
-    for worker in comparison.workers:
-        yield [
-            worker.name,
-            f"{worker.case['questions']:,}",
-            f"{worker.case['contexts']:,}",
-            f"{worker.facts['windows']:,}",
-            with_range(_thousands(worker), "k/s"),
-            "" if worker is ours else times(ratio(worker, ours)),
-            gigabytes(worker.peak_resident),
-        ]
-
-
-def _thousands(worker: Measured) -> Spread:
-    thousands = worker.case["questions"] / 1e3
-    return spread([thousands / seconds for seconds in worker.medians()])
+def _cells(comparison, worker, against):
+    questions = worker.case["questions"]
+    return [
+        worker.name,
+        f"{questions:,}",
+        f"{worker.case['contexts']:,}",
+        f"{worker.facts['windows']:,}",
+        with_range(rate(worker, questions / 1e3), "k/s"),
+        against,
+        gigabytes(worker.peak_resident),
+    ]
 
 
 if __name__ == "__main__":

@@ -17,14 +17,13 @@ Examples:
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import command
 from benchmarks.dumps import default_dump
-from benchmarks.interleave import Measured, Spread, Worker, ratio, spread
+from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
-from benchmarks.tables import Table, gigabytes, times, with_range
+from benchmarks.tables import Table, gigabytes, with_range, worker_table
 from decoupled import build_corpus
 from decoupled.configs import VocabularyConfig
 from decoupled.corpora.catalog_task import TaskSettings
@@ -117,34 +116,27 @@ def peer_worker(case: dict) -> Worker:
 def tables(comparisons: list[Comparison]) -> list[Table]:
     """One table: a row for each worker."""
     return [
-        Table(
+        worker_table(
             "records",
             "Text to token records on two processes",
             ["text", "writer", "tokens", "rate", "time, against ours", "peak memory"],
-            [row for c in comparisons for row in _rows(c)],
+            comparisons,
+            OURS,
+            _cells,
         )
     ]
 
 
-def _rows(comparison) -> Iterator[list[str]]:
-    if comparison.skipped:
-        yield [comparison.title, comparison.skipped, *[""] * 4]
-        return
-    ours = comparison.worker(OURS)
-    for worker in comparison.workers:
-        yield [
-            comparison.title,
-            worker.name,
-            f"{worker.facts['tokens'] / 1e6:.2f} M",
-            with_range(_rate(worker), "M/s"),
-            "" if worker is ours else times(ratio(worker, ours)),
-            gigabytes(worker.peak_resident),
-        ]
-
-
-def _rate(worker: Measured) -> Spread:
+def _cells(comparison, worker, against):
     millions = worker.facts["tokens"] / 1e6
-    return spread([millions / seconds for seconds in worker.medians()])
+    return [
+        comparison.title,
+        worker.name,
+        f"{millions:.2f} M",
+        with_range(rate(worker, millions), "M/s"),
+        against,
+        gigabytes(worker.peak_resident),
+    ]
 
 
 if __name__ == "__main__":

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 from benchmarks import command
 from benchmarks.input_pipeline import DEMO
-from benchmarks.interleave import Measured, Spread, Worker, ratio, spread
+from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
-from benchmarks.tables import Table, gigabytes, times, with_range
+from benchmarks.tables import Table, gigabytes, with_range, worker_table
 from decoupled.configs import ModelConfig, RetrievalConfig
 
 NAME = "retrieval"
@@ -129,36 +129,22 @@ def search_workers(case: dict) -> list[Worker]:
 
 def tables(comparisons: list[Comparison]) -> list[Table]:
     """One table: a row for each worker of each comparison."""
-    return [
-        Table(
-            "retrieval",
-            "Retrieval",
-            ["what", "with", "pairs", "pairs a second", "time against ours",
-             "peak memory"],
-            [row for c in comparisons for row in _rows(c)],
-        )
+    columns = [
+        "what", "with", "pairs", "pairs a second", "time against ours", "peak memory",
     ]  # fmt: skip
+    return [worker_table("retrieval", "Retrieval", columns, comparisons, OURS, _cells)]
 
 
-def _rows(comparison) -> Iterator[list[str]]:
-    if comparison.skipped:
-        yield [comparison.title, comparison.skipped, *[""] * 4]
-        return
-    ours = comparison.worker(OURS)
-    for worker in comparison.workers:
-        yield [
-            comparison.title,
-            worker.name,
-            f"{worker.case['pairs']:,}",
-            with_range(rate(worker), "/s"),
-            "" if worker is ours else times(ratio(worker, ours)),
-            gigabytes(worker.peak_resident),
-        ]
-
-
-def rate(worker: Measured) -> Spread:
-    """Pairs a second, over rounds."""
-    return spread([worker.case["pairs"] / seconds for seconds in worker.medians()])
+def _cells(comparison, worker, against):
+    pairs = worker.case["pairs"]
+    return [
+        comparison.title,
+        worker.name,
+        f"{pairs:,}",
+        with_range(rate(worker, pairs), "/s"),
+        against,
+        gigabytes(worker.peak_resident),
+    ]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Tables of results: on the terminal and as Markdown, with the same cells."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from benchmarks.interleave import Spread
+from benchmarks.interleave import Measured, Spread, ratio
+from benchmarks.results import Comparison
 from decoupled import console
 
 
@@ -30,6 +31,35 @@ def markdown(table: Table) -> str:
     rules = ["---", *["---:"] * (len(table.columns) - 1)]
     lines = [table.columns, rules, *table.rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def worker_table(
+    name: str,
+    title: str,
+    columns: list[str],
+    comparisons: Sequence[Comparison],
+    ours: str,
+    cells: Callable[[Comparison, Measured, str], list[str]],
+) -> Table:
+    """A row for each worker of each comparison, or one that says why it was skipped.
+
+    Args:
+      name, title, columns: of the table.
+      comparisons: of a suite.
+      ours: name of the worker that the others are set against.
+      cells: comparison, worker, and its time against ours ("" for ours) -> the row.
+    """
+    rows = []
+    for comparison in comparisons:
+        if comparison.skipped:
+            blank = [""] * (len(columns) - 2)
+            rows.append([comparison.title, comparison.skipped, *blank])
+            continue
+        reference = comparison.worker(ours)
+        for worker in comparison.workers:
+            against = "" if worker is reference else times(ratio(worker, reference))
+            rows.append(cells(comparison, worker, against))
+    return Table(name, title, columns, rows)
 
 
 def milliseconds_or_seconds(spread: Spread) -> str:

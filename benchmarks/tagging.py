@@ -21,12 +21,11 @@ import json
 import pathlib
 import random
 import tempfile
-from collections.abc import Iterator
 
 from benchmarks import command, tagging_case
-from benchmarks.interleave import Measured, Spread, Worker, ratio, spread
+from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
-from benchmarks.tables import Table, gigabytes, times, with_range
+from benchmarks.tables import Table, gigabytes, with_range, worker_table
 
 NAME = "tagging"
 OURS = "decoupled"
@@ -115,34 +114,27 @@ def scoring_workers(arguments, folder: pathlib.Path) -> list[Worker]:
 def tables(comparisons: list[Comparison]) -> list[Table]:
     """One table: a row for each worker of each comparison."""
     return [
-        Table(
+        worker_table(
             "tagging",
             "Words to tags, and tags to scores",
             ["what", "by", "sentences", "rate", "time, against ours", "peak memory"],
-            [row for c in comparisons for row in _rows(c)],
+            comparisons,
+            OURS,
+            _cells,
         )
     ]
 
 
-def _rows(comparison) -> Iterator[list[str]]:
-    if comparison.skipped:
-        yield [comparison.title, comparison.skipped, *[""] * 4]
-        return
-    ours = comparison.worker(OURS)
-    for worker in comparison.workers:
-        yield [
-            comparison.title,
-            worker.name,
-            f"{worker.case['sentences']:,}",
-            with_range(_rate(worker), "/s"),
-            "" if worker is ours else times(ratio(worker, ours)),
-            gigabytes(worker.peak_resident),
-        ]
-
-
-def _rate(worker: Measured) -> Spread:
+def _cells(comparison, worker, against):
     sentences = worker.case["sentences"]
-    return spread([sentences / seconds for seconds in worker.medians()])
+    return [
+        comparison.title,
+        worker.name,
+        f"{sentences:,}",
+        with_range(rate(worker, sentences), "/s"),
+        against,
+        gigabytes(worker.peak_resident),
+    ]
 
 
 if __name__ == "__main__":
