@@ -602,6 +602,25 @@ def pretrain(
     )
 
 
+class SweepRoot(NamedTuple):
+    """A grid, and how its models are scaled."""
+
+    sweep: SweepConfig
+    scale: ScaleConfig
+
+
+@gin.configurable
+def sweep(*, sweep=gin.REQUIRED, scale=gin.REQUIRED) -> SweepRoot:
+    """The root of the settings of a sweep, and of the reproduction, which is one."""
+    return SweepRoot(sweep, scale)
+
+
+@gin.configurable
+def sweep_row(*, model=gin.REQUIRED) -> ModelConfig:
+    """The root of the settings of one model of a sweep."""
+    return model
+
+
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class PlanConfig:

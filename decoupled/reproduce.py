@@ -33,14 +33,13 @@ import sys
 import time
 from typing import NamedTuple
 
-import gin
 from absl import flags
 
 from decoupled import bindings, console, files, launch, model_dir
-from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig
+from decoupled.configs import SweepRoot, sweep, sweep_row
 from decoupled.errors import UserError
 
-GIN_FILES = ["runs/reproduce.gin", "sweeps/mini.gin", "sweeps/reproduce.gin"]
+GIN_FILES = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/reproduce.gin"]
 TABLES = ("table2", "table3", "table4", "table5", "table6")
 SOURCE = "catalogs:django"
 # Models of Figure 1; layers that are dropped at most.
@@ -53,13 +52,6 @@ LANGUAGES = ("ar", "de", "es", "fi", "fr", "hi", "ja", "ru", "sw", "tr")
 SECONDS = "seconds.json"
 
 _DUMP = re.compile(r"([a-z]{2,3})wiki\b.*\.xml(\.bz2|\.gz)?")
-
-
-class Root(NamedTuple):
-    """The grid, and how its models are scaled."""
-
-    sweep: SweepConfig
-    scale: ScaleConfig
 
 
 class Folders(NamedTuple):
@@ -78,18 +70,6 @@ class Folders(NamedTuple):
     dumps: list[tuple[str, str]]
     pairs: str
     words: str | None
-
-
-@gin.configurable
-def reproduce(*, sweep=gin.REQUIRED, scale=gin.REQUIRED) -> Root:
-    """The root of the gin configuration."""
-    return Root(sweep, scale)
-
-
-@gin.configurable
-def reproduce_row(*, model=gin.REQUIRED) -> ModelConfig:
-    """The root of the gin configuration of one model."""
-    return model
 
 
 def define_flags() -> None:
@@ -130,7 +110,7 @@ def main() -> None:
     _end(failures, len(jobs))
 
 
-def configure(options: flags.FlagValues) -> Root:
+def configure(options: flags.FlagValues) -> SweepRoot:
     """The grid and the scale that the flags ask for.
 
     Raises:
@@ -140,8 +120,8 @@ def configure(options: flags.FlagValues) -> Root:
 
     gin_files = [*GIN_FILES, *options.gin_file]
     prefixes = options.gin_location_prefix
-    root = bindings.configure(reproduce, gin_files, options.gin_param, prefixes)
-    return Root(*larger(root.sweep, root.scale, options.size))
+    root = bindings.configure(sweep, gin_files, options.gin_param, prefixes)
+    return SweepRoot(*larger(root.sweep, root.scale, options.size))
 
 
 def find_folders(options: flags.FlagValues) -> Folders:
@@ -261,7 +241,7 @@ def _run(work_dir, name, title, arguments):
         files.write_json(path, seconds)
 
 
-def plan(root: Root, folders: Folders) -> tuple[list, list]:
+def plan(root: SweepRoot, folders: Folders) -> tuple[list, list]:
     """All jobs in their order, and the models of the sweep.
 
     Raises:
@@ -281,8 +261,8 @@ def plan(root: Root, folders: Folders) -> tuple[list, list]:
 
 
 def _read_model(name):
-    gin_files = ["runs/reproduce_row.gin", f"models/{name}.gin"]
-    return bindings.configure(reproduce_row, gin_files, [])
+    gin_files = ["runs/sweep_row.gin", f"models/{name}.gin"]
+    return bindings.configure(sweep_row, gin_files, [])
 
 
 def _analyses(folders):
@@ -329,7 +309,7 @@ def _seconds(job):
     return files.read_json(os.path.join(job.folder, RECORD)).get("seconds", 0.0)
 
 
-def write_document(path: str, root: Root, folders: Folders, jobs: list) -> None:
+def write_document(path: str, root: SweepRoot, folders: Folders, jobs: list) -> None:
     """Writes the document from what is complete, and prints the verdicts."""
     from decoupled.analyses import reproduction_document as document
     from decoupled.analyses import reproduction_facts as facts
@@ -365,8 +345,8 @@ def _paper_tables():
 
     for name in TABLES:
         gin_files = [*GIN_FILES[:2], f"sweeps/{name}.gin"]
-        sweep = bindings.configure(reproduce, gin_files, []).sweep
-        yield PaperTable(sweep.title, sweep.rows)
+        table = bindings.configure(sweep, gin_files, []).sweep
+        yield PaperTable(table.title, table.rows)
 
 
 def _data_seconds(folders):

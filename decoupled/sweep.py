@@ -17,35 +17,14 @@ and plots of what is complete.
 
 import shlex
 import sys
-from typing import NamedTuple
 
-import gin
 from absl import flags
 
 from decoupled import bindings, console, launch
-from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig
+from decoupled.configs import sweep, sweep_row
 from decoupled.errors import UserError
 
 SCALES = ("paper", "mini")
-
-
-class SweepRoot(NamedTuple):
-    """A grid, and how its models are scaled."""
-
-    sweep: SweepConfig
-    scale: ScaleConfig
-
-
-@gin.configurable
-def sweep(*, sweep=gin.REQUIRED, scale=gin.REQUIRED) -> SweepRoot:
-    """The root of the gin configuration."""
-    return SweepRoot(sweep, scale)
-
-
-@gin.configurable
-def sweep_row(*, model=gin.REQUIRED) -> ModelConfig:
-    """The root of the gin configuration of one model."""
-    return model
 
 
 def define_flags() -> None:

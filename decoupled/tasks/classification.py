@@ -1,46 +1,19 @@
 """Classification of a text or a pair of texts."""
 
 from decoupled.compat import mtf, tf
-from decoupled.model.dims import Dims, labels_dim
+from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import sequence_logits
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.ops.softmax import softmax
-from decoupled.tasks.task import Task, encoder_dims
+from decoupled.tasks.labelling import Labelling
+from decoupled.tasks.task import encoder_dims
 
 
-class Classification(Task):
-    """Gives a sequence one of a fixed set of labels.
-
-    Args:
-      name: of the task. labels: in the order of their ids.
-      sequence_length: tokens of every input.
-      dropout: before the last layer, in training.
-      label_smoothing: of the training loss; evaluation reports the plain loss.
-    """
-
-    metrics = {"loss": ("loss_sum", "weight"), "accuracy": ("hits", "weight")}
-
-    def __init__(
-        self,
-        name: str,
-        labels: list[str],
-        sequence_length: int,
-        dropout: float,
-        label_smoothing: float,
-    ):
-        self.name = name
-        self.labels = labels
-        self.sequence_length = sequence_length
-        self._labels_dim = labels_dim(len(labels))
-        self._dropout = dropout
-        self._label_smoothing = label_smoothing
-
-    def extra_dims(self) -> list[mtf.Dimension]:
-        """The labels."""
-        return [self._labels_dim]
+class Classification(Labelling):
+    """Gives a sequence one of a fixed set of labels."""
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs, and labels and weights [batch]."""

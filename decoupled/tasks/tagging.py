@@ -1,52 +1,24 @@
 """Tagging: a label for every word, predicted at the word's first piece."""
 
-from collections.abc import Sequence
-
 from decoupled.compat import mtf, tf
-from decoupled.model.dims import Dims, labels_dim
+from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import token_logits
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
 from decoupled.ops.cross_entropy import softmax_cross_entropy
-from decoupled.tasks.task import Task, encoder_dims
+from decoupled.tasks.labelling import Labelling
+from decoupled.tasks.task import encoder_dims
 
 
-class Tagging(Task):
+class Tagging(Labelling):
     """Gives each word of a sentence one of a fixed set of labels.
 
     Features beside the encoder's inputs: `label_ids` int32 [batch, sequence], in
     [0, labels) everywhere, and `word_starts` int32 [batch, sequence], 1 at the first
     piece of a word. Loss and sums are those of first pieces only (Devlin et al. 2019,
     section 5.3).
-
-    Args:
-      name: of the task. labels: in the order of their ids.
-      sequence_length: tokens of every input.
-      dropout: before the last layer, in training.
-      label_smoothing: of the training loss; evaluation reports the plain loss.
     """
-
-    metrics = {"loss": ("loss_sum", "weight"), "accuracy": ("hits", "weight")}
-
-    def __init__(
-        self,
-        name: str,
-        labels: Sequence[str],
-        sequence_length: int,
-        dropout: float,
-        label_smoothing: float,
-    ):
-        self.name = name
-        self.labels = labels
-        self.sequence_length = sequence_length
-        self._labels_dim = labels_dim(len(labels))
-        self._dropout = dropout
-        self._label_smoothing = label_smoothing
-
-    def extra_dims(self) -> list[mtf.Dimension]:
-        """The labels."""
-        return [self._labels_dim]
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs, labels and weights [batch, sequence], and a scale."""

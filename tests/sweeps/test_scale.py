@@ -5,10 +5,9 @@ import dataclasses
 import pytest
 
 from decoupled import bindings
-from decoupled.configs import ScaleConfig
+from decoupled.configs import ScaleConfig, sweep_row
 from decoupled.errors import UserError
 from decoupled.model import published
-from decoupled.sweep import sweep_row
 from decoupled.sweeps.scale import model_bindings, scaled_layers, scaled_model
 
 MINI = ScaleConfig(width_divisor=8, head_size_divisor=4, depth_divisor=4)
