@@ -4,11 +4,12 @@ Builds a corpus from the message catalogs of installed packages, a vocabulary an
 records; pre-trains every model of Tables 2 to 6 with three seeds, every width divided
 by 8 and every depth by 4; fine-tunes them on English and tries them in all languages;
 fine-tunes three of them without their last layers (Figure 1); measures word similarity
-(Table 8), translation by nearest neighbours (Figure 2) and the spectrum of the
-embeddings; and fine-tunes one of them after a single step of pre-training, as a
-control. Writes a document with every table and figure, the published numbers beside
-ours, and for each of the paper's claims whether it is supported, with paired
-differences over seeds. No download; one to two hours on two cores.
+(Table 8), translation by nearest neighbours (Figure 2), what probes find in frozen
+layers (Table 9) and the spectrum of the embeddings; and fine-tunes one of them after a
+single step of pre-training, as a control. Writes a document with every table and
+figure, the published numbers beside ours, and for each of the paper's claims whether it
+is supported, with paired differences over seeds. No download; one to two hours on two
+cores.
 
   python -m decoupled.reproduce --work_dir=reproduction
 
@@ -16,60 +17,48 @@ Killed at any time and started again, it goes on: complete jobs are not repeated
 that fails does not stop the rest and is named at the end, with code 1.
 --document_only writes the document from what is complete.
 
---data_dir is a folder that may hold wikipedia/ (dumps like enwiki-*.xml.bz2: more
-text), tatoeba_parallel/ (XX-en.en and XX-en.XX: pairs for Figure 2, else held-out
-messages) and word_similarity/ (men.tsv and others: Table 8, else left out).
+--data_dir is a folder that may hold
+  wikipedia/         dumps like enwiki-*.xml.bz2: more text
+  xtreme/udpos/      XTREME's parts of speech: a second task
+  tatoeba_parallel/  XX-en.en and XX-en.XX: pairs for Figure 2, else held-out messages
+  word_similarity/   men.tsv and others: Table 8, else left out
+  ud/                en_*-ud-dev.conllu and others: Table 9, else left out
 
 --size=2 doubles steps and widths; --gin_param='SweepConfig.seeds = (0, 1, 2, 3, 4)'
 adds seeds to those that are complete.
 """
 
+import dataclasses
 import datetime
 import os
-import re
 import shlex
 import subprocess
 import sys
 import time
-from typing import NamedTuple
 
 from absl import flags
 
 from decoupled import bindings, console, files, launch, model_dir
+from decoupled.analyses.reproduction_inputs import (
+    XTREME_TASK,
+    Folders,
+    find_folders,
+    make_edges,
+)
 from decoupled.configs import SweepRoot, sweep, sweep_row
 from decoupled.errors import UserError
 
 GIN_FILES = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/reproduce.gin"]
 TABLES = ("table2", "table3", "table4", "table5", "table6")
 SOURCE = "catalogs:django"
-# Models of Figure 1; layers that are dropped at most.
-DROPPED_ROWS = ("e_out_128", "e_out_768", "e_out_3072")
+# Models of Table 9 and Figure 1; layers that are dropped at most.
+E_OUT_ROWS = ("e_out_128", "e_out_768", "e_out_3072")
 MOST_DROPPED = 2
 # Fine-tuned after a single step of pre-training, too: what do scores owe to it?
 CONTROL_ROWS = ("e_out_128",)
-# Of Figure 2: languages that Tatoeba's and the catalogs' pairs have.
-LANGUAGES = ("ar", "de", "es", "fi", "fr", "hi", "ja", "ru", "sw", "tr")
+# Of the catalogs and of Figure 2: few enough for each to get its share of an hour.
+LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
 SECONDS = "seconds.json"
-
-_DUMP = re.compile(r"([a-z]{2,3})wiki\b.*\.xml(\.bz2|\.gz)?")
-
-
-class Folders(NamedTuple):
-    """Where everything lies below --work_dir, and what the user gave.
-
-    corpus: text, tasks and pairs of the catalogs. text: that is trained on. dumps:
-    (language, path). pairs: folder of parallel files. words: folder of pairs of words,
-    or None.
-    """
-
-    corpus: str
-    text: str
-    vocabulary: str
-    records: str
-    runs: str
-    dumps: list[tuple[str, str]]
-    pairs: str
-    words: str | None
 
 
 def define_flags() -> None:
@@ -84,6 +73,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "word_similarity_dir", None, "In the place of DATA/word_similarity."
     )
+    flags.DEFINE_list("languages", LANGUAGES, "Of the messages and of Figure 2.")
     flags.DEFINE_bool("document_only", False, "Write the document, run nothing.")
 
 
@@ -92,12 +82,18 @@ def main() -> None:
     from decoupled.sweeps.runner import Runner
 
     options = flags.FLAGS
-    root = configure(options)
-    folders = find_folders(options)
+    folders = find_folders(
+        options.work_dir,
+        options.size,
+        options.data_dir,
+        options.tatoeba_dir,
+        options.word_similarity_dir,
+    )
+    root = configure(options, folders)
     if not options.document_only:
         launch.save_start(options.work_dir, "reproduce")
-        make_data(folders)
-    jobs, rows = plan(root, folders)
+        make_data(folders, options.languages)
+    jobs, rows = plan(root, folders, options.languages)
     failures = []
     if not options.document_only:
         from decoupled.sweeps.grid import describe
@@ -110,8 +106,8 @@ def main() -> None:
     _end(failures, len(jobs))
 
 
-def configure(options: flags.FlagValues) -> SweepRoot:
-    """The grid and the scale that the flags ask for.
+def configure(options: flags.FlagValues, folders: Folders) -> SweepRoot:
+    """The grid and the scale that the flags ask for, with the tasks at hand.
 
     Raises:
       UserError: a setting is wrong, or --size cannot be.
@@ -121,54 +117,15 @@ def configure(options: flags.FlagValues) -> SweepRoot:
     gin_files = [*GIN_FILES, *options.gin_file]
     prefixes = options.gin_location_prefix
     root = bindings.configure(sweep, gin_files, options.gin_param, prefixes)
-    return SweepRoot(*larger(root.sweep, root.scale, options.size))
+    grid, scale = larger(root.sweep, root.scale, options.size)
+    if not folders.xtreme:
+        others = tuple(task for task in grid.tasks if task != XTREME_TASK)
+        grid = dataclasses.replace(grid, tasks=others)
+    return SweepRoot(grid, scale)
 
 
-def find_folders(options: flags.FlagValues) -> Folders:
-    """The folders of a reproduction.
-
-    Raises:
-      UserError: a folder that was given is not there.
-    """
-    data = options.data_dir
-    for name in ("data_dir", "tatoeba_dir", "word_similarity_dir"):
-        given = getattr(options, name)
-        if given and not os.path.isdir(given):
-            raise UserError(f"--{name}: no folder {given}")
-    dumps = _dumps(os.path.join(data, "wikipedia")) if data else []
-    corpus = _below(options.work_dir, "data", "corpus")
-    pairs = options.tatoeba_dir or _there(data, "tatoeba_parallel")
-    size = "" if options.size == 1 else f"_{options.size:g}"
-    more = "_more" if dumps else ""
-    return Folders(
-        corpus=corpus,
-        text=_below(options.work_dir, "data", "text") if dumps else corpus,
-        vocabulary=_below(options.work_dir, "data", f"vocabulary{more}"),
-        records=_below(options.work_dir, "data", f"records{more}"),
-        runs=_below(options.work_dir, f"runs{more}{size}"),
-        dumps=dumps,
-        pairs=pairs or os.path.join(corpus, "parallel"),
-        words=options.word_similarity_dir or _there(data, "word_similarity"),
-    )
-
-
-def _below(*names):
-    return os.path.normpath(os.path.join(*names))
-
-
-def _there(folder, name):
-    path = os.path.join(folder or "", name)
-    return path if folder and os.path.isdir(path) else None
-
-
-def _dumps(folder):
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    found = [(_DUMP.fullmatch(name), name) for name in names]
-    return [(match[1], os.path.join(folder, name)) for match, name in found if match]
-
-
-def make_data(folders: Folders) -> None:
-    """Makes what is missing of corpus, vocabulary and records.
+def make_data(folders: Folders, languages: list[str]) -> None:
+    """Makes what is missing of corpus, vocabulary, records and files for probing.
 
     Raises:
       UserError: one of the commands fails.
@@ -178,7 +135,12 @@ def make_data(folders: Folders) -> None:
         work_dir,
         "corpus",
         "collect human-translated interface messages",
-        ["build_corpus", f"--source={SOURCE}", f"--output_dir={folders.corpus}"],
+        [
+            "build_corpus",
+            f"--source={SOURCE}",
+            f"--languages={','.join(languages)}",
+            f"--output_dir={folders.corpus}",
+        ],
     )
     if folders.dumps:
         inputs = [*_message_files(folders.corpus), *folders.dumps]
@@ -198,6 +160,7 @@ def make_data(folders: Folders) -> None:
         "train a vocabulary that all languages share",
         [
             "build_vocabulary",
+            "--gin_file=runs/reproduce_vocabulary.gin",
             f"--corpus_dir={folders.text}",
             f"--output_dir={folders.vocabulary}",
         ],
@@ -213,6 +176,7 @@ def make_data(folders: Folders) -> None:
             f"--output_dir={folders.records}",
         ],
     )
+    make_edges(folders)
 
 
 def _message_files(corpus):
@@ -241,8 +205,11 @@ def _run(work_dir, name, title, arguments):
         files.write_json(path, seconds)
 
 
-def plan(root: SweepRoot, folders: Folders) -> tuple[list, list]:
+def plan(root: SweepRoot, folders: Folders, languages: list[str]) -> tuple[list, list]:
     """All jobs in their order, and the models of the sweep.
+
+    Args:
+      languages: for Figure 2, those of them that have pairs with English.
 
     Raises:
       UserError: there is no vocabulary yet, or a model cannot be scaled.
@@ -254,9 +221,8 @@ def plan(root: SweepRoot, folders: Folders) -> tuple[list, list]:
 
     vocabulary = os.path.join(folders.vocabulary, model_dir.VOCABULARY)
     rows = make_rows(root.sweep, root.scale, Vocabulary(vocabulary).size, _read_model)
-    tasks = os.path.join(folders.corpus, "tasks")
-    inputs = Inputs(folders.records, vocabulary, tasks)
-    study = Study(DROPPED_ROWS, MOST_DROPPED, CONTROL_ROWS, _analyses(folders))
+    inputs = Inputs(folders.records, vocabulary, _data_dirs(root.sweep, folders))
+    study = Study(E_OUT_ROWS, MOST_DROPPED, CONTROL_ROWS, _analyses(folders, languages))
     return make_study_jobs(root.sweep, rows, inputs, folders.runs, study), rows
 
 
@@ -265,22 +231,38 @@ def _read_model(name):
     return bindings.configure(sweep_row, gin_files, [])
 
 
-def _analyses(folders):
-    languages = [
+def _data_dirs(sweep, folders):
+    messages = os.path.join(folders.corpus, "tasks")
+    return {
+        task: folders.xtreme if task == XTREME_TASK else messages
+        for task in sweep.tasks
+    }
+
+
+def _analyses(folders, languages):
+    from decoupled.sweeps.study import Analysis
+
+    paired = [
         language
-        for language in LANGUAGES
+        for language in languages
         if os.path.exists(os.path.join(folders.pairs, f"{language}-en.{language}"))
     ]
     analyses = {
-        "neighbours": (
-            "--gin_file=runs/reproduce_neighbours.gin",
-            f"--data_dir={folders.pairs}",
-            f"--languages={','.join(languages)}",
+        "neighbours": Analysis(
+            (
+                "--gin_file=runs/reproduce_neighbours.gin",
+                f"--data_dir={folders.pairs}",
+                f"--languages={','.join(paired)}",
+            )
         ),
-        "spectrum": (),
+        "spectrum": Analysis(),
     }
     if folders.words:
-        analyses["word_similarity"] = (f"--data_dir={folders.words}",)
+        analyses["word_similarity"] = Analysis((f"--data_dir={folders.words}",))
+    if folders.treebank:
+        settings = ("--gin_file=runs/reproduce_probing.gin", "--variants=mix")
+        given = (*settings, f"--data_dir={folders.edges}")
+        analyses["probing"] = Analysis(given, E_OUT_ROWS)
     return analyses
 
 
@@ -328,7 +310,7 @@ def write_document(path: str, root: SweepRoot, folders: Folders, jobs: list) -> 
             facts.data(folders.text, [SOURCE, *(path for _, path in folders.dumps)]),
             facts.scale(root.sweep, root.scale, evidence),
         ],
-        missing=list(facts.missing(folders.words, folders.pairs, folders.corpus)),
+        missing=list(facts.missing(folders)),
     )
     claims = document.write_document(path, evidence, list(_paper_tables()), known)
     console.say("")

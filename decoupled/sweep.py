@@ -62,7 +62,8 @@ def main() -> None:
         launch.save_start(options.sweep_dir, "sweep")
     pieces = Vocabulary(options.vocabulary).size
     rows = make_rows(config.sweep, config.scale, pieces, _read_model)
-    inputs = Inputs(options.records_dir, options.vocabulary, options.data_dir)
+    data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
+    inputs = Inputs(options.records_dir, options.vocabulary, data_dirs)
     jobs = make_jobs(config.sweep, rows, inputs, options.sweep_dir)
     if options.print_jobs:
         for job in jobs:

@@ -10,6 +10,7 @@ import types
 import pytest
 
 from decoupled import files, reproduce
+from decoupled.analyses.reproduction_inputs import find_folders
 from decoupled.configs import ScaleConfig
 from decoupled.errors import UserError
 from tests.analyses.fake_reproduction import SCORES, write_json, write_reproduction
@@ -39,15 +40,25 @@ def vocabulary(tmp_path_factory):
 
 
 def planned(options, vocabulary):
-    root = reproduce.configure(options)
-    folders = reproduce.find_folders(options)._replace(vocabulary=str(vocabulary))
-    return reproduce.plan(root, folders)
+    folders = found(options)._replace(vocabulary=str(vocabulary))
+    root = reproduce.configure(options, folders)
+    return reproduce.plan(root, folders, ["en", "de", "sw", "xx"])
+
+
+def found(options):
+    return find_folders(
+        options.work_dir,
+        options.size,
+        options.data_dir,
+        options.tatoeba_dir,
+        options.word_similarity_dir,
+    )
 
 
 def test_all_jobs_of_a_default_run(options, vocabulary, tmp_path):
     options.gin_param = []
     jobs, rows = planned(options, vocabulary)
-    assert [row.name for row in rows][:3] == list(reproduce.DROPPED_ROWS)
+    assert [row.name for row in rows][:3] == list(reproduce.E_OUT_ROWS)
     kinds = [job.kind for job in jobs]
     # Nine models, three seeds, and one as a control; three models with one and two
     # layers fewer; neighbours and spectrum, without files of word similarity.
@@ -65,7 +76,7 @@ def test_jobs_are_those_of_the_sweep_command(options, vocabulary, tmp_path):
     jobs, _ = planned(options, vocabulary)
     command = [
         *(sys.executable, "-m", "decoupled.sweep", "--print_jobs", "--scale=mini"),
-        "--gin_file=sweeps/reproduce.gin",
+        *("--gin_file=sweeps/reproduce.gin", "--tasks=catalogs"),
         "--gin_param=SweepConfig.seeds = (0,)",
         f"--records_dir={tmp_path}/w/data/records",
         f"--vocabulary={vocabulary}/sentencepiece.model",
@@ -94,10 +105,29 @@ def test_word_similarity_needs_its_files(options, vocabulary, tmp_path):
     )
 
 
+def test_a_treebank_is_probed_and_tags_are_a_task(options, vocabulary, tmp_path):
+    for name in ("ud", "xtreme/udpos"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    for split in ("dev", "test"):
+        (tmp_path / "data" / "ud" / f"en_ewt-ud-{split}.conllu").write_text("")
+    options.data_dir = f"{tmp_path}/data"
+    jobs, _ = planned(options, vocabulary)
+    by_name = {job.name: job for job in jobs}
+    tags = by_name["tasks/udpos/coupled/seed_0"].arguments
+    assert f"--data_dir={tmp_path}/data/xtreme" in tags
+    messages = by_name["tasks/catalogs/coupled/seed_0"].arguments
+    assert f"--data_dir={tmp_path}/w/data/corpus/tasks" in messages
+    probing = by_name["analyses/probing/seed_0"]
+    assert f"--data_dir={tmp_path}/w/data/edges" in probing.arguments
+    assert probing.needs == tuple(
+        f"models/{row}/seed_0" for row in reproduce.E_OUT_ROWS
+    )
+
+
 def test_pairs_of_a_given_folder(options, vocabulary, tmp_path):
     pairs = tmp_path / "pairs"
     pairs.mkdir()
-    for name in ("sw-en.sw", "sw-en.en", "xx-en.xx", "de-en.de"):
+    for name in ("sw-en.sw", "sw-en.en", "yy-en.yy", "de-en.de"):
         (pairs / name).write_text("a\n")
     options.tatoeba_dir = str(pairs)
     jobs, _ = planned(options, vocabulary)
@@ -108,45 +138,33 @@ def test_pairs_of_a_given_folder(options, vocabulary, tmp_path):
 
 def test_a_larger_one_has_its_own_runs(options, vocabulary, tmp_path):
     options.size = 2.0
-    assert reproduce.configure(options).scale == ScaleConfig(4, 2, 4)
+    assert reproduce.configure(options, found(options)).scale == ScaleConfig(4, 2, 4)
     jobs, _ = planned(options, vocabulary)
     assert jobs[0].folder.startswith(f"{tmp_path}/w/runs_2/")
-    assert "--gin_param=ScheduleConfig.train_steps = 3000" in jobs[0].arguments
+    assert "--gin_param=ScheduleConfig.train_steps = 5000" in jobs[0].arguments
     assert "--gin_param=ModelConfig.hidden_size = 192" in jobs[0].arguments
 
 
 def test_dumps_are_text_beside_the_messages(options, tmp_path, monkeypatch):
     dumps = tmp_path / "data" / "wikipedia"
     dumps.mkdir(parents=True)
-    for name in ("enwiki-pages-articles.xml.bz2", "swwiki-1.xml", "readme.txt"):
-        (dumps / name).write_text("")
+    (dumps / "swwiki-1.xml").write_text("")
     options.data_dir = f"{tmp_path}/data"
-    folders = reproduce.find_folders(options)
-    assert folders.dumps == [
-        ("en", f"{dumps}/enwiki-pages-articles.xml.bz2"),
-        ("sw", f"{dumps}/swwiki-1.xml"),
-    ]
-    assert folders.text != folders.corpus
+    folders = found(options)
     manifest = {"splits": {"train": {"de": {"files": [{"name": "text/de.txt"}]}}}}
     write_json(tmp_path / "w/data/corpus/manifest.json", manifest)
     steps = {}
     monkeypatch.setattr(
         reproduce, "_run", lambda _, name, title, command: steps.update({name: command})
     )
-    reproduce.make_data(folders)
+    reproduce.make_data(folders, ["en", "de"])
     assert list(steps) == ["corpus", "text", "vocabulary", "records"]
+    assert "--languages=en,de" in steps["corpus"]
     assert f"--input=de={folders.corpus}/text/de.txt" in steps["text"]
     assert f"--input=sw={dumps}/swwiki-1.xml" in steps["text"]
     assert f"--corpus_dir={folders.text}" in steps["records"]
     for command in steps.values():
         assert importlib.util.find_spec(f"decoupled.{command[0]}")
-
-
-@pytest.mark.parametrize("name", ["data_dir", "tatoeba_dir", "word_similarity_dir"])
-def test_a_folder_that_is_not_there_is_named(options, name):
-    setattr(options, name, "/nowhere")
-    with pytest.raises(UserError, match=f"--{name}: no folder /nowhere"):
-        reproduce.find_folders(options)
 
 
 def test_a_step_that_fails_is_named(tmp_path):
@@ -162,7 +180,8 @@ def test_document(options, vocabulary, tmp_path, capsys):
     write_json(tmp_path / "w/data/corpus/manifest.json", {"splits": {"train": train}})
     write_json(tmp_path / "w/seconds.json", {"corpus": 60.0})
     jobs, _ = planned(options, vocabulary)
-    root, folders = reproduce.configure(options), reproduce.find_folders(options)
+    folders = found(options)
+    root = reproduce.configure(options, folders)
     path = tmp_path / "docs" / "r.md"
     reproduce.write_document(str(path), root, folders, jobs)
     text = path.read_text()
@@ -170,10 +189,10 @@ def test_document(options, vocabulary, tmp_path, capsys):
         assert f"## Table {number}: " in text
     for row in SCORES:
         assert f"| {row} |" in text
-    # 10 s of each of 27 + 27 + 18 + 6 + 9 jobs and a minute of data. Other commands
+    # 10 s of each of 27 + 27 + 18 + 6 + 12 jobs and a minute of data. Other commands
     # made these, so that none of ours is complete.
     assert "0 of 84 jobs complete, 16 min together" in text
-    assert "Text: 12 sentences" in text and "3,072,000 tokens" in text
+    assert "Text: 12 sentences" in text and "5,120,000 tokens" in text
     assert "not supported" in capsys.readouterr().out
 
 

@@ -73,6 +73,7 @@ def write_document(
         reproduction_tables.similarity(evidence, path),
         reproduction_tables.dropped_layers(evidence, path),
         reproduction_tables.translation(evidence, path),
+        reproduction_tables.probing(evidence),
         reproduction_tables.ranks(evidence),
         _claims_part(claims),
         _limits(facts, evidence),
@@ -86,7 +87,7 @@ def write_document(
 
 def _head(facts, evidence):
     lines = [
-        "# Tables 2 to 6 and 8, Figures 1 and 2, at a small scale",
+        "# Tables 2 to 6, 8 and 9, Figures 1 and 2, at a small scale",
         "",
         "Written by `python -m decoupled.reproduce`; every number is read from the "
         "folders of runs and links to the settings of its first seed.",
@@ -107,18 +108,20 @@ def _head(facts, evidence):
 
 def _score_sentences(evidence):
     yield (
-        "Scores are means over the dev files of all languages of "
-        f"{', '.join(evidence.tasks)}, English among them; trained on English only."
+        f"Scores are means over the tasks, {', '.join(evidence.tasks)}: of each the "
+        "mean over all languages of its dev files, or of its test files where dev is "
+        "English alone; English is among them, and the only one trained on."
     )
-    if evidence.majority is None:
+    if evidence.trivial is None:
         return
     yield (
-        f"Always answering the most frequent class would score {evidence.majority:.1f}."
+        "Answers that need no model (the most frequent class, a word's most frequent "
+        f"tag) would score {evidence.trivial:.1f}."
     )
     means = [spread(evidence.averages(row)) for row in evidence.rows]
     found = [one.mean for one in means if one]
     if found:
-        better = sum(mean > evidence.majority for mean in found)
+        better = sum(mean > evidence.trivial for mean in found)
         yield f"**{better} of {len(found)} models score higher than that.**"
 
 

@@ -12,9 +12,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from decoupled import files
-from decoupled.analyses import layer_drop
-from decoupled.analyses.sweep_results import RowResults, read_description, read_rows
+from decoupled import files, model_dir
+from decoupled.analyses.sweep_results import (
+    RowResults,
+    headline,
+    read_description,
+    read_rows,
+    scored_languages,
+)
+from decoupled.training.zero_shot_results import RESULTS, TRIVIAL
 
 _RECORD = "job.json"
 _SEED = re.compile(r"seed_(\d+)")
@@ -35,8 +41,9 @@ class Evidence(NamedTuple):
     English to the other one. languages: of these -> pairs.
     similarity: (set, "input" or "output") -> model -> seed -> Spearman x 100.
     coverage: set -> (pairs whose words the vocabulary can write, pairs).
+    probing: task -> model -> seed -> F1 of a probe on all layers, in percent.
     ranks: "input" or "output" -> model -> seed -> effective rank.
-    majority: score of the most frequent class where a task has one.
+    trivial: score of answers that need no model, as the most frequent class.
     seconds: of all complete jobs together.
     """
 
@@ -49,8 +56,9 @@ class Evidence(NamedTuple):
     languages: dict[str, int]
     similarity: dict[tuple[str, str], Values]
     coverage: dict[str, tuple[int, int]]
+    probing: dict[str, Values]
     ranks: dict[str, Values]
-    majority: float | None
+    trivial: float | None
     seconds: float
 
     def averages(self, row: str) -> dict[int, float]:
@@ -63,18 +71,15 @@ class Evidence(NamedTuple):
 
     def mean_similarity(self, row: str, kind: str) -> dict[int, float]:
         """seed -> Spearman x 100, the mean over the sets, for seeds that have all."""
-        found = [
+        return _means(
             models.get(row, {})
             for (_, embedding), models in self.similarity.items()
             if embedding == kind
-        ]
-        if not found:
-            return {}
-        seeds = set.intersection(*(set(values) for values in found))
-        return {
-            seed: statistics.fmean(values[seed] for values in found)
-            for seed in sorted(seeds)
-        }
+        )
+
+    def mean_probing(self, row: str) -> dict[int, float]:
+        """seed -> F1 of probes, the mean over the tasks, for seeds that have all."""
+        return _means(models.get(row, {}) for models in self.probing.values())
 
 
 def read_evidence(sweep_dir: str) -> Evidence:
@@ -103,10 +108,23 @@ def read_evidence(sweep_dir: str) -> Evidence:
         languages=languages,
         similarity=similarity,
         coverage=coverage,
+        probing=_probing(sweep_dir),
         ranks=_ranks(sweep_dir),
-        majority=_majority(rows, tasks),
+        trivial=_trivial(rows, tasks),
         seconds=_seconds(sweep_dir),
     )
+
+
+def _means(by_seed):
+    """seed -> the mean of what all have of it, for the seeds that all have."""
+    found = list(by_seed)
+    if not found:
+        return {}
+    seeds = set.intersection(*(set(values) for values in found))
+    return {
+        seed: statistics.fmean(values[seed] for values in found)
+        for seed in sorted(seeds)
+    }
 
 
 def _dropped_runs(sweep_dir, tasks, rows):
@@ -129,9 +147,8 @@ def _dropped_runs(sweep_dir, tasks, rows):
 def _dropped(runs, tasks):
     scores: dict[tuple[str, int, int], dict[str, float]] = {}
     for task, row, seed, folder in runs:
-        run = layer_drop.read_run(folder, "dev", None)
-        key = row, run.model.num_layers, seed
-        scores.setdefault(key, {})[task] = statistics.fmean(run.scores)
+        key = row, model_dir.read(folder).model.num_layers, seed
+        scores.setdefault(key, {})[task] = _score(folder, task)
     dropped: dict[str, dict[int, dict[int, float]]] = {}
     for (row, layers, seed), found in sorted(scores.items()):
         if set(found) == set(tasks):
@@ -145,14 +162,28 @@ def _controls(sweep_dir, tasks):
     for path in _records(os.path.join(sweep_dir, "control", "tasks", *"***")):
         folder = os.path.dirname(path)
         task, row, seed = folder.split("/")[-3:]
-        run = layer_drop.read_run(folder, "dev", None)
         key = row, int(_SEED.fullmatch(seed)[1])
-        scores.setdefault(key, {})[task] = statistics.fmean(run.scores)
+        scores.setdefault(key, {})[task] = _score(folder, task)
     controls: Values = {}
     for (row, seed), found in scores.items():
         if set(found) == set(tasks):
             controls.setdefault(row, {})[seed] = statistics.fmean(found.values())
     return controls
+
+
+def _score(folder, task, prefix=""):
+    """The task's score in a run's results; None where it has none.
+
+    Args:
+      prefix: of the metrics' names: "trivial_" for answers that need no model.
+    """
+    languages = scored_languages(
+        files.read_json(os.path.join(folder, RESULTS)), task
+    ).values()
+    names = [f"{prefix}{metric}" for metric in headline(task)]
+    if not languages or any(set(names) - set(values) for values in languages):
+        return None
+    return statistics.fmean(values[name] for values in languages for name in names)
 
 
 def _analyses(sweep_dir, name):
@@ -195,6 +226,16 @@ def _similarity(sweep_dir):
     return similarity, coverage
 
 
+def _probing(sweep_dir):
+    probing: dict[str, Values] = {}
+    for row, seed, model in _analyses(sweep_dir, "probing"):
+        for probe in model["probes"]:
+            by_model = probing.setdefault(probe["task"], {})
+            found = probe.get("test", probe["dev"])["f1"]
+            by_model.setdefault(row, {})[seed] = 100 * found
+    return probing
+
+
 def _ranks(sweep_dir):
     ranks: dict[str, Values] = {}
     for row, seed, model in _analyses(sweep_dir, "spectrum"):
@@ -205,22 +246,14 @@ def _ranks(sweep_dir):
     return ranks
 
 
-def _majority(rows, tasks):
-    """Of the languages that the tasks' scores are of; None where a task has no such."""
+def _trivial(rows, tasks):
+    """Of the same languages as the tasks' scores; None where a task has no such."""
     means = []
     for task in tasks:
         row = next(row for row in rows.values() if task in row.folders)
         folder = next(iter(row.folders[task].values()))
-        languages = files.read_json(os.path.join(folder, layer_drop.RESULTS))["dev"]
-        known = [
-            values["trivial_accuracy"]
-            for values in languages.values()
-            if "trivial_accuracy" in values
-        ]
-        if not known:
-            return None
-        means.append(statistics.fmean(known))
-    return statistics.fmean(means) if means else None
+        means.append(_score(folder, task, TRIVIAL))
+    return statistics.fmean(means) if means and None not in means else None
 
 
 def _seconds(sweep_dir):

@@ -1,4 +1,6 @@
-"""Parts of the document of a reproduction that no sweep has: Table 8, Figures 1 and 2.
+"""Parts of the document of a reproduction that no sweep has.
+
+Tables 8 and 9, Figures 1 and 2, and the spectrum of the embeddings.
 
 Each is Markdown with a picture, which is drawn into the folder of the document's name.
 """
@@ -151,6 +153,29 @@ def _published_translation():
         yield line([row, *map(str, found[row])])
 
 
+def probing(evidence: Evidence) -> str:
+    """Table 9, the published numbers below ours; "" where nothing was measured."""
+    if not evidence.probing:
+        return ""
+    tasks = list(evidence.probing)
+    lines = [
+        "## Table 9: edge probing",
+        "",
+        "F1 of a probe on a learned mix of all layers of the frozen encoder, %.",
+        "",
+        line(["model", *tasks, "mean"]),
+        line(["---", *(["---:"] * (len(tasks) + 1))]),
+    ]
+    for row in FIGURE_ROWS:
+        found = [
+            (evidence.probing[task].get(row, {}), published_analyses.PROBING[row][task])
+            for task in tasks
+        ]
+        cells = [f"{mean(values)}<br>paper {paper:.1f}" for values, paper in found]
+        lines.append(line([row, *cells, mean(evidence.mean_probing(row))]))
+    return "\n".join(lines) + "\n"
+
+
 def ranks(evidence: Evidence) -> str:
     """Effective ranks of all models' embeddings; "" where nothing was measured."""
     if not evidence.ranks:
@@ -198,6 +223,9 @@ def _measured(evidence) -> Iterator[tuple[str, str, str, dict[int, float]]]:
     for (name, kind), models in evidence.similarity.items():
         for row, by_seed in models.items():
             yield row, "word_similarity", f"{name}, {kind} embedding", by_seed
+    for task, models in evidence.probing.items():
+        for row, by_seed in models.items():
+            yield row, "probing", f"F1, {task}", by_seed
     for kind, models in evidence.ranks.items():
         for row, by_seed in models.items():
             yield row, "spectrum", f"effective rank, {kind} embedding", by_seed

@@ -140,7 +140,7 @@ def _add_finetuning(row, folder, task, seed):
     path = os.path.join(run, "results.json")
     if not (_is_complete(run) and files.exists(path)):
         return
-    languages = _scored_languages(files.read_json(path), headline(task))
+    languages = scored_languages(files.read_json(path), task)
     if not languages:
         return
     means = {
@@ -157,9 +157,16 @@ def _is_complete(run):
     return files.exists(os.path.join(run, _RECORD))
 
 
-def _scored_languages(results, metrics):
-    """language -> values of dev, or of test where dev has fewer than two languages."""
-    found = {}
+def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, float]]:
+    """language -> values of dev, or of test where dev has fewer than two languages.
+
+    Args:
+      results: results.json of a run of fine-tuning.
+
+    Returns:
+      those languages that have all metrics of the task's score; maybe none.
+    """
+    metrics, found = headline(task), {}
     for split in _SPLITS:
         found = {
             language: values

@@ -8,7 +8,7 @@ job.json in a folder says that the command in it ended well; job.log is what it 
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled import files
@@ -53,11 +53,14 @@ class Job(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Folders and files that all jobs read."""
+    """Folders and files that jobs read.
+
+    data_dirs: task -> the folder that its own folder lies in.
+    """
 
     records_dir: str
     vocabulary: str
-    data_dir: str | None
+    data_dirs: Mapping[str, str]
 
 
 class Row(NamedTuple):
@@ -120,7 +123,7 @@ def _finetuning(sweep, row, seed, task, inputs, sweep_dir, pretraining):
         f"--task={task}",
         *([f"--gin_file={gin_file.format(task=task)}"] if gin_file else []),
         *(f"--gin_param={param}" for param in params),
-        f"--data_dir={inputs.data_dir}",
+        f"--data_dir={inputs.data_dirs[task]}",
         f"--init_checkpoint={pretraining.folder}",
         f"--model_dir={folder}",
         f"--feature_dir={os.path.join(sweep_dir, 'features')}",

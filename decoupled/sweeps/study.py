@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.errors import UserError
-from decoupled.sweeps.jobs import FINETUNING, PRETRAINING, Inputs, Job, Row, make_jobs
+from decoupled.sweeps.jobs import FINETUNING, Inputs, Job, Row, make_jobs
 
 ANALYSIS = "analyze"
 LAYER_DROP = "layer_drop"
@@ -30,19 +30,29 @@ _ONE_STEP = (
 )
 
 
+class Analysis(NamedTuple):
+    """One of `python -m decoupled.analyze`, of all models of a seed or of some.
+
+    arguments: its own. rows: names of the models; empty for all.
+    """
+
+    arguments: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+
+
 class Study(NamedTuple):
     """What is measured beside the sweep.
 
     dropped_rows: models that are fine-tuned without their last layers, too.
     most_dropped: up to so many of them. control_rows: models that are fine-tuned after
-    a single step of pre-training, too: what scores owe to pre-training. analyses: name
-    -> its arguments.
+    a single step of pre-training, too: what scores owe to pre-training. analyses: by
+    name.
     """
 
     dropped_rows: tuple[str, ...]
     most_dropped: int
     control_rows: tuple[str, ...]
-    analyses: Mapping[str, tuple[str, ...]]
+    analyses: Mapping[str, Analysis]
 
 
 def make_study_jobs(
@@ -75,10 +85,11 @@ def make_study_jobs(
             for row in rows
             if _is_of(job, row, study.control_rows)
         ]
-        models = [job for job in own if job.kind == PRETRAINING]
+        by_name = {job.name: job for job in own}
+        models = {row.name: by_name[f"models/{row.name}/seed_{seed}"] for row in rows}
         analyses = [
-            _analysis(name, arguments, models, seed, sweep_dir)
-            for name, arguments in study.analyses.items()
+            _analysis(name, analysis, models, seed, sweep_dir)
+            for name, analysis in study.analyses.items()
         ]
         jobs += [*own, *dropped, *controls, *analyses]
     return jobs
@@ -123,20 +134,21 @@ def _with(argument, changed):
     return argument
 
 
-def _analysis(name, arguments, models, seed, sweep_dir):
+def _analysis(name, analysis, models, seed, sweep_dir):
     job_name = f"{ANALYSES}/{name}/seed_{seed}"
     folder = os.path.join(sweep_dir, job_name)
+    seen = [models[row] for row in analysis.rows or models if row in models]
     return Job(
         ANALYSIS,
         job_name,
         folder,
         (
             name,
-            *(f"{_MODEL_DIR}{model.folder}" for model in models),
-            *arguments,
+            *(f"{_MODEL_DIR}{model.folder}" for model in seen),
+            *analysis.arguments,
             f"--output_dir={folder}",
         ),
-        tuple(model.name for model in models),
+        tuple(model.name for model in seen),
     )
 
 

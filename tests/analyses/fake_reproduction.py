@@ -116,7 +116,7 @@ def write_control(folder, seed):
 
 
 def write_analyses(folder, rows, seed):
-    """Neighbours, word similarity and spectrum of all models of a seed."""
+    """Neighbours, word similarity, spectrum and probes of all models of a seed."""
     models = [
         {"folder": f"{folder}/models/{row}/seed_{seed}", "row": row} for row in rows
     ]
@@ -124,6 +124,7 @@ def write_analyses(folder, rows, seed):
         "neighbours": _neighbours,
         "word_similarity": _similarity,
         "spectrum": _spectrum,
+        "probing": _probing,
     }
     for name, make in results.items():
         run = folder / "analyses" / name / f"seed_{seed}"
@@ -176,5 +177,17 @@ def _spectrum(row, seed):
         "embeddings": [
             {"embedding": kind, "centred": {"effective_rank": 5.0 + seed}}
             for kind in kinds
+        ]
+    }
+
+
+def _probing(row, seed):
+    # 2 points between e_out_128 and e_out_3072, in every seed; test counts, not dev.
+    f1 = {"e_out_3072": 0.82}.get(row, 0.8) + 0.01 * seed
+    dev = {"f1": 0.9}
+    return {
+        "probes": [
+            {"task": "pos", "variant": "mix", "dev": dev, "test": {"f1": f1}},
+            {"task": "dependencies", "variant": "mix", "dev": {"f1": f1 - 0.1}},
         ]
     }

@@ -57,7 +57,7 @@ def test_published_differences_follow_from_the_tables(claims):
         4: [2.2, 1.4],
         5: [3.9, 2.2, 1.7],
         6: [19.7, 3.3, 22.0],
-        7: [-0.2, 0.5, 16.0],
+        7: [-0.2, 0.5, 16.0, 0.2],
     }
 
 
@@ -93,6 +93,14 @@ def test_layers(evidence):
     # The embedding, which is best of all in these numbers, does not count.
     falls = translation_fall(evidence, "e_out_128")
     assert falls == pytest.approx({0: 30.0, 1: 29.8, 2: 29.6})
+
+
+def test_probes_count_where_there_are_any(claims, evidence):
+    part = claims[7].parts[-1]
+    assert part.what == "F1 of probes, mean of the tasks, e_out_3072 - e_out_128"
+    assert part.found.mean == pytest.approx(2.0)
+    without = judge(evidence._replace(probing={}))[6]
+    assert len(without.parts) == 3
 
 
 def test_pretraining_gains_over_its_control(evidence):

@@ -137,6 +137,15 @@ def test_figures_as_tables(document):
     assert "| e_out_128 | 33 | 36 | 54 |" in "\n".join(lines)
 
 
+def test_table_9(document):
+    lines = section(document, "Table 9")
+    assert cells(lines, "e_out_3072") == [
+        "83.0 ± 1.0<br>paper 96.8",
+        "73.0 ± 1.0<br>paper 94.5",
+        "78.0 ± 1.0",
+    ]
+
+
 def test_spectrum(document):
     lines = section(document, "Spectrum")
     assert cells(lines, "e_out_3072") == ["6.0 ± 1.0", "8", "6.0 ± 1.0", "64"]
@@ -165,6 +174,7 @@ def test_every_number_by_seed(document):
     for line in (
         "e_out_768,layer_drop,score with 1 layers,0,51.0,",
         "e_out_128,neighbours,layer 1,2,35.0,",
+        "e_out_128,probing,\"F1, pos\",0,80.0,",
         "coupled,spectrum,\"effective rank, input embedding\",1,6.0,",
     ):  # fmt: skip
         assert line in lines
@@ -174,7 +184,7 @@ def test_every_number_by_seed(document):
 
 def test_an_incomplete_one_says_so_and_has_gaps(tmp_path, without_pictures):
     runs = write_reproduction(tmp_path / "runs", ("e_out_128",), (0,))
-    for name in ("neighbours", "word_similarity", "spectrum"):
+    for name in ("neighbours", "word_similarity", "spectrum", "probing"):
         (runs / "analyses" / name / "seed_0" / "job.json").unlink()
     path = tmp_path / "docs" / "r.md"
     path.parent.mkdir()
@@ -183,7 +193,12 @@ def test_an_incomplete_one_says_so_and_has_gaps(tmp_path, without_pictures):
     )
     text = path.read_text()
     assert "**Not everything is complete" in text
-    assert "Table 8" not in text and "Figure 2" not in text and "![" not in text
+    assert (
+        "Table 8" not in text
+        and "Table 9" not in text
+        and "Figure 2" not in text
+        and "![" not in text
+    )
     assert "| score, decoupled - coupled | +0.4 | - | - | 0 | within ±1 |" in text
 
 

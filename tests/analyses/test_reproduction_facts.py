@@ -4,6 +4,7 @@ import dataclasses
 import os
 
 from decoupled.analyses import reproduction_facts as facts
+from decoupled.analyses.reproduction_inputs import Folders
 from decoupled.analyses.reproduction_results import read_evidence
 from decoupled.configs import ScaleConfig, SweepConfig
 from tests.analyses.fake_reproduction import write_json, write_reproduction
@@ -55,9 +56,23 @@ def test_scale(tmp_path):
 
 
 def test_what_is_missing():
-    assert len(list(facts.missing("words", "pairs", "corpus"))) == 1
-    found = list(facts.missing(None, "corpus/parallel", "corpus"))
-    assert "--word_similarity_dir" in found[0] and "--tatoeba_dir" in found[1]
+    given = {
+        **dict.fromkeys(Folders._fields, "x"),
+        **{"corpus": "C", "pairs": "P", "words": "W", "xtreme": "X"},
+        "treebank": ["ud/en_ewt-ud-dev.conllu", "ud/en_ewt-ud-test.conllu"],
+    }
+    found = list(facts.missing(Folders(**given)))
+    assert len(found) == 3 and "en_ewt-ud-dev.conllu" in found[0]
+    nothing = {"pairs": "C/parallel", "words": None, "xtreme": None, "treebank": []}
+    found = list(facts.missing(Folders(**{**given, **nothing})))
+    assert [
+        word in line
+        for word, line in zip(
+            ("--word_similarity_dir", "--tatoeba_dir", "Table 9", "catalogs"),
+            found,
+            strict=True,
+        )
+    ] == [True] * 4
 
 
 def test_durations():

@@ -20,12 +20,13 @@ SWEEP = SweepConfig(
     pretraining=("ScheduleConfig.train_steps = 3",),
     finetuning=("FinetuningConfig.num_epochs = 1",),
 )
+INPUTS = Inputs("R", "V", {"xnli": "D", "catalogs": "C"})
 ROWS = [Row("coupled", tiny_model(), 0), Row("e_out_128", tiny_model(), 1)]
 
 
 @pytest.fixture
 def jobs(tmp_path):
-    made = make_jobs(SWEEP, ROWS, Inputs("R", "V", "D"), str(tmp_path))
+    made = make_jobs(SWEEP, ROWS, INPUTS, str(tmp_path))
     return {job.name: job for job in made}
 
 
@@ -63,12 +64,14 @@ def test_finetuning(jobs, tmp_path):
     assert "--gin_file=tasks/xnli.gin" in job.arguments
     assert "--gin_param=FinetuningConfig.keep_layers = 1" in job.arguments
     assert "--num_runs=2" in job.arguments
+    assert "--data_dir=D" in job.arguments
     assert f"--init_checkpoint={tmp_path}/models/e_out_128/seed_0" in job.arguments
 
 
 def test_a_task_without_a_gin_file(jobs):
     job = jobs["tasks/catalogs/coupled/seed_0"]
     assert not any(word.startswith("--gin_file") for word in job.arguments)
+    assert "--data_dir=C" in job.arguments
 
 
 def test_a_job_is_complete_once_this_command_ended_well(tmp_path):
@@ -82,5 +85,5 @@ def test_a_job_is_complete_once_this_command_ended_well(tmp_path):
 
 def test_a_sweep_without_tasks_is_pretraining_alone(tmp_path):
     sweep = dataclasses.replace(SWEEP, tasks=())
-    made = make_jobs(sweep, ROWS, Inputs("R", "V", None), str(tmp_path))
+    made = make_jobs(sweep, ROWS, INPUTS, str(tmp_path))
     assert [job.kind for job in made] == ["pretrain"] * 4

@@ -7,7 +7,13 @@ import pytest
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.errors import UserError
 from decoupled.sweeps.jobs import Inputs, Row
-from decoupled.sweeps.study import Study, kept_layers, larger, make_study_jobs
+from decoupled.sweeps.study import (
+    Analysis,
+    Study,
+    kept_layers,
+    larger,
+    make_study_jobs,
+)
 from tests.helpers import tiny_model
 
 SWEEP = SweepConfig(
@@ -32,15 +38,18 @@ MINI = ScaleConfig(width_divisor=8, head_size_divisor=4, depth_divisor=4)
 def jobs():
     deep = tiny_model(num_layers=3)
     rows = [Row("coupled", deep, 0), Row("e_out_128", deep, 0)]
-    study = Study(
-        ("e_out_128",), 2, ("coupled",), {"spectrum": (), "neighbours": ("--x=1",)}
-    )
-    return make_study_jobs(SWEEP, rows, Inputs("R", "V", "D"), "S", study)
+    analyses = {
+        "spectrum": Analysis(),
+        "neighbours": Analysis(("--x=1",)),
+        "probing": Analysis(rows=("e_out_128", "e_out_768")),
+    }
+    study = Study(("e_out_128",), 2, ("coupled",), analyses)
+    return make_study_jobs(SWEEP, rows, Inputs("R", "V", {"catalogs": "D"}), "S", study)
 
 
 def test_all_of_a_seed_comes_before_the_next(jobs):
     names = [job.name for job in jobs]
-    assert names[:10] == [
+    assert names[:11] == [
         "models/coupled/seed_0",
         "tasks/catalogs/coupled/seed_0",
         "models/e_out_128/seed_0",
@@ -51,8 +60,9 @@ def test_all_of_a_seed_comes_before_the_next(jobs):
         "control/tasks/catalogs/coupled/seed_0",
         "analyses/spectrum/seed_0",
         "analyses/neighbours/seed_0",
+        "analyses/probing/seed_0",
     ]
-    assert [name.replace("seed_0", "seed_5") for name in names[:10]] == names[10:]
+    assert [name.replace("seed_0", "seed_5") for name in names[:11]] == names[11:]
 
 
 def test_dropped_layers_are_all_that_differs(jobs):
@@ -100,6 +110,14 @@ def test_an_analysis_sees_all_models_of_its_seed(jobs):
         "--output_dir=S/analyses/neighbours/seed_5",
     )
     assert job.needs == ("models/coupled/seed_5", "models/e_out_128/seed_5")
+
+
+def test_an_analysis_of_some_models_sees_those_that_the_sweep_has(jobs):
+    job = next(job for job in jobs if job.name == "analyses/probing/seed_5")
+    assert job.needs == ("models/e_out_128/seed_5",)
+    assert [word for word in job.arguments if word.startswith("--model_dir=")] == [
+        "--model_dir=S/models/e_out_128/seed_5"
+    ]
 
 
 @pytest.mark.parametrize(
