@@ -22,7 +22,8 @@ import tensorflow as tf
 from absl import flags
 
 from decoupled import console, files, launch
-from decoupled.analyses.fertility_plot import FORMATS, plot_fertility
+from decoupled.analyses.fertility_plot import plot_fertility
+from decoupled.analyses.plots import FORMATS
 from decoupled.configs import SamplingConfig, VocabularyConfig
 from decoupled.corpora import sampling_table
 from decoupled.corpora.corpus import Corpus, difference

@@ -3,21 +3,16 @@
 Writes PNG and SVG with matplotlib, which the [demo] extra installs. A row per language:
 tokens per word and beside it the share of unknown tokens (of single bytes, where the
 vocabulary has byte fallback). Languages that write without spaces have no words to
-count; they stand apart, with tokens per character. The colours are Okabe and Ito's,
-which colour-blind readers tell apart, and shapes say the same.
+count; they stand apart, with tokens per character.
 """
 
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from decoupled import files
+from decoupled.analyses import plots
 
-FORMATS = ("png", "svg")
-_BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#CCCCCC"
 _ROWS = 35
 _ROW_INCHES, _BLOCK_INCHES, _MARGIN_INCHES = 0.19, 4.6, 1.3
-_DPI = 130
 
 
 class _Block(NamedTuple):
@@ -31,10 +26,10 @@ class _Block(NamedTuple):
 
 
 _LABELS = {
-    "tokens_per_word": ("tokens per word", "o", _BLUE),
-    "tokens_per_character": ("tokens per character", "s", _GREEN),
-    "unknown_rate": ("unknown tokens, %", "D", _ORANGE),
-    "byte_rate": ("single bytes, %", "D", _ORANGE),
+    "tokens_per_word": ("tokens per word", "o", plots.BLUE),
+    "tokens_per_character": ("tokens per character", "s", plots.GREEN),
+    "unknown_rate": ("unknown tokens, %", "D", plots.ORANGE),
+    "byte_rate": ("single bytes, %", "D", plots.ORANGE),
 }
 
 
@@ -49,37 +44,24 @@ def plot_fertility(
     Raises:
       ImportError: matplotlib is not installed.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     blocks = _blocks(languages)
     rate = "byte_rate" if "byte_rate" in _first(languages) else "unknown_rate"
     tallest = max(len(block.rows) for block in blocks)
-    figure, axes = pyplot.subplots(
-        1,
-        2 * len(blocks),
-        figsize=(
-            _BLOCK_INCHES * len(blocks),
-            _MARGIN_INCHES + _ROW_INCHES * max(tallest, 4),
-        ),
-        width_ratios=[2, 1] * len(blocks),
-        layout="constrained",
-        squeeze=False,
+    size = (
+        _BLOCK_INCHES * len(blocks),
+        _MARGIN_INCHES + _ROW_INCHES * max(tallest, 4),
     )
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(1, 2 * len(blocks), width_ratios=[2, 1] * len(blocks))
     for index, block in enumerate(blocks):
-        left, right = axes[0][2 * index : 2 * index + 2]
+        left, right = axes[2 * index : 2 * index + 2]
         _draw(left, block, block.key, tallest, _highest(languages, block.key))
         _draw(right, block, rate, tallest, _highest(languages, rate))
         right.set_yticks([])
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    # Without them, the same picture would differ from run to run.
-    fixed = {"svg.hashsalt": "decoupled", "svg.fonttype": "none"}
-    with matplotlib.rc_context(fixed):
-        paths = [_save(figure, stem, kind) for kind in FORMATS]
-    pyplot.close(figure)
-    return paths
+    return plots.save(figure, stem)
 
 
 def _first(languages):
@@ -125,7 +107,7 @@ def _draw(axes, block: _Block, key: str, tallest: int, highest: float) -> None:
     """A dot per language at its value, on a line from 0."""
     label, marker, colour = _LABELS[key]
     values, places = _values(block.rows, key), range(len(block.rows))
-    axes.hlines(places, 0, values, color=_GREY, linewidth=1)
+    axes.hlines(places, 0, values, color=plots.GREY, linewidth=1)
     axes.plot(
         values,
         places,
@@ -137,19 +119,9 @@ def _draw(axes, block: _Block, key: str, tallest: int, highest: float) -> None:
     )
     axes.set_yticks(places, [name for name, _ in block.rows], fontsize=8)
     axes.tick_params(axis="y", length=0)
-    axes.tick_params(axis="x", labelsize=8)
     axes.set_xlabel(label, fontsize=9)
     axes.set_xlim(0, 1.05 * highest if highest else 1)
     # Blocks of fewer rows keep the distance between rows, the first one on top.
     axes.set_ylim(max(tallest, 4) - 0.4, -0.6)
-    axes.xaxis.grid(visible=True, color=_GREY, linewidth=0.5, alpha=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-
-
-def _save(figure, stem: str, kind: str) -> str:
-    path = f"{stem}.{kind}"
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    with files.atomic_path(path) as temporary:
-        figure.savefig(temporary, format=kind, dpi=_DPI, metadata=metadata)
-    return os.path.normpath(path) if "://" not in path else path
+    plots.tidy(axes, grid="x")
+    axes.spines["left"].set_visible(False)
