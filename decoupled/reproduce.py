@@ -151,6 +151,8 @@ def make_data(folders: Folders, languages: list[str]) -> None:
             [
                 "build_corpus",
                 *(f"--input={language}={path}" for language, path in inputs),
+                # Enough words to guess that models can be told apart by them.
+                "--gin_param=build_corpus.eval_share = 0.05",
                 f"--output_dir={folders.text}",
             ],
         )
