@@ -6,6 +6,14 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+# Of a minute or more: first, or one process is left with the last of them.
+LONG = ("test_cluster_runs.py", "test_pretrain.py", "test_end_to_end.py")
+
+
+def pytest_collection_modifyitems(items):
+    """Puts the long files first; all else stays in its order."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
 
 @pytest.fixture(scope="session")
 def data_dir() -> str:

@@ -58,7 +58,7 @@ def test_what_was_lost_is_done_anew(tmp_path):
     assert job.begun() == sorted(NAMES * 2)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", IN_PROCESSES)
 def test_a_bad_input_is_told_and_the_others_are_done(tmp_path, capfd, workers):
     with pytest.raises(UserError) as caught:
         run(tmp_path, units(bb="input"), workers)

@@ -96,7 +96,9 @@ def test_one_dimension_of_a_classifier(classifier, name):
     classifier.check("m:2", f"{name}:m")
 
 
-@pytest.mark.parametrize("config", [COUPLED, TWO_LAYERS])
+@pytest.mark.parametrize(
+    "config", [COUPLED, pytest.param(TWO_LAYERS, marks=pytest.mark.slow)]
+)
 def test_batch_and_model_are_split(config):
     case = Case(config, masked_lm_features(batch_size=4), masked_lm_loss)
     case.check("d:2;m:2", TWO_BY_TWO)
