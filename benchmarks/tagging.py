@@ -1,8 +1,8 @@
 """Tagging words on this processor, and scoring tags, beside transformers and seqeval.
 
 Measures sentences a second, from words to tags, of
-  decoupled            the graph that evaluates, all rows as long as the longest may be
-  decoupled by length  the same with a graph for each of three lengths
+  decoupled            the graph that evaluates, rows of like length together
+  decoupled, padded    the same with all rows as long as the longest may be
   transformers         its token-classification pipeline, a sentence at a time
   transformers, 32     the same in batches of 32
 with the same random weights, four layers of the reference sizes, and the same
@@ -77,11 +77,8 @@ def our_workers(case: dict) -> list[Worker]:
     """This project's workers, for a case of `make_case`."""
     python = command.python("decoupled")
     return [
-        Worker(name, python, "decoupled_tagging", {**case, "lengths": lengths})
-        for name, lengths in (
-            (OURS, case["lengths"][-1:]),
-            (f"{OURS} by length", case["lengths"]),
-        )
+        Worker(name, python, "decoupled_tagging", {**case, "by_length": by_length})
+        for name, by_length in ((OURS, True), (f"{OURS}, padded", False))
     ]
 
 

@@ -1,8 +1,8 @@
 """Writes SavedModels that need neither this project nor Mesh-TensorFlow.
 
-Reads a model folder (config.json, sentencepiece.model, its newest checkpoint) that
-`python -m decoupled.pretrain` or `python -m decoupled.finetune` made. Writes below
---export_dir:
+Reads a model folder (config.json, sentencepiece.model, its best or else newest
+checkpoint) that `python -m decoupled.pretrain` or `python -m decoupled.finetune` made.
+Writes below --export_dir:
 
   preprocessor/                        strings -> packed ids   (import tensorflow_text)
   encoder/ or classifier/              packed ids -> vectors   (plain TensorFlow)
@@ -32,7 +32,10 @@ def define_flags() -> None:
     flags.DEFINE_string("model_dir", None, "Folder of a pre-training or fine-tuning.")
     flags.DEFINE_string("export_dir", None, "Folder to write; it must not exist yet.")
     flags.DEFINE_string(
-        "checkpoint", None, "Prefix, or name in --model_dir; default: the newest."
+        "checkpoint",
+        None,
+        "Prefix, or name in --model_dir; default: the best that fine-tuning kept, else "
+        "the newest.",
     )
     flags.DEFINE_bool("mlm", False, "Keep output embedding and MLM head (encoder.mlm).")
     flags.DEFINE_integer(

@@ -19,7 +19,9 @@ def define_flags() -> None:
     """The command's flags; whatever is none of them is a text."""
     flags.DEFINE_string("model_dir", None, "Folder of a pre-training or conversion.")
     flags.DEFINE_string(
-        "checkpoint", None, "Prefix, or name in --model_dir; default: the newest."
+        "checkpoint",
+        None,
+        "Prefix, or name in --model_dir; default: the best kept, else the newest.",
     )
     flags.DEFINE_string(
         "export_dir", None, "A SavedModel, in the place of --model_dir."

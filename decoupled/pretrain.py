@@ -123,18 +123,17 @@ def run_pretraining(
 
 def _initial_checkpoint(path, pieces):
     """The prefix that `path` names, or None; it must have the pieces of the records."""
-    from decoupled.training.checkpoints import find_checkpoint
+    from decoupled.training.saved_run import open_run
 
     if path is None:
         return None
-    prefix = find_checkpoint(path)
-    source = model_dir.read(os.path.dirname(prefix))
-    if source.vocabulary_fingerprint != pieces.fingerprint:
+    source = open_run(path)
+    if source.vocabulary.fingerprint != pieces.fingerprint:
         raise UserError(
             f"--init_checkpoint: {path} has another vocabulary than {pieces.path}; "
             "build the records with its sentencepiece.model"
         )
-    return prefix
+    return source.prefix
 
 
 def _check_sizes(config, pieces):

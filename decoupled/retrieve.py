@@ -67,7 +67,10 @@ def define_flags() -> None:
     flags.DEFINE_enum("task", None, TASKS, "What to find.")
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
     flags.DEFINE_string(
-        "init_checkpoint", None, "A run's folder, or the prefix of one checkpoint."
+        "init_checkpoint",
+        None,
+        "A run's folder (its best checkpoint where fine-tuning kept one, else the "
+        "newest), or the prefix of one checkpoint.",
     )
     flags.DEFINE_string("output_dir", None, "Folder of results, made if missing.")
     flags.DEFINE_list("languages", None, "Only these, e.g. sw,th. Default: all.")

@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
 def tune(folder, name, mode="train_and_evaluate", **changes):
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, **changes),
-        MeshConfig("all:1", "", "float32", "gather"),
+        MeshConfig("all:1", "", "float32", "gather", "float32"),
         adamw(learning_rate=5e-3),
         tiny_training(),
     )
@@ -130,7 +130,7 @@ def test_more_than_the_model_has(folder, changes, message):
 
 
 def test_wrong_checkpoint(folder, tmp_path):
-    with pytest.raises(UserError, match="no complete checkpoint"):
+    with pytest.raises(UserError, match="no config.json; is it a folder"):
         run_finetuning(
             FinetuneConfig(FINETUNING, None, None, tiny_training()),
             "catalogs", str(folder / "tasks"), str(tmp_path),
@@ -199,7 +199,7 @@ def arguments(folder, out, mode="train", init="pretrained", **training):
     """Of `run_finetuning` for one epoch."""
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, num_epochs=1.0),
-        MeshConfig("all:1", "", "float32", "gather"),
+        MeshConfig("all:1", "", "float32", "gather", "float32"),
         adamw(learning_rate=5e-3),
         tiny_training(**training),
     )
@@ -264,7 +264,7 @@ def test_the_vocabulary_beside_the_checkpoint_must_be_its_own(folder, tmp_path):
     shutil.copytree(folder / "pretrained", wrong)
     make_vocabulary(wrong / "sentencepiece.model", size=50)
 
-    with pytest.raises(UserError, match="not the vocabulary of the checkpoint there"):
+    with pytest.raises(UserError, match="is not the vocabulary that the model"):
         run_finetuning(*arguments(folder, tmp_path / "run", init=wrong))
 
     assert not (tmp_path / "run").exists()

@@ -13,14 +13,18 @@ import numpy as np
 import pytest
 
 from decoupled import score
+from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
 from decoupled.compat import tf
 from decoupled.configs import FinetuningConfig, MeshConfig
 from decoupled.errors import UserError
+from decoupled.exports.checkpoint_files import chosen_prefix
+from decoupled.exports.to_huggingface import to_huggingface
 from decoupled.exports.trained_model import read_model_dir
 from decoupled.finetune import FinetuneConfig, run_finetuning
 from decoupled.tasks.classification_task import SequenceClassificationTask
 from decoupled.training.events import read_scalars
 from decoupled.training.selection import chosen_checkpoint
+from tests.analyses.sentences import ONE_DEVICE, retrieval
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import make_pretrained
 
@@ -82,7 +86,7 @@ def tune(
     }
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, **changes),
-        MeshConfig("all:1", "", "float32", "gather"),
+        MeshConfig("all:1", "", "float32", "gather", "float32"),
         adamw(learning_rate=5e-3),
         tiny_training(**training),
     )
@@ -252,6 +256,18 @@ def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
     results = read(tmp_path / "results.json")
     assert results["global_step"] == 4
     assert results["checkpoint"] == "best/model.ckpt-4"
+
+    check_restores(str(tmp_path))
+
+
+def check_restores(run):
+    """Its best checkpoint is whole for all who read it but training."""
+    read_model_dir(run).check(sequence_length=12, mlm=False)
+    prefix = chosen_prefix(run, None)
+    to_huggingface(run, prefix, f"{run}/huggingface", encoder_only=False)
+    encoder, config = open_encoder(run), retrieval(max_sequence_length=12)
+    assert encoder.checkpoint == prefix == f"{run}/best/model.ckpt-4"
+    assert layer_vectors(encoder, ["text kept"], config, ONE_DEVICE).any()
 
 
 PARAPHRASES = {

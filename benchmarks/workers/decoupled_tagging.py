@@ -2,17 +2,19 @@
 
 import json
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import protocol
 
 from decoupled.compat import tf
 from decoupled.configs import MeshConfig, ModelConfig, OptimizerConfig, ScheduleConfig
+from decoupled.data.array_input_fn import evaluation_batches, longest_first
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.tasks.tagged_sentences import TaggedSentence
 from decoupled.tasks.tagging_task import TaggingTask
-from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.evaluation import evaluation_lengths
+from decoupled.training.graph import GraphConfig, build_predictions
 from decoupled.training.mesh import session_config
 
 UNUSED = OptimizerConfig("adamw", 1e-4, 0.0, 0.9, 0.999, 1e-6, 0.0)
@@ -21,33 +23,33 @@ Run = Callable[[dict], np.ndarray]
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case is that of `benchmarks/tagging_case.py` and "lengths": one graph for
-    each, a row goes to the shortest that it fits into."""
+    """A case is that of `benchmarks/tagging_case.py` and "by_length": whether the graph
+    has several lengths, as in an evaluation of "files" of such sentences."""
     folder = pathlib.Path(case["folder"])
     words = json.loads((folder / "words.json").read_text(encoding="utf-8"))
     sentences = [TaggedSentence(own, None) for own in words]
     vocabulary = Vocabulary(str(folder / "pieces.model"))
     task = TaggingTask(case["task"], case["sequence_length"])
-
-    graphs = {length: _graph(case, length) for length in case["lengths"]}
+    config = _config(case, task)
+    lengths = (case["sequence_length"],)
+    if case["by_length"]:
+        sizes = task.features(vocabulary, sentences)["input_mask"].sum(1)
+        lengths = evaluation_lengths(config, sizes, case["batch"], case["files"])
+    run = _graph(case, config, task.graph_features, lengths)
 
     def step():
         features = task.features(vocabulary, sentences)
-        sizes = features["input_mask"].sum(1)
-        best = np.zeros_like(features["label_ids"])
-        below = 0
-        for length, run in graphs.items():
-            rows = np.flatnonzero((sizes > below) & (sizes <= length))
-            for start in range(0, len(rows), case["batch"]):
-                part = rows[start : start + case["batch"]]
-                best[part, :length] = run(
-                    {n: features[n][part, :length] for n in task.graph_features}
-                )
-            below = length
+        arrays = {name: features[name] for name in task.graph_features}
+        batches = evaluation_batches(arrays, case["batch"], lengths)
+        found = np.concatenate([run(batch) for batch in batches])
+        order = longest_first(features["input_mask"])
+        best = np.empty_like(features["label_ids"])
+        best[order] = found[: len(order)]
         tags = task.answers(sentences, features, {"best_labels": best})
         return checksum(tags, task.labels)
 
     return step, {
+        "lengths": lengths,
         "versions": protocol.versions("decoupled", "tensorflow", "mesh-tensorflow"),
     }
 
@@ -58,10 +60,8 @@ def checksum(tags: list[list[str]], labels: list[str]) -> float:
     return float(np.dot(flat, np.arange(1, len(flat) + 1)))
 
 
-def _graph(case: dict, length: int) -> Run:
-    """Runs rows, at most a batch, of this length."""
-    task = TaggingTask(case["task"], length)
-    config = GraphConfig(
+def _config(case: dict, task: TaggingTask) -> GraphConfig:
+    return GraphConfig(
         task=task.network(dropout=0.0, label_smoothing=0.0),
         model=ModelConfig(**case["model"]),
         mesh=MeshConfig(**case["mesh"]),
@@ -71,21 +71,25 @@ def _graph(case: dict, length: int) -> Run:
         seed=0,
         frozen=(),
     )
+
+
+def _graph(
+    case: dict, config: GraphConfig, names: Sequence[str], lengths: Sequence[int]
+) -> Run:
+    """Gives the labels of a batch, int32 [batch, sequence_length]."""
     with tf.Graph().as_default():
-        shape = [case["batch"], length]
-        inputs = {name: tf.placeholder(tf.int32, shape) for name in task.graph_features}
-        lowered = build_graph(config, inputs, training=False)
+        shape = [case["batch"], None]
+        inputs = {name: tf.placeholder(tf.int32, shape) for name in names}
+        outputs, lowering = build_predictions(config, inputs, lengths)
         saved = [v for v in tf.global_variables() if v.op.name != "global_step"]
-        copy = lowered.lowering.copy_masters_to_slices()
+        copy = lowering.copy_masters_to_slices()
         session = tf.Session(config=session_config(config.mesh))
         tf.train.Saver(saved).restore(session, f"{case['folder']}/ours/model.ckpt-0")
         session.run(copy)
 
     def run(features):
-        count = len(features["word_starts"])
-        missing = [(0, case["batch"] - count), (0, 0)]
-        given = {inputs[name]: np.pad(v, missing) for name, v in features.items()}
-        return session.run(lowered.predictions["best_labels"], given)[:count]
+        given = {inputs[name]: value for name, value in features.items()}
+        return session.run(outputs["best_labels"], given)
 
     return run
 

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from decoupled import files, model_dir
+from decoupled import files
 from decoupled.configs import ModelConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
 from decoupled.exports import weights as names
 from decoupled.exports.weights import CheckpointWeights
-from decoupled.training.checkpoints import find_checkpoint
-from decoupled.training.selection import BEST, chosen_checkpoint
+from decoupled.training.saved_run import open_run
 
 INPUT, OUTPUT = "input", "output"
 SIZES = ("input_embedding_size", "output_embedding_size", "hidden_size", "num_layers")
@@ -113,35 +112,13 @@ def short_names(paths: Sequence[str]) -> list[str]:
 
 
 def _open(path, name, masked_lm):
-    folder, prefix = _find(path)
-    described = model_dir.read(folder)
-    vocabulary = Vocabulary(model_dir.vocabulary_path(folder))
-    if vocabulary.fingerprint != described.vocabulary_fingerprint:
-        raise UserError(
-            f"{vocabulary.path}: is not the vocabulary that the model was trained with"
-        )
-    config = described.model
-    if vocabulary.size > config.vocab_size:
-        raise UserError(
-            f"{vocabulary.path}: {vocabulary.size} pieces, the model has "
-            f"embeddings for {config.vocab_size}"
-        )
-    weights = CheckpointWeights(prefix)
-    model = AnalysedModel(name, folder, config, vocabulary, weights)
+    run = open_run(path)
+    weights = CheckpointWeights(run.prefix)
+    model = AnalysedModel(
+        name, run.folder, run.description.model, run.vocabulary, weights
+    )
     _check(model, masked_lm)
     return model
-
-
-def _find(path):
-    """The folder of a run, and the prefix of its checkpoint."""
-    if tf.io.gfile.isdir(path):
-        # First, so that a folder of something else is called so.
-        model_dir.read(path)
-        return path, chosen_checkpoint(path).prefix
-    folder = os.path.dirname(path)
-    if os.path.basename(folder) == BEST:
-        folder = os.path.dirname(folder)
-    return folder, find_checkpoint(path)
 
 
 def _check(model, masked_lm):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled import console, model_dir
+from decoupled import console
 from decoupled.configs import (
     MeshConfig,
     ModelConfig,
@@ -23,18 +23,16 @@ from decoupled.tasks.pooled_layers import PooledLayers, layer_name
 from decoupled.tasks.sentence_batches import (
     Tokens,
     batch_input_fn,
-    choose_lengths,
     tokenize,
 )
-from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
+from decoupled.training.checkpoints import checkpoint_step
 from decoupled.training.estimator import make_estimator
 from decoupled.training.graph import GraphConfig
 from decoupled.training.hooks import StopOnSignal
-from decoupled.training.mesh import check_mesh, mesh_size
+from decoupled.training.lengths import choose_lengths, tokens_while_building
+from decoupled.training.mesh import check_mesh, length_step, mesh_size
 from decoupled.training.model_fn import RunSpec
-
-# What two cores compute while a graph is built, of small and of large models.
-_FLOPS_PER_GRAPH = 2e11
+from decoupled.training.saved_run import open_run
 
 
 class TrainedEncoder(NamedTuple):
@@ -76,22 +74,16 @@ class _Bucket(NamedTuple):
         return -(-len(self.rows) // self.batch_size)
 
 
-def open_encoder(checkpoint: str) -> TrainedEncoder:
-    """Opens a model folder, at its newest checkpoint, or the prefix of a checkpoint.
+def open_encoder(path: str) -> TrainedEncoder:
+    """Opens the folder of a run, or the prefix of a checkpoint; see `open_run`.
 
     Raises:
-      UserError: there is no complete checkpoint, or its folder lacks config.json or the
-        vocabulary that the model was trained with.
+      UserError: it is no run, has no complete checkpoint, or another vocabulary than
+        its own.
     """
-    prefix = find_checkpoint(checkpoint)
-    folder = os.path.dirname(prefix)
-    described = model_dir.read(folder)
-    vocabulary = Vocabulary(model_dir.vocabulary_path(folder))
-    if vocabulary.fingerprint != described.vocabulary_fingerprint:
-        raise UserError(
-            f"{vocabulary.path}: not the vocabulary of the checkpoint there"
-        )
-    return TrainedEncoder(prefix, checkpoint_step(prefix), described.model, vocabulary)
+    run = open_run(path)
+    step = checkpoint_step(run.prefix)
+    return TrainedEncoder(run.prefix, step, run.description.model, run.vocabulary)
 
 
 def check_lengths(encoder: TrainedEncoder, config: RetrievalConfig) -> None:
@@ -152,7 +144,7 @@ def encode_texts(
     """
     check_lengths(encoder, config)
     tokens = tokenize(encoder.vocabulary, texts)
-    buckets = _buckets(encoder.model, tokens, config, mesh_size(mesh))
+    buckets = _buckets(encoder.model, tokens, config, mesh)
     for bucket in buckets:
         for batch_size in (config.batch_size, bucket.batch_size):
             check_mesh(mesh, make_dims(encoder.model, batch_size, bucket.length))
@@ -166,15 +158,13 @@ def encode_texts(
 
 
 def _buckets(
-    model: ModelConfig, tokens: Tokens, config: RetrievalConfig, processors: int
+    model: ModelConfig, tokens: Tokens, config: RetrievalConfig, mesh: MeshConfig
 ) -> list[_Bucket]:
     """Sentences by length; a bucket's batches are alike, so that few rows are empty."""
     lengths = tokens.lengths(config.max_sequence_length)
-    weights = 4 * model.hidden_size + 2 * model.intermediate_size
-    flops_per_token = 2 * model.num_layers * model.hidden_size * weights
-    chosen = choose_lengths(
-        lengths, config.max_sequence_length, int(_FLOPS_PER_GRAPH / flops_per_token)
-    )
+    longest, step = config.max_sequence_length, length_step(mesh)
+    chosen = choose_lengths(lengths, longest, tokens_while_building(model), step)
+    processors = mesh_size(mesh)
     places = np.searchsorted(chosen, lengths)
     buckets = []
     for place, length in enumerate(chosen):

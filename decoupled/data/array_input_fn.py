@@ -1,7 +1,7 @@
 """Arrays of features to batches, for data sets that fit in memory."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -41,12 +41,23 @@ def training_input_fn(
 
 
 def evaluation_input_fn(
-    parts: Iterable[dict[str, np.ndarray]], batch_size: int
+    parts: Iterable[dict[str, np.ndarray]],
+    batch_size: int,
+    lengths: Sequence[int] = (),
 ) -> Callable:
-    """Data sets one after the other, each once, in order and in batches of its own.
+    """Data sets one after the other, each once and in batches of its own.
 
     The last batch of each is padded with rows of zeros. A data set is asked for when
     the one before is batched, so that `parts` may make them one by one.
+
+    Args:
+      parts: data sets, name -> array [rows] or [rows, tokens].
+      batch_size: rows of a batch.
+      lengths: ascending. Where there are some, rows come `longest_first`, and a batch
+        is cut to the least of them that its longest row fits into.
+
+    Returns:
+      An input_fn.
     """
 
     def input_fn(params=None):
@@ -55,21 +66,48 @@ def evaluation_input_fn(
 
         def batches():
             for arrays in itertools.chain([first], waiting):
-                yield from _padded_batches(arrays, batch_size)
+                yield from evaluation_batches(arrays, batch_size, lengths)
 
-        return _dataset(batches, first, batch_size)
+        return _dataset(batches, first, batch_size, any_length=bool(lengths))
 
     return input_fn
 
 
-def _padded_batches(arrays, batch_size):
-    for start in range(0, _examples(arrays), batch_size):
-        rows = {k: v[start : start + batch_size] for k, v in arrays.items()}
-        missing = batch_size - _examples(rows)
+def longest_first(input_mask: np.ndarray) -> np.ndarray:
+    """Places of rows by falling length; those of one length as they stood.
+
+    So rows of like length are together, and the batch that is padded is a short one.
+
+    Args:
+      input_mask: int [rows, tokens], 1 at the tokens of a row, 0 behind them.
+    """
+    return np.argsort(-input_mask.sum(1), kind="stable")
+
+
+def evaluation_batches(
+    arrays: dict[str, np.ndarray], batch_size: int, lengths: Sequence[int]
+) -> Iterator[dict[str, np.ndarray]]:
+    """The batches of one data set; see `evaluation_input_fn`."""
+    order = np.arange(_examples(arrays))
+    if lengths:
+        order = longest_first(arrays["input_mask"])
+    for start in range(0, len(order), batch_size):
+        places = order[start : start + batch_size]
+        rows = {name: array[places] for name, array in arrays.items()}
+        if lengths:
+            rows = _cut(rows, lengths)
+        missing = batch_size - len(places)
         yield {
             name: np.pad(row, [(0, missing)] + [(0, 0)] * (row.ndim - 1))
             for name, row in rows.items()
         }
+
+
+def _cut(rows, lengths):
+    """Rows without the tokens that all of them lack, as far as the lengths allow."""
+    used = rows["input_mask"].sum(1).max()
+    length = next(length for length in lengths if length >= used)
+    return {k: v[:, :length] if v.ndim > 1 else v for k, v in rows.items()}
 
 
 def _examples(arrays):
@@ -80,9 +118,12 @@ def _permutation(examples, seed, epoch):
     return np.random.default_rng([seed, int(epoch)]).permutation(examples)
 
 
-def _dataset(batches, arrays, batch_size):
+def _dataset(batches, arrays, batch_size, any_length=False):
+    def rest(array):
+        return [None] * (array.ndim - 1) if any_length else array.shape[1:]
+
     signature = {
-        name: tf.TensorSpec([batch_size, *array.shape[1:]], array.dtype)
+        name: tf.TensorSpec([batch_size, *rest(array)], array.dtype)
         for name, array in arrays.items()
     }
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)

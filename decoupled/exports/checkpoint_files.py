@@ -14,7 +14,7 @@ import tensorflow as tf
 from decoupled import files
 from decoupled.errors import UserError
 from decoupled.exports.safetensors_files import ALIGNMENT, aligned_empty
-from decoupled.training.selection import BEST
+from decoupled.training.selection import counting_folder
 
 GLOBAL_STEP = "global_step"
 # The file that lists a folder's checkpoints.
@@ -167,8 +167,7 @@ def chosen_prefix(model_dir: str, checkpoint: str | None) -> str:
     if checkpoint:
         inside = os.path.join(model_dir, checkpoint)
         return checkpoint if "/" in checkpoint else inside
-    best = os.path.join(model_dir, BEST)
-    folder = best if files.exists(os.path.join(best, _LIST)) else model_dir
+    folder = counting_folder(model_dir)
     try:
         state = tf.train.get_checkpoint_state(folder)
     except (tf.errors.OpError, ValueError):

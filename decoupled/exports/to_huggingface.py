@@ -34,6 +34,7 @@ from decoupled.exports.safetensors_files import FILE_NAME as WEIGHTS
 from decoupled.exports.safetensors_files import Shape, write_safetensors
 from decoupled.exports.tokenizer_files import write_tokenizer
 from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
+from decoupled.training.saved_run import read_folder
 
 # What only training needs: slots of Adam and Adafactor, and the step.
 _OF_TRAINING = re.compile(r"(/adam_[mv]|_slot_\w+|^global_step)$")
@@ -103,17 +104,7 @@ def to_huggingface(
 
 
 def _open(model_dir, prefix, encoder_only):
-    described = model_dirs.read(model_dir)
-    vocabulary = Vocabulary(model_dirs.vocabulary_path(model_dir))
-    if vocabulary.fingerprint != described.vocabulary_fingerprint:
-        raise UserError(
-            f"{vocabulary.path}: is not the vocabulary that the model was trained with"
-        )
-    if vocabulary.size > described.model.vocab_size:
-        raise UserError(
-            f"{vocabulary.path}: {vocabulary.size} pieces, the model has "
-            f"{described.model.vocab_size}"
-        )
+    described, vocabulary = read_folder(model_dir)
     stored = CheckpointFile(prefix)
     head, labels, task = _head(model_dir, described.task, stored)
     if encoder_only:

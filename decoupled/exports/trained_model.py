@@ -12,6 +12,7 @@ from decoupled.errors import UserError
 from decoupled.exports import weights as names
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.training.checkpoints import find_checkpoint
+from decoupled.training.saved_run import read_folder
 from decoupled.training.selection import chosen_checkpoint
 
 # [CLS] and two [SEP], and a piece for each of two segments.
@@ -50,11 +51,6 @@ class TrainedModel:
                 f"--sequence_length: {sequence_length} is not between {_SHORTEST} and "
                 f"the model's max_positions = {longest}"
             )
-        if self.vocabulary.size > self.config.vocab_size:
-            raise UserError(
-                f"{self.vocabulary.path}: {self.vocabulary.size} pieces, the model has "
-                f"embeddings for {self.config.vocab_size}; it is another vocabulary"
-            )
         expected = names.encoder_shapes(self.config)
         if self.labels is not None:
             expected |= names.classifier_shapes(self.config, len(self.labels))
@@ -80,14 +76,7 @@ def read_model_dir(model_dir: str, checkpoint: str | None = None) -> TrainedMode
       UserError: a file is missing or not ours, the vocabulary is not the one that the
         model was trained with, or there is no complete checkpoint.
     """
-    described = model_dirs.read(model_dir)
-    vocabulary = Vocabulary(model_dirs.vocabulary_path(model_dir))
-    if described.vocabulary_fingerprint != vocabulary.fingerprint:
-        raise UserError(
-            f"{vocabulary.path}: is not the vocabulary that the model was trained with "
-            f"(fingerprint {vocabulary.fingerprint}, {model_dirs.CONFIG} says "
-            f"{described.vocabulary_fingerprint})"
-        )
+    described, vocabulary = read_folder(model_dir)
     prefix = _find(model_dir, checkpoint)
     return TrainedModel(
         config=described.model,

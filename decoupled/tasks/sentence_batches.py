@@ -1,9 +1,4 @@
-"""Sentences of any number to batches of few lengths, made while they are used.
-
-A graph has one length. Sentences are short and their longest is long, so they are
-divided among several graphs, by length; what padding costs and what building a graph
-costs decides among how many.
-"""
+"""Sentences of any number to batches of one length, made while they are used."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -15,8 +10,6 @@ from decoupled.data.vocabulary import Vocabulary
 
 _SPECIAL = 2
 _TEXTS_AT_ONCE = 10_000
-# Lengths are multiples of this, so that a mesh can split them.
-_LENGTH_STEP = 8
 
 
 class Tokens(NamedTuple):
@@ -41,33 +34,6 @@ def tokenize(vocabulary: Vocabulary, texts: Sequence[str]) -> Tokens:
         counts += map(len, encoded)
         parts.append(np.array([i for ids in encoded for i in ids], np.int32))
     return Tokens(np.concatenate(parts), np.cumsum(counts, dtype=np.int64))
-
-
-def choose_lengths(
-    lengths: np.ndarray, longest: int, tokens_per_graph: int
-) -> list[int]:
-    """The lengths of graphs, ascending, that together cost the least.
-
-    Args:
-      lengths: int [sentences], of each sentence, at most `longest`.
-      longest: what sentences are cut to.
-      tokens_per_graph: a graph costs as much as encoding so many tokens.
-
-    Returns:
-      Multiples of 8, or `longest`; every sentence fits into the last one.
-    """
-    rounded = np.minimum(-(-lengths // _LENGTH_STEP) * _LENGTH_STEP, longest)
-    sizes, counts = np.unique(rounded, return_counts=True)
-    below = np.concatenate([[0], np.cumsum(counts)])
-    # cheapest[i]: cost of all sentences of the first i sizes, and the lengths for it.
-    cheapest: list[tuple[float, list[int]]] = [(0, [])]
-    for end, size in enumerate(sizes, start=1):
-        cost, chosen = min(
-            (cost + (below[end] - below[start]) * size + tokens_per_graph, chosen)
-            for start, (cost, chosen) in enumerate(cheapest)
-        )
-        cheapest.append((cost, [*chosen, int(size)]))
-    return cheapest[-1][1]
 
 
 def batch_input_fn(

@@ -14,8 +14,9 @@ from decoupled import files
 from decoupled.compat import tf
 from decoupled.errors import UserError
 
+_STEP = "global_step"
 # Never taken over from another run: optimizer slots and the step.
-_SLOT = re.compile(r"(/adam_[mv]|_slot_\w+)$|^global_step$")
+_SLOT = re.compile(rf"(/adam_[mv]|_slot_\w+)$|^{_STEP}$")
 # The output embedding and what leads to it: a run may go on with one of another size,
 # or from a checkpoint that was released without.
 _MLM_HEAD = (
@@ -137,7 +138,38 @@ def checkpoint_step(prefix: str | None) -> int:
     """The global step in a checkpoint; 0 for None."""
     if prefix is None:
         return 0
-    return int(tf.train.load_checkpoint(prefix).get_tensor("global_step"))
+    return int(tf.train.load_checkpoint(prefix).get_tensor(_STEP))
+
+
+def copy_without_slots(prefix: str, copy: str) -> None:
+    """Writes what evaluation reads of a checkpoint, its weights and its step.
+
+    Args:
+      prefix: of the checkpoint. copy: prefix of the copy, whose folder exists.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+    names = sorted(n for n in dtypes if n == _STEP or not _SLOT.search(n))
+    whole = [""] * len(names)
+    with tf.Graph().as_default(), tf.device("cpu:0"):
+        tensors = tf.raw_ops.RestoreV2(
+            prefix=prefix,
+            tensor_names=names,
+            shape_and_slices=whole,
+            dtypes=[dtypes[name] for name in names],
+        )
+        save = tf.raw_ops.SaveV2(
+            prefix=copy, tensor_names=names, shape_and_slices=whole, tensors=tensors
+        )
+        try:
+            with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
+                session.run(save)
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"{copy}: cannot be saved ({files.reason(error)})"
+            ) from error
 
 
 def plan_initialization(checkpoint: str, shapes: dict[str, list[int]]) -> Report:

@@ -1,6 +1,6 @@
 """TPUEstimator around a model_fn, and the loop that a command runs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from decoupled.compat import estimator, tf
 from decoupled.errors import Terminated
@@ -11,8 +11,15 @@ from decoupled.training.mesh import session_config
 from decoupled.training.model_fn import RunSpec, make_model_fn
 
 
-def make_estimator(graph: GraphConfig, run: RunSpec) -> estimator.tpu.TPUEstimator:
-    """The TPUEstimator of a run, on CPUs or GPUs or on the run's TPU."""
+def make_estimator(
+    graph: GraphConfig, run: RunSpec, lengths: Sequence[int] = ()
+) -> estimator.tpu.TPUEstimator:
+    """The TPUEstimator of a run, on CPUs or GPUs or on the run's TPU.
+
+    Args:
+      graph, run: what it computes and where.
+      lengths: see `predict`.
+    """
     config = run.training
     tf.logging.set_verbosity(tf.logging.ERROR)
     run_config = estimator.tpu.RunConfig(
@@ -27,7 +34,7 @@ def make_estimator(graph: GraphConfig, run: RunSpec) -> estimator.tpu.TPUEstimat
         tpu_config=tpu.tpu_config(run.tpu, config.iterations_per_loop),
     )
     return estimator.tpu.TPUEstimator(
-        model_fn=make_model_fn(graph, run),
+        model_fn=make_model_fn(graph, run, lengths),
         config=run_config,
         use_tpu=run.tpu is not None,
         train_batch_size=config.batch_size,
@@ -122,6 +129,15 @@ def evaluate(graph: GraphConfig, run: RunSpec, input_fn: Callable, name: str) ->
     return {key: float(value) for key, value in metrics.items()}
 
 
-def predict(graph: GraphConfig, run: RunSpec, input_fn: Callable) -> Iterator[dict]:
-    """Predictions of the newest checkpoint, one dict of arrays per example."""
-    yield from make_estimator(graph, run).predict(input_fn)
+def predict(
+    graph: GraphConfig, run: RunSpec, input_fn: Callable, lengths: Sequence[int] = ()
+) -> Iterator[dict]:
+    """Predictions of the newest checkpoint, one dict of arrays per example.
+
+    Args:
+      graph, run: what predicts.
+      input_fn: gives the data set once.
+      lengths: that its batches may have; none where all have the task's. Predictions
+        have the task's in any case, with zeros behind shorter ones.
+    """
+    yield from make_estimator(graph, run, lengths).predict(input_fn)

@@ -9,15 +9,14 @@ import numpy as np
 
 from decoupled import console, files, model_dir
 from decoupled.configs import FinetuningConfig, ModelConfig, ScheduleConfig
-from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
-from decoupled.training.checkpoints import find_checkpoint
 from decoupled.training.cluster import Cluster, join_cluster
 from decoupled.training.finetuning_run import FinetuningRun
 from decoupled.training.graph import GraphConfig, check_graph
 from decoupled.training.grid import Grid
 from decoupled.training.hooks import StopOnSignal
 from decoupled.training.model_fn import RunSpec
+from decoupled.training.saved_run import open_run
 from decoupled.training.selection import BEST, keep_checkpoint
 from decoupled.training.task_data import ENGLISH, Features, TaskData
 from decoupled.training.tpu import TpuAddress
@@ -62,16 +61,9 @@ class Session:
         tpu: dict[str, str | None] | None = None,
     ):
         self.config, self.task, self.kind, self.folder = config, task, kind, folder
-        self._prefix = find_checkpoint(init_checkpoint)
-        self._source = os.path.dirname(self._prefix)
-        self._pretrained = model_dir.read(self._source)
-        vocabulary = Vocabulary(model_dir.vocabulary_path(self._source))
-        if vocabulary.fingerprint != self._pretrained.vocabulary_fingerprint:
-            raise UserError(
-                f"{vocabulary.path}: not the vocabulary of the checkpoint there"
-            )
-        self._model = finetuned_model(self._pretrained.model, config.finetuning)
-        self.data = TaskData(task, data_dir, vocabulary, cache)
+        self._source = open_run(init_checkpoint)
+        self._model = finetuned_model(self._source.description.model, config.finetuning)
+        self.data = TaskData(task, data_dir, self._source.vocabulary, cache)
         self.training = self.data.examples("train", ENGLISH)
         self._stop = StopOnSignal()
         self._cluster: Cluster | None = None
@@ -159,7 +151,7 @@ class Session:
             spec=RunSpec(
                 folder,
                 training,
-                self._prefix,
+                self._source.prefix,
                 console.say,
                 self._stop,
                 self._cluster,
@@ -189,7 +181,7 @@ class Session:
     def _claim(self, folder, run):
         finetuning, training = self.config.finetuning, self.config.training
         data = {
-            "init_checkpoint": os.path.basename(self._prefix),
+            "init_checkpoint": os.path.basename(self._source.prefix),
             "train": self.data.fingerprint("train", ENGLISH),
             "features": self.task.settings(),
             "num_epochs": finetuning.num_epochs,
@@ -198,10 +190,11 @@ class Session:
             "eval_every_steps": training.eval_every_steps,
             **run,
         }
+        vocabulary = self._source.vocabulary
         description = model_dir.ModelDir(
             command=_COMMAND,
             model=self._model,
-            vocabulary_fingerprint=self._pretrained.vocabulary_fingerprint,
+            vocabulary_fingerprint=vocabulary.fingerprint,
             task={
                 "name": self.task.name,
                 "kind": self.kind,
@@ -209,7 +202,7 @@ class Session:
             },
             data=data,
         )
-        model_dir.claim(folder, description, model_dir.vocabulary_path(self._source))
+        model_dir.claim(folder, description, vocabulary.path)
 
     def _keep_best(self):
         """Copies the best run's checkpoint to best/, unless it is there."""

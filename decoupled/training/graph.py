@@ -1,5 +1,6 @@
 """One mesh graph for training, evaluation and prediction of any task."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from decoupled.compat import mtf, tf
@@ -14,6 +15,7 @@ from decoupled.model.dims import make_dims
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
 from decoupled.training import mesh as meshes
+from decoupled.training.lengths import join_lengths, split_by_length
 from decoupled.training.optimizer import apply_gradients, learning_rate
 
 DROPOUT_SEED = "dropout_seed"
@@ -104,9 +106,7 @@ def build_graph(
     length = config.task.sequence_length
     dims = make_dims(config.model, microbatch, length)
     meshes.check_mesh(config.mesh, dims, config.task.extra_dims())
-    placer = placement.variable_placer if placement else None
-    mesh = mtf.Mesh(mtf.Graph(), "mesh", placer)
-    context = _Context(config, mesh, training, placement)
+    context = _make_context(config, training, placement)
     step = tf.train.get_or_create_global_step()
     if training:
         # Distinct for each step and microbatch; see `_dropout_seed`.
@@ -127,6 +127,66 @@ def build_graph(
     )
     lowered = _lower(context, forward, updates)
     return lowered._replace(scalars={**lowered.scalars, "learning_rate": rate})
+
+
+def build_predictions(
+    config: GraphConfig,
+    features: dict,
+    lengths: Sequence[int],
+    placement: meshes.Placement | None = None,
+) -> tuple[dict[str, tf.Tensor], mtf.Lowering]:
+    """Builds and lowers the graph that predicts batches of several lengths.
+
+    Args:
+      config: task, model and mesh.
+      features: name -> tf.Tensor [batch, length] or [batch], as the task declares them;
+        the length is one of `lengths`, none above the task's.
+      lengths: that a batch may have.
+      placement: the cores of a TPU, where only one length is possible.
+
+    Returns:
+      name -> prediction, as long as the task's sequences with zeros behind shorter
+      ones; the lowering.
+
+    Raises:
+      UserError: the mesh does not fit the model or the batch.
+    """
+    context = _make_context(config, False, placement)
+    tf.train.get_or_create_global_step()
+    parts = []
+    for length, own in split_by_length(features, lengths):
+        own = config.task.prepare(own)
+        batch = own["input_word_ids"].shape.as_list()[0]
+        dims = make_dims(config.model, batch, length)
+        meshes.check_mesh(config.mesh, dims, config.task.extra_dims())
+        found = _forward(context, dims, _import(context, own, dims)).predictions
+        # Dimensions lose their names with their layout.
+        parts.append({k: (mtf.anonymize(v), v.shape) for k, v in found.items()})
+    lowering = _lowering(context)
+
+    def exported(prediction, shape):
+        value = lowering.export_to_tf_tensor(prediction)
+        return _filled_up(value, shape, config.task.sequence_length)
+
+    joined = {
+        name: join_lengths([exported(*part[name]) for part in parts])
+        for name in parts[0]
+    }
+    return joined, lowering
+
+
+def _filled_up(value, shape, length):
+    """A prediction with zeros to the full length, where it has one value a token."""
+    missing = [
+        (0, length - dim.size if dim.name == "sequence" else 0) for dim in shape.dims
+    ]
+    return tf.pad(value, missing) if any(after for _, after in missing) else value
+
+
+def _make_context(config, training, placement):
+    placer = placement.variable_placer if placement else None
+    mesh = mtf.Mesh(mtf.Graph(), "mesh", placer)
+    return _Context(config, mesh, training, placement)
 
 
 def _import(context, features, dims):
@@ -192,18 +252,22 @@ def _accumulate(context, dims, features):
     return Forward(outputs["loss"], sums, {}), gradients, variables
 
 
-def _lower(context, forward, updates):
+def _lowering(context):
     graph = context.mesh.graph
     meshes.check_conflicts(context.config.mesh, graph)
-    predictions = {}
-    if not context.training:
-        predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}
     if context.placement:
         implementation = context.placement.implementation
     else:
         implementation = meshes.make_mesh_impl(context.config.mesh)
     # Stacked variables have no slice of their own for the fused optimizer.
-    lowering = mtf.Lowering(graph, {context.mesh: implementation}, autostack=False)
+    return mtf.Lowering(graph, {context.mesh: implementation}, autostack=False)
+
+
+def _lower(context, forward, updates):
+    predictions = {}
+    if not context.training:
+        predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}
+    lowering = _lowering(context)
     export = lowering.export_to_tf_tensor
     update, scalars, gradients = None, {}, []
     if updates:

@@ -4,6 +4,7 @@ Mesh-TensorFlow ignores unknown names on either side of a layout rule, and runs 
 Here every name, product and divisibility is checked before a graph is built.
 """
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -12,6 +13,9 @@ from decoupled.configs import MeshConfig
 from decoupled.errors import UserError
 from decoupled.model.dims import NAMES, Dims
 from decoupled.ops.placement import PlacementMeshImpl
+
+# A finer choice of lengths would save little.
+_LENGTH_STEP = 8
 
 
 class Placement(NamedTuple):
@@ -151,6 +155,14 @@ def mesh_size(config: MeshConfig) -> int:
     for axis_size in parse_mesh_shape(config.mesh_shape).values():
         size *= axis_size
     return size
+
+
+def length_step(config: MeshConfig) -> int:
+    """What lengths of sequences are multiples of, so that the mesh can split them."""
+    axes = parse_mesh_shape(config.mesh_shape)
+    rules = parse_layout(config.layout_rules, axes)
+    parts = [axes[rules[name]] for name in ("sequence", "memory") if name in rules]
+    return math.lcm(_LENGTH_STEP, *parts)
 
 
 def session_config(config: MeshConfig) -> tf.ConfigProto:

@@ -1,6 +1,6 @@
 """The Estimator's model_fn, the same for every task and mode."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from decoupled.compat import estimator, mtf, tf
@@ -12,7 +12,7 @@ from decoupled.training.checkpoints import (
     initialize_from,
 )
 from decoupled.training.cluster import Cluster, OneSession
-from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.graph import GraphConfig, build_graph, build_predictions
 from decoupled.training.tpu import TpuAddress, host_call, place
 
 
@@ -35,24 +35,37 @@ class RunSpec(NamedTuple):
     tpu: TpuAddress | None = None
 
 
-def make_model_fn(graph: GraphConfig, run: RunSpec) -> Callable:
-    """A model_fn(features, labels, mode, params) for TPUEstimator."""
+def make_model_fn(
+    graph: GraphConfig, run: RunSpec, lengths: Sequence[int] = ()
+) -> Callable:
+    """A model_fn(features, labels, mode, params) for TPUEstimator.
+
+    Args:
+      graph, run: what is computed and where.
+      lengths: that a batch to predict may have; none where all have the task's.
+    """
 
     def model_fn(features, labels, mode, params):
         del labels
         training = mode == estimator.ModeKeys.TRAIN
         placement = _placement(graph, run, params)
+        if mode == estimator.ModeKeys.PREDICT:
+            predictions, lowering = build_predictions(
+                graph, features, lengths or (graph.task.sequence_length,), placement
+            )
+            return estimator.tpu.TPUEstimatorSpec(
+                mode, predictions=predictions, prediction_hooks=_restore(lowering)
+            )
         lowered = build_graph(graph, features, training, placement)
         if training:
             return _train_spec(graph, run, lowered)
-        restore = [mtf.MtfRestoreHook(lowered.lowering), OneSession()]
-        if mode == estimator.ModeKeys.EVAL:
-            return _eval_spec(graph, lowered, restore)
-        return estimator.tpu.TPUEstimatorSpec(
-            mode, predictions=lowered.predictions, prediction_hooks=restore
-        )
+        return _eval_spec(graph, lowered, _restore(lowered.lowering))
 
     return model_fn
+
+
+def _restore(lowering):
+    return [mtf.MtfRestoreHook(lowering), OneSession()]
 
 
 def _placement(graph, run, params):

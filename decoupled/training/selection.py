@@ -1,8 +1,8 @@
 """The best checkpoint of a fine-tuning run, chosen on English dev as it trains.
 
 `dev.json` in the run's folder has the scores of every checkpoint that was evaluated,
-and `best/` a copy of the best one, which the run's own saver never deletes. Where no
-checkpoint was kept, the run's newest one is the one that counts.
+and `best/` the weights of the best one, which the run's own saver never deletes. Where
+none was kept, the run's newest checkpoint is the one that counts.
 """
 
 import os
@@ -11,7 +11,11 @@ from typing import Any, NamedTuple
 from decoupled import files
 from decoupled.compat import tf
 from decoupled.errors import UserError
-from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
+from decoupled.training.checkpoints import (
+    checkpoint_step,
+    copy_without_slots,
+    find_checkpoint,
+)
 
 SCORES = "dev.json"
 BEST = "best"
@@ -86,24 +90,31 @@ def write_scores(folder: str, scores: Scores) -> None:
 
 
 def keep_checkpoint(prefix: str, folder: str) -> None:
-    """Makes a copy of a checkpoint the only one in `folder`.
+    """Makes a copy of a checkpoint the only one in `folder`, without the slots.
 
     Until the copy is whole, the folder's list names the one before; a kill in between
     leaves that in use.
+
+    Raises:
+      UserError: it cannot be written.
     """
     files.make_folder(folder)
     name = os.path.basename(prefix)
-    sources = tf.io.gfile.glob(f"{prefix}.*")
-    for source in sources:
-        with files.atomic_path(os.path.join(folder, os.path.basename(source))) as copy:
-            tf.io.gfile.copy(source, copy)
+    copy = os.path.join(folder, name)
+    copy_without_slots(prefix, copy)
     files.write_text(
         os.path.join(folder, _LIST),
         f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n',
     )
-    kept = {os.path.basename(source) for source in sources} | {_LIST}
+    kept = {os.path.basename(p) for p in tf.io.gfile.glob(f"{copy}.*")} | {_LIST}
     for other in set(tf.io.gfile.listdir(folder)) - kept:
         tf.io.gfile.remove(os.path.join(folder, other))
+
+
+def counting_folder(folder: str) -> str:
+    """Where the checkpoint of a run that counts lies: its best/, or else the folder."""
+    best = os.path.join(folder, BEST)
+    return best if files.exists(os.path.join(best, _LIST)) else folder
 
 
 def chosen_checkpoint(folder: str) -> Choice:
@@ -112,7 +123,6 @@ def chosen_checkpoint(folder: str) -> Choice:
     Raises:
       UserError: there is none.
     """
-    best = os.path.join(folder, BEST)
-    place = best if files.exists(os.path.join(best, _LIST)) else folder
+    place = counting_folder(folder)
     prefix = find_checkpoint(place)
     return Choice(place, prefix, checkpoint_step(prefix))

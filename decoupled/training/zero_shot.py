@@ -1,12 +1,13 @@
 """Answers of a fine-tuned model in many languages, from one graph and one session."""
 
+import itertools
 import queue
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from decoupled.data.array_input_fn import evaluation_input_fn
-from decoupled.training.evaluation import Part, predict_parts
+from decoupled.data.array_input_fn import evaluation_input_fn, longest_first
+from decoupled.training.evaluation import Part, evaluation_lengths, predict_parts
 from decoupled.training.graph import GraphConfig
 from decoupled.training.model_fn import RunSpec
 from decoupled.training.task_data import Features, TaskData
@@ -45,26 +46,38 @@ def answer_languages(
       tokenised meanwhile.
     """
     waiting: queue.Queue[Features | None] = queue.Queue()
-    current = []
+    files = _load_ahead(data, wanted)
+    # The file in use; none after the last one.
+    current = [next(files)]
+    lengths = _lengths(graph, run, current[0].features, len(wanted))
 
     def parts():
         try:
-            for loaded in _load_ahead(data, wanted):
-                current[:] = [loaded]
-                waiting.put(data.for_graph(loaded.features))
-                rows = len(loaded.features["example_index"])
-                yield Part(f"{loaded.split}/{loaded.language}", rows)
+            while current:
+                split, language, _, features = current[0]
+                waiting.put(data.for_graph(features))
+                order = longest_first(features["input_mask"]) if lengths else None
+                rows = len(features["example_index"])
+                yield Part(f"{split}/{language}", rows, order)
+                current[:] = itertools.islice(files, 1)
         finally:
             # The graph's own thread waits for more.
             waiting.put(None)
 
-    input_fn = evaluation_input_fn(
-        iter(waiting.get, None), run.training.eval_batch_size
-    )
-    for _, outputs in predict_parts(graph, run, input_fn, parts()):
+    batch_size = run.training.eval_batch_size
+    input_fn = evaluation_input_fn(iter(waiting.get, None), batch_size, lengths)
+    for _, outputs in predict_parts(graph, run, input_fn, parts(), lengths):
         split, language, examples, features = current[0]
         answers = data.task.answers(examples, features, outputs)
         yield Answers(split, language, examples, answers)
+
+
+def _lengths(graph, run, features, count):
+    """The lengths of the graph; () on a TPU, whose programs have one shape."""
+    if run.tpu is not None:
+        return ()
+    sizes = features["input_mask"].sum(1)
+    return evaluation_lengths(graph, sizes, run.training.eval_batch_size, count)
 
 
 def _load_ahead(data: TaskData, wanted: list[tuple[str, str]]) -> Iterable[_Loaded]:

@@ -53,7 +53,7 @@ def test_vectors_are_those_of_the_serving_encoder(
     encoder, special, length, monkeypatch
 ):
     # Sentences of different lengths get graphs of their own.
-    monkeypatch.setattr(sentence_vectors, "_FLOPS_PER_GRAPH", 1)
+    monkeypatch.setattr("decoupled.training.lengths._FLOPS_PER_GRAPH", 1)
     lengths = tokenize(encoder.vocabulary, TEXTS).lengths(length)
     assert lengths.min() <= 8 < lengths.max() == length
     config = retrieval(max_sequence_length=length, pool_special_tokens=special)
@@ -86,7 +86,7 @@ def test_more_tokens_than_positions(encoder):
 
 
 def test_a_mesh_that_does_not_fit(encoder):
-    mesh = MeshConfig("b:3", "batch:b", "float32", "gather")
+    mesh = MeshConfig("b:3", "batch:b", "float32", "gather", "float32")
     with pytest.raises(UserError, match="'batch' of size 4"):
         sentence_vectors.layer_vectors(encoder, ENGLISH, retrieval(), mesh)
 
@@ -97,5 +97,5 @@ def test_another_vocabulary_is_refused(folder, tmp_path):
     described = json.loads((copy / "config.json").read_text())
     described["vocabulary"]["fingerprint"] = "0" * 64
     (copy / "config.json").write_text(json.dumps(described))
-    with pytest.raises(UserError, match="not the vocabulary of the checkpoint"):
+    with pytest.raises(UserError, match="is not the vocabulary that the model"):
         sentence_vectors.open_encoder(str(copy / "model.ckpt-7"))

@@ -49,9 +49,9 @@ def test_sentences_are_needed(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_tags_do_not_depend_on_the_lengths_of_graphs(tmp_path):
     case = tagging_case.make_case(tagging_case.read(True, None), True, tmp_path / "c")
-    ours, by_length = interleave(tagging.our_workers(case), 1, 1, "quick")
-    assert ours.rounds[0].loss == by_length.rounds[0].loss != 0
-    assert (ours.case["lengths"], by_length.case["lengths"]) == ([32], [16, 32])
+    ours, padded = interleave(tagging.our_workers(case), 1, 1, "quick")
+    assert ours.rounds[0].loss == padded.rounds[0].loss != 0
+    assert (ours.facts["lengths"], padded.facts["lengths"]) == ([16, 24, 32], [32])
 
 
 def test_scores_are_those_of_seqeval(tmp_path):

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from decoupled.data.array_input_fn import evaluation_input_fn, training_input_fn
+from decoupled.data.array_input_fn import (
+    evaluation_input_fn,
+    longest_first,
+    training_input_fn,
+)
 
 ARRAYS = {
     "ids": np.arange(20, dtype=np.int32).reshape(10, 2),
@@ -53,3 +57,19 @@ def test_evaluation_pads_each_part_with_zeros():
         labels = [batch["label_ids"].numpy().tolist() for batch in batches]
         assert labels == [[0, 1, 2, 3], [4, 0, 0, 0], [5, 6, 7, 8], [9, 0, 0, 0]]
         assert [batch["ids"].shape for batch in batches] == [(4, 2)] * 4
+
+
+def test_batches_of_like_rows_are_cut_to_the_lengths_allowed():
+    sizes = [2, 5, 1, 2, 3]
+    mask = (np.arange(6) < np.array(sizes)[:, np.newaxis]).astype(np.int32)
+    arrays = {"input_mask": mask, "label_ids": np.arange(5, dtype=np.int32)}
+    assert longest_first(mask).tolist() == [1, 4, 0, 3, 2]
+    batches = list(evaluation_input_fn([arrays], 2, lengths=(2, 4, 6))())
+    labels = [batch["label_ids"].numpy().tolist() for batch in batches]
+    assert labels == [[1, 4], [0, 3], [2, 0]]
+    masks = [batch["input_mask"].numpy().tolist() for batch in batches]
+    assert masks == [
+        [[1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0]],
+        [[1, 1], [1, 1]],
+        [[1, 0], [0, 0]],
+    ]

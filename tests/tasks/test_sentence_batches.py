@@ -1,10 +1,8 @@
-"""Sentences in batches of few lengths: every token in its place, at the least cost."""
+"""Sentences in batches of one length: every token in its place."""
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 
 from decoupled.tasks import sentence_batches as batches
 
@@ -58,32 +56,3 @@ def test_long_sentences_are_cut_and_keep_their_end():
 def test_special_tokens_count_where_asked_for():
     (batch,) = collected(TEXTS, [0], length=5, batch_size=1, pool_special_tokens=True)
     assert batch["pooled_tokens"].tolist() == batch["input_mask"].tolist()
-
-
-GRAPH = 300
-
-
-def cost(lengths, chosen):
-    places = np.searchsorted(chosen, lengths)
-    return np.array(chosen)[places].sum() + GRAPH * len(chosen)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_no_choice_of_lengths_costs_less(seed):
-    generator = np.random.default_rng(seed)
-    lengths = np.minimum(2 + generator.geometric(0.08, 60), 50)
-    found = batches.choose_lengths(lengths, 50, GRAPH)
-    assert set(found) <= {*range(8, 50, 8), 50}
-    possible = [*range(8, 50, 8), 50]
-    all_choices = itertools.chain.from_iterable(
-        itertools.combinations(possible, count) for count in range(1, 8)
-    )
-    best = min(cost(lengths, c) for c in all_choices if c[-1] >= lengths.max())
-    assert cost(lengths, found) == best
-
-
-def test_dear_graphs_are_few_and_cheap_ones_many():
-    lengths = np.array([3, 9, 17])
-    assert batches.choose_lengths(lengths, 128, 1000) == [24]
-    assert batches.choose_lengths(lengths, 20, 1000) == [20]
-    assert batches.choose_lengths(lengths, 128, 1) == [8, 16, 24]

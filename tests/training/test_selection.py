@@ -4,6 +4,7 @@ import pytest
 
 from decoupled.compat import tf
 from decoupled.errors import UserError
+from decoupled.training import selection
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.selection import (
     Scores,
@@ -64,6 +65,41 @@ def test_only_the_last_one_is_kept(tmp_path):
     assert chosen_checkpoint(str(tmp_path)).step == 20
 
 
+def test_slots_are_left_out_and_weights_are_equal(tmp_path):
+    values = {
+        "bert/a": [[1.5, -2.0]],
+        "output_bias": [0.25],
+        "bert/a/adam_m": [[1.0, 1.0]],
+        "bert/a/adam_v": [[1.0, 1.0]],
+        "bert/a_slot_vr": [3.0],
+    }
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("global_step", initializer=tf.constant(20, tf.int64))
+        for name, value in values.items():
+            tf.get_variable(name, initializer=tf.constant(value))
+        session.run(tf.global_variables_initializer())
+        # Several files, as a run writes them.
+        saver = tf.train.Saver(sharded=True)
+        prefix = saver.save(session, f"{tmp_path}/model.ckpt", 20)
+    keep_checkpoint(prefix, str(tmp_path / "best"))
+    kept = tf.train.load_checkpoint(f"{tmp_path}/best/model.ckpt-20")
+    names = set(kept.get_variable_to_shape_map())
+    assert names == {"bert/a", "output_bias", "global_step"}
+    assert kept.get_tensor("bert/a").tolist() == values["bert/a"]
+    assert kept.get_tensor("output_bias").tolist() == values["output_bias"]
+    assert kept.get_tensor("global_step") == 20
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+    prefix = save(tmp_path, 10)
+    (tmp_path / "best/model.ckpt-10.index").mkdir(parents=True)
+    with pytest.raises(
+        UserError, match="best/model.ckpt-10: cannot be saved"
+    ) as caught:
+        keep_checkpoint(prefix, str(tmp_path / "best"))
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("killed_at", ["copy", "list"])
 def test_a_kill_leaves_the_one_before_in_use(tmp_path, monkeypatch, killed_at):
     keep_checkpoint(save(tmp_path, 10), str(tmp_path / "best"))
@@ -74,7 +110,7 @@ def test_a_kill_leaves_the_one_before_in_use(tmp_path, monkeypatch, killed_at):
 
     with monkeypatch.context() as patch:
         if killed_at == "copy":
-            patch.setattr(tf.io.gfile, "copy", killed)
+            patch.setattr(selection, "copy_without_slots", killed)
         else:
             patch.setattr("decoupled.files.write_text", killed)
         with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,94 @@
+"""One graph of few lengths, so that short rows are not padded like the longest.
+
+A mesh graph has static shapes. Rows are short and their longest is long, so the graph
+holds the model once for each of some lengths, with the same variables; what padding
+costs and what building costs decides among how many. A batch runs through the part
+of its own length only.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from decoupled.compat import tf
+from decoupled.configs import ModelConfig
+
+# What two cores compute while a graph is built, of small and of large models.
+_FLOPS_PER_GRAPH = 2e11
+
+Features = dict[str, tf.Tensor]
+
+
+def tokens_while_building(model: ModelConfig) -> float:
+    """The tokens that two cores encode while the graph of one length is built."""
+    weights = 4 * model.hidden_size + 2 * model.intermediate_size
+    return _FLOPS_PER_GRAPH / (2 * model.num_layers * model.hidden_size * weights)
+
+
+def choose_lengths(
+    lengths: np.ndarray, longest: int, tokens_per_graph: float, step: int
+) -> list[int]:
+    """The lengths of graphs, ascending, that together cost the least.
+
+    Args:
+      lengths: int [rows], of each row, at most `longest`.
+      longest: what rows are cut to.
+      tokens_per_graph: a graph costs as much as encoding so many tokens.
+      step: lengths are multiples of it, or `longest`.
+
+    Returns:
+      Lengths; every row fits into the last one.
+    """
+    rounded = np.minimum(-(-lengths // step) * step, longest)
+    sizes, counts = np.unique(rounded, return_counts=True)
+    below = np.concatenate([[0], np.cumsum(counts)])
+    # cheapest[i]: cost of all rows of the first i sizes, and the lengths for it.
+    cheapest: list[tuple[float, list[int]]] = [(0, [])]
+    for end, size in enumerate(sizes, start=1):
+        cost, chosen = min(
+            (cost + (below[end] - below[start]) * size + tokens_per_graph, chosen)
+            for start, (cost, chosen) in enumerate(cheapest)
+        )
+        cheapest.append((cost, [*chosen, int(size)]))
+    return cheapest[-1][1]
+
+
+def split_by_length(
+    features: Features, lengths: Sequence[int]
+) -> Iterator[tuple[int, Features]]:
+    """A batch once for each length that it may have, with static shapes.
+
+    Where there are several, what follows from the features of another length than the
+    batch has is not run (`tf.raw_ops.Switch`); `join_lengths` takes what was.
+
+    Args:
+      features: name -> tensor [batch] or [batch, length], the length being any.
+      lengths: that it may be.
+    """
+    actual = tf.shape(features["input_mask"])[1]
+    for length in lengths:
+        own = features
+        if len(lengths) > 1:
+            is_own = tf.equal(actual, length)
+            own = {
+                name: tf.raw_ops.Switch(data=value, pred=is_own).output_true
+                for name, value in features.items()
+            }
+        yield length, {name: _with_length(v, length) for name, v in own.items()}
+
+
+def join_lengths(outputs: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The one output that was run, of equally shaped ones."""
+    if len(outputs) == 1:
+        return outputs[0]
+    return tf.raw_ops.Merge(inputs=outputs).output
+
+
+def _with_length(tensor, length):
+    """A tensor [batch, length] with its length known before the graph runs."""
+    if tensor.shape.rank == 1 or tensor.shape.is_fully_defined():
+        return tensor
+    # `tf.ensure_shape` would have every batch checked again.
+    tensor = tf.identity(tensor)
+    tensor.set_shape([tensor.shape[0], length])
+    return tensor
