@@ -14,9 +14,11 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 from benchmarks.sizes import REFERENCE
 from decoupled import console
+from decoupled.configs import ModelConfig
 
 # Activations outweigh the weights here, as in a long run on TPUs.
 MODEL = dataclasses.replace(
@@ -29,23 +31,44 @@ MODEL = dataclasses.replace(
 )
 SEQUENCES, LENGTH, PREDICTIONS = 32, 128, 20
 ADAFACTOR = {"name": "adafactor", "weight_decay": 0.0, "beta1": 0.0}
-# Name -> changes of the graph, of the mesh and of the optimizer.
+NARROW = {"activation_dtype": "bfloat16"}
+SLICES = {"slice_dtype": "bfloat16"}
+# Here weights outweigh the rest, on devices that have their own beside what is saved.
+LARGE = {"vocab_size": 120_000, "num_layers": 1}
+TWO_DEVICES = {"mesh_shape": "d:2", "layout_rules": "batch:d", **NARROW}
+
+
+class Lever(NamedTuple):
+    """Changes of the graph, of the mesh, of the optimizer and of the model's sizes."""
+
+    graph: dict = {}
+    mesh: dict = {}
+    optimizer: dict = {}
+    model: dict = {}
+
+
 LEVERS = {
-    "none": ({}, {}, {}),
-    "recompute_layers": ({"recompute_layers": True}, {}, {}),
-    "4 microbatches": ({"accumulation": 4}, {}, {}),
-    "both": ({"recompute_layers": True, "accumulation": 4}, {}, {}),
-    "bfloat16 activations": ({}, {"activation_dtype": "bfloat16"}, {}),
-    "adafactor": ({}, {}, ADAFACTOR),
+    "none": Lever(),
+    "recompute_layers": Lever({"recompute_layers": True}),
+    "4 microbatches": Lever({"accumulation": 4}),
+    "both": Lever({"recompute_layers": True, "accumulation": 4}),
+    "bfloat16 activations": Lever(mesh=NARROW),
+    "bfloat16 slices": Lever(mesh=SLICES),
+    "bfloat16 activations and slices": Lever(mesh={**NARROW, **SLICES}),
+    "adafactor": Lever(optimizer=ADAFACTOR),
+    "120,000 pieces, 2 devices": Lever(mesh=TWO_DEVICES, model=LARGE),
+    "120,000 pieces, 2 devices, bfloat16 slices": Lever(
+        mesh={**TWO_DEVICES, **SLICES}, model=LARGE
+    ),
 }
 
 
-def main() -> None:
-    """Measures all settings and prints a table."""
+def main(arguments: list[str] | None = None) -> None:
+    """Measures all settings, or the one that --lever names, and prints a table."""
     options = argparse.ArgumentParser(prog="python -m benchmarks.memory_levers")
-    options.add_argument("--lever", choices=LEVERS, help=argparse.SUPPRESS)
+    options.add_argument("--lever", choices=LEVERS, help="this setting alone, as JSON")
     options.add_argument("--steps", type=int, default=5, help="timed steps (5)")
-    given = options.parse_args()
+    given = options.parse_args(arguments)
     if given.lever:
         print(json.dumps(measure(given.lever, given.steps)))
         return
@@ -59,8 +82,12 @@ def main() -> None:
     console.table("Settings that save memory", ["setting", "peak", "step"], rows)
 
 
-def measure(name: str, steps: int) -> dict[str, float]:
-    """Bytes at the peak of this process, and seconds of a step, with one setting."""
+def measure(name: str, steps: int, model: ModelConfig = MODEL) -> dict[str, float]:
+    """Bytes at the peak of this process, and seconds of a step, with one setting.
+
+    Args:
+      name: of `LEVERS`. steps: that are timed. model: sizes that the lever changes.
+    """
     import numpy as np
 
     from decoupled.compat import tf
@@ -74,7 +101,8 @@ def measure(name: str, steps: int) -> dict[str, float]:
     from decoupled.training.graph import GraphConfig, build_graph
     from decoupled.training.mesh import session_config
 
-    graph, mesh, optimizer = LEVERS[name]
+    graph, mesh, optimizer, sizes = LEVERS[name]
+    model = dataclasses.replace(model, **sizes)
     optimizer = {
         **dict(name="adamw", learning_rate=1e-4, weight_decay=0.01, beta1=0.9),
         **dict(beta2=0.999, epsilon=1e-6, clip_norm=1.0),
@@ -82,19 +110,19 @@ def measure(name: str, steps: int) -> dict[str, float]:
     }
     settings = {
         **dict(mesh_shape="all:1", layout_rules="", activation_dtype="float32"),
-        **dict(embedding_lookup="gather"),
+        **dict(embedding_lookup="gather", slice_dtype="float32"),
         **mesh,
     }
     config = GraphConfig(
         task=MaskedLM(MaskingConfig(LENGTH, PREDICTIONS, 0.15, 0.8, 0.1), 0.0),
-        model=MODEL,
+        model=model,
         mesh=MeshConfig(**settings),
         optimizer=OptimizerConfig(**optimizer),
         schedule=ScheduleConfig(100, 0, "constant"),
         **{"accumulation": 1, "seed": 0, "frozen": (), **graph},
     )
     rng = np.random.default_rng(0)
-    ids = rng.integers(0, MODEL.vocab_size, [SEQUENCES, LENGTH]).astype(np.int32)
+    ids = rng.integers(0, model.vocab_size, [SEQUENCES, LENGTH]).astype(np.int32)
     places = np.arange(PREDICTIONS, dtype=np.int32)
     features = {
         "input_word_ids": ids,

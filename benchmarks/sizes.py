@@ -92,6 +92,7 @@ def pretraining_case(
         "layout_rules": layout_rules,
         "activation_dtype": dtype,
         "embedding_lookup": "gather",
+        "slice_dtype": "float32",
     }
     return {
         **batch_fields(model, batch),

@@ -17,6 +17,7 @@ from decoupled.errors import UserError
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 MLM_TRANSFORMS = ("dense_activation_norm", "projection")
 ACTIVATION_DTYPES = ("float32", "bfloat16")
+SLICE_DTYPES = ("float32", "bfloat16")
 EMBEDDING_LOOKUPS = ("gather", "one_hot")
 OPTIMIZERS = ("adamw", "adafactor")
 DECAYS = ("linear", "constant")
@@ -112,21 +113,26 @@ class MeshConfig:
     layout_rules: e.g. "batch:data;vocab:vocab"; which dimension (`decoupled.model.dims`
       lists them) is split over which mesh axis. Dimensions without a rule are
       replicated.
-    activation_dtype: "float32" or "bfloat16"; weights, optimizer slots and the loss are
-      float32 always.
+    activation_dtype: "float32" or "bfloat16"; optimizer slots and the loss are float32
+      always.
     embedding_lookup: "gather" copies rows; "one_hot" multiplies a one-hot matrix by the
       table, which a TPU may do faster where the vocabulary is small. Equal numbers.
+    slice_dtype: of the weights on the devices, "float32" or "bfloat16", which halves
+      their memory; updates are then rounded by chance (`decoupled.ops.rounding`).
+      Vectors (biases, layer norms) and what checkpoints hold are float32 always.
     """
 
     mesh_shape: str
     layout_rules: str
     activation_dtype: str
     embedding_lookup: str
+    slice_dtype: str
 
     def __post_init__(self):
         _check_types(self)
         _check_choice(self, "activation_dtype", ACTIVATION_DTYPES)
         _check_choice(self, "embedding_lookup", EMBEDDING_LOOKUPS)
+        _check_choice(self, "slice_dtype", SLICE_DTYPES)
 
 
 @gin.register

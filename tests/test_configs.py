@@ -36,6 +36,7 @@ GOOD = {
         layout_rules="",
         activation_dtype="float32",
         embedding_lookup="gather",
+        slice_dtype="float32",
     ),
     configs.MaskingConfig: dict(
         sequence_length=64,
@@ -150,6 +151,7 @@ REFUSED = [
     ("MeshConfig", dict(layout_rules=None), "layout_rules"),
     ("MeshConfig", dict(activation_dtype="float16"), "activation_dtype"),
     ("MeshConfig", dict(embedding_lookup="onehot"), "embedding_lookup"),
+    ("MeshConfig", dict(slice_dtype="float16"), "slice_dtype"),
     ("MaskingConfig", dict(sequence_length=3), "sequence_length"),
     ("MaskingConfig", dict(sequence_length=0), "sequence_length"),
     ("MaskingConfig", dict(max_predictions=63), "max_predictions"),

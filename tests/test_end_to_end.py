@@ -77,7 +77,7 @@ def records(folder):
 def pretrained(folder, records):
     config = PretrainConfig(
         model=tiny_model(vocab_size=Vocabulary(records[1]).size),
-        mesh=MeshConfig("m:2", "vocab:m;heads:m", "float32", "gather"),
+        mesh=MeshConfig("m:2", "vocab:m;heads:m", "float32", "gather", "float32"),
         masking=MASKING,
         sampling=SAMPLING,
         optimizer=adamw(),
@@ -117,7 +117,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
         write("test", language, COLOURS[9:])
     config = FinetuneConfig(
         FinetuningConfig(8.0, 12, 0.1, 0, False, 0.1, (), "none"),
-        MeshConfig("all:1", "", "float32", "gather"),
+        MeshConfig("all:1", "", "float32", "gather", "float32"),
         adamw(learning_rate=5e-3),
         tiny_training(),
     )

@@ -59,7 +59,7 @@ def data(tmp_path_factory):
 def config(**changes):
     fields = dict(
         model=tiny_model(vocab_size=54),
-        mesh=MeshConfig("all:1", "", "float32", "gather"),
+        mesh=MeshConfig("all:1", "", "float32", "gather", "float32"),
         masking=MASKING,
         sampling=SamplingConfig(0.5, None, None, None),
         optimizer=adamw(),
@@ -181,6 +181,7 @@ def test_impossible_sampling_leaves_no_folder(data, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_stopping_half_way_changes_nothing(data, tmp_path, capsys):
     run_pretraining(config(), *data, str(tmp_path / "straight"), "train")
     # The same schedule, in chunks of 10 steps with an evaluation after each.
@@ -204,11 +205,11 @@ def test_stopping_half_way_changes_nothing(data, tmp_path, capsys):
             "more than ModelConfig",
         ),
         (
-            {"mesh": MeshConfig("m:3", "heads:m", "float32", "gather")},
+            {"mesh": MeshConfig("m:3", "heads:m", "float32", "gather", "float32")},
             "rule heads:m: dimension 'heads' of size 4 does not divide into 3",
         ),
         (
-            {"mesh": MeshConfig("m:2", "vocb:m", "float32", "gather")},
+            {"mesh": MeshConfig("m:2", "vocb:m", "float32", "gather", "float32")},
             "no dimension 'vocb'",
         ),
     ],

@@ -5,6 +5,7 @@ TensorFlow's fused kernel reads the gradient and updates weight and moments in p
 """
 
 from decoupled.compat import mtf, tf
+from decoupled.ops.rounding import read_slice, rounded, update_rounded
 
 
 class AdamUpdate(mtf.Operation):
@@ -91,3 +92,74 @@ def _decay(variable, gradient, rate):
         l2=rate / (1.0 - rate) / _NOTHING,
         delta=gradient,
     )
+
+
+class RoundedAdamUpdate(mtf.Operation):
+    """The same step for bfloat16 slices of weights (see `decoupled.ops.rounding`).
+
+    The moments are float32 and updated first, in place; then one kernel makes the new
+    weights of them and of the old ones.
+
+    Args:
+      variable, moment, ... epsilon: as for `AdamUpdate`, but the variable's slices are
+        bfloat16.
+      seed: int32 scalar that changes from step to step.
+      before: the update of another variable that this one waits for, or None. So what
+        an update computes with is there for one variable at a time.
+    """
+
+    def __init__(
+        self, variable, moment, second_moment, gradient, scale, learning_rate, step,
+        *, seed, before, weight_decay, beta1, beta2, epsilon,
+    ):  # fmt: skip
+        waits = [] if before is None else before.outputs
+        inputs = [gradient, scale, learning_rate, step, seed, *waits]
+        super().__init__(inputs, name="rounded_adam_update")
+        self._variable, self._moments = variable, [moment, second_moment]
+        self._weight_decay = weight_decay
+        self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
+        self._outputs = [mtf.Tensor(self, mtf.Shape([]), tf.float32)]
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        moments = [lowering.variables[v].laid_out_tensor for v in self._moments]
+        gradient, scale, rate, step, seed, *before = (
+            lowering.tensors[x] for x in self.inputs
+        )
+        m, v = mesh_impl.slicewise(
+            self._update_moments, *moments, gradient, scale, *before
+        )
+        numbers = mesh_impl.slicewise(self._numbers, rate, step)
+        done = update_rounded(
+            lowering, self._variable, _rounded_step, seed, m, v, *numbers
+        )
+        lowering.set_tensor_lowering(self.outputs[0], done)
+        lowering.operations[self] = tf.group(done.all_slices)
+
+    def _update_moments(self, m, v, gradient, scale, *before):
+        with tf.control_dependencies(before):
+            gradient = tf.cast(gradient, tf.float32) * scale
+        # Of float32 numbers, as in the fused kernel.
+        beta1, beta2 = tf.constant(self._beta1), tf.constant(self._beta2)
+        change = (gradient - read_slice(m)) * (1.0 - beta1)
+        m_done = tf.raw_ops.AssignAddVariableOp(resource=m.handle, value=change)
+        change = (tf.square(gradient) - read_slice(v)) * (1.0 - beta2)
+        v_done = tf.raw_ops.AssignAddVariableOp(resource=v.handle, value=change)
+        with tf.control_dependencies([m_done, v_done]):
+            return read_slice(m), read_slice(v)
+
+    def _numbers(self, rate, step):
+        """What the kernel takes beside weights and moments, float32 scalars."""
+        correction = tf.sqrt(1.0 - self._beta2**step)
+        kept = 1.0 - rate * self._weight_decay
+        rate = rate * correction / (1.0 - self._beta1**step)
+        return kept, rate, self._epsilon * correction
+
+
+@rounded
+def _rounded_step(weights, m, v, kept, rate, epsilon):
+    return weights * kept - rate * m / (tf.sqrt(v) + epsilon)

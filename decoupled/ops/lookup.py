@@ -7,6 +7,7 @@ local shard only.
 """
 
 from decoupled.compat import mtf, tf
+from decoupled.ops.rounding import read_slice
 from decoupled.ops.shards import (
     check_separate,
     lazy_sum,
@@ -67,19 +68,39 @@ class _Lookup(mtf.Operation):
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
         check_separate(mesh_impl, self._vocab_dim, self.inputs[1].shape.dims)
-        table, ids = (lowering.tensors[x] for x in self.inputs)
+        table, ids = self.inputs
+        dtype = table.dtype
+        table, ids = _as_stored(lowering, table), lowering.tensors[ids]
         axis, rows, coordinate = shard_of(mesh_impl, self._vocab_dim)
+
+        def gather(table, ids):
+            return tf.cast(tf.gather(table, ids), dtype)
 
         def gather_own(table, ids, coordinate):
             index, own = own_index(ids, coordinate, rows, self._vocab_dim.size)
-            return zero_unless(own, tf.gather(table, index))
+            return zero_unless(own, gather(table, index))
 
         if axis is None:
-            result = mesh_impl.slicewise(tf.gather, table, ids)
+            result = mesh_impl.slicewise(gather, table, ids)
         else:
             part = mesh_impl.slicewise(gather_own, table, ids, coordinate)
             result = lazy_sum(mesh_impl, part, [axis])
         lowering.set_tensor_lowering(self.outputs[0], result)
+
+
+def _as_stored(lowering, table):
+    """A table's slices; a variable's in the dtype that they are kept in.
+
+    Rows are cast after they are gathered, instead of the whole table before.
+    """
+    variable = table.operation
+    if (
+        not isinstance(variable, mtf.ops.Variable)
+        or variable.slice_dtype == table.dtype
+    ):
+        return lowering.tensors[table]
+    slices = lowering.variables[variable].laid_out_tensor
+    return lowering.mesh_impl(variable).slicewise(read_slice, slices)
 
 
 class _LookupGradient(mtf.Operation):

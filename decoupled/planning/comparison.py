@@ -88,30 +88,53 @@ def levers(plan: Plan) -> Iterator[list[Lever]]:
       activations are what does not fit. Where weights, slots and gradients alone are
       too much, only what shrinks those.
     """
+    for base in _with_smaller_weights_and_slots(plan):
+        yield _with_less_kept(base)
+        if not base.run.training.recompute_layers:
+            setting = "TrainingConfig.recompute_layers = True"
+            run = base.run.with_training(recompute_layers=True)
+            yield _with_less_kept(Lever((*base.settings, setting), run))
+
+
+def _with_smaller_weights_and_slots(plan):
+    """The run as it is and with less that is there all the time, unless that alone is
+    known to be too much."""
     run, memory = plan.run, plan.memory
-    ways = [(run, ())]
-    if not run.training.recompute_layers:
-        setting = "TrainingConfig.recompute_layers = True"
-        ways.append((run.with_training(recompute_layers=True), (setting,)))
     fixed = memory.weights + memory.slots + memory.all_gradients
+    as_it_is = Lever((), run)
     if fixed < plan.usable_bytes:
-        for base, settings in ways:
-            first = [Lever(settings, base)] if settings else []
-            yield first + _microbatches(base, settings)
-    if run.optimizer.name == "adafactor":
-        return
+        yield as_it_is
+    narrow = run.mesh.slice_dtype == "bfloat16"
+    if not narrow and fixed - memory.weights // 2 < plan.usable_bytes:
+        yield _with_bfloat16_slices(as_it_is)
+    if run.optimizer.name != "adafactor":
+        other = _with_adafactor(as_it_is)
+        yield other
+        if not narrow:
+            yield _with_bfloat16_slices(other)
+
+
+def _with_bfloat16_slices(lever):
+    setting = "MeshConfig.slice_dtype = 'bfloat16'"
+    return Lever((*lever.settings, setting), lever.run.on_mesh(slice_dtype="bfloat16"))
+
+
+def _with_adafactor(lever):
     optimizer = dataclasses.replace(
-        run.optimizer, name="adafactor", weight_decay=0.0, beta1=0.0
+        lever.run.optimizer, name="adafactor", weight_decay=0.0, beta1=0.0
     )
     names = (
         "OptimizerConfig.name = 'adafactor'",
         "OptimizerConfig.weight_decay = 0.0",
         "OptimizerConfig.beta1 = 0.0",
     )
-    for base, settings in ways:
-        changed = base._replace(optimizer=optimizer)
-        settings = (*names, *settings)
-        yield [Lever(settings, changed), *_microbatches(changed, settings)]
+    return Lever((*lever.settings, *names), lever.run._replace(optimizer=optimizer))
+
+
+def _with_less_kept(lever):
+    """A series: a lever, if it changes anything, and with ever more microbatches."""
+    first = [lever] if lever.settings else []
+    return first + _microbatches(lever.run, lever.settings)
 
 
 def _microbatches(run, settings):

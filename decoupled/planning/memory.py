@@ -5,6 +5,11 @@ operation that makes it to the last one that reads it, in the order of the graph
 moment with the most of them counts. Casts, broadcasts, constants and changes of shape
 take nothing: XLA computes them where they are read. What it fuses beyond that is not
 known here, nor what it pads to tiles of 8 x 128 numbers.
+
+Gradients count in float32, as clipping and optimizer take them, also where weights are
+bfloat16. An update of AdamW takes nothing beside them: with bfloat16 weights too it
+computes in float32 inside one kernel (`decoupled.ops.rounding`). Adafactor's steps are
+tensors of the graph.
 """
 
 import math

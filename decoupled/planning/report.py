@@ -50,6 +50,7 @@ def as_json(plan: Plan) -> dict:
         "mesh_shape": run.mesh.mesh_shape,
         "layout_rules": run.mesh.layout_rules,
         "activation_dtype": run.mesh.activation_dtype,
+        "slice_dtype": run.mesh.slice_dtype,
         "optimizer": run.optimizer.name,
         "batch_size": run.training.batch_size,
         "gradient_accumulation": run.training.gradient_accumulation,

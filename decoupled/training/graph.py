@@ -124,6 +124,7 @@ def build_graph(
         variables,
         _import_scalar(context, rate),
         _import_scalar(context, tf.cast(step + 1, tf.float32)),
+        _rounding_seed(context, step),
     )
     lowered = _lower(context, forward, updates)
     return lowered._replace(scalars={**lowered.scalars, "learning_rate": rate})
@@ -216,6 +217,7 @@ def _forward(context, dims, features):
         frozen=config.frozen,
         embedding_lookup=config.mesh.embedding_lookup,
         recompute_layers=config.recompute_layers and context.training,
+        slice_dtype=tf.as_dtype(config.mesh.slice_dtype),
     )
     return config.task.forward(build, features)
 
@@ -224,6 +226,14 @@ def _dropout_seed(config, seeds):
     # One number per microbatch: its first example's place in the run.
     smallest = -mtf.reduce_max(-seeds, output_shape=[])
     return smallest + config.seed * 1_000_003
+
+
+def _rounding_seed(context, step):
+    """One number per step for weights that are rounded by chance; None without any."""
+    if context.config.mesh.slice_dtype == "float32":
+        return None
+    seed = context.config.seed * 1_000_003 % 2**30
+    return _import_scalar(context, tf.cast(step, tf.int32) + seed)
 
 
 def _forward_and_gradients(context, dims, features):

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 from decoupled.compat import mtf, tf
 from decoupled.configs import OptimizerConfig, ScheduleConfig
-from decoupled.ops.adam import AdamUpdate
+from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate
 from decoupled.ops.norms import global_norm
+from decoupled.ops.rounding import RoundedSubtraction
 
 # Variables that are not decayed: biases and layer norms (BERT's optimizer).
 _NOT_DECAYED = ("/bias", "output_bias", "/gamma", "/beta")
@@ -60,15 +61,18 @@ def apply_gradients(
     variables: list[mtf.Variable],
     rate: mtf.Tensor,
     step: mtf.Tensor,
+    rounding_seed: mtf.Tensor | None = None,
 ) -> Updates:
     """Clips by global norm and updates every variable.
 
     Args:
       config: the optimizer.
       gradients: one per variable.
-      variables: mtf variables, float32.
+      variables: mtf variables, whose slices are float32 or bfloat16.
       rate: float32 scalar, from `learning_rate`.
       step: float32 scalar, counted from 1.
+      rounding_seed: int32 scalar that changes from step to step; needed where slices
+        are bfloat16.
 
     Returns:
       The update operations and the norm before clipping.
@@ -82,27 +86,34 @@ def apply_gradients(
     else:
         scale = mtf.constant(norm.mesh, 1.0, dtype=tf.float32)
     make = {"adamw": _adamw, "adafactor": _adafactor}[config.name]
-    operations = make(config, gradients, variables, scale, rate, step)
+    operations = make(config, gradients, variables, scale, rate, step, rounding_seed)
     return Updates(operations, norm, gradients)
 
 
-def _adamw(config, gradients, variables, scale, rate, step):
-    return [
-        AdamUpdate(
-            variable,
-            _slot(variable, "adam_m"),
-            _slot(variable, "adam_v"),
-            gradient,
-            scale,
-            rate,
-            step,
+def _adamw(config, gradients, variables, scale, rate, step, rounding_seed):
+    operations, before = [], None
+    for gradient, variable in zip(gradients, variables, strict=True):
+        slots = [_slot(variable, name) for name in ("adam_m", "adam_v")]
+        numbers = [gradient, scale, rate, step]
+        settings = dict(
             weight_decay=config.weight_decay if is_decayed(variable.name) else 0.0,
             beta1=config.beta1,
             beta2=config.beta2,
             epsilon=config.epsilon,
         )
-        for gradient, variable in zip(gradients, variables, strict=True)
-    ]
+        if _is_rounded(variable):
+            rounding = dict(seed=rounding_seed, before=before)
+            before = RoundedAdamUpdate(
+                variable, *slots, *numbers, **rounding, **settings
+            )
+            operations.append(before)
+        else:
+            operations.append(AdamUpdate(variable, *slots, *numbers, **settings))
+    return operations
+
+
+def _is_rounded(variable):
+    return variable.slice_dtype != tf.float32
 
 
 def _slot(variable, name):
@@ -121,10 +132,20 @@ def _zeros(shape, dtype=tf.float32, partition_info=None):
     return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=True)
 
 
-def _adafactor(config, gradients, variables, scale, rate, step):
+def _adafactor(config, gradients, variables, scale, rate, step, rounding_seed):
     del step  # its second-moment decay reads the global step itself
     optimizer = mtf.optimize.AdafactorOptimizer(
         multiply_by_parameter_scale=True, learning_rate=rate, beta1=0.0
     )
     scaled = [mtf.to_float(gradient) * scale for gradient in gradients]
-    return optimizer.apply_grads(scaled, variables)
+    if not any(map(_is_rounded, variables)):
+        return optimizer.apply_grads(scaled, variables)
+    updates = []
+    for gradient, variable in zip(scaled, variables, strict=True):
+        *slots, update = optimizer.apply_grad(gradient, variable)
+        if _is_rounded(variable):
+            # In the place of what would be rounded to the nearest.
+            variable.graph.operations.remove(update)
+            update = RoundedSubtraction(variable, update.inputs[0], rounding_seed)
+        updates += [*slots, update]
+    return updates

@@ -8,11 +8,14 @@ import pytest
 from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
 from decoupled.ops.compiled import compiled
+from decoupled.ops.rounding import RoundedSubtraction
 from decoupled.ops.simd import SimdMeshImpl
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.topology import assign_cores
+from decoupled.training.mesh import shape_and_layout
 from tests.helpers import SESSION_CONFIG, masked_lm_features, tiny_model
-from tests.ops.simd_on_cpu import WithoutProgram, run_compiled
+from tests.helpers import mesh_impl as host_mesh
+from tests.ops.simd_on_cpu import OneCore, WithoutProgram, run_compiled
 from tests.training.runs import graph_config, run_steps
 
 ROWS, COLUMNS = mtf.Dimension("rows", 8), mtf.Dimension("columns", 6)
@@ -116,7 +119,7 @@ def test_compiled_functions_go_in_as_they_were():
 
 
 SPLIT = MeshConfig(
-    "d:1;m:1", "batch:d;vocab:m;heads:m;intermediate:m", "float32", "gather"
+    "d:1;m:1", "batch:d;vocab:m;heads:m;intermediate:m", "float32", "gather", "float32"
 )
 CASES = {
     "recomputed, in microbatches": dict(accumulation=2, recompute_layers=True),
@@ -139,3 +142,63 @@ def test_the_program_under_xla_trains_as_the_mesh_of_this_host(name):
     np.testing.assert_allclose(losses, wanted, rtol=1e-6)
     for variable, value in expected.items():
         np.testing.assert_allclose(variables[variable], value, atol=2e-6)
+
+
+@pytest.mark.slow
+def test_weights_in_bfloat16_are_rounded_under_xla_as_on_this_host():
+    mesh = dataclasses.replace(SPLIT, slice_dtype="bfloat16")
+    config = graph_config(mesh=mesh, model=tiny_model(num_layers=1))
+    features = masked_lm_features()
+    losses, variables = run_compiled(config, features, 2)
+    expected, wanted, _ = run_steps(config, 2, [features])
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+    numbers = differing = 0
+    for name, value in expected.items():
+        unequal = np.abs(variables[name] - value) > 2e-6
+        # The last bit of a weight below 1/2.
+        np.testing.assert_allclose(variables[name], value, atol=2**-9)
+        numbers, differing = numbers + unequal.size, differing + unequal.sum()
+    # Where the last bit of the float32 result decides, sums in another order show.
+    assert differing < numbers / 200
+
+
+def subtracted(mesh_impl, run):
+    """The slices of a variable after one rounded subtraction."""
+    dims = [mtf.Dimension("rows", 6), mtf.Dimension("columns", 4)]
+    with tf.Graph().as_default():
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        lowerings = []
+
+        def program():
+            weights = mtf.get_variable(
+                mesh,
+                "weights",
+                mtf.Shape(dims),
+                dtype=mtf.VariableDType(tf.float32, tf.bfloat16, tf.float32),
+                initializer=tf.ones_initializer(),
+            )
+            change = mtf.constant(mesh, 0.001, mtf.Shape(dims), tf.float32)
+            seed = mtf.constant(mesh, 5, mtf.Shape([]), tf.int32)
+            update = RoundedSubtraction(weights.operation, change, seed)
+            lowerings.append(mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False))
+            with tf.control_dependencies([lowerings[0].lowered_operation(update)]):
+                return tf.zeros([])
+
+        done = run(program)
+        to_slices = lowerings[0].copy_masters_to_slices()
+        to_masters = lowerings[0].copy_slices_to_masters()
+        with tf.Session(config=SESSION_CONFIG) as session:
+            session.run(tf.global_variables_initializer())
+            session.run(to_slices)
+            session.run(done)
+            session.run(to_masters)
+            return session.run(tf.global_variables()[0])
+
+
+def test_weights_in_bfloat16_are_rounded_as_on_this_host():
+    simd = OneCore(*shape_and_layout(SPLIT))
+    found = subtracted(simd, tf.xla.experimental.compile)
+    wanted = subtracted(host_mesh("d:1;m:1"), lambda program: program())
+    np.testing.assert_array_equal(found, wanted)
+    assert set(found.ravel()) == {1.0, 1 - 2**-8}

@@ -12,13 +12,15 @@ from decoupled.planning.prediction import Times
 from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 
 TPU = parse_topology("v3-32")
-LAYOUT = MeshConfig("data:4;model:2", "batch:data;vocab:model", "float32", "gather")
+LAYOUT = MeshConfig(
+    "data:4;model:2", "batch:data;vocab:model", "float32", "gather", "float32"
+)
 
 
 def make_run(**training):
     return Run(
         model=tiny_model(),
-        mesh=MeshConfig("all:32", "", "bfloat16", "gather"),
+        mesh=MeshConfig("all:32", "", "bfloat16", "gather", "float32"),
         masking=MASKING,
         optimizer=adamw(),
         schedule=schedule(),
@@ -46,19 +48,19 @@ def test_every_size_of_the_model_axis_that_divides_the_vocabulary():
 
 
 def test_one_axis_takes_all_cores():
-    layout = MeshConfig("data:8", "batch:data", "float32", "gather")
+    layout = MeshConfig("data:8", "batch:data", "float32", "gather", "float32")
     (only,) = candidates("data", layout, make_run(), TPU)
     assert only.run.mesh.mesh_shape == "data:32"
 
 
 def test_a_layout_that_cannot_be_says_why():
-    layout = MeshConfig("model:2", "heads:model", "float32", "gather")
+    layout = MeshConfig("model:2", "heads:model", "float32", "gather", "float32")
     (only,) = candidates("heads", layout, make_run(), TPU)
     assert only.reason == "dimension 'heads' of size 4 does not divide into 32 parts"
 
 
 def test_three_axes_are_planned_as_they_are():
-    layout = MeshConfig("a:2;b:2;model:2", "batch:a", "float32", "gather")
+    layout = MeshConfig("a:2;b:2;model:2", "batch:a", "float32", "gather", "float32")
     with pytest.raises(UserError, match="plan this one without --layouts"):
         candidates("three", layout, make_run(), TPU)
 
@@ -71,6 +73,7 @@ def test_the_best_is_the_quickest_that_fits_or_else_the_smallest():
 
 
 RECOMPUTE = "TrainingConfig.recompute_layers = True"
+SLICES = "MeshConfig.slice_dtype = 'bfloat16'"
 HALVES = "TrainingConfig.gradient_accumulation = 2"
 ADAFACTOR = (
     "OptimizerConfig.name = 'adafactor'",
@@ -91,14 +94,33 @@ def test_what_saves_memory_the_cheapest_in_time_first():
     assert [[lever.settings for lever in series] for series in found] == [
         [(HALVES,)],
         [(RECOMPUTE,), (RECOMPUTE, HALVES)],
+        [(SLICES,), (SLICES, HALVES)],
+        [(SLICES, RECOMPUTE), (SLICES, RECOMPUTE, HALVES)],
         [ADAFACTOR, (*ADAFACTOR, HALVES)],
         [(*ADAFACTOR, RECOMPUTE), (*ADAFACTOR, RECOMPUTE, HALVES)],
+        [(*ADAFACTOR, SLICES), (*ADAFACTOR, SLICES, HALVES)],
+        [
+            (*ADAFACTOR, SLICES, RECOMPUTE),
+            (*ADAFACTOR, SLICES, RECOMPUTE, HALVES),
+        ],
     ]
     both = found[1][1].run.training
     assert (both.recompute_layers, both.gradient_accumulation) == (True, 2)
-    assert found[2][0].run.optimizer.name == "adafactor"
+    dtypes = [series[0].run.mesh.slice_dtype for series in found]
+    assert dtypes == (["float32"] * 2 + ["bfloat16"] * 2) * 2
+    names = [series[0].run.optimizer.name for series in found]
+    assert names == ["adamw"] * 4 + ["adafactor"] * 4
 
 
-def test_weights_that_are_too_large_need_smaller_slots():
-    first = next(levers(large_plan(weights=3 * GIB, all_gradients=5 * GIB)))
-    assert first[0].settings == ADAFACTOR
+@pytest.mark.parametrize(
+    "gradients, setting",
+    [
+        # 8 GiB are usable.
+        (4, HALVES),
+        (5, SLICES),
+        (7, ADAFACTOR[0]),
+    ],
+)
+def test_weights_that_are_too_large_are_made_smaller_first(gradients, setting):
+    plan = large_plan(weights=3 * GIB, all_gradients=gradients * GIB)
+    assert next(levers(plan))[0].settings[0] == setting

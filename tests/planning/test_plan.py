@@ -29,12 +29,13 @@ from tests.helpers import (
 
 TPU = parse_topology("v2-8")
 ASSUMED = PlanConfig(efficiency=0.5, memory_share=1.0)
-DATA = MeshConfig("data:8", "batch:data", "float32", "gather")
+DATA = MeshConfig("data:8", "batch:data", "float32", "gather", "float32")
 BOTH = MeshConfig(
     "data:4;model:2",
     "batch:data;vocab:model;heads:model;intermediate:model",
     "float32",
     "gather",
+    "float32",
 )
 
 
@@ -100,6 +101,11 @@ def allocated(run):
     "mesh, optimizer",
     [
         (BOTH, adamw()),
+        pytest.param(
+            dataclasses.replace(BOTH, slice_dtype="bfloat16"),
+            adamw(),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(DATA, adamw(), marks=pytest.mark.slow),
         pytest.param(
             BOTH,
@@ -107,7 +113,7 @@ def allocated(run):
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["both", "data", "both, adafactor"],
+    ids=["both", "both, bfloat16 slices", "data", "both, adafactor"],
 )
 def test_weights_and_slots_are_what_a_run_allocates_on_every_device(
     mesh: MeshConfig, optimizer: OptimizerConfig
@@ -179,6 +185,16 @@ def test_bfloat16_halves_activations(data_plan):
     assert not any("bfloat16" in shape for shape in wide)
     assert narrow.memory.total < data_plan.memory.total
     assert narrow.memory.weights == data_plan.memory.weights
+
+
+def test_bfloat16_slices_halve_the_weights_but_vectors_and_nothing_else(data_plan):
+    narrow = make_plan(data_plan.run.on_mesh(slice_dtype="bfloat16"), TPU, ASSUMED)
+    before, after = data_plan.memory, narrow.memory
+    vectors = sum(v.shape[0] for v in data_plan.variables if len(v.shape) == 1)
+    assert after.weights == before.weights // 2 + 2 * vectors
+    assert after._replace(weights=before.weights) == before
+    assert narrow.collectives == data_plan.collectives
+    assert as_json(narrow)["slice_dtype"] == "bfloat16"
 
 
 def test_a_mesh_of_another_size_than_the_slice():

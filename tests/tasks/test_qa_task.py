@@ -219,7 +219,8 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
         max_positions=128, initializer_range=0.05,
     )  # fmt: skip
     graph = GraphConfig(
-        task.network(0.0, 0.0), model, MeshConfig("all:1", "", "float32", "gather"),
+        task.network(0.0, 0.0), model,
+        MeshConfig("all:1", "", "float32", "gather", "float32"),
         adamw(learning_rate=5e-3), schedule(train_steps=250, warmup_steps=25),
         accumulation=1, seed=3, frozen=(),
     )  # fmt: skip

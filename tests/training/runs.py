@@ -23,11 +23,13 @@ from tests.helpers import (
     tiny_training,
 )
 
-ONE_DEVICE = MeshConfig("all:1", "", "float32", "gather")
-MODEL_AXIS = MeshConfig("m:2", "vocab:m;heads:m;intermediate:m", "float32", "gather")
-DATA_AXIS = MeshConfig("d:2", "batch:d", "float32", "gather")
+ONE_DEVICE = MeshConfig("all:1", "", "float32", "gather", "float32")
+MODEL_AXIS = MeshConfig(
+    "m:2", "vocab:m;heads:m;intermediate:m", "float32", "gather", "float32"
+)
+DATA_AXIS = MeshConfig("d:2", "batch:d", "float32", "gather", "float32")
 BOTH_AXES = MeshConfig(
-    "d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m", "float32", "gather"
+    "d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m", "float32", "gather", "float32"
 )
 
 

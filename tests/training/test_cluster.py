@@ -20,7 +20,7 @@ from decoupled.training.cluster import Task
 
 
 def mesh(shape):
-    return MeshConfig(shape, "", "float32", "gather")
+    return MeshConfig(shape, "", "float32", "gather", "float32")
 
 
 def variable(workers, index=0, kind="worker", **jobs):

@@ -74,7 +74,7 @@ GRADIENTS = {"kernel": [3.0, 0.0, 4.0, 0.0], "layer/bias": [0.0, 12.0]}
 RATE = 0.1
 
 
-def update(config, updates=1, mesh_shape="all:1", layout=""):
+def update(config, updates=1, mesh_shape="all:1", layout="", slice_dtype=tf.float32):
     """Variables, slots and gradient norm after some updates with one gradient."""
     with tf.Graph().as_default():
         graph = mtf.Graph()
@@ -84,7 +84,8 @@ def update(config, updates=1, mesh_shape="all:1", layout=""):
         for name, values in START.items():
             shape = mtf.Shape([mtf.Dimension("hidden", len(values))])
             start = tf.constant_initializer(values)
-            value = mtf.get_variable(mesh, name, shape, initializer=start)
+            dtype = mtf.VariableDType(tf.float32, slice_dtype, tf.float32)
+            value = mtf.get_variable(mesh, name, shape, dtype, initializer=start)
             variables.append(value.operation)
             gradient = tf.constant(GRADIENTS[name])
             gradients.append(mtf.import_tf_tensor(mesh, gradient, shape))
@@ -92,7 +93,8 @@ def update(config, updates=1, mesh_shape="all:1", layout=""):
             mtf.import_tf_tensor(mesh, tf.cast(value, tf.float32), mtf.Shape([]))
             for value in (RATE, step + 1)
         ]
-        made = apply_gradients(config, gradients, variables, *scalars)
+        seed = mtf.import_tf_tensor(mesh, tf.cast(step, tf.int32), mtf.Shape([]))
+        made = apply_gradients(config, gradients, variables, *scalars, seed)
         lowering = mtf.Lowering(
             graph, {mesh: mesh_impl(mesh_shape, layout)}, autostack=False
         )
@@ -193,3 +195,18 @@ def test_adafactor_moves_against_the_gradient_by_a_share_of_the_weights():
     np.testing.assert_allclose(moved[[1, 3]], 0, atol=1e-6)
     # Its step is relative to the root mean square of the variable, here 2.305.
     assert np.abs(moved).max() < RATE * 2.305 * 2
+
+
+@pytest.mark.parametrize("config", [adamw(), ADAFACTOR], ids=["adamw", "adafactor"])
+def test_bfloat16_slices_are_those_of_float32_but_for_the_last_bit(config):
+    wide, _ = update(config)
+    narrow, _ = update(config, slice_dtype=tf.bfloat16)
+    assert sorted(narrow) == sorted(wide)
+    for name, value in wide.items():
+        if name in START:
+            np.testing.assert_allclose(narrow[name], value, rtol=2**-7)
+            kept = narrow[name].astype(tf.bfloat16.as_numpy_dtype)
+            np.testing.assert_array_equal(kept.astype(np.float32), narrow[name])
+        else:
+            np.testing.assert_allclose(narrow[name], value, rtol=1e-6)
+    assert not np.array_equal(narrow["kernel"], wide["kernel"])

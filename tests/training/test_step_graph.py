@@ -4,6 +4,8 @@ A race between an update and a read, or a slow operation, gives the right number
 of the time.
 """
 
+import dataclasses
+
 import pytest
 
 from decoupled.compat import tf
@@ -114,6 +116,24 @@ def test_weights_stay_where_they_are(step):
     assigned = {op.inputs[0].op for op in step.of_type("AssignVariableOp")}
 
     assert assigned & step.weights == set()
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_bfloat16_weights_are_written_after_all_reads_and_one_by_one(coupled):
+    """What an update computes with is there for one weight at a time."""
+    step = StepGraph(
+        mesh=dataclasses.replace(ONE_DEVICE, slice_dtype="bfloat16"),
+        model=tiny_model(num_layers=1, coupled=coupled, output_embedding_size=8),
+        optimizer=adamw(clip_norm=0.0),
+    )
+    writes = step.of_type("AssignVariableOp")
+    # As many as there are decays with float32.
+    assert len(writes) == (11 if coupled else 12)
+    before = [ancestors([write]) for write in writes]
+    for write, own in zip(writes, before, strict=True):
+        assert set(reads_of(write.inputs[0].op, step.all)) <= own, write.name
+    counts = sorted(sum(write in own for write in writes) for own in before)
+    assert counts == list(range(1, len(writes) + 1))
 
 
 def test_every_contraction_is_a_matrix_product(step):

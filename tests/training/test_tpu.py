@@ -25,7 +25,9 @@ from tests.helpers import masked_lm_features, tiny_model
 from tests.training.runs import graph_config, run_spec
 
 ADDRESS = TpuAddress("pod", None, None, None)
-MESH = MeshConfig("data:8;model:4", "batch:data;vocab:model", "bfloat16", "gather")
+MESH = MeshConfig(
+    "data:8;model:4", "batch:data;vocab:model", "bfloat16", "gather", "float32"
+)
 
 
 def context(topology="v2-32", hosts=4):
@@ -153,7 +155,7 @@ def test_the_host_ends_a_run_that_diverges(tmp_path):
 
 
 def test_the_mesh_has_every_core():
-    wrong = MeshConfig("all:8", "", "float32", "gather")
+    wrong = MeshConfig("all:8", "", "float32", "gather", "float32")
     with pytest.raises(UserError, match="all:8 has 8 .* TPU has 32 cores"):
         place(wrong, context())
     check_mesh_size(wrong, 8, "the TPU")

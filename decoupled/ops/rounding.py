@@ -1,0 +1,161 @@
+"""Weights in bfloat16: updated in float32, then rounded up or down by chance.
+
+bfloat16 has 8 bits of significand. An update below half of a weight's last bit, as
+most are, is lost where the sum is rounded to the nearest number. Rounding up with the
+probability of the part that is cut off keeps it on average (Gupta et al. 2015, section
+3; Zamirai et al. 2020, "Revisiting BFloat16 Training", for updates of bfloat16
+weights). Nothing else is stored: a correction beside each weight, or a float32 copy,
+would take the memory again.
+
+The noise of an element is a hash of the run's seed, the step, the variable's name and
+the element's place in the whole variable, as in counter-based generators (Salmon et al.
+2011), mixed by the last steps of MurmurHash3 (Appleby 2011). So copies of a slice on
+several processors stay equal, a run that is resumed goes on as if undisturbed, and the
+noise is the same on every mesh. It is computed where it is used: one kernel reads the
+weights, computes, rounds and writes, without a float32 copy of a slice.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+
+from decoupled.compat import mtf, tf
+from decoupled.ops.compiled import compiled
+from decoupled.ops.shards import shard_of
+
+
+class RoundedSubtraction(mtf.Operation):
+    """variable -= change, where the variable's slices are bfloat16.
+
+    For Adafactor, whose changes are float32 tensors of the mesh graph: there may be
+    those of several variables at once.
+
+    Args:
+      variable: mtf.Variable with slices of bfloat16.
+      change: float tensor of its shape.
+      seed: int32 scalar that changes from step to step.
+    """
+
+    def __init__(self, variable: mtf.Variable, change: mtf.Tensor, seed: mtf.Tensor):
+        super().__init__([change, seed], name="rounded_subtraction")
+        self._variable = variable
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        change, seed = (lowering.tensors[x] for x in self.inputs)
+        written = update_rounded(lowering, self._variable, _difference, seed, change)
+        lowering.operations[self] = tf.group(written.all_slices)
+
+
+def rounded(update: Callable) -> Callable:
+    """A kernel for `update_rounded`.
+
+    Args:
+      update: from float32 weights and further tensors to new float32 weights,
+        elementwise.
+
+    Returns:
+      A compiled function of a slice, its `key` and the whole variable's sizes, and the
+      further tensors: bfloat16 like the slice.
+    """
+
+    def kernel(weights, key, sizes, *inputs):
+        new = update(tf.cast(weights, tf.float32), *inputs)
+        return round_by(new, noise(key, sizes, weights.shape.as_list()))
+
+    return compiled(kernel)
+
+
+def update_rounded(lowering, variable: mtf.Variable, kernel, seed, *inputs):
+    """Replaces the slices of a variable by what a kernel makes of them.
+
+    Args:
+      lowering: mtf.Lowering. variable: with slices of bfloat16.
+      kernel: of `rounded`.
+      seed: laid-out int32 scalar. inputs: the kernel's further tensors, laid out.
+
+    Returns:
+      Laid-out numbers, without a meaning, that are there when the slices are written.
+    """
+    mesh_impl = lowering.mesh_impl(variable)
+    slices = lowering.variables[variable].laid_out_tensor
+    salt = zlib.crc32(variable.name.encode("utf-8")) & 0x7FFFFFFF
+    shards = [shard_of(mesh_impl, dimension) for dimension in variable.shape.dims]
+
+    def key(seed, *coordinates):
+        first = [c * s.size for c, s in zip(coordinates, shards, strict=True)]
+        return tf.stack([seed, salt, *first])
+
+    keys = mesh_impl.slicewise(key, seed, *[shard.coordinate for shard in shards])
+    weights = mesh_impl.slicewise(read_slice, slices)
+    sizes = tuple(variable.shape.to_integer_list)
+    new = mesh_impl.slicewise(kernel, weights, keys, sizes, *inputs)
+    return mesh_impl.slicewise(_write_slice, slices, new)
+
+
+def read_slice(variable) -> tf.Tensor:
+    """The value of a slice, in the dtype that it is kept in."""
+    return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
+
+
+def _write_slice(variable, value):
+    write = tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
+    with tf.control_dependencies([write]):
+        return tf.zeros([])
+
+
+def round_by(x: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """`x` rounded to one of the two nearest bfloat16, by chance.
+
+    A bfloat16 is the upper half of a float32. Adding 16 random bits carries into it
+    with the probability of the lower half, exactly: the mean is `x`.
+
+    Args:
+      x: float32. noise: uint32 like `x`, whose upper 16 bits are used.
+
+    Returns:
+      bfloat16 like `x`; infinite and NaN where `x` is.
+    """
+    bits = tf.bitcast(x, tf.uint32) + tf.bitwise.right_shift(noise, _number(16))
+    upper = tf.bitwise.bitwise_and(bits, _number(0xFFFF0000))
+    kept = tf.where_v2(tf.math.is_finite(x), tf.bitcast(upper, tf.float32), x)
+    return tf.cast(kept, tf.bfloat16)
+
+
+def noise(key: tf.Tensor, sizes: Sequence[int], part: Sequence[int]) -> tf.Tensor:
+    """Random bits for each element of a slice.
+
+    Args:
+      key: int32 [2 + rank]: two numbers that the bits depend on, and the place of the
+        slice's first element along each dimension of the whole.
+      sizes: of the whole. part: of the slice.
+
+    Returns:
+      uint32 of shape `part`, for each element a function of the two numbers and of its
+      place in the whole.
+    """
+    seed, salt, *first = tf.unstack(tf.bitcast(key, tf.uint32))
+    place = _number(0)
+    for begin, size, length in zip(first, sizes, part, strict=True):
+        own = begin + tf.cast(tf.range(length), tf.uint32)
+        place = tf.expand_dims(place * _number(size), -1) + own
+    # Two rounds: after one, the bits of two steps would be one sequence, shifted.
+    one = _mixed(seed + _mixed(salt))
+    other = _mixed(one + _number(0x9E3779B9))
+    return _mixed(_mixed(place + one) ^ other)
+
+
+def _mixed(x):
+    """Every bit of the result depends on every bit of uint32 `x`, one to one."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        x = (x ^ tf.bitwise.right_shift(x, _number(shift))) * _number(factor)
+    return x ^ tf.bitwise.right_shift(x, _number(16))
+
+
+def _number(value):
+    return tf.constant(value, tf.uint32)
+
+
+_difference = rounded(lambda weights, change: weights - tf.cast(change, tf.float32))

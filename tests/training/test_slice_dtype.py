@@ -1,0 +1,185 @@
+"""bfloat16 slices of weights with float32 masters: what is trained, saved, restored."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.training.checkpoints import latest_complete
+from decoupled.training.estimator import evaluate
+from decoupled.training.graph import build_graph
+from tests.helpers import (
+    adamw,
+    constant_input_fn,
+    masked_lm_features,
+    schedule,
+    tiny_model,
+)
+from tests.training.runs import (
+    BOTH_AXES,
+    ONE_DEVICE,
+    assert_equal_values,
+    checkpoint_values,
+    graph_config,
+    run_spec,
+    run_steps,
+    train_run,
+)
+
+KERNEL = "bert/encoder/layer_0/attention/self/query/kernel"
+SLOTS = ("/adam_m", "/adam_v", "_slot_v", "_slot_vr", "_slot_vc")
+ADAFACTOR = dict(name="adafactor", learning_rate=0.05, weight_decay=0.0, beta1=0.0)
+
+
+def bfloat16(mesh):
+    return dataclasses.replace(mesh, slice_dtype="bfloat16")
+
+
+# Few distinct shapes: each is a kernel to compile.
+MODEL = tiny_model(
+    num_layers=1, input_embedding_size=16, output_embedding_size=16,
+    intermediate_size=16,
+)  # fmt: skip
+
+
+def config(mesh=ONE_DEVICE, steps=6, **changes):
+    fields = dict(model=MODEL, schedule=schedule(steps))
+    return graph_config(mesh=mesh, **{**fields, **changes})
+
+
+def in_bfloat16(value):
+    """Whether every number is one that bfloat16 has."""
+    narrow = value.astype(tf.bfloat16.as_numpy_dtype).astype(np.float32)
+    return np.array_equal(narrow, value)
+
+
+def is_matrix(name, value):
+    """Whether a variable is a weight whose slices are bfloat16."""
+    return value.ndim > 1 and not name.endswith(SLOTS)
+
+
+def lowered_graph(mesh):
+    with tf.Graph().as_default():
+        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
+        return build_graph(config(mesh), features, training=True)
+
+
+def test_matrices_lie_in_bfloat16_vectors_slots_and_masters_in_float32():
+    variables = lowered_graph(bfloat16(ONE_DEVICE)).lowering.variables
+    for variable, laid_out in variables.items():
+        matrix = len(variable.shape.dims) > 1 and not variable.name.endswith(SLOTS)
+        wanted = tf.bfloat16 if matrix else tf.float32
+        assert {part.dtype for part in laid_out.laid_out_tensor.all_slices} == {wanted}
+        assert variable.get_master().dtype == tf.float32
+
+
+def test_by_default_no_weight_is_in_bfloat16():
+    lowered = lowered_graph(ONE_DEVICE)
+    types = {output.dtype for op in lowered.update.graph.get_operations()
+             for output in op.outputs}  # fmt: skip
+    assert tf.bfloat16 not in types
+    for variable, laid_out in lowered.lowering.variables.items():
+        assert laid_out.laid_out_tensor.all_slices == [variable.get_master()]
+
+
+CASES = {
+    "all:1": dict(mesh=ONE_DEVICE),
+    "coupled, bfloat16 activations": dict(
+        mesh=dataclasses.replace(ONE_DEVICE, activation_dtype="bfloat16"),
+        model=dataclasses.replace(MODEL, coupled=True),
+    ),
+    "microbatches, adafactor": dict(
+        mesh=ONE_DEVICE, accumulation=2, optimizer=adamw(**ADAFACTOR)
+    ),
+    "d:2;m:2, adafactor": dict(mesh=BOTH_AXES, optimizer=adamw(**ADAFACTOR)),
+    "d:2;m:2": dict(mesh=BOTH_AXES),
+}
+
+
+SHORT = ("all:1",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *SHORT,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in CASES if n not in SHORT),
+    ],
+)
+def test_the_loss_falls_as_with_float32_slices(name):
+    case = CASES[name]
+    features = [masked_lm_features()]
+    wide, wanted, _ = run_steps(config(steps=12, **case), 12, features)
+    case = {**case, "mesh": bfloat16(case["mesh"])}
+    narrow, losses, _ = run_steps(config(steps=12, **case), 12, features)
+    assert losses[-1] < losses[0] - 0.3
+    np.testing.assert_allclose(losses, wanted, atol=0.03)
+    assert in_bfloat16(narrow[KERNEL]) and not in_bfloat16(wide[KERNEL])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run of 6 steps with bfloat16 slices on one device."""
+    path = tmp_path_factory.mktemp("undisturbed")
+    train_run(config(bfloat16(ONE_DEVICE)), run_spec(path))
+    return path
+
+
+def test_checkpoints_hold_float32_equal_to_the_slices(folder):
+    values = checkpoint_values(folder)
+    matrices = [name for name, value in values.items() if is_matrix(name, value)]
+    assert len(matrices) == 11
+    for name, value in values.items():
+        assert value.dtype == (np.int64 if name == "global_step" else np.float32)
+        if name in matrices:
+            assert in_bfloat16(value), name
+    assert not in_bfloat16(values["bert/embeddings/LayerNorm/gamma"])
+    assert not in_bfloat16(values[f"{KERNEL}/adam_m"])
+
+
+def test_a_resumed_run_ends_as_one_that_was_not_stopped(folder, tmp_path):
+    stopped = []
+    values = train_run(
+        config(bfloat16(ONE_DEVICE)),
+        run_spec(tmp_path),
+        every_steps=4,
+        then=lambda: stopped.append(latest_complete(str(tmp_path))),
+    )
+    assert [path.rpartition("-")[2] for path in stopped] == ["4"]
+    assert_equal_values(values, checkpoint_values(folder))
+
+
+def test_evaluation_with_float32_slices_gives_the_same_loss(folder):
+    losses = [
+        evaluate(
+            config(mesh), run_spec(folder), constant_input_fn(features, False), "dev"
+        )["loss"]
+        for features in [masked_lm_features(seed=9)]
+        for mesh in (ONE_DEVICE, bfloat16(ONE_DEVICE))
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_a_run_goes_on_with_float32_and_again_with_bfloat16(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    kernels = [checkpoint_values(copy)[KERNEL]]
+    for steps, mesh in [(7, ONE_DEVICE), (8, bfloat16(ONE_DEVICE))]:
+        values = train_run(config(mesh, steps=steps), run_spec(copy))
+        assert values["global_step"] == steps
+        kernels.append(values[KERNEL])
+    assert [in_bfloat16(kernel) for kernel in kernels] == [True, False, True]
+    # Each is one update further, with a rate of at most 0.01 / 3.
+    for before, after in zip(kernels, kernels[1:], strict=False):
+        np.testing.assert_allclose(after, before, atol=0.01)
+        assert not np.array_equal(after, before)
+
+
+def test_another_run_starts_from_the_checkpoint(folder, tmp_path):
+    spec = run_spec(tmp_path)._replace(init_checkpoint=latest_complete(str(folder)))
+    # Its first update has a rate of 0: what is saved is what was restored.
+    values = train_run(config(bfloat16(ONE_DEVICE), steps=1), spec)
+    source = checkpoint_values(folder)
+    for name in (KERNEL, "bert/embeddings/word_embeddings"):
+        np.testing.assert_array_equal(values[name], source[name])
