@@ -1,0 +1,66 @@
+"""Checks that fields of configurations share; each refuses in one line."""
+
+import dataclasses
+import math
+import typing
+from typing import Any
+
+from decoupled.errors import UserError
+
+
+def where(config: Any, name: str) -> str:
+    """A field as gin names it, e.g. "MeshConfig.mesh_shape"."""
+    return f"{type(config).__name__}.{name}"
+
+
+def check_types(config: Any) -> None:
+    """Refuses a field whose value is not of its annotated type.
+
+    An int stands for a float, and a bool for no number.
+
+    Raises:
+      UserError: names the field and the value; so do the others.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        kinds = typing.get_args(field.type) or (field.type,)
+        if type(value) not in kinds and not (float in kinds and type(value) is int):
+            names = " or ".join(kind.__name__ for kind in kinds)
+            raise UserError(
+                f"{where(config, field.name)}: {value!r} is not of type "
+                f"{names.replace('NoneType', 'None')}"
+            )
+
+
+def check_positive(config: Any, names: str) -> None:
+    """Refuses fields, named with spaces between, that are not finite and above 0."""
+    for name in names.split():
+        value = getattr(config, name)
+        if not 0 < value < math.inf:
+            raise UserError(f"{where(config, name)}: {value} is not positive")
+
+
+def check_not_negative(config: Any, names: str) -> None:
+    """Refuses fields that are negative or not finite."""
+    for name in names.split():
+        value = getattr(config, name)
+        if not 0 <= value < math.inf:
+            raise UserError(f"{where(config, name)}: {value} is negative or no number")
+
+
+def check_rates(config: Any, names: str, closed: bool = False) -> None:
+    """Refuses fields that are not in [0, 1), or in [0, 1] where `closed`."""
+    for name in names.split():
+        value = getattr(config, name)
+        if not (0 <= value < 1 or (closed and value == 1)):
+            interval = "[0, 1]" if closed else "[0, 1)"
+            raise UserError(f"{where(config, name)}: {value} is not in {interval}")
+
+
+def check_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:
+    """Refuses a field that is none of the choices."""
+    value = getattr(config, name)
+    if value not in choices:
+        raise UserError(
+            f"{where(config, name)}: {value!r} is unknown; one of {', '.join(choices)}"
+        )

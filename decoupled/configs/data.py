@@ -1,0 +1,179 @@
+"""Text: masked words, languages and vocabularies."""
+
+import dataclasses
+import math
+
+import gin
+
+from decoupled.configs.checks import check_positive, check_rates, check_types, where
+from decoupled.errors import UserError
+
+# Stands for the languages that a setting does not name.
+EVERY_LANGUAGE = "*"
+# SentencePiece 0.2.3 refuses more.
+MAX_TRAINING_THREADS = 1024
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class MaskingConfig:
+    """Masked language modelling (BERT section 3.1; the paper uses the same rates).
+
+    sequence_length: tokens per sequence, [CLS] and [SEP] included.
+    max_predictions: masked positions per sequence; the width of the MLM head's batch.
+    masking_rate: share of the maskable tokens that is predicted, e.g. 0.15.
+    mask_token_rate, random_token_rate: of the predicted tokens, the share replaced by
+      [MASK] and by a random piece; the rest stays as it is (0.8, 0.1).
+    """
+
+    sequence_length: int
+    max_predictions: int
+    masking_rate: float
+    mask_token_rate: float
+    random_token_rate: float
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(self, "sequence_length max_predictions masking_rate")
+        check_rates(self, "masking_rate mask_token_rate random_token_rate", closed=True)
+        if self.sequence_length < 4:
+            raise UserError(
+                f"MaskingConfig.sequence_length: {self.sequence_length} leaves no room "
+                "for text beside [CLS] and [SEP]; use 4 or more"
+            )
+        if self.mask_token_rate + self.random_token_rate > 1:
+            raise UserError(
+                "MaskingConfig: mask_token_rate + random_token_rate = "
+                f"{self.mask_token_rate + self.random_token_rate} is more than 1"
+            )
+        if self.max_predictions > self.sequence_length - 2:
+            raise UserError(
+                f"MaskingConfig.max_predictions: {self.max_predictions} is more than "
+                f"the {self.sequence_length - 2} maskable tokens of a sequence"
+            )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class SamplingConfig:
+    """How often each language is drawn, for a vocabulary and in pre-training.
+
+    alpha: language l is drawn with probability proportional to (its share of the
+      sentences) ** alpha; 1 keeps the natural shares, 0 makes all languages equal
+      (paper appendix A.1: 0.5).
+    weights: None, or language -> its share, e.g. {"en": 0.2}, in the place of the
+      smoothed one; the languages not named divide what is left by alpha. Where all are
+      named, only the ratios count. 0 leaves a language out.
+    min_epochs, max_epochs: None, a number, or language -> number, e.g.
+      {"*": 20, "en": 2} where "*" stands for every language not named: how often the
+      text of a language is seen over the run at least and at most. Applied after alpha
+      and weights; what a language gains or loses is divided among the rest.
+    """
+
+    alpha: float
+    weights: dict | None
+    min_epochs: float | dict | None
+    max_epochs: float | dict | None
+
+    def __post_init__(self):
+        check_types(self)
+        if not 0 <= self.alpha <= 1:
+            raise UserError(f"SamplingConfig.alpha: {self.alpha} is not in [0, 1]")
+        for name in ("weights", "min_epochs", "max_epochs"):
+            _check_by_language(self, name, getattr(self, name))
+        if EVERY_LANGUAGE in (self.weights or {}):
+            raise UserError(
+                f"SamplingConfig.weights: {EVERY_LANGUAGE!r} is no language; those not "
+                "named divide what is left"
+            )
+        for language in self._named():
+            self._check_language(language)
+
+    @property
+    def limits_epochs(self) -> bool:
+        """Whether shares depend on the length of the run."""
+        return self.min_epochs is not None or self.max_epochs is not None
+
+    def epochs_of(self, language: str) -> tuple[float, float]:
+        """The fewest and the most epochs of a language over the run."""
+        least = _by_language(self.min_epochs, language)
+        most = _by_language(self.max_epochs, language)
+        return 0.0 if least is None else least, math.inf if most is None else most
+
+    def _named(self):
+        given = (self.weights, self.min_epochs, self.max_epochs)
+        named = {
+            name for values in given if isinstance(values, dict) for name in values
+        }
+        return sorted({EVERY_LANGUAGE, *named})
+
+    def _check_language(self, language):
+        least, most = self.epochs_of(language)
+        if least > most:
+            raise UserError(
+                f"SamplingConfig.min_epochs: {least:g} is more than max_epochs = "
+                f"{most:g} for {language!r}"
+            )
+        named = isinstance(self.min_epochs, dict) and self.min_epochs.get(language)
+        if named and (self.weights or {}).get(language) == 0:
+            raise UserError(
+                f"SamplingConfig.min_epochs: {least:g} for {language!r}, which weights "
+                "leaves out"
+            )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class VocabularyConfig:
+    """How a SentencePiece unigram vocabulary is trained.
+
+    vocab_size: number of pieces.
+    character_coverage: share of the characters that must be covered, e.g. 0.9995.
+    byte_fallback: unknown characters become UTF-8 byte pieces instead of <unk>.
+    max_sentences, max_bytes: size of the language-smoothed sample that is trained on:
+      as many sentences, and about as many bytes of UTF-8, at most.
+    num_threads: parts that the sample is cut into, each summed by a thread. Sums
+      depend on it, and so does the vocabulary; not on the number of cores.
+    """
+
+    vocab_size: int
+    character_coverage: float
+    byte_fallback: bool
+    max_sentences: int
+    max_bytes: int
+    num_threads: int
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(
+            self, "vocab_size character_coverage max_sentences max_bytes num_threads"
+        )
+        check_rates(self, "character_coverage", closed=True)
+        if self.num_threads > MAX_TRAINING_THREADS:
+            raise UserError(
+                f"VocabularyConfig.num_threads: {self.num_threads} is more than "
+                f"{MAX_TRAINING_THREADS}"
+            )
+
+
+def _by_language(values, language):
+    """The number for a language; None where nothing is said."""
+    if isinstance(values, dict):
+        return values.get(language, values.get(EVERY_LANGUAGE))
+    return values
+
+
+def _check_by_language(config, name, values):
+    """A number that is not negative, or a dict of such by language."""
+    entries = values if isinstance(values, dict) else {EVERY_LANGUAGE: values or 0}
+    if not entries or not all(isinstance(language, str) for language in entries):
+        raise UserError(
+            f"{where(config, name)}: {values!r} is not language -> number; use None "
+            "for no setting"
+        )
+    for language, value in entries.items():
+        if type(value) not in (int, float) or not 0 <= value < math.inf:
+            raise UserError(
+                f"{where(config, name)}: {value!r} for {language!r} is no number or "
+                "negative"
+            )

@@ -1,0 +1,119 @@
+"""Fine-tuning, questions and retrieval."""
+
+import dataclasses
+import math
+
+import gin
+
+from decoupled.configs.checks import (
+    check_choice,
+    check_not_negative,
+    check_positive,
+    check_rates,
+    check_types,
+)
+from decoupled.errors import UserError
+
+CLASS_WEIGHTS = ("none", "balanced")
+SCORINGS = ("cosine", "euclidean", "ratio_margin", "distance_margin")
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class FinetuningConfig:
+    """What changes between pre-training and fine-tuning.
+
+    num_epochs: passes over the English training set (paper: 3).
+    max_sequence_length: longer inputs are cut.
+    classifier_dropout: rate before the task layer, in training only.
+    keep_layers: only the first k layers of the checkpoint are used (Figure 1,
+      Table 5); 0 keeps all.
+    freeze_input_embedding: the input embedding block is not trained.
+    warmup_fraction: share of the steps with linear warm-up; a linear decay follows.
+    learning_rates: each is tried, and the best on English dev is kept; () trains with
+      OptimizerConfig.learning_rate, which counts nothing where there are some here.
+    class_weights: "none", or "balanced", which gives every class the same total weight
+      in the training loss; classification only.
+    """
+
+    num_epochs: float
+    max_sequence_length: int
+    classifier_dropout: float
+    keep_layers: int
+    freeze_input_embedding: bool
+    warmup_fraction: float
+    learning_rates: tuple
+    class_weights: str
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(self, "num_epochs max_sequence_length")
+        check_not_negative(self, "keep_layers")
+        check_rates(self, "classifier_dropout warmup_fraction")
+        check_choice(self, "class_weights", CLASS_WEIGHTS)
+        rates = self.learning_rates
+        if not all(type(r) in (int, float) and 0 < r < math.inf for r in rates) or (
+            len(set(rates)) != len(rates)
+        ):
+            raise UserError(
+                f"FinetuningConfig.learning_rates: {rates} are not distinct positive "
+                "numbers, e.g. (1e-5, 2e-5)"
+            )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class QuestionAnsweringConfig:
+    """Windows of contexts and choice of answers (Devlin et al. 2019, section 4.2).
+
+    max_question_length: pieces of a question; the rest is cut off.
+    doc_stride: pieces between the starts of neighbouring windows over a context that
+      does not fit into one; the windows overlap where it is smaller than they are.
+    max_answer_length: most pieces of an answer.
+    n_best: likeliest starts and ends of each window that are tried with each other.
+    """
+
+    max_question_length: int
+    doc_stride: int
+    max_answer_length: int
+    n_best: int
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(self, "max_question_length doc_stride max_answer_length n_best")
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class RetrievalConfig:
+    """How translations are found by the vectors of sentences.
+
+    layer: whose output is pooled: 0 is the embedding output, 1 the first layer; -1 is
+      the last, -2 the one before it. What compares layers takes all of them instead.
+    pool_special_tokens: [CLS] and [SEP] count in the mean over a sentence's tokens, as
+      in XTREME's baseline; not in Figure 2.
+    centre: the mean vector of each side is subtracted from its vectors, which lets go
+      what all sentences of a language share (Figure 2's translation vector).
+    scoring: "cosine", "euclidean", or a margin of Artetxe and Schwenk (ACL 2019):
+      "ratio_margin" or "distance_margin".
+    num_neighbours: k of the margins; the other scorings do without.
+    max_sequence_length: longer sentences are cut. batch_size: sentences of a batch.
+    """
+
+    layer: int
+    pool_special_tokens: bool
+    centre: bool
+    scoring: str
+    num_neighbours: int
+    max_sequence_length: int
+    batch_size: int
+
+    def __post_init__(self):
+        check_types(self)
+        check_choice(self, "scoring", SCORINGS)
+        check_positive(self, "num_neighbours max_sequence_length batch_size")
+        if self.max_sequence_length < 3:
+            raise UserError(
+                f"RetrievalConfig.max_sequence_length: {self.max_sequence_length} "
+                "leaves no room for text beside [CLS] and [SEP]; use 3 or more"
+            )

@@ -1,0 +1,125 @@
+"""The model, and the mesh that its dimensions live on."""
+
+import dataclasses
+
+import gin
+
+from decoupled.configs.checks import (
+    check_choice,
+    check_positive,
+    check_rates,
+    check_types,
+)
+from decoupled.errors import UserError
+
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
+MLM_TRANSFORMS = ("dense_activation_norm", "projection")
+ACTIVATION_DTYPES = ("float32", "bfloat16")
+SLICE_DTYPES = ("float32", "bfloat16")
+EMBEDDING_LOOKUPS = ("gather", "one_hot")
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The sizes of an encoder and its embeddings (paper section 3 and Table 14).
+
+    vocab_size (V): number of pieces.
+    input_embedding_size (E_in): width of word, position and type embeddings; projected
+      to the hidden size where the two differ.
+    project_equal_widths: projected also where they do not; so Hugging Face's RemBERT.
+    output_embedding_size (E_out): width of the output embedding, pre-training only.
+    coupled: the output embedding is the input embedding (needs E_in = E_out).
+    hidden_size (H), num_layers (L), num_heads, head_size: H = num_heads * head_size.
+    intermediate_size: width of the feed-forward layers.
+    max_positions: longest sequence. type_vocab_size: number of segment types.
+    hidden_dropout, attention_dropout: rates in [0, 1), active in training only.
+    activation: "gelu" (erf), "gelu_tanh" (its tanh approximation) or "relu".
+    layer_norm_epsilon: added to the variance.
+    initializer_range: standard deviation of the truncated normal of all kernels.
+    mlm_transform: "dense_activation_norm" (H -> E_out, activation, layer norm, as in
+      BERT and in the released RemBERT) or "projection" (the paper's plain linear
+      projection, left out where H = E_out).
+    """
+
+    vocab_size: int
+    input_embedding_size: int
+    project_equal_widths: bool
+    output_embedding_size: int
+    coupled: bool
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    head_size: int
+    intermediate_size: int
+    max_positions: int
+    type_vocab_size: int
+    hidden_dropout: float
+    attention_dropout: float
+    activation: str
+    layer_norm_epsilon: float
+    initializer_range: float
+    mlm_transform: str
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(
+            self,
+            "vocab_size input_embedding_size output_embedding_size hidden_size "
+            "num_layers num_heads head_size intermediate_size max_positions "
+            "type_vocab_size layer_norm_epsilon initializer_range",
+        )
+        check_rates(self, "hidden_dropout attention_dropout")
+        check_choice(self, "activation", ACTIVATIONS)
+        check_choice(self, "mlm_transform", MLM_TRANSFORMS)
+        if self.coupled and self.input_embedding_size != self.output_embedding_size:
+            raise UserError(
+                "ModelConfig.coupled: one table cannot have two widths: "
+                f"input_embedding_size is {self.input_embedding_size}, "
+                f"output_embedding_size is {self.output_embedding_size}; "
+                "make them equal or set coupled = False"
+            )
+        if self.hidden_size != self.num_heads * self.head_size:
+            raise UserError(
+                f"ModelConfig.hidden_size: {self.hidden_size} is not num_heads * "
+                f"head_size = {self.num_heads} * {self.head_size} = "
+                f"{self.num_heads * self.head_size}"
+            )
+
+    @property
+    def projects_input(self) -> bool:
+        """Whether a linear layer leads from E_in to H."""
+        equal = self.input_embedding_size == self.hidden_size
+        return self.project_equal_widths or not equal
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """Where the dimensions of the graph live.
+
+    mesh_shape: e.g. "all:1" or "data:2;vocab:4"; axis sizes multiply to the number of
+      devices.
+    layout_rules: e.g. "batch:data;vocab:vocab"; which dimension (`decoupled.model.dims`
+      lists them) is split over which mesh axis. Dimensions without a rule are
+      replicated.
+    activation_dtype: "float32" or "bfloat16"; optimizer slots and the loss are float32
+      always.
+    embedding_lookup: "gather" copies rows; "one_hot" multiplies a one-hot matrix by the
+      table, which a TPU may do faster where the vocabulary is small. Equal numbers.
+    slice_dtype: of the weights on the devices, "float32" or "bfloat16", which halves
+      their memory; updates are then rounded by chance (`decoupled.ops.rounding`).
+      Vectors (biases, layer norms) and what checkpoints hold are float32 always.
+    """
+
+    mesh_shape: str
+    layout_rules: str
+    activation_dtype: str
+    embedding_lookup: str
+    slice_dtype: str
+
+    def __post_init__(self):
+        check_types(self)
+        check_choice(self, "activation_dtype", ACTIVATION_DTYPES)
+        check_choice(self, "embedding_lookup", EMBEDDING_LOOKUPS)
+        check_choice(self, "slice_dtype", SLICE_DTYPES)

@@ -1,0 +1,117 @@
+"""Sweeps of models, their scale, and plans of TPU runs."""
+
+import dataclasses
+from typing import NamedTuple
+
+import gin
+
+from decoupled.configs.checks import check_positive, check_rates, check_types
+from decoupled.configs.model import ModelConfig
+from decoupled.errors import UserError
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class ScaleConfig:
+    """What the sizes of the paper's models are divided by; 1 leaves them.
+
+    width_divisor: of E_in, E_out, H and the feed-forward width.
+    head_size_divisor: of the size of a head; the number of heads follows.
+    depth_divisor: of the number of layers, rounded to the nearest.
+    """
+
+    width_divisor: int
+    head_size_divisor: int
+    depth_divisor: int
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(self, "width_divisor head_size_divisor depth_divisor")
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class SweepConfig:
+    """A grid of runs: every model, with every seed, on every task.
+
+    title: of the table. rows: names of files in gin/models, in the table's order.
+    keep_layers: row -> layers that fine-tuning keeps, of the paper's; others keep all.
+    tasks: as of `finetune`. seeds: of pre-training, one run each.
+    finetuning_runs: seeds of fine-tuning for each pre-trained model.
+    task_files: task -> its gin file ("" for none), "*" for those not named; {task} in
+      it stands for the name.
+    pretraining, finetuning: bindings of every run.
+    """
+
+    title: str
+    rows: tuple
+    keep_layers: dict
+    tasks: tuple
+    seeds: tuple
+    finetuning_runs: int
+    task_files: dict
+    pretraining: tuple
+    finetuning: tuple
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(self, "finetuning_runs")
+        for name, kind in (
+            ("rows", str),
+            ("tasks", str),
+            ("seeds", int),
+            ("pretraining", str),
+            ("finetuning", str),
+        ):
+            values = getattr(self, name)
+            if any(type(value) is not kind for value in values):
+                raise UserError(
+                    f"SweepConfig.{name}: {values!r} must hold {kind.__name__} only"
+                )
+            if name in ("rows", "tasks", "seeds") and len(set(values)) < len(values):
+                raise UserError(f"SweepConfig.{name}: {values!r} names one twice")
+        if not self.rows or not self.seeds:
+            raise UserError("SweepConfig.rows, SweepConfig.seeds: name at least one")
+        unknown = sorted(set(self.keep_layers) - set(self.rows))
+        if unknown:
+            raise UserError(
+                f"SweepConfig.keep_layers: {', '.join(unknown)} are not among the rows"
+            )
+
+
+class SweepRoot(NamedTuple):
+    """A grid, and how its models are scaled."""
+
+    sweep: SweepConfig
+    scale: ScaleConfig
+
+
+@gin.configurable
+def sweep(*, sweep=gin.REQUIRED, scale=gin.REQUIRED) -> SweepRoot:
+    """The root of the settings of a sweep, and of the reproduction, which is one."""
+    return SweepRoot(sweep, scale)
+
+
+@gin.configurable
+def sweep_row(*, model=gin.REQUIRED) -> ModelConfig:
+    """The root of the settings of one model of a sweep."""
+    return model
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class PlanConfig:
+    """What the plan of a TPU run assumes.
+
+    efficiency: share of the peak that matrix products reach, with all that stands
+      between them.
+    memory_share: share of a core's memory that a step may take.
+    """
+
+    efficiency: float
+    memory_share: float
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(self, "efficiency memory_share")
+        check_rates(self, "efficiency memory_share", closed=True)

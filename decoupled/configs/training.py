@@ -1,0 +1,179 @@
+"""A run of training: optimizer, schedule, batches, processes."""
+
+import dataclasses
+from typing import NamedTuple
+
+import gin
+
+from decoupled.configs.checks import (
+    check_choice,
+    check_not_negative,
+    check_positive,
+    check_rates,
+    check_types,
+)
+from decoupled.configs.data import MaskingConfig, SamplingConfig
+from decoupled.configs.model import MeshConfig, ModelConfig
+from decoupled.errors import UserError
+
+OPTIMIZERS = ("adamw", "adafactor")
+DECAYS = ("linear", "constant")
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimizer (paper Tables 10, 14, 15).
+
+    name: "adamw" (bias-corrected Adam, decoupled weight decay) or "adafactor".
+    learning_rate: the peak; `ScheduleConfig` says when it is reached.
+    weight_decay: decoupled rate, multiplied by the learning rate; never applied to
+      layer norms and biases. beta1, beta2, epsilon: Adam's (Adafactor: beta1 and
+      weight_decay must be 0, beta2 is its own schedule).
+    clip_norm: the global gradient norm is clipped to this; 0 clips nothing.
+    """
+
+    name: str
+    learning_rate: float
+    weight_decay: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    clip_norm: float
+
+    def __post_init__(self):
+        check_types(self)
+        check_choice(self, "name", OPTIMIZERS)
+        check_positive(self, "learning_rate epsilon")
+        check_not_negative(self, "weight_decay clip_norm")
+        check_rates(self, "beta1 beta2")
+        if self.name == "adafactor" and (self.weight_decay or self.beta1):
+            raise UserError(
+                "OptimizerConfig: adafactor has neither weight decay nor momentum "
+                "here; set weight_decay = 0.0 and beta1 = 0.0"
+            )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class ScheduleConfig:
+    """The length of a run and its learning rate over time.
+
+    train_steps: optimizer steps. warmup_steps: linear warm-up from 0 to the peak.
+    decay: after warm-up, "linear" to 0 at the last step, or "constant".
+    """
+
+    train_steps: int
+    warmup_steps: int
+    decay: str
+
+    def __post_init__(self):
+        check_types(self)
+        check_choice(self, "decay", DECAYS)
+        check_positive(self, "train_steps")
+        check_not_negative(self, "warmup_steps")
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Batches and bookkeeping of a run.
+
+    batch_size: sequences per step over the whole mesh.
+    gradient_accumulation: a step's batch is run as so many microbatches.
+    save_checkpoints_steps: steps between checkpoints. keep_checkpoint_max: how many
+      of the newest are kept. log_steps: steps between summaries.
+    eval_every_steps: steps between evaluations; 0 evaluates at the end only.
+    eval_batch_size; eval_sequences: most sequences evaluated per language, 0 is all.
+    seed: of initial weights, data order, masks and dropout.
+    label_smoothing: share of the target distribution that is spread evenly over all
+      classes, in training only; evaluation reports the plain loss (paper: 0).
+    recompute_layers: the backward pass computes the inside of each encoder layer again
+      instead of keeping it; equal gradients, less memory, a third more FLOPs.
+    iterations_per_loop: steps that a TPU does before it returns to the host, which then
+      saves, logs and hears signals; without a TPU it is always 1.
+    """
+
+    batch_size: int
+    gradient_accumulation: int
+    save_checkpoints_steps: int
+    keep_checkpoint_max: int
+    log_steps: int
+    eval_every_steps: int
+    eval_batch_size: int
+    eval_sequences: int
+    seed: int
+    label_smoothing: float
+    recompute_layers: bool
+    iterations_per_loop: int
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(
+            self,
+            "batch_size gradient_accumulation save_checkpoints_steps "
+            "keep_checkpoint_max log_steps eval_batch_size iterations_per_loop",
+        )
+        check_not_negative(self, "seed eval_sequences eval_every_steps")
+        check_rates(self, "label_smoothing")
+        if self.batch_size % self.gradient_accumulation:
+            raise UserError(
+                f"TrainingConfig.gradient_accumulation: batch_size {self.batch_size} "
+                f"does not divide into {self.gradient_accumulation} microbatches"
+            )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class ClusterConfig:
+    """The processes that the mesh spans (`decoupled.training.cluster`).
+
+    workers: ("host:port", ...) of all of them, the driver first; () is the driver
+      alone. TF_CONFIG, where it is set, says it instead.
+    start_seconds: how long the driver waits for the others.
+    patience_seconds: how long a worker may be silent before the run ends.
+    """
+
+    workers: tuple
+    start_seconds: float
+    patience_seconds: float
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(self, "start_seconds patience_seconds")
+        for address in self.workers:
+            if not isinstance(address, str):
+                raise UserError(
+                    f"ClusterConfig.workers: {address!r} is not a string, host:port"
+                )
+
+
+class PretrainConfig(NamedTuple):
+    """Everything that a pre-training run is made of."""
+
+    model: ModelConfig
+    mesh: MeshConfig
+    masking: MaskingConfig
+    sampling: SamplingConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    training: TrainingConfig
+    cluster: ClusterConfig
+
+
+@gin.configurable
+def pretrain(
+    *,
+    model=gin.REQUIRED,
+    mesh=gin.REQUIRED,
+    masking=gin.REQUIRED,
+    sampling=gin.REQUIRED,
+    optimizer=gin.REQUIRED,
+    schedule=gin.REQUIRED,
+    training=gin.REQUIRED,
+    cluster=gin.REQUIRED,
+) -> PretrainConfig:
+    """The root of the settings of pre-training, and of its plan."""
+    return PretrainConfig(
+        model, mesh, masking, sampling, optimizer, schedule, training, cluster
+    )
