@@ -79,7 +79,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Makes the data, runs the jobs, writes the document."""
-    from decoupled.sweeps.runner import Runner
+    from decoupled.sweeps.runner import Runner, show_failures
 
     options = flags.FLAGS
     folders = find_folders(
@@ -103,7 +103,9 @@ def main() -> None:
         console.say(announcement(jobs, options.jobs))
         failures = Runner(jobs, options.jobs, console.say).run()
     write_document(options.document, root, folders, jobs)
-    _end(failures, len(jobs))
+    if failures:
+        show_failures(failures, len(jobs))
+        sys.exit(1)
 
 
 def configure(options: flags.FlagValues, folders: Folders) -> SweepRoot:
@@ -336,17 +338,6 @@ def _paper_tables():
 def _data_seconds(folders):
     path = os.path.join(os.path.dirname(folders.runs), SECONDS)
     return sum(files.read_json(path).values()) if files.exists(path) else 0.0
-
-
-def _end(failures, count):
-    if not failures:
-        return
-    console.table(
-        f"{len(failures)} of {count} jobs are not complete; run again to try them",
-        ["job", "why", "last line of its job.log"],
-        [list(failure) for failure in failures],
-    )
-    sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def main() -> None:
     from decoupled.data.vocabulary import Vocabulary
     from decoupled.sweeps.grid import describe, make_rows
     from decoupled.sweeps.jobs import Inputs, make_jobs
-    from decoupled.sweeps.runner import Runner
+    from decoupled.sweeps.runner import Runner, show_failures
 
     options = flags.FLAGS
     options.gin_file = [f"sweeps/{options.scale}.gin", *options.gin_file]
@@ -70,24 +70,16 @@ def main() -> None:
             print(shlex.join([job.kind, *job.arguments]))
         return
     describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
-    _report(Runner(jobs, options.jobs, console.say).run(), len(jobs))
+    failures = Runner(jobs, options.jobs, console.say).run()
+    if failures:
+        show_failures(failures, len(jobs))
+        sys.exit(1)
+    console.say(f"all {len(jobs)} jobs are complete")
 
 
 def _read_model(name):
     gin_files = ["runs/sweep_row.gin", f"models/{name}.gin"]
     return bindings.configure(sweep_row, gin_files, [])
-
-
-def _report(failures, count):
-    if not failures:
-        console.say(f"all {count} jobs are complete")
-        return
-    console.table(
-        f"{len(failures)} of {count} jobs are not complete; run again to try them",
-        ["job", "why", "last line of its job.log"],
-        [list(failure) for failure in failures],
-    )
-    sys.exit(1)
 
 
 if __name__ == "__main__":

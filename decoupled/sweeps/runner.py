@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from decoupled import files
-from decoupled.console import duration
+from decoupled import console, files
 from decoupled.errors import Terminated
 from decoupled.sweeps.jobs import LOG, Job
 
@@ -29,6 +28,15 @@ class Failure(NamedTuple):
     name: str
     reason: str
     last_line: str
+
+
+def show_failures(failures: Sequence[Failure], count: int) -> None:
+    """Prints which of `count` jobs are not complete, and why."""
+    console.table(
+        f"{len(failures)} of {count} jobs are not complete; run again to try them",
+        ["job", "why", "last line of its job.log"],
+        [list(failure) for failure in failures],
+    )
 
 
 class Runner:
@@ -131,7 +139,7 @@ class Runner:
 
     def _progress(self, job, seconds, complete, failures, waiting):
         done = len(complete) + len(failures)
-        line = f"{done} of {len(self._jobs)}: {job.name} in {duration(seconds)}"
+        line = f"{done} of {len(self._jobs)}: {job.name} in {console.duration(seconds)}"
         jobs = {one.name: one for one in self._jobs}
         left = [*waiting, *(jobs[name] for name in self._running)]
         known = [value for values in self._seconds.values() for value in values]
@@ -142,7 +150,7 @@ class Runner:
             expected += sum(own) / len(own) if own else average
         if not left:
             return line
-        return f"{line}; about {duration(expected / self._parallel)} left"
+        return f"{line}; about {console.duration(expected / self._parallel)} left"
 
     def _end(self, *_):
         self._asked_to_end = True
