@@ -102,7 +102,7 @@ def main() -> None:
         console.say("")
         console.say(announcement(jobs, options.jobs))
         failures = Runner(jobs, options.jobs, console.say).run()
-    write_document(options.document, root, folders, jobs)
+    write_document(options.document, root, folders, jobs, options.jobs)
     if failures:
         show_failures(failures, len(jobs))
         sys.exit(1)
@@ -295,8 +295,15 @@ def _seconds(job):
     return files.read_json(os.path.join(job.folder, RECORD)).get("seconds", 0.0)
 
 
-def write_document(path: str, root: SweepRoot, folders: Folders, jobs: list) -> None:
-    """Writes the document from what is complete, and prints the verdicts."""
+def write_document(
+    path: str, root: SweepRoot, folders: Folders, jobs: list, parallel: int
+) -> None:
+    """Writes the document from what is complete, and prints the verdicts.
+
+    Args:
+      path: of the document. root, folders, jobs: of the reproduction. parallel: jobs
+        that ran at a time.
+    """
     from decoupled.analyses import reproduction_document as document
     from decoupled.analyses import reproduction_facts as facts
     from decoupled.analyses.reproduction_results import read_evidence
@@ -310,6 +317,7 @@ def write_document(path: str, root: SweepRoot, folders: Folders, jobs: list) -> 
         duration=facts.duration(evidence.seconds + _data_seconds(folders)),
         complete=complete,
         jobs=len(jobs),
+        parallel=parallel,
         paragraphs=[
             facts.data(folders.text, [SOURCE, *(path for _, path in folders.dumps)]),
             facts.scale(root.sweep, root.scale, evidence),

@@ -33,9 +33,9 @@ class PaperTable(NamedTuple):
 class Facts(NamedTuple):
     """What folders of runs do not tell.
 
-    command: that was run. machine, date, duration: where, when and how long. complete,
-    jobs: how many there are. paragraphs: on data and scale. missing: what was left out,
-    and why.
+    command: that was run. machine, date: where and when. duration: the sum over jobs.
+    complete, jobs: how many there are. parallel: how many ran at a time. paragraphs: on
+    data and scale. missing: what was left out, and why.
     """
 
     command: str
@@ -44,6 +44,7 @@ class Facts(NamedTuple):
     duration: str
     complete: int
     jobs: int
+    parallel: int
     paragraphs: list[str]
     missing: list[str]
 
@@ -95,7 +96,8 @@ def _head(facts, evidence):
         f"    {facts.command}",
         "",
         f"{facts.date}, on {facts.machine}. {facts.complete} of {facts.jobs} jobs "
-        f"complete, {facts.duration} together.",
+        f"complete; their times add up to {facts.duration}, with {facts.parallel} at a "
+        "time.",
     ]
     if facts.complete < facts.jobs:
         lines += ["", "**Not everything is complete: what follows has gaps.**"]

@@ -22,6 +22,7 @@ FACTS = Facts(
     duration="1 h 05 min",
     complete=90,
     jobs=90,
+    parallel=2,
     paragraphs=["Text: 7 sentences."],
     missing=["No questions."],
 )
@@ -62,7 +63,8 @@ def test_head(document):
     text = document.read_text()
     for said in (
         "    python -m decoupled.reproduce --work_dir=w",
-        "2026-01-02, on 2 cores. 90 of 90 jobs complete, 1 h 05 min together.",
+        "2026-01-02, on 2 cores. 90 of 90 jobs complete; their times add up to "
+        "1 h 05 min, with 2 at a time.",
         "Text: 7 sentences.",
         "would score 40.0.",
         "**9 of 9 models score higher than that.**",
