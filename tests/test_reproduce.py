@@ -191,7 +191,8 @@ def test_document(options, vocabulary, tmp_path, capsys):
         assert f"| {row} |" in text
     # 10 s of each of 27 + 27 + 18 + 6 + 12 jobs and a minute of data. Other commands
     # made these, so that none of ours is complete.
-    assert "0 of 84 jobs complete; their times add up to 16 min, with 2 at a time." in text
+    told = "0 of 84 jobs complete; their times add up to 16 min, with 2 at a time."
+    assert told in text
     assert "Text: 12 sentences" in text and "5,120,000 tokens" in text
     assert "not supported" in capsys.readouterr().out
 
