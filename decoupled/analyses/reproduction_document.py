@@ -21,6 +21,8 @@ from decoupled.analyses.reproduction_results import Evidence
 from decoupled.analyses.sweep_results import spread
 
 _GAP = "-"
+# Of the best model's masked-LM accuracy: below, a model has not learned.
+_LEARNED = 0.5
 
 
 class PaperTable(NamedTuple):
@@ -249,6 +251,7 @@ def _limits(facts, evidence):
             "the differences to either side, so that only large differences are "
             "decided."
         )
+    lines += [f"- {line}" for line in _unlearned(evidence)]
     lines += [
         "- Intervals are of single differences; with so many of them, one in twenty "
         "would miss its true value by chance.",
@@ -260,3 +263,17 @@ def _limits(facts, evidence):
         *(f"- {line}" for line in facts.missing),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _unlearned(evidence):
+    """A sentence on models that guess masked words far worse than the others."""
+    found = {row: spread(evidence.masked_lm(row)) for row in evidence.rows}
+    means = {row: one.mean for row, one in found.items() if one}
+    best = max(means.values(), default=0.0)
+    low = [row for row, mean in means.items() if mean < _LEARNED * best]
+    if low:
+        yield (
+            f"{', '.join(low)}: guesses less than half as many masked words as the "
+            f"best model ({best:.1f}%). At this length and rate it has not learned "
+            "what the others have, and claims that compare it say nothing of its size."
+        )

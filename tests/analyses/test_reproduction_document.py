@@ -160,6 +160,18 @@ def test_claims_have_their_statistics(document):
     assert row == ["+1.6", "+3.00", "+2.50 to +3.50", "3", "above 0", "supported"]
 
 
+def test_a_model_that_did_not_learn_is_named(runs, tmp_path, without_pictures):
+    evidence = read_evidence(str(runs))
+    path = tmp_path / "r.md"
+    write_document(str(path), evidence, TABLES, FACTS)
+    assert "half as many masked words" not in path.read_text()
+    third = max(evidence.masked_lm("e_out_3072").values()) / 3
+    evidence.masked_lm("coupled").update(dict.fromkeys((0, 1, 2), third))
+    write_document(str(path), evidence, TABLES, FACTS)
+    limits = section(path, "What limits this")
+    assert any(line.startswith("- coupled: guesses less") for line in limits)
+
+
 def test_every_link_leads_to_a_file(document):
     links = re.findall(r"\]\(([^)]+)\)", document.read_text())
     assert len(links) >= 8
