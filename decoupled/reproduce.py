@@ -311,7 +311,7 @@ def write_document(
     evidence = read_evidence(folders.runs)
     complete = sum(job.is_complete() for job in jobs)
     known = document.Facts(
-        command=shlex.join(["python", "-m", "decoupled.reproduce", *sys.argv[1:]]),
+        command=facts.command("reproduce", sys.argv[1:]),
         machine=facts.machine(),
         date=datetime.date.today().isoformat(),
         duration=facts.duration(evidence.seconds + _data_seconds(folders)),

@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 
 from decoupled import files
@@ -18,6 +19,20 @@ _LENGTH = (
 )
 
 
+def command(name: str, arguments: Sequence[str]) -> str:
+    """The command line, absolute paths without the folders of this machine."""
+    return shlex.join(["python", "-m", f"decoupled.{name}", *map(_shorter, arguments)])
+
+
+def _shorter(argument):
+    flag, equals, value = argument.rpartition("=")
+    return f"{flag}{equals}{_name(value)}" if os.path.isabs(value) else argument
+
+
+def _name(path):
+    return os.path.basename(os.path.normpath(path))
+
+
 def data(corpus_dir: str, sources: Sequence[str]) -> str:
     """The text that is trained on: how much, in how many languages, from where."""
     manifest = files.read_json(os.path.join(corpus_dir, "manifest.json"))
@@ -26,7 +41,7 @@ def data(corpus_dir: str, sources: Sequence[str]) -> str:
     characters = sum(one["characters"] for one in languages.values())
     return (
         f"Text: {sentences:,} sentences ({characters / 1e6:.1f} million characters) in "
-        f"{len(languages)} languages, from {', '.join(sources)}."
+        f"{len(languages)} languages, from {', '.join(map(_name, sources))}."
     )
 
 

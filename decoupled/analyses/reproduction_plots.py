@@ -6,6 +6,8 @@ from typing import Any
 
 from decoupled.analyses import plots
 
+# Between two models' points of the same layer.
+_SHIFT = 0.05
 _INPUT_LOOK = {"color": plots.BLUE, "marker": "o"}
 _OUTPUT_LOOK = {"color": plots.ORANGE, "marker": "s"}
 
@@ -71,7 +73,9 @@ def _line(axes, by_place: Mapping[int, Any], name, index):
         *(_spread(by_place[place]) for place in places), strict=True
     )
     look = plots.look(index)
-    axes.errorbar(places, means, deviations, capsize=3, label=name, **look)
+    # Side by side, or bars would hide each other.
+    drawn = [place + _SHIFT * (index - 1) for place in places]
+    axes.errorbar(drawn, means, deviations, capsize=3, label=name, **look)
     axes.set_xticks(sorted({*axes.get_xticks(), *places}) if index else places)
 
 

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from decoupled.analyses import plots
 from decoupled.analyses.sweep_results import RowResults, spread
 
+# Of the length of an axis: what a label takes, and the distance of equal places.
+_LABEL, _STEP = 0.06, 0.012
+
 
 def plot_scores(result: dict, stem: str) -> list[str]:
     """Average score and masked-LM accuracy against PT parameters and against E_out.
@@ -42,13 +45,14 @@ def _title(rows):
 
 
 def _scatter(axes, rows, values, places):
+    drawn = apart(places)
     for index, (row, by_seed) in enumerate(zip(rows, values, strict=True)):
         found = spread(by_seed)
         if found is None:
             continue
         look = plots.look(index) | {"linestyle": "none"}
         axes.errorbar(
-            places[index],
+            drawn[index],
             found.mean,
             found.deviation,
             label=row.name,
@@ -56,11 +60,32 @@ def _scatter(axes, rows, values, places):
             **look,
         )
     axes.set_xscale("log")
-    # Marks at the places themselves: those of a logarithmic axis overlap.
-    ticks = sorted(set(places))
-    axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks], rotation=45)
+    # Marks at the places themselves: those of a logarithmic axis are too few.
+    marked = ticks(places)
+    axes.set_xticks(marked, [f"{tick:.3g}" for tick in marked], rotation=45)
     axes.minorticks_off()
     plots.tidy(axes)
+
+
+def ticks(places: Sequence[float]) -> list[float]:
+    """Those places, ascending, whose labels do not touch on a logarithmic axis."""
+    ordered = sorted(set(places))
+    factor = (ordered[-1] / ordered[0]) ** _LABEL if ordered else 1.0
+    marked: list[float] = []
+    for place in ordered:
+        if not marked or place >= marked[-1] * factor:
+            marked.append(place)
+    return marked
+
+
+def apart(places: Sequence[float]) -> list[float]:
+    """The places, equal ones moved a little to either side on a logarithmic axis."""
+    span = max(places) / min(places) if max(places) > min(places) else 10.0
+    moved = []
+    for index, place in enumerate(places):
+        before, all_equal = places[:index].count(place), places.count(place)
+        moved.append(place * span ** (_STEP * (before - (all_equal - 1) / 2)))
+    return moved
 
 
 def plot_curves(result: dict, stem: str) -> list[str]:

@@ -27,13 +27,21 @@ SWEEP = SweepConfig(
 SCALE = ScaleConfig(8, 4, 4)
 
 
+def test_the_command_tells_no_folder_of_the_machine():
+    given = ["--work_dir=runs/a", "--data_dir=/mnt/disk/data/", "--gin_param=A.b = 1"]
+    assert facts.command("reproduce", given) == (
+        "python -m decoupled.reproduce --work_dir=runs/a --data_dir=data "
+        "'--gin_param=A.b = 1'"
+    )
+
+
 def test_data(tmp_path):
     train = {
         "de": {"sentences": 1200, "characters": 1_000_000},
         "fr": {"sentences": 300, "characters": 260_000},
     }
     write_json(tmp_path / "manifest.json", {"splits": {"train": train}})
-    assert facts.data(str(tmp_path), ["catalogs:django", "enwiki.xml"]) == (
+    assert facts.data(str(tmp_path), ["catalogs:django", "/a/enwiki.xml"]) == (
         "Text: 1,500 sentences (1.3 million characters) in 2 languages, from "
         "catalogs:django, enwiki.xml."
     )

@@ -169,3 +169,17 @@ def test_pictures(sweep, tmp_path):
     assert [path.rpartition(".")[2] for path in paths] == ["png", "svg"]
     for text in ("e_out_128", "e_out_3072", "E_out", "masked-LM accuracy, %"):
         assert text in svg
+
+
+def test_labels_that_would_touch_are_left_out():
+    assert sweep_plots.ticks([16, 96, 16, 384]) == [16, 96, 384]
+    # Of a factor of 100, labels take 1.32 each.
+    assert sweep_plots.ticks([1, 1.1, 1.3, 1.4, 100]) == [1, 1.4, 100]
+    assert sweep_plots.ticks([]) == []
+
+
+def test_equal_places_stand_side_by_side():
+    first, alone, second = sweep_plots.apart([16, 384, 16])
+    assert first < 16 < second and first * second == pytest.approx(16 * 16)
+    assert alone == 384
+    assert sweep_plots.apart([8]) == [8]
