@@ -20,8 +20,13 @@ _LENGTH = (
 
 
 def command(name: str, arguments: Sequence[str]) -> str:
-    """The command line, absolute paths without the folders of this machine."""
-    return shlex.join(["python", "-m", f"decoupled.{name}", *map(_shorter, arguments)])
+    """The command line that makes what a document tells of.
+
+    Absolute paths come without the folders of this machine, and flags of the document
+    itself not at all.
+    """
+    told = [_shorter(one) for one in arguments if not one.startswith("--document")]
+    return shlex.join(["python", "-m", f"decoupled.{name}", *told])
 
 
 def _shorter(argument):
