@@ -162,6 +162,7 @@ def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path
     assert tree(tmp_path / "records") == tree(tmp_path / "fresh")
 
 
+@pytest.mark.slow
 def test_several_processes_write_the_same(source, tmp_path):
     build(source, tmp_path / "one")
     build(source, tmp_path / "two", workers=2)

@@ -43,7 +43,7 @@ def read_pairs(
         lines.pop()
     if not lines:
         raise file.error("holds no example")
-    rows = _rows(lines, file.text().rstrip("\r\n"))
+    rows = _rows(lines, file.text().rstrip("\r\n"), labels)
     if rows is None:
         raise _misfit(file, lines)
     if len(rows[0].columns) == _UNLABELLED and not may_lack_labels:
@@ -56,11 +56,12 @@ class _Row(NamedTuple):
     columns: list[str]
 
 
-def _rows(lines, text):
+def _rows(lines, text, labels):
     """The rows of a file, or None where it has no regular ones."""
     by_line = [_Row(n, line.split("\t")) for n, line in enumerate(lines, start=1)]
     regular = _is_regular(by_line)
-    if regular and not any(_OPEN.match(c) for row in by_line for c in row.columns):
+    quoted = any(_OPEN.match(c) for row in by_line for c in row.columns)
+    if regular and (not quoted or _is_labelled(by_line, labels)):
         return [_Row(row.line, _unquoted(row.columns)) for row in by_line]
     # A quoted sentence may hold line ends and tabs; then it spans lines or columns.
     reader = csv.reader(io.StringIO(text, newline=""), "excel-tab", strict=True)
@@ -71,6 +72,15 @@ def _rows(lines, text):
     if _is_regular(rows) and (not regular or _is_written_so(rows, text)):
         return rows
     return [_Row(r.line, _unquoted(r.columns)) for r in by_line] if regular else None
+
+
+def _is_labelled(rows, labels):
+    """Whether every row ends in a label: then no sentence spans several lines."""
+    return all(
+        len(row.columns) == _LABELLED
+        and _SPELLINGS.get(row.columns[-1], row.columns[-1]) in labels
+        for row in rows
+    )
 
 
 def _is_written_so(rows, text):

@@ -50,6 +50,7 @@ def run(monkeypatch, folder):
     return results.read(folder / "corpus.json")[0].workers
 
 
+@pytest.mark.slow
 def test_a_quick_run_of_our_worker(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(corpus, "peer_workers", lambda case: [])
     (ours,) = run(monkeypatch, tmp_path)

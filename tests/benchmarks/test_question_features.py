@@ -38,6 +38,7 @@ def test_without_data_the_comparison_is_skipped(monkeypatch):
         question_features.read(False, None)
 
 
+@pytest.mark.slow
 def test_a_quick_run_of_our_worker(tmp_path):
     questions = question_features.read(True, None)
     case = question_features.make_case(questions, True, tmp_path)

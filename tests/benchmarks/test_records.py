@@ -40,6 +40,7 @@ def case(tmp_path, monkeypatch):
     return records.make_case(command.parse(options), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_quick_run_of_our_worker(case):
     assert case["sentences"] == 2 * 200 * 3
     (ours,) = interleave([records.our_worker(case)], 2, 1, "quick")

@@ -32,6 +32,7 @@ def test_what_was_skipped_says_why():
     assert table.rows == [["search: cosine", "too little memory", "", "", "", ""]]
 
 
+@pytest.mark.slow
 def test_our_worker_gives_the_same_at_every_step():
     (ours,) = interleave([retrieval.our_worker(QUICK)], 2, 1, "quick")
     first, second = (chunk.loss for chunk in ours.rounds)

@@ -257,6 +257,7 @@ def test_description_says_what_is_inside(encoder_export, classifier_export, voca
     }
 
 
+@pytest.mark.slow
 def test_encoder_loads_where_there_is_only_tensorflow(encoder_export, encoder):
     output = run_elsewhere(
         "sys.modules['tensorflow_text'] = None\n"

@@ -101,6 +101,12 @@ def test_what_csv_writer_writes_comes_back(path, rows):
     assert [(*example.texts, example.label) for example in examples] == rows
 
 
+def test_a_lone_quote_is_a_sentence_where_every_line_has_a_label(path):
+    examples = read(path, '"\t\tcontradiction\n"\t\tneutral\n')
+    assert examples == [(('"', ""), "contradiction"), (('"', ""), "neutral")]
+    assert read(path, '"\t"\tneutral\n') == [(('"', '"'), "neutral")]
+
+
 PLAIN = st.text(st.characters(exclude_characters="\t\r\n", exclude_categories=["Cs"]))
 
 
