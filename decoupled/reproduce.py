@@ -45,7 +45,7 @@ from decoupled.analyses.reproduction_inputs import (
     find_folders,
     make_edges,
 )
-from decoupled.configs import SweepRoot, sweep, sweep_row
+from decoupled.configs import SweepRoot, sweep
 from decoupled.errors import UserError
 
 GIN_FILES = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/reproduce.gin"]
@@ -219,20 +219,15 @@ def plan(root: SweepRoot, folders: Folders, languages: list[str]) -> tuple[list,
       UserError: there is no vocabulary yet, or a model cannot be scaled.
     """
     from decoupled.data.vocabulary import Vocabulary
-    from decoupled.sweeps.grid import make_rows
+    from decoupled.sweeps.grid import make_rows, read_model
     from decoupled.sweeps.jobs import Inputs
     from decoupled.sweeps.study import Study, make_study_jobs
 
     vocabulary = os.path.join(folders.vocabulary, model_dir.VOCABULARY)
-    rows = make_rows(root.sweep, root.scale, Vocabulary(vocabulary).size, _read_model)
+    rows = make_rows(root.sweep, root.scale, Vocabulary(vocabulary).size, read_model)
     inputs = Inputs(folders.records, vocabulary, _data_dirs(root.sweep, folders))
     study = Study(E_OUT_ROWS, MOST_DROPPED, CONTROL_ROWS, _analyses(folders, languages))
     return make_study_jobs(root.sweep, rows, inputs, folders.runs, study), rows
-
-
-def _read_model(name):
-    gin_files = ["runs/sweep_row.gin", f"models/{name}.gin"]
-    return bindings.configure(sweep_row, gin_files, [])
 
 
 def _data_dirs(sweep, folders):

@@ -20,8 +20,8 @@ import sys
 
 from absl import flags
 
-from decoupled import bindings, console, launch
-from decoupled.configs import sweep, sweep_row
+from decoupled import console, launch
+from decoupled.configs import sweep
 from decoupled.errors import UserError
 
 SCALES = ("paper", "mini")
@@ -44,7 +44,7 @@ def define_flags() -> None:
 def main() -> None:
     """Runs the sweep, or prints its jobs."""
     from decoupled.data.vocabulary import Vocabulary
-    from decoupled.sweeps.grid import describe, make_rows
+    from decoupled.sweeps.grid import describe, make_rows, read_model
     from decoupled.sweeps.jobs import Inputs, make_jobs
     from decoupled.sweeps.runner import Runner, show_failures
 
@@ -61,7 +61,7 @@ def main() -> None:
     if not options.print_jobs:
         launch.save_start(options.sweep_dir, "sweep")
     pieces = Vocabulary(options.vocabulary).size
-    rows = make_rows(config.sweep, config.scale, pieces, _read_model)
+    rows = make_rows(config.sweep, config.scale, pieces, read_model)
     data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
     inputs = Inputs(options.records_dir, options.vocabulary, data_dirs)
     jobs = make_jobs(config.sweep, rows, inputs, options.sweep_dir)
@@ -75,11 +75,6 @@ def main() -> None:
         show_failures(failures, len(jobs))
         sys.exit(1)
     console.say(f"all {len(jobs)} jobs are complete")
-
-
-def _read_model(name):
-    gin_files = ["runs/sweep_row.gin", f"models/{name}.gin"]
-    return bindings.configure(sweep_row, gin_files, [])
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Callable, Sequence
 
-from decoupled import files
-from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig
+from decoupled import bindings, files
+from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig, sweep_row
 from decoupled.sweeps.jobs import Job, Row
 from decoupled.sweeps.scale import scaled_layers, scaled_model
 
@@ -32,6 +32,16 @@ def make_rows(
         keep = sweep.keep_layers.get(name, 0)
         rows.append(Row(name, model, scaled_layers(keep, scale) if keep else 0))
     return rows
+
+
+def read_model(name: str) -> ModelConfig:
+    """The paper's sizes of a row, from its gin file in models/.
+
+    Raises:
+      UserError: there is no such file.
+    """
+    gin_files = ["runs/sweep_row.gin", f"models/{name}.gin"]
+    return bindings.configure(sweep_row, gin_files, [])
 
 
 def describe(
