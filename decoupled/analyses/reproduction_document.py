@@ -93,7 +93,8 @@ def _head(facts, evidence):
         "# Tables 2 to 6, 8 and 9, Figures 1 and 2, at a small scale",
         "",
         "Written by `python -m decoupled.reproduce`; every number is read from the "
-        "folders of runs and links to the settings of its first seed.",
+        "folders of runs; those of single tasks in Tables 2 to 6 link to the settings "
+        "of their first seed.",
         "",
         f"    {facts.command}",
         "",
