@@ -13,8 +13,9 @@
   layer_drop        scores with the last layers removed (Figure 1)
 
 Each prints tables and writes NAME.json, NAME.png and NAME.svg to --output_dir (plots
-with matplotlib, which the [demo] extra installs). --model_dir can be repeated: models
-then stand beside each other. It is a run's folder, of which the best checkpoint that
+with matplotlib, which the [demo] extra installs), with the command and its settings in
+command.1 and config.1.gin. --model_dir can be repeated: models then stand beside each
+other. It is a run's folder, of which the best checkpoint that
 fine-tuning kept is taken or else the newest, or the prefix of a checkpoint.
 """
 
@@ -382,12 +383,13 @@ def _models():
 
 
 def _finish(analysis: Any, result: dict[str, Any]) -> None:
-    """Shows the result; writes it, and its plot."""
+    """Shows the result; writes it, its settings and its plot."""
     from decoupled import files
     from decoupled.analyses import plots
 
     analysis.show(result)
-    stem = os.path.join(files.make_folder(FLAGS.output_dir), result["analysis"])
+    launch.save_start(FLAGS.output_dir, "analyze", result["analysis"])
+    stem = os.path.join(FLAGS.output_dir, result["analysis"])
     files.write_json(f"{stem}.json", result)
     written = [f"{stem}.json", *plots.draw(analysis.plot, result, stem)]
     console.say(f"wrote {', '.join(written)}")

@@ -99,11 +99,15 @@ def parse_gin(root: Callable[[], T], defaults: str | None) -> T:
     return bindings.configure(root, files, FLAGS.gin_param, FLAGS.gin_location_prefix)
 
 
-def save_start(folder: str, name: str) -> None:
+def save_start(folder: str, name: str, part: str | None = None) -> None:
     """Records a start of command `name`: folder/command.N and folder/config.N.gin.
 
     N is the next number that is free. command.N can be run by a shell; config.N.gin
-    holds every setting that `parse_gin` used and can be given to --gin_file.
+    holds every setting that `parse_gin` used and can be given to --gin_file. A command
+    without settings leaves command.N alone.
+
+    Args:
+      part: what the command was told to do before its flags, as `analyze spectrum`.
 
     Raises:
       UserError: the folder cannot be written to.
@@ -116,10 +120,13 @@ def save_start(folder: str, name: str) -> None:
         number += 1
     command_file, config_file = _start_files(folder, number)
     moment = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    command = shlex.join(["python", "-m", f"decoupled.{name}", *sys.argv[1:]])
+    parts = [f"decoupled.{name}", *([part] if part else [])]
+    command = shlex.join(["python", "-m", *parts, *sys.argv[1:]])
     heading = f"# decoupled {decoupled.__version__}, {moment}, in {os.getcwd()}"
     files.write_text(command_file, f"{heading}\n{command}\n")
-    files.write_text(config_file, bindings.used_text())
+    settings = bindings.used_text()
+    if settings:
+        files.write_text(config_file, settings)
 
 
 def command_to_run() -> list[str]:

@@ -2,12 +2,13 @@
 
   python -m decoupled.report --sweep_dir=runs/table4 --output_dir=runs/table4/report
 
-Every number is read from the runs' folders; in report.md each links to the settings of
-its run. What is not complete leaves a gap. Several --sweep_dir are put together: the
-rows of all, and all seeds of models that they share.
+Every number is read from the runs' folders; in report.md each links to runs.md, which
+has it by seed, with the settings of each run. What is not complete leaves a gap.
+Several --sweep_dir are put together: the rows of all, and all seeds of models that they
+share.
 
-Writes to --output_dir: report.md, report.csv (every single number), report.tex,
-scores.png and .svg, curves.png and .svg.
+Writes to --output_dir: report.md, runs.md, report.csv (every single number),
+report.tex, scores.png and .svg, curves.png and .svg.
 """
 
 import os
@@ -16,6 +17,8 @@ from absl import flags
 
 from decoupled import console, files, launch
 from decoupled.errors import UserError
+
+RUNS = "runs.md"
 
 
 def define_flags() -> None:
@@ -29,7 +32,13 @@ def define_flags() -> None:
 
 def main() -> None:
     """Reads the sweeps and writes the report."""
-    from decoupled.analyses import plots, sweep_plots, sweep_results, sweep_tables
+    from decoupled.analyses import (
+        plots,
+        runs_page,
+        sweep_plots,
+        sweep_results,
+        sweep_tables,
+    )
 
     options = flags.FLAGS
     if not options.sweep_dir:
@@ -51,12 +60,14 @@ def main() -> None:
         pictures += plots.draw(
             sweep_plots.plot_curves, {"curves": found}, os.path.join(folder, "curves")
         )
-    text = sweep_tables.markdown(table, folder)
+    text = sweep_tables.markdown(table, RUNS)
     shown = [os.path.basename(path) for path in pictures if path.endswith(".png")]
     text += "".join(f"\n![{name}]({name})\n" for name in shown)
     files.write_text(os.path.join(folder, "report.md"), text)
     files.write_text(os.path.join(folder, "report.tex"), sweep_tables.latex(table))
-    files.write_text(os.path.join(folder, "report.csv"), sweep_tables.to_csv(rows))
+    numbers = sweep_results.measured(rows)
+    files.write_text(os.path.join(folder, "report.csv"), sweep_tables.to_csv(numbers))
+    runs_page.write(os.path.join(folder, RUNS), numbers)
     _print(table)
     console.say(f"report: {os.path.join(folder, 'report.md')}")
 

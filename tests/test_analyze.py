@@ -80,7 +80,10 @@ def test_from_the_command_line_to_files(model_dir, tmp_path):
     assert result.returncode == 0, result.stderr[-3000:]
     assert "effective rank" in result.stdout
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == ["spectrum.json", "spectrum.png", "spectrum.svg"]
+    # It has no settings, so that there is no config.1.gin.
+    assert names == ["command.1", "spectrum.json", "spectrum.png", "spectrum.svg"]
+    command = (tmp_path / "out" / "command.1").read_text().splitlines()[1]
+    assert command.startswith("python -m decoupled.analyze spectrum --model_dir=")
     written = json.loads((tmp_path / "out" / "spectrum.json").read_text())
     assert written["models"][0]["folder"] == model_dir
 
@@ -100,8 +103,9 @@ def write(path, text):
 
 
 def written(folder, name):
-    names = [path.name for path in pathlib.Path(folder).iterdir()]
-    assert sorted(names) == [f"{name}.json", f"{name}.png", f"{name}.svg"]
+    names = {path.name for path in pathlib.Path(folder).iterdir()}
+    results = {f"{name}.json", f"{name}.png", f"{name}.svg"}
+    assert names - {"config.1.gin"} == results | {"command.1"}
     return json.loads(pathlib.Path(folder, f"{name}.json").read_text())
 
 
@@ -125,6 +129,8 @@ def test_weat_with_a_setting(run, model_dir, tmp_path):
     settings = ["weat.permutations = 17"]
     run("weat", model_dir=[model_dir], output_dir=out, gin_param=settings, **paths)
     assert written(out, "weat")["settings"] == {"permutations": 17, "seed": 0}
+    used = pathlib.Path(out, "config.1.gin").read_text()
+    assert "\nweat.permutations = 17\n" in used
 
 
 def test_drift(run, model_dir, tmp_path):

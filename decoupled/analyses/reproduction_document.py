@@ -1,7 +1,8 @@
 """The document of a reproduction: claims, tables and figures, in Markdown.
 
 Everything is read from the folders of runs. Beside the document lie, in a folder of its
-name: figures, every number by seed (scores.csv), and the settings that numbers link to.
+name: figures, every number by seed (scores.csv), and the page that numbers link to,
+runs.md, which has them by seed too, each with the settings of its run.
 """
 
 import os
@@ -9,7 +10,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoupled import files
-from decoupled.analyses import reproduction_tables, sweep_plots, sweep_tables
+from decoupled.analyses import (
+    reproduction_tables,
+    runs_page,
+    sweep_plots,
+    sweep_tables,
+)
 from decoupled.analyses.claims import Claim, judge, pretraining_gain
 from decoupled.analyses.paired import (
     CONFIDENCE,
@@ -64,9 +70,9 @@ def write_document(
     folder = files.make_folder(os.path.splitext(path)[0])
     parts = [
         _head(facts, evidence),
-        _control(evidence),
+        _control(evidence, path),
         _verdicts(claims, evidence),
-        *_tables(evidence, tables, path, folder),
+        *_tables(evidence, tables, path),
         reproduction_tables.figure(
             path,
             "scores",
@@ -76,13 +82,19 @@ def write_document(
         reproduction_tables.similarity(evidence, path),
         reproduction_tables.dropped_layers(evidence, path),
         reproduction_tables.translation(evidence, path),
-        reproduction_tables.probing(evidence),
-        reproduction_tables.ranks(evidence),
+        reproduction_tables.probing(evidence, path),
+        reproduction_tables.ranks(evidence, path),
         _claims_part(claims),
         _limits(facts, evidence),
     ]
     files.write_text(
-        os.path.join(folder, "scores.csv"), reproduction_tables.to_csv(evidence)
+        os.path.join(folder, "scores.csv"), sweep_tables.to_csv(evidence.numbers)
+    )
+    runs_page.write(
+        os.path.join(os.path.dirname(path), reproduction_tables.page(path)),
+        _with_copies(
+            evidence.numbers, evidence.folder, os.path.join(folder, "settings")
+        ),
     )
     files.write_text(path, "\n".join(part for part in parts if part))
     return claims
@@ -92,9 +104,9 @@ def _head(facts, evidence):
     lines = [
         "# Tables 2 to 6, 8 and 9, Figures 1 and 2, at a small scale",
         "",
-        "Written by `python -m decoupled.reproduce`; every number is read from the "
-        "folders of runs; those of single tasks in Tables 2 to 6 link to the settings "
-        "of their first seed.",
+        "Written by `python -m decoupled.reproduce`. Every number is read from the "
+        "folders of runs; those of tables link to what they are means of, run by run, "
+        "each with all its settings.",
         "",
         f"    {facts.command}",
         "",
@@ -130,7 +142,7 @@ def _score_sentences(evidence):
         yield f"**{better} of {len(found)} models score higher than that.**"
 
 
-def _control(evidence):
+def _control(evidence, path):
     gains = pretraining_gain(evidence)
     if not gains:
         return ""
@@ -144,9 +156,8 @@ def _control(evidence):
     ]
     for row, scores in evidence.controls.items():
         both = (evidence.averages(row), scores)
-        lines.append(
-            reproduction_tables.line([row, *map(reproduction_tables.mean, both)])
-        )
+        cells = [reproduction_tables.number(values, path, row) for values in both]
+        lines.append(reproduction_tables.line([row, *cells]))
     return "\n".join([*lines, "", *_part_lines(gains)]) + "\n"
 
 
@@ -168,32 +179,24 @@ def _verdicts(claims, evidence):
     return "\n".join(lines) + "\n"
 
 
-def _tables(evidence, tables, path, folder):
+def _tables(evidence, tables, path):
     for wanted in tables:
         rows = [evidence.rows[name] for name in wanted.rows if name in evidence.rows]
-        if not rows:
-            continue
-        table = sweep_tables.make_table(wanted.title, rows, evidence.tasks)
-        cells = [[_with_settings(cell, folder) for cell in row] for row in table.cells]
-        table = table._replace(cells=cells)
-        yield sweep_tables.markdown(table, os.path.dirname(path))
+        if rows:
+            table = sweep_tables.make_table(wanted.title, rows, evidence.tasks)
+            yield sweep_tables.markdown(table, reproduction_tables.page(path))
 
 
-def _with_settings(cell, folder):
-    """The cell, linked to a copy of its settings that lies beside the document."""
-    if cell.link is None or not files.exists(cell.link):
-        return cell._replace(link=None)
-    return cell._replace(link=_copy_settings(cell.link, folder))
-
-
-def _copy_settings(link, folder):
-    run = os.path.dirname(link).split("/")
-    kind = next(place for place in ("tasks", "models") if place in run)
-    place = len(run) - 1 - run[::-1].index(kind)
-    copy = os.path.join(folder, "settings", *run[place:]) + ".gin"
-    files.make_folder(os.path.dirname(copy))
-    files.write_text(copy, files.read_text(link))
-    return copy
+def _with_copies(numbers, runs, folder):
+    """The numbers with copies of their settings, which lie in `folder` as in `runs`."""
+    copies = {}
+    for path in {one.settings for one in numbers}:
+        if files.exists(path):
+            run = os.path.relpath(os.path.dirname(path), runs)
+            copies[path] = os.path.join(folder, f"{run}.gin")
+            files.make_folder(os.path.dirname(copies[path]))
+            files.write_text(copies[path], files.read_text(path))
+    return [one._replace(settings=copies.get(one.settings, "")) for one in numbers]
 
 
 def _claims_part(claims):

@@ -14,11 +14,14 @@ import tensorflow as tf
 
 from decoupled import files, model_dir
 from decoupled.analyses.sweep_results import (
+    Measured,
     RowResults,
     headline,
+    measured,
     read_description,
     read_rows,
     scored_languages,
+    settings_of,
 )
 from decoupled.training.zero_shot_results import RESULTS, TRIVIAL
 
@@ -34,7 +37,8 @@ Values = dict[str, dict[int, Any]]
 class Evidence(NamedTuple):
     """Everything that tables, figures and claims are made of. Scores are in percent.
 
-    described: sweep.json. rows: of the sweep, by model. tasks: those with scores.
+    folder: of the runs. described: sweep.json. rows: of the sweep, by model.
+    tasks: those with scores.
     dropped: model -> layers kept -> seed -> score, the mean of the tasks.
     controls: model -> seed -> score after one step of pre-training.
     translation: model -> seed -> accuracy of each layer, the mean over languages,
@@ -45,8 +49,10 @@ class Evidence(NamedTuple):
     ranks: "input" or "output" -> model -> seed -> effective rank.
     trivial: score of answers that need no model, as the most frequent class.
     seconds: of all complete jobs together.
+    numbers: each by itself, with the folder it was read from.
     """
 
+    folder: str
     described: dict[str, Any]
     rows: dict[str, RowResults]
     tasks: list[str]
@@ -60,6 +66,7 @@ class Evidence(NamedTuple):
     ranks: dict[str, Values]
     trivial: float | None
     seconds: float
+    numbers: list[Measured]
 
     def averages(self, row: str) -> dict[int, float]:
         """seed -> mean score of the tasks; empty for a model that is not there."""
@@ -95,23 +102,32 @@ def read_evidence(sweep_dir: str) -> Evidence:
         for task in described["tasks"]
         if any(task in row.scores for row in rows.values())
     ]
-    runs = _dropped_runs(sweep_dir, tasks, rows)
+    dropped = list(_runs(os.path.join(sweep_dir, "layer_drop", *"****"), tasks))
+    controls = list(_runs(os.path.join(sweep_dir, "control", "tasks", *"***"), tasks))
     translation, languages = _translation(sweep_dir)
     similarity, coverage = _similarity(sweep_dir)
+    probing, ranks = _probing(sweep_dir), _ranks(sweep_dir)
     return Evidence(
+        folder=sweep_dir,
         described=described,
         rows=rows,
         tasks=tasks,
-        dropped=_dropped(runs, tasks),
-        controls=_controls(sweep_dir, tasks),
+        dropped=_by_layers(dropped, rows, tasks),
+        controls=_by_row(controls, tasks),
         translation=translation,
         languages=languages,
         similarity=similarity,
         coverage=coverage,
-        probing=_probing(sweep_dir),
-        ranks=_ranks(sweep_dir),
+        probing=probing,
+        ranks=ranks,
         trivial=_trivial(rows, tasks),
         seconds=_seconds(sweep_dir),
+        numbers=[
+            *measured(list(rows.values())),
+            *(run.number("layer_drop", f"{run.layers} layers") for run in dropped),
+            *(run.number("control", "after one step") for run in controls),
+            *_of_analyses(sweep_dir, translation, similarity, probing, ranks),
+        ],
     )
 
 
@@ -127,48 +143,69 @@ def _means(by_seed):
     }
 
 
-def _dropped_runs(sweep_dir, tasks, rows):
-    """(task, model, seed, folder) of models that were also tried with fewer layers."""
-    found = []
-    for path in _records(os.path.join(sweep_dir, "layer_drop", *"****")):
+class _Run(NamedTuple):
+    """A fine-tuning that no row of the sweep has: with what is left of a model."""
+
+    task: str
+    row: str
+    seed: int
+    layers: int
+    score: float
+    folder: str
+
+    def number(self, of: str, what: str) -> Measured:
+        return Measured(
+            self.row,
+            of,
+            f"{self.task}, {what}",
+            self.seed,
+            self.score,
+            self.folder,
+            settings_of(self.folder),
+        )
+
+
+def _runs(folders, tasks):
+    """All complete runs in FOLDERS, .../TASK/ROW/.../seed_S, that have a score."""
+    for path in _records(folders):
         folder = os.path.dirname(path)
-        task, row, _, seed = folder.split("/")[-4:]
-        found.append((task, row, int(_SEED.fullmatch(seed)[1]), folder))
-    tried = {(task, row) for task, row, _, _ in found}
-    complete = [
-        (task, row, seed, folder)
-        for task, row in sorted(tried)
-        if row in rows
-        for seed, folder in rows[row].folders.get(task, {}).items()
-    ]
-    return [run for run in (*complete, *found) if run[0] in tasks]
+        task, row, *_, seed = os.path.relpath(folder, folders.partition("*")[0]).split(
+            "/"
+        )
+        score = _score(folder, task) if task in tasks else None
+        if score is not None:
+            layers = model_dir.read(folder).model.num_layers
+            yield _Run(task, row, int(_SEED.fullmatch(seed)[1]), layers, score, folder)
 
 
-def _dropped(runs, tasks):
+def _by_layers(runs, rows, tasks):
+    """model -> layers kept -> seed -> score, all layers among them."""
     scores: dict[tuple[str, int, int], dict[str, float]] = {}
-    for task, row, seed, folder in runs:
-        key = row, model_dir.read(folder).model.num_layers, seed
-        scores.setdefault(key, {})[task] = _score(folder, task)
+    for run in runs:
+        scores.setdefault((run.row, run.layers, run.seed), {})[run.task] = run.score
+    for name in {run.row for run in runs} & set(rows):
+        row = rows[name]
+        for task in tasks:
+            for seed, score in row.scores.get(task, {}).items():
+                key = name, row.keep_layers or row.model.num_layers, seed
+                scores.setdefault(key, {})[task] = score
     dropped: dict[str, dict[int, dict[int, float]]] = {}
-    for (row, layers, seed), found in sorted(scores.items()):
+    for (name, layers, seed), found in sorted(scores.items()):
         if set(found) == set(tasks):
-            by_layers = dropped.setdefault(row, {})
+            by_layers = dropped.setdefault(name, {})
             by_layers.setdefault(layers, {})[seed] = statistics.fmean(found.values())
     return dropped
 
 
-def _controls(sweep_dir, tasks):
-    scores: dict[tuple[str, int], dict[str, float]] = {}
-    for path in _records(os.path.join(sweep_dir, "control", "tasks", *"***")):
-        folder = os.path.dirname(path)
-        task, row, seed = folder.split("/")[-3:]
-        key = row, int(_SEED.fullmatch(seed)[1])
-        scores.setdefault(key, {})[task] = _score(folder, task)
-    controls: Values = {}
-    for (row, seed), found in scores.items():
-        if set(found) == set(tasks):
-            controls.setdefault(row, {})[seed] = statistics.fmean(found.values())
-    return controls
+def _by_row(runs, tasks):
+    """model -> seed -> score, for the seeds that have all tasks."""
+    return {
+        row: _means(
+            {run.seed: run.score for run in runs if (run.row, run.task) == (row, task)}
+            for task in tasks
+        )
+        for row in dict.fromkeys(run.row for run in runs)
+    }
 
 
 def _score(folder, task, prefix=""):
@@ -244,6 +281,34 @@ def _ranks(sweep_dir):
             rank = entry["centred"]["effective_rank"]
             by_model.setdefault(row, {})[seed] = rank
     return ranks
+
+
+def _of_analyses(sweep_dir, translation, similarity, probing, ranks):
+    """Every number of the analyses."""
+    for row, by_seed in translation.items():
+        for layer, _ in enumerate(next(iter(by_seed.values()))):
+            found = {row: {seed: values[layer] for seed, values in by_seed.items()}}
+            yield from _of_analysis(sweep_dir, "neighbours", f"layer {layer}", found)
+    for (name, kind), found in similarity.items():
+        metric = f"{name}, {kind} embedding"
+        yield from _of_analysis(sweep_dir, "word_similarity", metric, found)
+    for task, found in probing.items():
+        yield from _of_analysis(sweep_dir, "probing", f"F1, {task}", found)
+    for kind, found in ranks.items():
+        metric = f"effective rank, {kind} embedding"
+        yield from _of_analysis(sweep_dir, "spectrum", metric, found)
+
+
+def _of_analysis(sweep_dir, name, metric, found):
+    """One number of all models and seeds; what has no settings has its model's."""
+    for row, by_seed in found.items():
+        for seed, value in by_seed.items():
+            folder = os.path.join(sweep_dir, "analyses", name, f"seed_{seed}")
+            model = os.path.join(sweep_dir, "models", row, f"seed_{seed}")
+            settings = settings_of(folder)
+            if not files.exists(settings):
+                settings = settings_of(model)
+            yield Measured(row, name, metric, seed, value, folder, settings)
 
 
 def _trivial(rows, tasks):

@@ -2,23 +2,22 @@
 
 Tables 8 and 9, Figures 1 and 2, and the spectrum of the embeddings.
 
-Each is Markdown with a picture, which is drawn into the folder of the document's name.
+Each is Markdown with a picture, which is drawn into the folder of the document's name;
+there lies the page of the runs, too, which numbers link to.
 """
 
-import csv
-import io
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from decoupled import files
 from decoupled.analyses import (
     plots,
     published_analyses,
     reproduction_plots,
-    sweep_tables,
 )
 from decoupled.analyses.reproduction_results import Evidence
+from decoupled.analyses.runs_page import linked
 from decoupled.analyses.sweep_results import spread
 
 # Of Table 8, in its order; of Figures 1 and 2.
@@ -40,6 +39,17 @@ def figure(path: str, name: str, plot: Callable, result: dict) -> str:
     return f"![{name}]({os.path.basename(folder)}/{name}.png)\n"
 
 
+def page(path: str) -> str:
+    """Of the runs, seen from the document."""
+    return f"{os.path.basename(os.path.splitext(path)[0])}/runs.md"
+
+
+def number(values: dict[int, float], path: str, row: str) -> str:
+    """Mean ± standard deviation over seeds, linked to the model's runs."""
+    text = mean(values)
+    return text if text == _GAP else linked(text, page(path), row)
+
+
 def similarity(evidence: Evidence, path: str) -> str:
     """Table 8, the published numbers below ours; "" where nothing was measured."""
     if not evidence.similarity:
@@ -54,8 +64,8 @@ def similarity(evidence: Evidence, path: str) -> str:
         line(["---", *(["---:"] * (len(sets) + 1))]),
     ]
     for row in SIMILARITY_ROWS:
-        cells = [_similarity_cell(evidence, row, name) for name in sets]
-        accuracy = mean(evidence.masked_lm(row))
+        cells = [_similarity_cell(evidence, row, name, path) for name in sets]
+        accuracy = number(evidence.masked_lm(row), path, row)
         paper = published_analyses.MASKED_LM[row]
         lines.append(line([row, *cells, f"{accuracy}<br>paper {paper:.1f}"]))
     covered = ", ".join(
@@ -74,9 +84,10 @@ def similarity(evidence: Evidence, path: str) -> str:
     return "\n".join(lines)
 
 
-def _similarity_cell(evidence, row, name):
+def _similarity_cell(evidence, row, name, path):
     found = [evidence.similarity.get((name, kind), {}).get(row) for kind in _KINDS]
-    ours = " / ".join(mean(values) for values in found if values) or _GAP
+    ours = " / ".join(mean(values) for values in found if values)
+    ours = linked(ours, page(path), row) if ours else _GAP
     paper = published_analyses.SIMILARITY[row].get(name)
     if paper is None:
         return ours
@@ -98,7 +109,9 @@ def dropped_layers(evidence: Evidence, path: str) -> str:
         line(["---", *(["---:"] * len(kept))]),
     ]
     for row, by_layers in dropped.items():
-        lines.append(line([row, *(mean(by_layers.get(k, {})) for k in kept)]))
+        lines.append(
+            line([row, *(number(by_layers.get(k, {}), path, row) for k in kept)])
+        )
     lines += ["", "The paper, XNLI:", "", *_published_dropped(), ""]
     result = {"dropped": dropped}
     lines.append(figure(path, "figure_1", reproduction_plots.plot_dropped, result))
@@ -134,7 +147,7 @@ def translation(evidence: Evidence, path: str) -> str:
     ]
     for row, seeds in accuracies.items():
         cells = [
-            mean({seed: values[layer] for seed, values in seeds.items()})
+            number({seed: values[layer] for seed, values in seeds.items()}, path, row)
             for layer in range(layers)
         ]
         lines.append(line([row, *cells]))
@@ -153,7 +166,7 @@ def _published_translation():
         yield line([row, *map(str, found[row])])
 
 
-def probing(evidence: Evidence) -> str:
+def probing(evidence: Evidence, path: str) -> str:
     """Table 9, the published numbers below ours; "" where nothing was measured."""
     if not evidence.probing:
         return ""
@@ -171,12 +184,16 @@ def probing(evidence: Evidence) -> str:
             (evidence.probing[task].get(row, {}), published_analyses.PROBING[row][task])
             for task in tasks
         ]
-        cells = [f"{mean(values)}<br>paper {paper:.1f}" for values, paper in found]
-        lines.append(line([row, *cells, mean(evidence.mean_probing(row))]))
+        cells = [
+            f"{number(values, path, row)}<br>paper {paper:.1f}"
+            for values, paper in found
+        ]
+        cells.append(number(evidence.mean_probing(row), path, row))
+        lines.append(line([row, *cells]))
     return "\n".join(lines) + "\n"
 
 
-def ranks(evidence: Evidence) -> str:
+def ranks(evidence: Evidence, path: str) -> str:
     """Effective ranks of all models' embeddings; "" where nothing was measured."""
     if not evidence.ranks:
         return ""
@@ -194,41 +211,9 @@ def ranks(evidence: Evidence) -> str:
         for kind in _KINDS:
             values = evidence.ranks.get(kind, {}).get(name, {})
             width = getattr(row.model, f"{kind}_embedding_size")
-            cells += [mean(values), str(width) if values else _GAP]
+            cells += [number(values, path, name), str(width) if values else _GAP]
         lines.append(line([name, *cells]))
     return "\n".join(lines) + "\n"
-
-
-def to_csv(evidence: Evidence) -> str:
-    """Every number by seed: of the sweep, then what was measured beside it."""
-    text = io.StringIO(newline="")
-    text.write(sweep_tables.to_csv(list(evidence.rows.values())))
-    writer = csv.writer(text, lineterminator="\n")
-    for row, task, metric, by_seed in _measured(evidence):
-        for seed, value in by_seed.items():
-            writer.writerow([row, task, metric, seed, value, ""])
-    return text.getvalue()
-
-
-def _measured(evidence) -> Iterator[tuple[str, str, str, dict[int, float]]]:
-    for row, by_layers in evidence.dropped.items():
-        for layers, by_seed in by_layers.items():
-            yield row, "layer_drop", f"score with {layers} layers", by_seed
-    for row, by_seed in evidence.controls.items():
-        yield row, "control", "score after one step", by_seed
-    for row, by_seed in evidence.translation.items():
-        for layer, _ in enumerate(next(iter(by_seed.values()))):
-            found = {seed: values[layer] for seed, values in by_seed.items()}
-            yield row, "neighbours", f"layer {layer}", found
-    for (name, kind), models in evidence.similarity.items():
-        for row, by_seed in models.items():
-            yield row, "word_similarity", f"{name}, {kind} embedding", by_seed
-    for task, models in evidence.probing.items():
-        for row, by_seed in models.items():
-            yield row, "probing", f"F1, {task}", by_seed
-    for kind, models in evidence.ranks.items():
-        for row, by_seed in models.items():
-            yield row, "spectrum", f"effective rank, {kind} embedding", by_seed
 
 
 def _chosen(by_model):

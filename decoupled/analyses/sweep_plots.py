@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from decoupled.analyses import plots
-from decoupled.analyses.sweep_results import RowResults, spread
+from decoupled.analyses.sweep_results import PRETRAINING, RowResults, spread
 
 # Of the length of an axis: what a label takes, and the distance of equal places.
 _LABEL, _STEP = 0.06, 0.012
@@ -136,7 +136,7 @@ def training_curve(
 def curves(rows: Sequence[RowResults]) -> dict[str, list[tuple[float, float]]]:
     """model -> its training curve, of the models that have one."""
     found = {
-        row.name: training_curve(list(row.folders.get("pretrain", {}).values()))
+        row.name: training_curve(list(row.folders.get(PRETRAINING, {}).values()))
         for row in rows
     }
     return {name: points for name, points in found.items() if points}

@@ -15,7 +15,10 @@ from decoupled.errors import UserError
 from decoupled.metrics import xtreme
 
 DESCRIPTION = "sweep.json"
+MLM = "MLM acc"
+PRETRAINING = "pretrain"
 _RECORD = "job.json"
+_SETTINGS = "config.1.gin"
 # A task's score is over its dev files where these are in several languages.
 _SPLITS = ("dev", "test")
 
@@ -52,6 +55,23 @@ class RowResults(NamedTuple):
         }
 
 
+class Measured(NamedTuple):
+    """A single number.
+
+    row: the model. task: or "pretrain", or the name of an analysis. metric: what it is.
+    value: as tables show it. folder: it was read from. settings: the gin file of what
+    it was measured with.
+    """
+
+    row: str
+    task: str
+    metric: str
+    seed: int
+    value: float
+    folder: str
+    settings: str
+
+
 class Spread(NamedTuple):
     """A mean, the sample standard deviation (0 for one value), and how many."""
 
@@ -67,6 +87,36 @@ def spread(values: dict[int, float]) -> Spread | None:
     numbers = list(values.values())
     deviation = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
     return Spread(statistics.fmean(numbers), deviation, len(numbers))
+
+
+def measured(rows: Sequence[RowResults]) -> list[Measured]:
+    """Every number of the rows, by model, task, metric and seed."""
+    numbers = []
+    for row in rows:
+        for task, metrics in {
+            PRETRAINING: {MLM: row.masked_lm_accuracy},
+            **row.metrics,
+        }.items():
+            for metric, values in metrics.items():
+                for seed, value in values.items():
+                    folder = row.folders[task][seed]
+                    numbers.append(
+                        Measured(
+                            row.name,
+                            task,
+                            metric,
+                            seed,
+                            value,
+                            folder,
+                            settings_of(folder),
+                        )
+                    )
+    return numbers
+
+
+def settings_of(folder: str) -> str:
+    """The gin file with every setting that a run used when it was first started."""
+    return os.path.join(folder, _SETTINGS)
 
 
 def read_rows(sweep_dirs: Sequence[str]) -> list[RowResults]:
@@ -132,7 +182,7 @@ def _add_pretraining(row, folder, seed):
     if _is_complete(run) and files.exists(path):
         accuracy = files.read_json(path)["all"]["masked_lm_accuracy"]
         row.masked_lm_accuracy[seed] = 100 * accuracy
-        row.folders.setdefault("pretrain", {})[seed] = run
+        row.folders.setdefault(PRETRAINING, {})[seed] = run
 
 
 def _add_finetuning(row, folder, task, seed):

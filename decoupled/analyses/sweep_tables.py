@@ -2,21 +2,26 @@
 
 A row for each model: sizes, parameters, masked-LM accuracy, the score of every task as
 mean ± standard deviation over seeds, and their average; the best of a column in bold,
-the paper's number below ours. In Markdown a number links to the settings of its first
-run.
+the paper's number below ours. In Markdown a number links to the page of the runs that
+it is made of (`runs_page`).
 """
 
 import csv
 import io
-import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from decoupled.analyses.published_scores import AVERAGE, printed
-from decoupled.analyses.sweep_results import RowResults, headline, spread
+from decoupled.analyses.runs_page import linked
+from decoupled.analyses.sweep_results import (
+    MLM,
+    Measured,
+    RowResults,
+    headline,
+    spread,
+)
 
 _SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
-_MLM = "MLM acc"
 _GAP = "-"
 
 
@@ -24,13 +29,12 @@ class Cell(NamedTuple):
     """A number of a table.
 
     mean, deviation, count: over seeds; None where there is no run. text: as shown.
-    paper: the paper's number. link: file that the number comes from.
+    paper: the paper's number.
     """
 
     mean: float | None
     text: str
     paper: str | None
-    link: str | None
 
 
 class Table(NamedTuple):
@@ -50,7 +54,7 @@ class Table(NamedTuple):
 
 def make_table(title: str, rows: Sequence[RowResults], tasks: Sequence[str]) -> Table:
     """The table of some rows."""
-    columns = [_MLM, *tasks, *([AVERAGE] if len(tasks) > 1 else [])]
+    columns = [MLM, *tasks, *([AVERAGE] if len(tasks) > 1 else [])]
     return Table(
         title,
         columns,
@@ -81,19 +85,19 @@ def _millions(count):
 
 
 def _cells(row, tasks):
-    cells = [_cell(row, row.masked_lm_accuracy, None, "pretrain")]
+    cells = [_cell(row.masked_lm_accuracy, None)]
     cells += [_task_cell(row, task) for task in tasks]
     if len(tasks) > 1:
         average = row.averages(tasks)
-        cells.append(_cell(row, average, printed(row.name, AVERAGE), None))
+        cells.append(_cell(average, printed(row.name, AVERAGE)))
     return cells
 
 
-def _cell(row, values, paper, run):
+def _cell(values, paper):
     found = spread(values)
     if found is None:
-        return Cell(None, _GAP, paper, None)
-    return Cell(found.mean, _text([found]), paper, _link(row, run, values))
+        return Cell(None, _GAP, paper)
+    return Cell(found.mean, _text([found]), paper)
 
 
 def _task_cell(row, task):
@@ -101,9 +105,9 @@ def _task_cell(row, task):
     found = spread(values)
     paper = printed(row.name, task)
     if found is None:
-        return Cell(None, _GAP, paper, None)
+        return Cell(None, _GAP, paper)
     metrics = [spread(row.metrics[task][metric]) for metric in headline(task)]
-    return Cell(found.mean, _text(metrics), paper, _link(row, task, values))
+    return Cell(found.mean, _text(metrics), paper)
 
 
 def _text(spreads):
@@ -113,15 +117,8 @@ def _text(spreads):
     return f"{means} ± {'/'.join(f'{one.deviation:.1f}' for one in spreads)}"
 
 
-def _link(row, run, values):
-    if run is None:
-        return None
-    folder = row.folders[run][min(values)]
-    return os.path.join(folder, "config.1.gin")
-
-
-def markdown(table: Table, folder: str) -> str:
-    """The table in Markdown, with links relative to `folder`."""
+def markdown(table: Table, page: str) -> str:
+    """The table in Markdown; numbers link to `page`, the page of their runs."""
     lines = [
         f"## {table.title}\n",
         _line(["model", *_SIZES, *table.columns]),
@@ -133,8 +130,8 @@ def markdown(table: Table, folder: str) -> str:
             text = cell.text
             if cell.mean is not None and cell.mean == table.best(column):
                 text = f"**{text}**"
-            if cell.link:
-                text = f"[{text}]({os.path.relpath(cell.link, folder)})"
+            if cell.mean is not None:
+                text = linked(text, page, name)
             shown.append(text + (f"<br>paper {cell.paper}" if cell.paper else ""))
         lines.append(_line([name, *sizes, *shown]))
     return "\n".join(lines) + "\n"
@@ -178,18 +175,10 @@ def _escaped(text):
     return text
 
 
-def to_csv(rows: Sequence[RowResults]) -> str:
-    """Every single number: model, task, metric, seed, value and the run's folder."""
+def to_csv(numbers: Iterable[Measured]) -> str:
+    """A line for each: model, task, metric, seed, value and the folder of its run."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow("model task metric seed value folder".split())
-    for row in rows:
-        for seed, value in row.masked_lm_accuracy.items():
-            folder = row.folders["pretrain"][seed]
-            writer.writerow([row.name, "pretrain", _MLM, seed, value, folder])
-        for task, metrics in row.metrics.items():
-            for metric, values in metrics.items():
-                for seed, value in values.items():
-                    folder = row.folders[task][seed]
-                    writer.writerow([row.name, task, metric, seed, value, folder])
+    writer.writerows(one[:-1] for one in numbers)
     return text.getvalue()

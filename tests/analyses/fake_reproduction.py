@@ -131,6 +131,8 @@ def write_analyses(folder, rows, seed):
         made = [{**model, **make(model["row"], seed)} for model in models]
         write_json(run / f"{name}.json", {"analysis": name, "models": made})
         complete(run)
+        if name in ("spectrum", "word_similarity"):
+            (run / "config.1.gin").unlink()
 
 
 def _neighbours(row, seed):

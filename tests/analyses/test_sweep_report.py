@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from decoupled.analyses import sweep_plots, sweep_results, sweep_tables
+from decoupled.analyses import runs_page, sweep_plots, sweep_results, sweep_tables
 from decoupled.errors import UserError
 from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model
@@ -96,17 +96,18 @@ def test_a_job_that_is_not_complete_leaves_a_gap(sweep):
 def test_table_in_markdown(sweep):
     rows = sweep_results.read_rows([str(sweep)])
     table = sweep_tables.make_table("Table 4", rows, ["xnli", "xquad"])
-    text = sweep_tables.markdown(table, str(sweep / "report"))
+    text = sweep_tables.markdown(table, "runs.md")
     lines = text.splitlines()
     assert lines[0] == "## Table 4"
     assert lines[2].endswith("| PT | FT | MLM acc | xnli | xquad | average |")
     small, large = lines[4].split(" | "), lines[5].split(" | ")
-    link = "../tasks/xnli/e_out_128/seed_0/config.1.gin"
     # Of 45 and 47: the sample standard deviation is sqrt(2).
-    assert small[8] == f"[46.0 ± 1.4]({link})<br>paper 68.1"
+    assert small[8] == "[46.0 ± 1.4](runs.md#e_out_128)<br>paper 68.1"
     assert small[9].startswith("[**40.0/55.0**](")
     assert large[8].startswith("[**50.0 ± 1.4**](")
     assert large[9] == "-<br>paper 45.3/63.3"
+    # The average, of the one seed that has both.
+    assert small[10].startswith("[**46.2**](runs.md#e_out_128)")
     assert large[4].endswith("-> 1")
 
 
@@ -119,11 +120,29 @@ def test_table_in_latex(sweep):
 
 
 def test_csv_has_every_single_number(sweep):
-    lines = sweep_tables.to_csv(sweep_results.read_rows([str(sweep)])).splitlines()
+    numbers = sweep_results.measured(sweep_results.read_rows([str(sweep)]))
+    lines = sweep_tables.to_csv(numbers).splitlines()
     assert lines[0] == "model,task,metric,seed,value,folder"
     folder = f"{sweep}/tasks/xquad/e_out_128/seed_0"
     assert f"e_out_128,xquad,f1,0,55.0,{folder}" in lines
     assert len(lines) == 1 + 4 + 4 + 2
+
+
+def test_page_of_the_runs(sweep):
+    run = sweep / "tasks/xnli/e_out_128/seed_1"
+    (run / "config.1.gin").write_text("seed = 1\n")
+    page = sweep / "report" / "runs.md"
+    page.parent.mkdir()
+    numbers = sweep_results.measured(sweep_results.read_rows([str(sweep)]))
+    runs_page.write(str(page), numbers)
+    small, large = page.read_text().split("\n## ")[1:]
+    assert small.startswith("e_out_128\n") and large.startswith("e_out_3072\n")
+    lines = small.splitlines()
+    assert lines[2] == "|  |  | seed 0 | seed 1 |"
+    link = "../tasks/xnli/e_out_128/seed_1/config.1.gin"
+    assert f"| xnli | accuracy | 45.00 | [47.00]({link}) |" in lines
+    assert "| xquad | f1 | 55.00 | - |" in lines
+    assert "| pretrain | MLM acc | 20.00 | 22.00 |" in lines
 
 
 def test_seeds_of_two_sweeps_are_put_together(sweep, tmp_path):
