@@ -21,6 +21,7 @@ from decoupled.errors import UserError
 from decoupled.model.dims import make_dims
 from decoupled.tasks.pooled_layers import PooledLayers, layer_name
 from decoupled.tasks.sentence_batches import (
+    Batch,
     Tokens,
     batch_input_fn,
     tokenize,
@@ -59,19 +60,6 @@ class TrainedEncoder(NamedTuple):
                 f"(embeddings) to {layers}"
             )
         return number if number >= 0 else layers + 1 + number
-
-
-class _Bucket(NamedTuple):
-    """Sentences of similar length: which ones, and the sizes of their graph."""
-
-    rows: np.ndarray
-    length: int
-    batch_size: int
-
-    @property
-    def batches(self) -> int:
-        """How many batches the sentences fill."""
-        return -(-len(self.rows) // self.batch_size)
 
 
 def open_encoder(path: str) -> TrainedEncoder:
@@ -128,6 +116,8 @@ def encode_texts(
 ) -> Iterator[tuple[np.ndarray, dict[int, np.ndarray]]]:
     """Encodes texts batch by batch, with progress; those of similar length together.
 
+    One graph and one session serve all lengths.
+
     Args:
       encoder: the trained model.
       texts: sentences.
@@ -143,45 +133,65 @@ def encode_texts(
         numbers that are not finite.
     """
     check_lengths(encoder, config)
+    if not texts:
+        return
     tokens = tokenize(encoder.vocabulary, texts)
-    buckets = _buckets(encoder.model, tokens, config, mesh)
-    for bucket in buckets:
-        for batch_size in (config.batch_size, bucket.batch_size):
-            check_mesh(mesh, make_dims(encoder.model, batch_size, bucket.length))
-    outputs = (
-        batch
-        for bucket in buckets
-        for batch in _encode_bucket(encoder, tokens, bucket, layers, config, mesh)
+    batch_size = _batch_size(len(texts), config, mesh)
+    batches = _batches(encoder.model, tokens, config, mesh, batch_size)
+    lengths = sorted({batch.length for batch in batches})
+    for length in lengths:
+        for size in (config.batch_size, batch_size):
+            check_mesh(mesh, make_dims(encoder.model, size, length))
+    input_fn = batch_input_fn(
+        encoder.vocabulary, tokens, batches, batch_size, config.pool_special_tokens
     )
-    total = sum(bucket.batches for bucket in buckets)
-    yield from console.track(outputs, "encoding batches of sentences", total)
+    estimator = _estimator(encoder, layers, mesh, lengths, batch_size)
+    outputs = estimator.predict(
+        input_fn, checkpoint_path=encoder.checkpoint, yield_single_examples=False
+    )
+    tracked = console.track(outputs, "encoding batches of sentences", len(batches))
+    for batch, found in zip(batches, tracked, strict=True):
+        count = len(batch.rows)
+        pooled = {layer: found[layer_name(layer)][:count] for layer in layers}
+        _check_finite(encoder, pooled)
+        yield batch.rows, pooled
 
 
-def _buckets(
-    model: ModelConfig, tokens: Tokens, config: RetrievalConfig, mesh: MeshConfig
-) -> list[_Bucket]:
-    """Sentences by length; a bucket's batches are alike, so that few rows are empty."""
-    lengths = tokens.lengths(config.max_sequence_length)
-    longest, step = config.max_sequence_length, length_step(mesh)
-    chosen = choose_lengths(lengths, longest, tokens_while_building(model), step)
+def _batch_size(sentences: int, config: RetrievalConfig, mesh: MeshConfig) -> int:
+    """Of batches that are alike, so that few rows of the last one are empty."""
+    batches = -(-sentences // config.batch_size)
+    even = -(-sentences // batches)
     processors = mesh_size(mesh)
-    places = np.searchsorted(chosen, lengths)
-    buckets = []
-    for place, length in enumerate(chosen):
-        rows = np.flatnonzero(places == place)
-        batches = -(-len(rows) // config.batch_size)
-        even = -(-len(rows) // batches)
-        # Any part of the mesh can split a multiple of its size.
-        even = -(-even // processors) * processors
-        buckets.append(_Bucket(rows, length, min(even, config.batch_size)))
-    return buckets
+    # Any part of the mesh can split a multiple of its size.
+    return min(config.batch_size, -(-even // processors) * processors)
 
 
-def _encode_bucket(
-    encoder, tokens: Tokens, bucket: _Bucket, layers, config: RetrievalConfig, mesh
-) -> Iterator[tuple[np.ndarray, dict[int, np.ndarray]]]:
+def _batches(
+    model: ModelConfig,
+    tokens: Tokens,
+    config: RetrievalConfig,
+    mesh: MeshConfig,
+    batch_size: int,
+) -> list[Batch]:
+    """Sentences of similar length together, the longest first.
+
+    A batch is as long as its longest sentence, rounded up to one of the few lengths
+    that the graph is built for.
+    """
+    longest = config.max_sequence_length
+    sizes = tokens.lengths(longest)
+    order = np.argsort(-sizes, kind="stable")
+    rows = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+    needed = sizes[[own[0] for own in rows]]
+    cost = tokens_while_building(model) / batch_size
+    lengths = choose_lengths(needed, longest, cost, length_step(mesh))
+    places = np.searchsorted(lengths, needed)
+    return [Batch(own, lengths[i]) for own, i in zip(rows, places, strict=True)]
+
+
+def _estimator(encoder, layers, mesh, lengths, batch_size):
     graph = GraphConfig(
-        task=PooledLayers(layers, bucket.length),
+        task=PooledLayers(layers, lengths[-1]),
         model=encoder.model,
         mesh=mesh,
         optimizer=None,
@@ -192,28 +202,12 @@ def _encode_bucket(
     )
     run = RunSpec(
         os.path.dirname(encoder.checkpoint),
-        _bookkeeping(bucket.batch_size),
+        _bookkeeping(batch_size),
         None,
         console.say,
         StopOnSignal(),
     )
-    input_fn = batch_input_fn(
-        encoder.vocabulary,
-        tokens,
-        bucket.rows,
-        bucket.length,
-        bucket.batch_size,
-        config.pool_special_tokens,
-    )
-    predictions = make_estimator(graph, run).predict(
-        input_fn, checkpoint_path=encoder.checkpoint, yield_single_examples=False
-    )
-    for number, batch in enumerate(predictions):
-        first = number * bucket.batch_size
-        rows = bucket.rows[first : first + bucket.batch_size]
-        pooled = {layer: batch[layer_name(layer)][: len(rows)] for layer in layers}
-        _check_finite(encoder, pooled)
-        yield rows, pooled
+    return make_estimator(graph, run, lengths)
 
 
 def _check_finite(encoder, pooled):

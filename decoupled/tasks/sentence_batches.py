@@ -1,4 +1,4 @@
-"""Sentences of any number to batches of one length, made while they are used."""
+"""Sentences of any number to batches of few lengths, made while they are used."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -36,43 +36,48 @@ def tokenize(vocabulary: Vocabulary, texts: Sequence[str]) -> Tokens:
     return Tokens(np.concatenate(parts), np.cumsum(counts, dtype=np.int64))
 
 
+class Batch(NamedTuple):
+    """Sentences that run together.
+
+    rows: int [sentences], which ones. length: tokens of each; longer ones are cut.
+    """
+
+    rows: np.ndarray
+    length: int
+
+
 def batch_input_fn(
     vocabulary: Vocabulary,
     tokens: Tokens,
-    rows: np.ndarray,
-    sequence_length: int,
+    batches: Sequence[Batch],
     batch_size: int,
     pool_special_tokens: bool,
 ) -> Callable:
-    """An input_fn: some sentences in batches, the last one filled up with empty rows.
+    """An input_fn: sentences in batches, filled up with empty rows where some lack.
 
     Args:
       vocabulary: for special pieces.
       tokens: of all sentences.
-      rows: int [sentences], which of them, in this order.
-      sequence_length: longer sentences are cut.
+      batches: of at most `batch_size` sentences each.
+      batch_size: of every batch.
       pool_special_tokens: whether `pooled_tokens` is 1 for [CLS] and [SEP], too.
 
     Returns:
       A function that gives a dataset of the features of `PooledLayers`.
     """
-    shape = [batch_size, sequence_length]
     names = ("input_word_ids", "input_mask", "input_type_ids", "pooled_tokens")
-    signature = {name: tf.TensorSpec(shape, tf.int32) for name in names}
+    lengths = {batch.length for batch in batches}
+    length = lengths.pop() if len(lengths) == 1 else None
+    signature = {name: tf.TensorSpec([batch_size, length], tf.int32) for name in names}
 
-    def batches() -> Iterator[dict[str, np.ndarray]]:
-        for start in range(0, len(rows), batch_size):
-            yield _batch(
-                vocabulary,
-                tokens,
-                rows[start : start + batch_size],
-                shape,
-                pool_special_tokens,
-            )
+    def made() -> Iterator[dict[str, np.ndarray]]:
+        for rows, length in batches:
+            shape = [batch_size, length]
+            yield _batch(vocabulary, tokens, rows, shape, pool_special_tokens)
 
     def input_fn(params=None):
         del params
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+        dataset = tf.data.Dataset.from_generator(made, output_signature=signature)
         # Nothing is left to tune, and the thread that tunes can hold up a session's end
         # for as long as the session has run, up to a minute (TF 2.15).
         options = tf.data.Options()

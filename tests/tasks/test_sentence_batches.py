@@ -1,4 +1,4 @@
-"""Sentences in batches of one length: every token in its place."""
+"""Sentences in batches: every token in its place."""
 
 from typing import NamedTuple
 
@@ -21,10 +21,12 @@ class Letters(NamedTuple):
 TEXTS = ["ab", "", "cdefgh", "z", "ij"]
 
 
-def collected(texts, rows, length, batch_size, pool_special_tokens=False):
+def collected(texts, wanted, batch_size, pool_special_tokens=False):
+    """Batches of (rows, length)."""
     tokens = batches.tokenize(Letters(), texts)
+    wanted = [batches.Batch(np.array(rows), length) for rows, length in wanted]
     input_fn = batches.batch_input_fn(
-        Letters(), tokens, np.array(rows), length, batch_size, pool_special_tokens
+        Letters(), tokens, wanted, batch_size, pool_special_tokens
     )
     return list(input_fn().as_numpy_iterator())
 
@@ -38,7 +40,7 @@ def test_tokens_of_all_sentences(monkeypatch):
 
 
 def test_batches_by_hand():
-    first, second = collected(TEXTS, [0, 1, 3], length=5, batch_size=2)
+    first, second = collected(TEXTS, [([0, 1], 5), ([3], 5)], batch_size=2)
     a, b, z = map(ord, "abz")
     assert first["input_word_ids"].tolist() == [[1, a, b, 2, 0], [1, 2, 0, 0, 0]]
     assert first["input_mask"].tolist() == [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]
@@ -48,11 +50,22 @@ def test_batches_by_hand():
     assert not second["input_type_ids"].any()
 
 
+def test_each_batch_has_its_own_length():
+    first, second = collected(TEXTS, [([2, 4], 8), ([0, 3], 4)], batch_size=2)
+    assert first["input_word_ids"][0].tolist() == [1, *map(ord, "cdefgh"), 2]
+    assert second["input_word_ids"].tolist() == [
+        [1, *map(ord, "ab"), 2],
+        [1, ord("z"), 2, 0],
+    ]
+    assert first["input_mask"].shape == (2, 8)
+    assert second["pooled_tokens"].shape == (2, 4)
+
+
 def test_long_sentences_are_cut_and_keep_their_end():
-    (batch,) = collected(TEXTS, [2], length=5, batch_size=1)
+    (batch,) = collected(TEXTS, [([2], 5)], batch_size=1)
     assert batch["input_word_ids"].tolist() == [[1, *map(ord, "cde"), 2]]
 
 
 def test_special_tokens_count_where_asked_for():
-    (batch,) = collected(TEXTS, [0], length=5, batch_size=1, pool_special_tokens=True)
+    (batch,) = collected(TEXTS, [([0], 5)], batch_size=1, pool_special_tokens=True)
     assert batch["pooled_tokens"].tolist() == batch["input_mask"].tolist()
