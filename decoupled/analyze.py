@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import gin
 from absl import flags
 
-from decoupled import console, launch
+from decoupled import console, gfile, launch
 from decoupled.analyses import command_flags
 from decoupled.errors import UserError
 
@@ -366,9 +366,7 @@ def _parallel_files():
 
 def _languages(folder):
     """XX of all files XX-en.XX in a folder."""
-    import tensorflow as tf
-
-    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    names = gfile.listdir(folder) if gfile.isdir(folder) else []
     found = [re.fullmatch(r"([\w-]+)-en\.\1", name) for name in sorted(names)]
     languages = [match[1] for match in found if match and match[1] != "en"]
     if not languages:

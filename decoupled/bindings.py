@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import gin
 
-from decoupled import configs
+from decoupled import configs, gfile
 from decoupled.errors import UserError
 
 T = TypeVar("T")
@@ -134,11 +134,9 @@ def _packaged_files():
 def _is_file(path):
     if "://" not in path:
         return os.path.isfile(path)
-    import tensorflow as tf
-
     try:
-        return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
-    except tf.errors.OpError as error:
+        return gfile.exists(path) and not gfile.isdir(path)
+    except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({_first_line(error)})") from error
 
 

@@ -19,10 +19,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import gin
-import tensorflow as tf
 from absl import flags
 
-from decoupled import console, files, launch
+from decoupled import console, files, gfile, launch
 from decoupled.corpora import (
     assembly,
     catalog_task,
@@ -239,9 +238,9 @@ def _describe_sources(paths: dict[str, list[str]]) -> dict[str, list[assembly.So
 
 def _describe_source(path: str) -> assembly.Source:
     try:
-        size = tf.io.gfile.stat(path).length
+        size = gfile.stat(path).length
         return assembly.Source(path, files.file_fingerprint(path), size)
-    except tf.errors.OpError as error:
+    except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
 
 

@@ -18,10 +18,9 @@ import time
 from typing import Any
 
 import gin
-import tensorflow as tf
 from absl import flags
 
-from decoupled import console, files, launch
+from decoupled import console, files, gfile, launch
 from decoupled.analyses.fertility_plot import plot_fertility
 from decoupled.analyses.plots import FORMATS
 from decoupled.configs import SamplingConfig, VocabularyConfig
@@ -112,7 +111,7 @@ def build(corpus_dir: str, output_dir: str, settings: VocabularySettings) -> boo
         _print_table(output_dir, report)
         return False
     sizes = _plan(corpus, settings)
-    existed = tf.io.gfile.isdir(output_dir)
+    existed = gfile.isdir(output_dir)
     files.make_folder(output_dir)
     _clear(output_dir)
     try:
@@ -123,7 +122,7 @@ def build(corpus_dir: str, output_dir: str, settings: VocabularySettings) -> boo
         if existed:
             _clear(output_dir)
         else:
-            tf.io.gfile.rmtree(output_dir)
+            gfile.rmtree(output_dir)
         raise
     files.write_json(os.path.join(output_dir, REPORT), report)
     _print_table(output_dir, report)
@@ -135,7 +134,7 @@ def _clear(output_dir: str) -> None:
     files.remove_temporaries(output_dir)
     for name in (FILE_NAME, *(f"{PLOT}.{kind}" for kind in FORMATS)):
         if files.exists(path := os.path.join(output_dir, name)):
-            tf.io.gfile.remove(path)
+            gfile.remove(path)
 
 
 def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:

@@ -20,8 +20,6 @@ from absl import flags
 
 from decoupled import console, launch
 from decoupled.errors import UserError
-from decoupled.exports import saved_model
-from decoupled.exports.trained_model import read_model_dir
 
 # TF Hub's text preprocessors pack to this length by default.
 _HUB_SEQUENCE_LENGTH = 128
@@ -69,6 +67,10 @@ def main() -> None:
     for name in ("model_dir", "export_dir"):
         if not options[name].value:
             raise UserError(f"--{name}: is required")
+
+    from decoupled.exports import saved_model
+    from decoupled.exports.trained_model import read_model_dir
+
     trained = read_model_dir(options.model_dir, options.checkpoint)
     length = options.sequence_length
     if length is None:

@@ -14,8 +14,7 @@ import uuid
 from collections.abc import Iterator
 from typing import IO, Any
 
-import tensorflow as tf
-
+from decoupled import gfile
 from decoupled.errors import UserError
 
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
@@ -23,7 +22,7 @@ _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
 
 def exists(path: str) -> bool:
     """True where `path` is a file or a folder."""
-    return tf.io.gfile.exists(path)
+    return gfile.exists(path)
 
 
 def make_folder(path: str) -> str:
@@ -33,12 +32,12 @@ def make_folder(path: str) -> str:
       UserError: the folder cannot be made or written to.
     """
     try:
-        tf.io.gfile.makedirs(path)
+        gfile.makedirs(path)
         probe = temporary_name(os.path.join(path, "probe"))
-        with tf.io.gfile.GFile(probe, "w") as handle:
+        with gfile.GFile(probe, "w") as handle:
             handle.write("")
-        tf.io.gfile.remove(probe)
-    except (tf.errors.OpError, OSError) as error:
+        gfile.remove(probe)
+    except (gfile.OpError, OSError) as error:
         raise UserError(f"{path}: cannot write here ({reason(error)})") from error
     return path
 
@@ -55,16 +54,16 @@ def is_temporary(path: str) -> bool:
 
 def remove_temporaries(folder: str) -> None:
     """Removes what a killed process left unfinished directly below `folder`."""
-    if not tf.io.gfile.isdir(folder):
+    if not gfile.isdir(folder):
         return
-    for name in tf.io.gfile.listdir(folder):
+    for name in gfile.listdir(folder):
         path = os.path.join(folder, name.rstrip("/"))
         if not is_temporary(path):
             continue
-        if tf.io.gfile.isdir(path):
-            tf.io.gfile.rmtree(path)
+        if gfile.isdir(path):
+            gfile.rmtree(path)
         else:
-            tf.io.gfile.remove(path)
+            gfile.remove(path)
 
 
 @contextlib.contextmanager
@@ -77,12 +76,12 @@ def atomic_path(path: str) -> Iterator[str]:
     temporary = temporary_name(path)
     try:
         yield temporary
-        tf.io.gfile.rename(temporary, path, overwrite=True)
+        gfile.rename(temporary, path, overwrite=True)
     except BaseException:
-        if tf.io.gfile.isdir(temporary):
-            tf.io.gfile.rmtree(temporary)
-        elif tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
+        if gfile.isdir(temporary):
+            gfile.rmtree(temporary)
+        elif gfile.exists(temporary):
+            gfile.remove(temporary)
         raise
 
 
@@ -90,7 +89,7 @@ def atomic_path(path: str) -> Iterator[str]:
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
     """Opens `path` to write UTF-8 ("w") or bytes ("wb"); it appears when closed."""
     with atomic_path(path) as temporary:
-        with tf.io.gfile.GFile(temporary, mode) as handle:
+        with gfile.GFile(temporary, mode) as handle:
             yield handle
 
 
@@ -101,9 +100,9 @@ def read_bytes(path: str) -> bytes:
       UserError: the file is missing or unreadable.
     """
     try:
-        with tf.io.gfile.GFile(path, "rb") as handle:
+        with gfile.GFile(path, "rb") as handle:
             return handle.read()
-    except tf.errors.OpError as error:
+    except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({reason(error)})") from error
 
 
@@ -155,7 +154,7 @@ def fingerprint(content: bytes | str) -> str:
 def file_fingerprint(path: str) -> str:
     """The SHA-256 of a file, read in pieces of 1 MiB."""
     digest = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as handle:
+    with gfile.GFile(path, "rb") as handle:
         while piece := handle.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()

@@ -14,7 +14,6 @@ from absl import flags
 
 from decoupled import console, launch
 from decoupled.data.records import read_manifest
-from decoupled.data.verification import all_shards, stray_files, verify_shards
 from decoupled.data.vocabulary import Vocabulary
 
 FLAGS = flags.FLAGS
@@ -57,6 +56,8 @@ def verify(records_dir: str, vocabulary_path: str, workers: int = 0) -> list[str
     Raises:
       UserError: there is no manifest, or the vocabulary is another one.
     """
+    from decoupled.data.verification import all_shards, stray_files, verify_shards
+
     manifest = read_manifest(records_dir)
     vocabulary = Vocabulary(vocabulary_path)
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary_path)

@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import pathlib
 import re
+import subprocess
 import sys
 
 import pytest
@@ -13,7 +14,7 @@ PACKAGE = ROOT / "decoupled"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # Directly in decoupled/; each other module there is a command.
-BASE = {"bindings", "compat", "configs", "console", "errors", "files"}
+BASE = {"bindings", "compat", "configs", "console", "errors", "files", "gfile"}
 START = {"launch", "model_dir", "supervision"}
 # What each folder may import beside itself. `start` knows of flags and model folders,
 # so that what computes never reads them.
@@ -124,6 +125,27 @@ def test_gin_is_imported_by_configurations_and_commands_only():
     allowed |= set((PACKAGE / "configs").iterdir())
     for path in importers_of("gin") - allowed:
         assert group_of(module_of(path)) == "command", f"{path} imports gin"
+
+
+def test_flags_need_no_tensorflow():
+    """`--help` and mistakes in flags are answered at once, not after seconds."""
+    files = [path for path in SOURCES if path.parent == PACKAGE]
+    modules = [module for module in map(module_of, files) if module]
+    commands = [module[0] for module in modules if group_of(module) == "command"]
+    assert len(commands) > 20
+    # Flags of all commands would clash in one registry; the slow one is finetune's.
+    code = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    module = importlib.import_module(f'decoupled.{name}')\n"
+        "    if name == 'finetune': module.define_flags()\n"
+        "    assert 'tensorflow' not in sys.modules, name\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *commands],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_metrics_need_no_tensorflow():

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.configs import ModelConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
@@ -101,7 +100,7 @@ def short_names(paths: Sequence[str]) -> list[str]:
       UserError: a path is there twice.
     """
     parts = [[part for part in path.split("/") if part] for path in paths]
-    more = [0 if tf.io.gfile.isdir(path) else 1 for path in paths]
+    more = [0 if gfile.isdir(path) else 1 for path in paths]
     for length in range(1, max(map(len, parts), default=1) + 1):
         ends = zip(parts, more, strict=True)
         shortened = ["/".join(p[-length - extra :]) for p, extra in ends]

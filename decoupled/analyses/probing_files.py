@@ -14,9 +14,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.errors import UserError
 
 # The names that the suite's data sets use.
@@ -61,12 +59,12 @@ def find_tasks(folder: str, wanted: Sequence[str] | None) -> list[ProbingTask]:
     Raises:
       UserError: a task, or its training or development file, is missing.
     """
-    if not tf.io.gfile.isdir(folder):
+    if not gfile.isdir(folder):
         raise UserError(f"{folder}: no such folder; it holds a folder for each task")
     there = sorted(
         name.rstrip("/")
-        for name in tf.io.gfile.listdir(folder)
-        if tf.io.gfile.isdir(os.path.join(folder, name))
+        for name in gfile.listdir(folder)
+        if gfile.isdir(os.path.join(folder, name))
     )
     if not there:
         raise UserError(f"{folder}: has no folders; it holds one for each task")

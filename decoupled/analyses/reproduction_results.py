@@ -10,9 +10,7 @@ import re
 import statistics
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
-from decoupled import files, model_dir
+from decoupled import files, gfile, model_dir
 from decoupled.analyses.sweep_results import (
     Measured,
     RowResults,
@@ -233,7 +231,7 @@ def _analyses(sweep_dir, name):
 
 
 def _records(folders):
-    return sorted(tf.io.gfile.glob(os.path.join(folders, _RECORD)))
+    return sorted(gfile.glob(os.path.join(folders, _RECORD)))
 
 
 def _translation(sweep_dir):

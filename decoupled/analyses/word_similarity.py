@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from decoupled import console, files
+from decoupled import console, files, gfile
 from decoupled.analyses import plots
 from decoupled.analyses.models import INPUT, OUTPUT, AnalysedModel
 from decoupled.analyses.rank_correlation import correlate
@@ -40,7 +39,7 @@ def find_sets(folder: str | None, paths: Sequence[str]) -> list[WordPairs]:
     Raises:
       UserError: there is nothing to read, a file is malformed, or two have one name.
     """
-    found = sorted(tf.io.gfile.glob(os.path.join(folder, "*.tsv"))) if folder else []
+    found = sorted(gfile.glob(os.path.join(folder, "*.tsv"))) if folder else []
     if folder and not found:
         raise UserError(f"{folder}: no *.tsv there; each holds word, word, score")
     sets = [read_pairs(path) for path in (*found, *paths)]

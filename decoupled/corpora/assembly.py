@@ -9,9 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
-from decoupled import console
+from decoupled import console, gfile
 from decoupled.corpora import corpus
 from decoupled.corpora.beam import Runner, run_units
 from decoupled.corpora.corpus import SPLITS, WORK, Corpus
@@ -61,9 +59,9 @@ def build_text(
         language has no text, or the folder cannot be written.
     """
     folder = job.corpus_dir
-    existed = tf.io.gfile.isdir(folder)
+    existed = gfile.isdir(folder)
     corpus.mark_unfinished(folder)
-    tf.io.gfile.makedirs(job.work_dir)
+    gfile.makedirs(job.work_dir)
     try:
         repeated = collections.Counter()
         units = _units(job, sources, repeated)
@@ -92,11 +90,11 @@ def clean_up(folder: str) -> None:
         for entry in counts["files"]
     }
     for split in SPLITS:
-        for path in tf.io.gfile.glob(os.path.join(folder, "text", split, "*", "*")):
+        for path in gfile.glob(os.path.join(folder, "text", split, "*", "*")):
             if os.path.relpath(path, folder) not in listed:
-                tf.io.gfile.rmtree(path)
-    if tf.io.gfile.isdir(os.path.join(folder, WORK)):
-        tf.io.gfile.rmtree(os.path.join(folder, WORK))
+                gfile.rmtree(path)
+    if gfile.isdir(os.path.join(folder, WORK)):
+        gfile.rmtree(os.path.join(folder, WORK))
     corpus.mark_finished(folder)
 
 
@@ -203,9 +201,9 @@ def _sum(counts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _forget_without_text(folder: str, existed: bool) -> None:
     """Takes the build back where no unit has left text."""
-    if tf.io.gfile.glob(os.path.join(folder, "text", "*", "*", "*")):
+    if gfile.glob(os.path.join(folder, "text", "*", "*", "*")):
         return
     corpus.clear(folder)
     corpus.mark_finished(folder)
     if not existed:
-        tf.io.gfile.rmtree(folder)
+        gfile.rmtree(folder)

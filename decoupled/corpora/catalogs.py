@@ -12,9 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import tensorflow as tf
-
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.corpora import locales
 from decoupled.corpora.message_text import clean_message, message_key
 from decoupled.errors import UserError
@@ -104,7 +102,7 @@ def _find_files(package: str) -> list[_File]:
     """The `.po` files of a package, English first, which gives messages their order."""
     root = _package_folder(package)
     found = []
-    for folder, _, names in sorted(tf.io.gfile.walk(root)):
+    for folder, _, names in sorted(gfile.walk(root)):
         parent, last = os.path.split(folder)
         if last == "LC_MESSAGES":
             found += [(parent, name) for name in sorted(names) if name.endswith(".po")]

@@ -17,9 +17,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import tensorflow as tf
-
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.corpora.shards import Document, TextShards
 from decoupled.errors import UserError
 
@@ -94,8 +92,8 @@ class Corpus:
     def _check_size(self, entry: dict[str, Any]) -> None:
         path = os.path.join(self.folder, entry["name"])
         try:
-            size = tf.io.gfile.stat(path).length
-        except tf.errors.OpError as error:
+            size = gfile.stat(path).length
+        except gfile.OpError as error:
             raise UserError(
                 f"{path}: cannot read ({files.reason(error)}), though {MANIFEST} lists "
                 "it; build the corpus again"
@@ -134,7 +132,7 @@ def read_documents(
 def _lines(folder: str, entry: dict[str, Any]) -> Iterator[str]:
     path = os.path.join(folder, entry["name"])
     digest = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as handle:
+    with gfile.GFile(path, "rb") as handle:
         for line in handle:
             digest.update(line)
             yield line.decode("utf-8", errors="replace").rstrip("\n")
@@ -160,9 +158,9 @@ def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
                 "another --output_dir or remove the folder"
             )
         return corpus
-    if not tf.io.gfile.isdir(folder):
+    if not gfile.isdir(folder):
         return None
-    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    names = [name.rstrip("/") for name in gfile.listdir(folder)]
     if names and _BUILDING not in names:
         raise UserError(
             f"{folder}: neither empty nor a corpus (holds {sorted(names)[0]}); choose "
@@ -213,7 +211,7 @@ def write_corpus(
         if not splits["train"]:
             raise UserError(f"{source}: no text for training is left; nothing written")
         for name, content in extra_files.items():
-            tf.io.gfile.makedirs(os.path.join(folder, os.path.dirname(name)))
+            gfile.makedirs(os.path.join(folder, os.path.dirname(name)))
             files.write_text(os.path.join(folder, name), content)
         write_manifest(folder, source, inputs, splits, dropped, tasks)
     return Corpus(folder)
@@ -251,7 +249,7 @@ def write_manifest(
 @contextlib.contextmanager
 def _building(folder: str) -> Iterator[None]:
     """Marks the folder as unfinished; clears what a killed run or a failure left."""
-    existed = tf.io.gfile.isdir(folder)
+    existed = gfile.isdir(folder)
     mark_unfinished(folder)
     try:
         clear(folder)
@@ -260,7 +258,7 @@ def _building(folder: str) -> Iterator[None]:
         clear(folder)
         mark_finished(folder)
         if not existed:
-            tf.io.gfile.rmtree(folder)
+            gfile.rmtree(folder)
         raise
     mark_finished(folder)
 
@@ -283,7 +281,7 @@ def is_unfinished(folder: str) -> bool:
 
 def mark_finished(folder: str) -> None:
     """Takes back `mark_unfinished`."""
-    tf.io.gfile.remove(os.path.join(folder, _BUILDING))
+    gfile.remove(os.path.join(folder, _BUILDING))
 
 
 def clear(folder: str) -> None:
@@ -291,8 +289,8 @@ def clear(folder: str) -> None:
     files.remove_temporaries(folder)
     for name in _CONTENTS:
         path = os.path.join(folder, name)
-        if tf.io.gfile.isdir(path):
-            tf.io.gfile.rmtree(path)
+        if gfile.isdir(path):
+            gfile.rmtree(path)
 
 
 def _write_language(

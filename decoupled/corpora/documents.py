@@ -16,9 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.corpora import installed, text
 from decoupled.corpora.corpus import MAX_FILE_BYTES, SPLITS, WORK
 from decoupled.corpora.shards import Document, TextShards
@@ -232,8 +231,8 @@ def clear(corpus_dir: str, folder: str, language: str) -> None:
     """Removes the text files of a unit that was begun before."""
     for split in SPLITS:
         path = os.path.join(corpus_dir, "text", split, language, folder)
-        if tf.io.gfile.isdir(path):
-            tf.io.gfile.rmtree(path)
+        if gfile.isdir(path):
+            gfile.rmtree(path)
 
 
 @contextlib.contextmanager
@@ -272,6 +271,6 @@ def _is_split(path: str, settings: TextSettings) -> bool:
 
 def _size(path: str) -> int | None:
     try:
-        return tf.io.gfile.stat(path).length
-    except tf.errors.NotFoundError:
+        return gfile.stat(path).length
+    except gfile.NotFoundError:
         return None

@@ -9,9 +9,7 @@ import re
 import zlib
 from collections.abc import Iterator
 
-import tensorflow as tf
-
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.errors import UserError
 
 _READ = 1 << 18
@@ -67,10 +65,10 @@ def xml_pieces(path: str) -> Iterator[bytes]:
 
 def _file_pieces(path) -> Iterator[bytes]:
     try:
-        with tf.io.gfile.GFile(path, "rb") as handle:
+        with gfile.GFile(path, "rb") as handle:
             while piece := handle.read(_READ):
                 yield piece
-    except tf.errors.OpError as error:
+    except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
 
 

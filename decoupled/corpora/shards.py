@@ -4,9 +4,7 @@ import hashlib
 import os
 from typing import Any
 
-import tensorflow as tf
-
-from decoupled import files
+from decoupled import files, gfile
 
 Document = list[str]
 
@@ -52,7 +50,7 @@ class TextShards:
         for index, temporary in enumerate(self._temporaries):
             shard = files.shard_name("text", index, len(self._temporaries), ".txt")
             name = f"{self._folder}/{shard}"
-            tf.io.gfile.rename(temporary, os.path.join(self._root, name))
+            gfile.rename(temporary, os.path.join(self._root, name))
             self._entries[index] = {"name": name, **self._entries[index]}
         self.counts = {
             "files": self._entries,
@@ -64,9 +62,9 @@ class TextShards:
 
     def _open(self) -> None:
         folder = os.path.join(self._root, self._folder)
-        tf.io.gfile.makedirs(folder)
+        gfile.makedirs(folder)
         self._temporaries.append(files.temporary_name(os.path.join(folder, "text")))
-        self._handle = tf.io.gfile.GFile(self._temporaries[-1], "wb")
+        self._handle = gfile.GFile(self._temporaries[-1], "wb")
         self._digest, self._size = hashlib.sha256(), 0
 
     def _close_file(self) -> None:

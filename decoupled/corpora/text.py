@@ -18,9 +18,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO
 
-import tensorflow as tf
-
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.errors import UserError
 
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
@@ -43,8 +41,8 @@ def find_inputs(inputs: list[str]) -> dict[str, list[str]]:
         if not (separator and pattern and _LANGUAGE.fullmatch(language)):
             raise UserError(f"--input={value}: not of the form LANGUAGE=GLOB")
         try:
-            paths = sorted(p for p in tf.io.gfile.glob(pattern) if _is_file(p))
-        except tf.errors.OpError as error:
+            paths = sorted(p for p in gfile.glob(pattern) if _is_file(p))
+        except gfile.OpError as error:
             raise UserError(f"--input={value}: {files.reason(error)}") from error
         if not paths:
             raise UserError(f"--input={value}: no file matches {pattern}")
@@ -140,13 +138,13 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
         raise UserError(
             f"{where}: damaged, or not gzip ({files.reason(error)})"
         ) from error
-    except tf.errors.OpError as error:
+    except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
 
 
 @contextlib.contextmanager
 def _open(path: str) -> Iterator[IO[bytes]]:
-    with tf.io.gfile.GFile(path, "rb") as handle:
+    with gfile.GFile(path, "rb") as handle:
         if not path.endswith(".gz"):
             yield handle
             return
@@ -155,4 +153,4 @@ def _open(path: str) -> Iterator[IO[bytes]]:
 
 
 def _is_file(path: str) -> bool:
-    return not tf.io.gfile.isdir(path) and not files.is_temporary(path)
+    return not gfile.isdir(path) and not files.is_temporary(path)

@@ -14,9 +14,7 @@ import os
 from collections.abc import Collection
 from typing import Any, Protocol
 
-import tensorflow as tf
-
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.errors import UserError
 
 DONE = ".done.json"
@@ -66,7 +64,7 @@ def attempt(job: Job, unit: Unit) -> None:
         files.write_json(_path(job, unit.name, DONE), note)
     except UserError as error:
         _note_failure(job, unit, str(error))
-    except (OSError, tf.errors.OpError) as error:
+    except (OSError, gfile.OpError) as error:
         # Readers name their own files, so that this one comes from writing.
         told = f"{job.work_dir}: cannot write ({files.reason(error)})"
         _note_failure(job, unit, f"{told}; make room and run the same command again")
@@ -89,7 +87,7 @@ def forget(job: Job, units: Collection[Unit]) -> None:
     for unit in units:
         for suffix in (DONE, FAILED):
             if unit.name + suffix in there:
-                tf.io.gfile.remove(_path(job, unit.name, suffix))
+                gfile.remove(_path(job, unit.name, suffix))
 
 
 def ended(job: Job, waited: Collection[str]) -> dict[str, str | None]:
@@ -111,13 +109,13 @@ def ended(job: Job, waited: Collection[str]) -> dict[str, str | None]:
 def _note_failure(job, unit, message):
     try:
         files.write_json(_path(job, unit.name, FAILED), {"message": message})
-    except (OSError, tf.errors.OpError) as error:
+    except (OSError, gfile.OpError) as error:
         # No room even for the note: Beam carries the message.
         raise UserError(message) from error
 
 
 def _notes(job):
-    return [name.rstrip("/") for name in tf.io.gfile.listdir(job.work_dir)]
+    return [name.rstrip("/") for name in gfile.listdir(job.work_dir)]
 
 
 def _path(job, name, suffix):

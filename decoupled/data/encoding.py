@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.corpora.corpus import SPLITS, Corpus, read_documents
 from decoupled.data.records import LanguageRecords, Shard, write_shard
 from decoupled.data.vocabulary import Vocabulary
@@ -179,8 +178,8 @@ def gather(
 def forget_progress(output_dir: str) -> None:
     """Removes what `EncodingJob.run` noted, once the manifest says it all."""
     path = os.path.join(output_dir, WORK)
-    if tf.io.gfile.isdir(path):
-        tf.io.gfile.rmtree(path)
+    if gfile.isdir(path):
+        gfile.rmtree(path)
 
 
 @functools.lru_cache(maxsize=1)
@@ -192,14 +191,14 @@ def _vocabulary(path: str, fingerprint: str | None) -> Vocabulary:
 
 def _rename(job, name: str, own) -> tuple[Shard, ...]:
     parts = [(unit, fields) for unit, result in own for fields in result["shards"]]
-    tf.io.gfile.makedirs(os.path.join(job.output_dir, name))
+    gfile.makedirs(os.path.join(job.output_dir, name))
     shards = []
     for index, (unit, fields) in enumerate(parts):
         final = f"{name}/{files.shard_name('tokens', index, len(parts), '.tfrecord')}"
         written = os.path.join(job.work_dir, unit.name, fields["name"])
         if files.exists(written):
             target = os.path.join(job.output_dir, final)
-            tf.io.gfile.rename(written, target, overwrite=True)
+            gfile.rename(written, target, overwrite=True)
         shards.append(Shard(**{**fields, "name": final}))
     _remove_others(os.path.join(job.output_dir, name), shards)
     return tuple(shards)
@@ -208,9 +207,9 @@ def _rename(job, name: str, own) -> tuple[Shard, ...]:
 def _remove_others(folder: str, shards: list[Shard]) -> None:
     """Removes what a build of other inputs left before it was killed."""
     own = {os.path.basename(shard.name) for shard in shards}
-    for name in tf.io.gfile.listdir(folder):
+    for name in gfile.listdir(folder):
         if name not in own:
-            tf.io.gfile.remove(os.path.join(folder, name))
+            gfile.remove(os.path.join(folder, name))
 
 
 def _write_shards(job, folder, progress, documents: Iterable[list[str]], vocabulary):
@@ -278,5 +277,5 @@ def _read_progress(folder: str, inputs: dict) -> _Progress:
 
 
 def _clear(folder: str) -> None:
-    for entry in tf.io.gfile.listdir(folder):
-        tf.io.gfile.remove(os.path.join(folder, entry))
+    for entry in gfile.listdir(folder):
+        gfile.remove(os.path.join(folder, entry))

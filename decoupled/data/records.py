@@ -13,9 +13,8 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.errors import UserError
 
 FORMAT = "decoupled-records-1"
@@ -167,6 +166,8 @@ def write_shard(
     path = os.path.join(folder, name)
     _check_ids(documents, vocab_size, path)
     with files.atomic_path(path) as temporary:
+        import tensorflow as tf
+
         with tf.io.TFRecordWriter(temporary) as writer:
             for ids in documents:
                 writer.write(serialize(ids))
@@ -175,7 +176,7 @@ def write_shard(
         records=len(documents),
         tokens=sum(len(ids) for ids in documents),
         sha256=files.file_fingerprint(path),
-        bytes=tf.io.gfile.stat(path).length,
+        bytes=gfile.stat(path).length,
     )
 
 

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from decoupled import console, files
+from decoupled import console, files, gfile
 from decoupled.errors import UserError
 
 FILE_NAME = "model.safetensors"
@@ -124,15 +123,15 @@ def read_header(path: str) -> dict[str, StoredTensor]:
       UserError: it is no such file, is cut off, or its header contradicts itself.
     """
     try:
-        length = tf.io.gfile.stat(path).length
-        with tf.io.gfile.GFile(path, "rb") as handle:
+        length = gfile.stat(path).length
+        with gfile.GFile(path, "rb") as handle:
             start = handle.read(_LENGTH.size)
             size = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else 0
             # "{" and "}" at least.
             if not 2 <= size <= min(_LONGEST_HEADER, length - _LENGTH.size):
                 raise UserError(f"{path}: not a safetensors file, or cut off")
             header = handle.read(size)
-    except tf.errors.OpError as error:
+    except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
     entries = _parse_header(path, header)
     begin = _LENGTH.size + size
@@ -187,7 +186,7 @@ def _flat_blocks(value: np.ndarray) -> Iterator[np.ndarray]:
 def _blocks(stored: StoredTensor) -> Iterator[bytes]:
     """The bytes of a tensor, piece by piece; a piece holds whole numbers."""
     try:
-        with tf.io.gfile.GFile(stored.path, "rb") as handle:
+        with gfile.GFile(stored.path, "rb") as handle:
             handle.seek(stored.start)
             left = stored.size
             while left:
@@ -196,7 +195,7 @@ def _blocks(stored: StoredTensor) -> Iterator[bytes]:
                     raise UserError(f"{stored.path}: became shorter while it was read")
                 left -= len(block)
                 yield block
-    except tf.errors.OpError as error:
+    except gfile.OpError as error:
         raise UserError(
             f"{stored.path}: cannot read ({files.reason(error)})"
         ) from error
@@ -289,9 +288,9 @@ def _read_shards(folder, index):
 
 
 def _no_weights(folder):
-    if not tf.io.gfile.isdir(folder):
+    if not gfile.isdir(folder):
         return f"{folder}: no such folder"
-    pickles = [n for n in sorted(tf.io.gfile.listdir(folder)) if n.endswith(_PICKLES)]
+    pickles = [n for n in sorted(gfile.listdir(folder)) if n.endswith(_PICKLES)]
     if pickles:
         return (
             f"{os.path.join(folder, pickles[0])}: a pickle can run code when it is "

@@ -1,11 +1,13 @@
-"""The tasks that `finetune` knows, by name."""
+"""The tasks that `finetune` knows, by name, none of them imported yet."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
 from decoupled.errors import UserError
-from decoupled.tasks.finetuning_task import FinetuningTask
+
+if TYPE_CHECKING:
+    from decoupled.tasks.finetuning_task import FinetuningTask
 
 CLASSIFICATION = "classification"
 TAGGING = "tagging"
@@ -16,7 +18,7 @@ class Entry(NamedTuple):
     """kind: what the model's head does. make: see `make_task` for its arguments."""
 
     kind: str
-    make: Callable[..., FinetuningTask]
+    make: Callable[..., "FinetuningTask"]
 
 
 def make_task(
@@ -24,7 +26,7 @@ def make_task(
     data_dir: str,
     finetuning: FinetuningConfig,
     question_answering: QuestionAnsweringConfig | None,
-) -> FinetuningTask:
+) -> "FinetuningTask":
     """The task of a name.
 
     Args:

@@ -9,8 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
-from decoupled import files
-from decoupled.compat import tf
+from decoupled import files, gfile
 from decoupled.errors import UserError
 
 
@@ -36,7 +35,7 @@ def read_labels(folder: str) -> list[str]:
 
 def languages(folder: str, split: str) -> list[str]:
     """The languages that have a file of this split, English first."""
-    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    names = gfile.listdir(folder) if gfile.isdir(folder) else []
     pattern = re.compile(rf"{split}-(.+)\.tsv$")
     found = sorted(m[1] for m in map(pattern.match, names) if m)
     return sorted(found, key=lambda language: language != "en")

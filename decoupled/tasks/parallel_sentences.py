@@ -16,8 +16,7 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from decoupled import files
-from decoupled.compat import tf
+from decoupled import files, gfile
 from decoupled.data.xtreme_files import LanguageFile
 from decoupled.data.xtreme_labels import read_labels, sorted_positions
 from decoupled.errors import UserError
@@ -75,7 +74,7 @@ def task_folder(task: str, data_dir: str) -> str:
     """
     for name in FOLDERS[task]:
         folder = os.path.join(data_dir, name)
-        if tf.io.gfile.isdir(folder):
+        if gfile.isdir(folder):
             return folder
     raise UserError(f"{data_dir}: has no folder {FOLDERS[task][0]}; {_GET}")
 
@@ -87,9 +86,7 @@ def languages(task: str, data_dir: str) -> list[str]:
       UserError: there are none.
     """
     folder = task_folder(task, data_dir)
-    matches = (
-        re.fullmatch(_FILE_NAMES[task], name) for name in tf.io.gfile.listdir(folder)
-    )
+    matches = (re.fullmatch(_FILE_NAMES[task], name) for name in gfile.listdir(folder))
     found = sorted({match[1] for match in matches if match})
     if not found:
         example = {"tatoeba": "sw-en.sw", "bucc2018": "de-en.test.de"}[task]

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from decoupled.compat import tf
+from decoupled import gfile
 from decoupled.data.xtreme_files import FORMS, LanguageFile
 from decoupled.errors import UserError
 from decoupled.metrics.xtreme import TASKS
@@ -111,10 +111,10 @@ def read_sentences(file: LanguageFile, tags_may_miss: bool) -> list[TaggedSenten
 
 
 def _names(folder: str) -> list[str]:
-    if not tf.io.gfile.isdir(folder):
+    if not gfile.isdir(folder):
         return []
     # Folders of gs:// end in a slash.
-    return [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    return [name.rstrip("/") for name in gfile.listdir(folder)]
 
 
 def _processed_file(folders: Iterable[str], split: str, language: str) -> str | None:

@@ -7,8 +7,7 @@ that all of them take the same checkpoint and refuse the same folders.
 import os
 from typing import NamedTuple
 
-from decoupled import model_dir
-from decoupled.compat import tf
+from decoupled import gfile, model_dir
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
 from decoupled.training.checkpoints import find_checkpoint
@@ -38,7 +37,7 @@ def open_run(path: str) -> SavedRun:
     Raises:
       UserError: as `read_folder`; or there is no complete checkpoint.
     """
-    if not tf.io.gfile.isdir(path):
+    if not gfile.isdir(path):
         prefix, place = find_checkpoint(path), os.path.dirname(path)
     else:
         prefix, place = None, path.rstrip("/")

@@ -8,8 +8,7 @@ none was kept, the run's newest checkpoint is the one that counts.
 import os
 from typing import Any, NamedTuple
 
-from decoupled import files
-from decoupled.compat import tf
+from decoupled import files, gfile
 from decoupled.errors import UserError
 from decoupled.training.checkpoints import (
     checkpoint_step,
@@ -106,9 +105,9 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
         os.path.join(folder, _LIST),
         f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n',
     )
-    kept = {os.path.basename(p) for p in tf.io.gfile.glob(f"{copy}.*")} | {_LIST}
-    for other in set(tf.io.gfile.listdir(folder)) - kept:
-        tf.io.gfile.remove(os.path.join(folder, other))
+    kept = {os.path.basename(p) for p in gfile.glob(f"{copy}.*")} | {_LIST}
+    for other in set(gfile.listdir(folder)) - kept:
+        gfile.remove(os.path.join(folder, other))
 
 
 def counting_folder(folder: str) -> str:
