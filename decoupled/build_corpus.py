@@ -238,7 +238,7 @@ def _describe_sources(paths: dict[str, list[str]]) -> dict[str, list[assembly.So
 
 def _describe_source(path: str) -> assembly.Source:
     try:
-        size = gfile.stat(path).length
+        size = gfile.size(path)
         return assembly.Source(path, files.file_fingerprint(path), size)
     except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error

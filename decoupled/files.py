@@ -1,6 +1,6 @@
 """Files that are never half written: gfile access, atomic writes, fingerprints.
 
-Every path may be local or remote (`gs://`): `tf.io.gfile` does the work. A file is
+Every path may be local or remote (`gs://`), see `gfile`. A file is
 written under a temporary name in its own folder and renamed when it is complete, so
 that a killed process leaves nothing that looks finished.
 """
@@ -37,7 +37,7 @@ def make_folder(path: str) -> str:
         with gfile.GFile(probe, "w") as handle:
             handle.write("")
         gfile.remove(probe)
-    except (gfile.OpError, OSError) as error:
+    except gfile.OpError as error:
         raise UserError(f"{path}: cannot write here ({reason(error)})") from error
     return path
 
@@ -167,5 +167,10 @@ def shard_name(stem: str, index: int, count: int, suffix: str) -> str:
 
 def reason(error: BaseException) -> str:
     """The first line of an error's own message, for use inside one of ours."""
-    message = getattr(error, "message", None) or str(error) or type(error).__name__
+    message = (
+        getattr(error, "message", None)
+        or getattr(error, "strerror", None)
+        or str(error)
+        or type(error).__name__
+    )
     return message.strip().splitlines()[0]

@@ -92,7 +92,7 @@ class Corpus:
     def _check_size(self, entry: dict[str, Any]) -> None:
         path = os.path.join(self.folder, entry["name"])
         try:
-            size = gfile.stat(path).length
+            size = gfile.size(path)
         except gfile.OpError as error:
             raise UserError(
                 f"{path}: cannot read ({files.reason(error)}), though {MANIFEST} lists "

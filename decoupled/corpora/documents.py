@@ -271,6 +271,6 @@ def _is_split(path: str, settings: TextSettings) -> bool:
 
 def _size(path: str) -> int | None:
     try:
-        return gfile.stat(path).length
+        return gfile.size(path)
     except gfile.NotFoundError:
         return None

@@ -64,7 +64,7 @@ def attempt(job: Job, unit: Unit) -> None:
         files.write_json(_path(job, unit.name, DONE), note)
     except UserError as error:
         _note_failure(job, unit, str(error))
-    except (OSError, gfile.OpError) as error:
+    except gfile.OpError as error:
         # Readers name their own files, so that this one comes from writing.
         told = f"{job.work_dir}: cannot write ({files.reason(error)})"
         _note_failure(job, unit, f"{told}; make room and run the same command again")
@@ -109,7 +109,7 @@ def ended(job: Job, waited: Collection[str]) -> dict[str, str | None]:
 def _note_failure(job, unit, message):
     try:
         files.write_json(_path(job, unit.name, FAILED), {"message": message})
-    except (OSError, gfile.OpError) as error:
+    except gfile.OpError as error:
         # No room even for the note: Beam carries the message.
         raise UserError(message) from error
 

@@ -176,7 +176,7 @@ def write_shard(
         records=len(documents),
         tokens=sum(len(ids) for ids in documents),
         sha256=files.file_fingerprint(path),
-        bytes=gfile.stat(path).length,
+        bytes=gfile.size(path),
     )
 
 

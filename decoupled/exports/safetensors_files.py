@@ -123,7 +123,7 @@ def read_header(path: str) -> dict[str, StoredTensor]:
       UserError: it is no such file, is cut off, or its header contradicts itself.
     """
     try:
-        length = gfile.stat(path).length
+        length = gfile.size(path)
         with gfile.GFile(path, "rb") as handle:
             start = handle.read(_LENGTH.size)
             size = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else 0

@@ -84,7 +84,7 @@ def test_a_full_disk_is_told(tmp_path):
     with pytest.raises(UserError) as caught:
         run(tmp_path, units(bb="disk"))
     assert str(caught.value).startswith(
-        f"{tmp_path}: cannot write ([Errno 28] No space left on device); make room"
+        f"{tmp_path}: cannot write (No space left on device); make room"
     )
 
 
