@@ -84,7 +84,7 @@ def write_document(
         reproduction_tables.translation(evidence, path),
         reproduction_tables.probing(evidence, path),
         reproduction_tables.ranks(evidence, path),
-        _claims_part(claims),
+        _claims_part(claims, path),
         _limits(facts, evidence),
     ]
     files.write_text(
@@ -199,7 +199,7 @@ def _with_copies(numbers, runs, folder):
     return [one._replace(settings=copies.get(one.settings, "")) for one in numbers]
 
 
-def _claims_part(claims):
+def _claims_part(claims, path):
     percent = f"{CONFIDENCE:.0%}"
     lines = [
         "## The claims, number by number",
@@ -208,7 +208,8 @@ def _claims_part(claims):
         f"{percent} interval by Student's t. A claim is supported where the interval "
         "lies entirely on the paper's side, not supported where it lies entirely on "
         "the other, and undecided otherwise. One of several parts needs all of them; "
-        "a part without a rule is shown and judges nothing.",
+        "a part without a rule is shown and judges nothing. Each run's number and "
+        f"settings: [all runs]({reproduction_tables.page(path)}).",
     ]
     for claim in claims:
         lines += [

@@ -100,8 +100,8 @@ def read_evidence(sweep_dir: str) -> Evidence:
         for task in described["tasks"]
         if any(task in row.scores for row in rows.values())
     ]
-    dropped = list(_runs(os.path.join(sweep_dir, "layer_drop", *"****"), tasks))
-    controls = list(_runs(os.path.join(sweep_dir, "control", "tasks", *"***"), tasks))
+    dropped = list(_runs(os.path.join(sweep_dir, "layer_drop"), 4, tasks))
+    controls = list(_runs(os.path.join(sweep_dir, "control", "tasks"), 3, tasks))
     translation, languages = _translation(sweep_dir)
     similarity, coverage = _similarity(sweep_dir)
     probing, ranks = _probing(sweep_dir), _ranks(sweep_dir)
@@ -122,7 +122,7 @@ def read_evidence(sweep_dir: str) -> Evidence:
         seconds=_seconds(sweep_dir),
         numbers=[
             *measured(list(rows.values())),
-            *(run.number("layer_drop", f"{run.layers} layers") for run in dropped),
+            *(run.number("layer_drop", f"layers 1 to {run.layers}") for run in dropped),
             *(run.number("control", "after one step") for run in controls),
             *_of_analyses(sweep_dir, translation, similarity, probing, ranks),
         ],
@@ -152,6 +152,7 @@ class _Run(NamedTuple):
     folder: str
 
     def number(self, of: str, what: str) -> Measured:
+        """The score among others, as a number of `of`."""
         return Measured(
             self.row,
             of,
@@ -163,13 +164,11 @@ class _Run(NamedTuple):
         )
 
 
-def _runs(folders, tasks):
-    """All complete runs in FOLDERS, .../TASK/ROW/.../seed_S, that have a score."""
-    for path in _records(folders):
+def _runs(root, levels, tasks):
+    """All complete runs in ROOT/TASK/ROW/.../seed_S that have a score."""
+    for path in _records(os.path.join(root, *"*" * levels)):
         folder = os.path.dirname(path)
-        task, row, *_, seed = os.path.relpath(folder, folders.partition("*")[0]).split(
-            "/"
-        )
+        task, row, *_, seed = folder.split("/")[-levels:]
         score = _score(folder, task) if task in tasks else None
         if score is not None:
             layers = model_dir.read(folder).model.num_layers

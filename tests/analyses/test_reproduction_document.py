@@ -220,7 +220,7 @@ def test_page_of_the_runs(document):
         "58.40",
         "tasks/catalogs/e_out_3072/seed_1.gin",
     )
-    assert settings("layer_drop", "catalogs, 1 layers")[2] == (
+    assert settings("layer_drop", "catalogs, layers 1 to 1")[2] == (
         "52.30",
         "layer_drop/catalogs/e_out_3072/keep_1/seed_2.gin",
     )
@@ -248,7 +248,7 @@ def test_every_number_by_seed(document, runs):
     lines = (document.parent / "reproduction" / "scores.csv").read_text().splitlines()
     assert lines[0] == "model,task,metric,seed,value,folder"
     for line in (
-        '"catalogs, 1 layers",0,51.0,{}/layer_drop/catalogs/e_out_768/keep_1/seed_0',
+        'layers 1 to 1",0,51.0,{}/layer_drop/catalogs/e_out_768/keep_1/seed_0',
         '"catalogs, after one step",2,44.0,{}/control/tasks/catalogs/e_out_128/seed_2',
         "e_out_128,neighbours,layer 1,2,35.0,{}/analyses/neighbours/seed_2",
         'e_out_128,probing,"F1, pos",0,80.0,{}/analyses/probing/seed_0',
