@@ -94,7 +94,8 @@ def _batch(vocabulary, tokens, rows, shape, pool_special_tokens):
         start = tokens.ends[row - 1] if row else 0
         text = tokens.ids[start : tokens.ends[row]][: shape[1] - _SPECIAL]
         end = len(text) + _SPECIAL
-        ids[place, :end] = [vocabulary.cls_id, *text, vocabulary.sep_id]
+        ids[place, 0], ids[place, end - 1] = vocabulary.cls_id, vocabulary.sep_id
+        ids[place, 1 : end - 1] = text
         mask[place, :end] = 1
         pooled[place, 1 : end - 1] = 1
     return {
