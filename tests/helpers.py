@@ -79,7 +79,7 @@ def tiny_model(**changes):
         output_embedding_size=24,
         coupled=False,
         hidden_size=16,
-        num_layers=2,
+        num_layers=1,
         num_heads=4,
         head_size=4,
         intermediate_size=32,

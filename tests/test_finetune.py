@@ -34,7 +34,8 @@ FINETUNING = FinetuningConfig(
 def folder(tmp_path_factory):
     """A pre-trained model, and a task: does a text speak of a record or of words?"""
     folder = tmp_path_factory.mktemp("finetune")
-    make_pretrained(folder / "made").rename(folder / "pretrained")
+    made = make_pretrained(folder / "made", num_layers=2)
+    made.rename(folder / "pretrained")
     task = folder / "tasks" / "catalogs"
     task.mkdir(parents=True)
     (task / "labels.txt").write_text("record\nword\n")

@@ -29,6 +29,7 @@ PARAMS = [
     "ModelConfig.hidden_size = 16",
     "ModelConfig.input_embedding_size = 8",
     "ModelConfig.output_embedding_size = 24",
+    "ModelConfig.num_layers = 1",
     "ModelConfig.num_heads = 4",
     "ModelConfig.head_size = 4",
     "ModelConfig.intermediate_size = 32",

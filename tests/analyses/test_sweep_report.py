@@ -10,8 +10,8 @@ from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model
 
 SEEDS = (0, 1)
-SMALL = tiny_model()
-LARGE = tiny_model(output_embedding_size=32)
+SMALL = tiny_model(num_layers=2)
+LARGE = tiny_model(num_layers=2, output_embedding_size=32)
 
 
 def write(path, content):

@@ -14,7 +14,7 @@ from benchmarks.sizes import REFERENCE, REFERENCE_BATCH, Batch
 from tests.helpers import tiny_model
 
 # V=48, E_in=8, E_out=24, H=16, F=32, 2 layers.
-MODEL = tiny_model()
+MODEL = tiny_model(num_layers=2)
 
 
 def test_encoder():
@@ -36,7 +36,9 @@ def test_head():
 
 @pytest.mark.parametrize("output_size,flops", [(24, 2 * 7 * 16 * 24), (16, 0)])
 def test_a_plain_projection_is_left_out_where_sizes_are_equal(output_size, flops):
-    model = tiny_model(mlm_transform="projection", output_embedding_size=output_size)
+    model = tiny_model(
+        num_layers=2, mlm_transform="projection", output_embedding_size=output_size
+    )
     assert transform_flops(model, 7) == flops
 
 

@@ -113,6 +113,7 @@ def test_a_quick_run_against_transformers(tmp_path, monkeypatch, dtype):
     assert [worker.name for worker in matmuls] == ["matmul tensorflow", "matmul torch"]
 
 
+@pytest.mark.slow
 def test_one_batch_gives_every_round_its_own_loss():
     quick = pretraining_case(pretraining.QUICK, pretraining.QUICK_BATCH, "bfloat16")
     (ours,) = interleave([pretraining.our_worker(quick)], 3, 1, "bfloat16")

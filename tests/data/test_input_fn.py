@@ -94,7 +94,7 @@ def test_input_mask_marks_the_text(manifest):
 
 def test_a_resumed_run_sees_what_a_straight_one_would(manifest):
     straight = steps(training(manifest), 30)
-    for start in (1, 7, 16, 29):
+    for start in (7, 29):
         resumed = steps(training(manifest, start_step=start), 30 - start)
         for found, expected in zip(resumed, straight[start:], strict=True):
             assert_same(found, expected)
@@ -102,11 +102,12 @@ def test_a_resumed_run_sees_what_a_straight_one_would(manifest):
 
 def test_the_stream_does_not_depend_on_the_batch_size(manifest):
     expected = joined(steps(training(manifest, batch_size=24), 4))
-    for batch_size, count in ((1, 96), (6, 16), (32, 3)):
+    for batch_size, count in ((6, 16), (32, 3)):
         found = joined(steps(training(manifest, batch_size=batch_size), count))
         assert_same(found, expected)
 
 
+@pytest.mark.slow
 def test_the_stream_does_not_depend_on_threads(manifest, monkeypatch):
     expected = joined(steps(training(manifest), 12))
     monkeypatch.setattr("decoupled.data.input_fn._MASKING_THREADS", 1)
@@ -177,9 +178,14 @@ def evaluation(manifest, language="en", batch_size=4, limit=0):
     )
 
 
-def test_evaluation_ends_with_padding_that_counts_nothing(manifest):
+@pytest.fixture(scope="module")
+def english(manifest):
+    return evaluation(manifest)
+
+
+def test_evaluation_ends_with_padding_that_counts_nothing(english):
     # 81 places give 6 sequences, 31 give 3; 9 in batches of 4.
-    batch = evaluation(manifest)
+    batch = english
     assert batch["example_weights"].tolist() == [1.0] * 9 + [0.0] * 3
     assert not batch["masked_lm_weights"][9:].any()
     assert not batch["input_mask"][9:].any()
@@ -188,30 +194,27 @@ def test_evaluation_ends_with_padding_that_counts_nothing(manifest):
     assert text == [*range(6, 86), *range(100, 131)]
 
 
-def test_evaluation_masks_are_fixed(manifest):
-    expected = evaluation(manifest)
-    assert_same(evaluation(manifest), expected)
+def test_evaluation_masks_are_fixed(manifest, english):
     other = evaluation(manifest, batch_size=3)
-    for name in expected:
-        np.testing.assert_array_equal(other[name][:9], expected[name][:9])
+    for name in english:
+        np.testing.assert_array_equal(other[name][:9], english[name][:9])
 
 
-def test_evaluation_stops_at_the_limit(manifest):
+def test_evaluation_stops_at_the_limit(manifest, english):
     batch = evaluation(manifest, limit=5)
     assert batch["example_weights"].tolist() == [1.0] * 5 + [0.0] * 3
     assert_same(
         {name: value[:5] for name, value in batch.items()},
-        {name: value[:5] for name, value in evaluation(manifest).items()},
+        {name: value[:5] for name, value in english.items()},
     )
 
 
-def test_languages_together_are_what_they_are_alone(manifest):
+def test_languages_together_are_what_they_are_alone(manifest, english):
     together = languages_input_fn(
         manifest, VOCABULARY, masking(), 4, 1, ["sw", "en"], 0
     )
     found = joined(steps(together(), -1))
-    alone = [evaluation(manifest, language) for language in ("sw", "en")]
-    assert_same(found, joined(alone))
+    assert_same(found, joined([evaluation(manifest, "sw"), english]))
 
 
 def test_another_vocabulary_is_refused(manifest):

@@ -92,7 +92,7 @@ def test_a_stream_begun_anywhere_is_the_same_stream(tmp_path):
     manifest = folder(tmp_path)
     schedule = Schedule(manifest, SAMPLING, 7, 8)
     whole = take(manifest, schedule, 0, 80)
-    for first in (1, 13, 14, 37, 60):
+    for first in (1, 14, 60):
         np.testing.assert_array_equal(
             take(manifest, schedule, first, 80 - first), whole[first:]
         )

@@ -322,6 +322,7 @@ def test_stock_saved_model_cli_runs_the_encoder(encoder_export, encoder, tmp_pat
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_stock_saved_model_cli_shows_names_and_dynamic_shapes(encoder_export):
     shown = saved_model_cli(encoder_export, "show", "--dir=encoder", "--all")
     for name in ("input_word_ids", "input_mask", "input_type_ids"):

@@ -201,7 +201,7 @@ def test_classifier_dropout_zeroes_pooled_entries_in_training_only():
 
 def test_every_dropout_of_the_model_has_a_mask_of_its_own():
     """Equal names would give equal masks in different places."""
-    config = tiny_model(hidden_dropout=0.1, attention_dropout=0.1)
+    config = tiny_model(num_layers=2, hidden_dropout=0.1, attention_dropout=0.1)
 
     def outputs(build, tensors):
         classifier(dropout=0.1)(in_training(build, 1), tensors)

@@ -15,16 +15,31 @@ from tests.model.graphs import (
     random_weights,
 )
 
+# What layouts are made of. All others are tried in the longer tests.
+USUAL = ("batch", "vocab", "output_embedding", "heads", "intermediate", "labels")
+
+
+def dimensions(names):
+    """The names as cases, all but the usual ones slow."""
+    return [
+        name if name in USUAL else pytest.param(name, marks=pytest.mark.slow)
+        for name in names
+    ]
+
+
 # Labels and the pooler belong to classifiers.
-SPLIT = [name for name in NAMES if name not in ("labels", "pooled")]
+SPLIT = dimensions(name for name in NAMES if name not in ("labels", "pooled"))
 # Where the table of a coupled model is used, as input and as output.
-SPLIT_COUPLED = ("vocab", "input_embedding", "output_embedding")
+SPLIT_COUPLED = dimensions(["vocab", "input_embedding", "output_embedding"])
 TWO_BY_TWO = "batch:d;vocab:m;heads:m;intermediate:m"
 
 DECOUPLED = tiny_model(num_layers=1)
 COUPLED = tiny_model(num_layers=1, coupled=True, output_embedding_size=8)
 TWO_LAYERS = tiny_model(
-    input_embedding_size=16, activation="gelu_tanh", mlm_transform="projection"
+    num_layers=2,
+    input_embedding_size=16,
+    activation="gelu_tanh",
+    mlm_transform="projection",
 )
 
 
@@ -91,7 +106,7 @@ def test_one_dimension_of_a_coupled_model(coupled, name):
     coupled.check("m:2", f"{name}:m")
 
 
-@pytest.mark.parametrize("name", ["labels", "pooled", "sequence", "batch"])
+@pytest.mark.parametrize("name", dimensions(["labels", "pooled", "sequence", "batch"]))
 def test_one_dimension_of_a_classifier(classifier, name):
     classifier.check("m:2", f"{name}:m")
 

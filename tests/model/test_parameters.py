@@ -21,7 +21,7 @@ from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import GraphConfig, build_graph
 from tests.helpers import MASKING, adamw, masked_lm_features, schedule, tiny_model
 
-# tiny_model(): V 48, E_in 8, E_out 24, H 16, 2 layers, feed-forward 32, 20 positions.
+# Of two layers: V 48, E_in 8, E_out 24, H 16, feed-forward 32, 20 positions.
 # A layer: 4 * (16 * 16 + 16) attention, 2 * 32 layer norms, 16 * 32 + 32, 32 * 16 + 16.
 LAYER = 1088 + 64 + 544 + 528
 ENCODER = {
@@ -35,7 +35,7 @@ ENCODER = {
 
 
 def test_groups_of_pretraining():
-    assert pretraining_counts(tiny_model()) == {
+    assert pretraining_counts(tiny_model(num_layers=2)) == {
         **ENCODER,
         "pooler": 0,
         "MLM transform": 16 * 24 + 24 + 2 * 24,
@@ -45,7 +45,7 @@ def test_groups_of_pretraining():
 
 
 def test_groups_of_finetuning():
-    assert finetuning_counts(tiny_model()) == {
+    assert finetuning_counts(tiny_model(num_layers=2)) == {
         **ENCODER,
         "pooler": 16 * 16 + 16,
         "MLM transform": 0,
@@ -78,14 +78,14 @@ def test_a_coupled_table_is_counted_once():
 
 @pytest.mark.parametrize("keep_layers,layers", [(0, 2), (1, 1), (2, 2)])
 def test_layers_kept_in_finetuning(keep_layers, layers):
-    counts = finetuning_counts(tiny_model(), keep_layers)
+    counts = finetuning_counts(tiny_model(num_layers=2), keep_layers)
     assert counts["encoder layers"] == layers * LAYER
 
 
 @pytest.mark.parametrize("keep_layers", [-1, 3, 1.0, "1", True])
 def test_layers_that_cannot_be_kept(keep_layers):
     with pytest.raises(UserError, match="keep_layers: .* from 1 to 2, nor 0"):
-        finetuning_counts(tiny_model(), keep_layers)
+        finetuning_counts(tiny_model(num_layers=2), keep_layers)
 
 
 def variables_in_training(task, features, model):

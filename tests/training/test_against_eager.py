@@ -15,7 +15,7 @@ PROJECTION = tiny_model(
     input_embedding_size=16, output_embedding_size=16, mlm_transform="projection"
 )
 CASES = {
-    "decoupled": {},
+    "decoupled, two layers": dict(model=tiny_model(num_layers=2)),
     "coupled, tanh gelu, four processors": dict(
         model=tiny_model(
             num_layers=1, coupled=True, output_embedding_size=8, activation="gelu_tanh"

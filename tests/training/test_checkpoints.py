@@ -1,6 +1,5 @@
 """What a run starts from: its own newest whole checkpoint, a given one, or the seed."""
 
-import dataclasses
 import glob
 import os
 import shutil
@@ -202,9 +201,10 @@ def test_a_given_checkpoint_that_is_none_is_named(tmp_path):
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    """The checkpoint of a pre-training run of 4 steps."""
+    """The checkpoint of a pre-training run of 4 steps, of two layers."""
     folder = tmp_path_factory.mktemp("pretrained")
-    train_run(graph_config(schedule=schedule(4, 0)), run_spec(folder))
+    config = graph_config(model=tiny_model(num_layers=2), schedule=schedule(4, 0))
+    train_run(config, run_spec(folder))
     return f"{folder}/model.ckpt-4"
 
 
@@ -308,7 +308,7 @@ def without_slots(values):
 
 
 def test_fine_tuning_keeps_the_encoder_and_leaves_the_head_behind(pretrained, tmp_path):
-    config, features = classifier(tiny_model())
+    config, features = classifier(tiny_model(num_layers=2))
     spec = run_spec(tmp_path)._replace(init_checkpoint=pretrained)
 
     # The first update of a warm-up has rate 0: the checkpoint shows initial weights.
@@ -342,7 +342,7 @@ def test_fine_tuning_keeps_the_encoder_and_leaves_the_head_behind(pretrained, tm
 
 
 def test_only_the_first_layers_can_be_kept(pretrained, tmp_path):
-    config, features = classifier(dataclasses.replace(tiny_model(), num_layers=1))
+    config, features = classifier(tiny_model(num_layers=1))
     spec = run_spec(tmp_path)._replace(init_checkpoint=pretrained)
 
     found = train_run(config, spec, constant_batches(features))

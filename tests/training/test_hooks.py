@@ -145,6 +145,7 @@ def test_scalars_are_written_every_log_steps_and_at_the_end(tmp_path):
     assert last.endswith(" examples/s  0 s left")
 
 
+@pytest.mark.slow
 def test_pieces_of_a_run_that_start_in_one_second_keep_their_scalars(tmp_path):
     spec = run_spec(tmp_path)
     train(config(6), spec, stepping_input_fn, every_steps=1, then=lambda: None)

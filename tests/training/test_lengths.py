@@ -76,8 +76,8 @@ def test_one_file_needs_no_graph_for_longer_rows(monkeypatch):
 
 
 def test_graphs_pay_in_many_files_that_do_not_in_few(monkeypatch):
-    # 2 layers of 4 * 16 * 16 + 2 * 16 * 32 weights: a graph is as dear as 200 tokens.
-    flops = 200 * 2 * 2 * (4 * 16 * 16 + 2 * 16 * 32)
+    # A layer of 4 * 16 * 16 + 2 * 16 * 32 weights: a graph is as dear as 200 tokens.
+    flops = 200 * 2 * (4 * 16 * 16 + 2 * 16 * 32)
     sizes = [8] * 10
     assert lengths_for(sizes, 1, flops, monkeypatch) == (8,)
     # 10 rows, 12 tokens less for each.
