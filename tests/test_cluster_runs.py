@@ -18,6 +18,8 @@ from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.test_pretrain import PARAMS
 
 STEPS = 120
+# Enough for 20 kills, each after a checkpoint of its own, on a fast machine too.
+LONG_STEPS = 600
 MESH = ['MeshConfig.mesh_shape = "m:2"', 'MeshConfig.layout_rules = "vocab:m;heads:m"']
 PATIENCE = "ClusterConfig.patience_seconds = 2.0"
 
@@ -98,6 +100,16 @@ def undisturbed(data, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def long_undisturbed(data, tmp_path_factory):
+    """The same for the longer run."""
+    folder = tmp_path_factory.mktemp("long_undisturbed") / "run"
+    process = start(*pretrain(data, folder, LONG_STEPS))
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    return folder
+
+
 def test_a_killed_worker_costs_the_steps_since_the_checkpoint(
     data, undisturbed, tmp_path
 ):
@@ -144,11 +156,11 @@ def test_without_a_supervisor_the_driver_ends_and_says_why(data, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", ["worker", "pretrain"])
-def test_killed_20_times(data, undisturbed, tmp_path, name):
+def test_killed_20_times(data, long_undisturbed, tmp_path, name):
     folder = tmp_path / "run"
     chance = random.Random(0)
     process = supervised(
-        data, folder, STEPS, "TrainingConfig.save_checkpoints_steps = 5"
+        data, folder, LONG_STEPS, "TrainingConfig.save_checkpoints_steps = 5"
     )
     for kills in range(20):
         marks = set(folder.glob("model.ckpt-*.index")) if folder.exists() else set()
@@ -165,6 +177,6 @@ def test_killed_20_times(data, undisturbed, tmp_path, name):
     out, error = process.communicate(timeout=600)
     assert process.returncode == 0, error
     assert out.count("was killed by SIGKILL; restart") == 20
-    expected, found = losses(undisturbed), losses(folder)
-    assert sorted(found) == list(range(1, STEPS + 1))
+    expected, found = losses(long_undisturbed), losses(folder)
+    assert sorted(found) == list(range(1, LONG_STEPS + 1))
     assert max(abs(found[step] - expected[step]) for step in expected) < 1e-5
