@@ -94,10 +94,9 @@ def test_input_mask_marks_the_text(manifest):
 
 def test_a_resumed_run_sees_what_a_straight_one_would(manifest):
     straight = steps(training(manifest), 30)
-    for start in (7, 29):
-        resumed = steps(training(manifest, start_step=start), 30 - start)
-        for found, expected in zip(resumed, straight[start:], strict=True):
-            assert_same(found, expected)
+    resumed = steps(training(manifest, start_step=17), 13)
+    for found, expected in zip(resumed, straight[17:], strict=True):
+        assert_same(found, expected)
 
 
 def test_the_stream_does_not_depend_on_the_batch_size(manifest):
