@@ -6,6 +6,8 @@ TensorFlow takes seconds and 300 MB. Paths with "://" are TensorFlow's, which is
 imported for the first of them.
 
     except gfile.OpError    OSError, and tf.errors.OpError where TensorFlow was imported
+
+It may be a tuple, and `except` refuses tuples in tuples: it is caught alone.
 """
 
 import glob as local_glob

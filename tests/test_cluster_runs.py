@@ -90,24 +90,22 @@ def weights(folder):
     return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
 
 
-@pytest.fixture(scope="module")
-def undisturbed(data, tmp_path_factory):
-    """The same run on one process with two virtual devices."""
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    process = start(*pretrain(data, folder, STEPS))
+def run_alone(data, folder, steps):
+    """The same run on one process with two virtual devices; returns its folder."""
+    process = start(*pretrain(data, folder, steps))
     _, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
     return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory):
+    return run_alone(data, tmp_path_factory.mktemp("undisturbed") / "run", STEPS)
 
 
 @pytest.fixture(scope="module")
 def long_undisturbed(data, tmp_path_factory):
-    """The same for the longer run."""
-    folder = tmp_path_factory.mktemp("long_undisturbed") / "run"
-    process = start(*pretrain(data, folder, LONG_STEPS))
-    _, error = process.communicate(timeout=120)
-    assert process.returncode == 0, error
-    return folder
+    return run_alone(data, tmp_path_factory.mktemp("long") / "run", LONG_STEPS)
 
 
 def test_a_killed_worker_costs_the_steps_since_the_checkpoint(

@@ -17,6 +17,7 @@ from decoupled.analyses import (
     sweep_tables,
 )
 from decoupled.analyses.claims import Claim, judge, pretraining_gain
+from decoupled.analyses.markdown import GAP, line
 from decoupled.analyses.paired import (
     CONFIDENCE,
     SUPPORTED,
@@ -26,7 +27,6 @@ from decoupled.analyses.paired import (
 from decoupled.analyses.reproduction_results import Evidence
 from decoupled.analyses.sweep_results import spread
 
-_GAP = "-"
 # Of the best model's masked-LM accuracy: below, a model has not learned.
 _LEARNED = 0.5
 
@@ -157,7 +157,7 @@ def _control(evidence, path):
     for row, scores in evidence.controls.items():
         both = (evidence.averages(row), scores)
         cells = [reproduction_tables.number(values, path, row) for values in both]
-        lines.append(reproduction_tables.line([row, *cells]))
+        lines.append(line([row, *cells]))
     return "\n".join([*lines, "", *_part_lines(gains)]) + "\n"
 
 
@@ -196,7 +196,9 @@ def _with_copies(numbers, runs, folder):
             copies[path] = os.path.join(folder, f"{run}.gin")
             files.make_folder(os.path.dirname(copies[path]))
             files.write_text(copies[path], files.read_text(path))
-    return [one._replace(settings=copies.get(one.settings, "")) for one in numbers]
+    return [
+        one._replace(settings=copies.get(one.settings, one.settings)) for one in numbers
+    ]
 
 
 def _claims_part(claims, path):
@@ -232,17 +234,17 @@ def _part_lines(parts):
     )
     yield "|---|---:|---:|---:|---:|---|---|"
     for part in parts:
-        yield reproduction_tables.line(_part_cells(part))
+        yield line(_part_cells(part))
 
 
 def _part_cells(part):
     found = part.found
-    ours, interval, seeds = _GAP, _GAP, "0"
+    ours, interval, seeds = GAP, GAP, "0"
     if found is not None:
         ours, seeds = f"{found.mean:+.2f}", str(found.count)
         if found.low is not None:
             interval = f"{found.low:+.2f} to {found.high:+.2f}"
-    paper = _GAP if part.paper is None else f"{part.paper:+.1f}"
+    paper = GAP if part.paper is None else f"{part.paper:+.1f}"
     return [part.what, paper, ours, interval, seeds, part.rule, part.verdict or ""]
 
 
@@ -256,7 +258,7 @@ def _limits(facts, evidence):
             "the differences to either side, so that only large differences are "
             "decided."
         )
-    lines += [f"- {line}" for line in _unlearned(evidence)]
+    lines += [f"- {one}" for one in _unlearned(evidence)]
     lines += [
         "- Intervals are of single differences; with so many of them, one in twenty "
         "would miss its true value by chance.",
@@ -265,7 +267,7 @@ def _limits(facts, evidence):
         "that intervals say nothing of other texts and tasks.",
         "- Which differences are taken, and what they have to show, is fixed in "
         "`decoupled/analyses/claims.py` and does not depend on results.",
-        *(f"- {line}" for line in facts.missing),
+        *(f"- {one}" for one in facts.missing),
     ]
     return "\n".join(lines) + "\n"
 

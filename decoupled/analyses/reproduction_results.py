@@ -230,7 +230,7 @@ def _analyses(sweep_dir, name):
 
 
 def _records(folders):
-    return sorted(gfile.glob(os.path.join(folders, _RECORD)))
+    return gfile.glob(os.path.join(folders, _RECORD))
 
 
 def _translation(sweep_dir):

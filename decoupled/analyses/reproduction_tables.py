@@ -8,7 +8,7 @@ there lies the page of the runs, too, which numbers link to.
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from decoupled import files
 from decoupled.analyses import (
@@ -16,15 +16,14 @@ from decoupled.analyses import (
     published_analyses,
     reproduction_plots,
 )
+from decoupled.analyses.markdown import GAP, head, line, linked
 from decoupled.analyses.reproduction_results import Evidence
-from decoupled.analyses.runs_page import linked
 from decoupled.analyses.sweep_results import spread
 
 # Of Table 8, in its order; of Figures 1 and 2.
 SIMILARITY_ROWS = ("coupled", "decoupled", "e_out_128", "e_out_768", "e_out_3072")
 FIGURE_ROWS = ("e_out_128", "e_out_768", "e_out_3072")
 _KINDS = ("input", "output")
-_GAP = "-"
 
 
 def figure(path: str, name: str, plot: Callable, result: dict) -> str:
@@ -47,7 +46,7 @@ def page(path: str) -> str:
 def number(values: dict[int, float], path: str, row: str) -> str:
     """Mean ± standard deviation over seeds, linked to the model's runs."""
     text = mean(values)
-    return text if text == _GAP else linked(text, page(path), row)
+    return text if text == GAP else linked(text, page(path), row)
 
 
 def similarity(evidence: Evidence, path: str) -> str:
@@ -60,8 +59,7 @@ def similarity(evidence: Evidence, path: str) -> str:
         "",
         "Spearman x 100 of the dot product, input / output embedding.",
         "",
-        line(["model", *sets, "MLM acc"]),
-        line(["---", *(["---:"] * (len(sets) + 1))]),
+        *head(["model", *sets, "MLM acc"]),
     ]
     for row in SIMILARITY_ROWS:
         cells = [_similarity_cell(evidence, row, name, path) for name in sets]
@@ -87,7 +85,7 @@ def similarity(evidence: Evidence, path: str) -> str:
 def _similarity_cell(evidence, row, name, path):
     found = [evidence.similarity.get((name, kind), {}).get(row) for kind in _KINDS]
     ours = " / ".join(mean(values) for values in found if values)
-    ours = linked(ours, page(path), row) if ours else _GAP
+    ours = linked(ours, page(path), row) if ours else GAP
     paper = published_analyses.SIMILARITY[row].get(name)
     if paper is None:
         return ours
@@ -105,8 +103,7 @@ def dropped_layers(evidence: Evidence, path: str) -> str:
         "",
         "Scores of models that were fine-tuned with their first layers alone.",
         "",
-        line(["layers kept", *map(str, kept)]),
-        line(["---", *(["---:"] * len(kept))]),
+        *head(["layers kept", *map(str, kept)]),
     ]
     for row, by_layers in dropped.items():
         lines.append(
@@ -121,8 +118,7 @@ def dropped_layers(evidence: Evidence, path: str) -> str:
 def _published_dropped():
     found = published_analyses.LAYER_DROP
     kept = sorted(found[FIGURE_ROWS[0]])
-    yield line(["layers kept", *map(str, kept)])
-    yield line(["---", *(["---:"] * len(kept))])
+    yield from head(["layers kept", *map(str, kept)])
     for row in FIGURE_ROWS:
         yield line([row, *(f"{found[row][layers]:.1f}" for layers in kept)])
 
@@ -142,8 +138,7 @@ def translation(evidence: Evidence, path: str) -> str:
         "Share of English sentences whose nearest neighbour is their translation, %; "
         f"mean over languages (pairs): {languages}.",
         "",
-        line(["layer", *map(str, range(layers))]),
-        line(["---", *(["---:"] * layers)]),
+        *head(["layer", *map(str, range(layers))]),
     ]
     for row, seeds in accuracies.items():
         cells = [
@@ -160,8 +155,7 @@ def translation(evidence: Evidence, path: str) -> str:
 def _published_translation():
     found = published_analyses.TRANSLATION
     places = range(1, len(found[FIGURE_ROWS[0]]) + 1)
-    yield line(["layer", *map(str, places)])
-    yield line(["---", *(["---:"] * len(places))])
+    yield from head(["layer", *map(str, places)])
     for row in FIGURE_ROWS:
         yield line([row, *map(str, found[row])])
 
@@ -176,8 +170,7 @@ def probing(evidence: Evidence, path: str) -> str:
         "",
         "F1 of a probe on a learned mix of all layers of the frozen encoder, %.",
         "",
-        line(["model", *tasks, "mean"]),
-        line(["---", *(["---:"] * (len(tasks) + 1))]),
+        *head(["model", *tasks, "mean"]),
     ]
     for row in FIGURE_ROWS:
         found = [
@@ -211,7 +204,7 @@ def ranks(evidence: Evidence, path: str) -> str:
         for kind in _KINDS:
             values = evidence.ranks.get(kind, {}).get(name, {})
             width = getattr(row.model, f"{kind}_embedding_size")
-            cells += [number(values, path, name), str(width) if values else _GAP]
+            cells += [number(values, path, name), str(width) if values else GAP]
         lines.append(line([name, *cells]))
     return "\n".join(lines) + "\n"
 
@@ -224,11 +217,6 @@ def mean(values: dict[int, float]) -> str:
     """Mean ± standard deviation over seeds, without the latter for one seed."""
     found = spread(values)
     if found is None:
-        return _GAP
+        return GAP
     text = f"{found.mean:.1f}"
     return text if found.count == 1 else f"{text} ± {found.deviation:.1f}"
-
-
-def line(cells: Iterable[str]) -> str:
-    """A line of a table."""
-    return f"| {' | '.join(cells)} |"

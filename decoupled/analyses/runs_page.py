@@ -7,14 +7,8 @@ import os
 from collections.abc import Sequence
 
 from decoupled import files
+from decoupled.analyses.markdown import GAP, head, line
 from decoupled.analyses.sweep_results import Measured
-
-_GAP = "-"
-
-
-def linked(text: str, page: str, row: str) -> str:
-    """The text as a link to the model's section of the page."""
-    return f"[{text}]({page}#{row})"
 
 
 def write(path: str, numbers: Sequence[Measured]) -> None:
@@ -42,19 +36,15 @@ def _table(numbers, folder):
     by_line: dict[tuple[str, str], dict[int, Measured]] = {}
     for one in numbers:
         by_line.setdefault((one.task, one.metric), {})[one.seed] = one
-    yield _line(["", "", *(f"seed {seed}" for seed in seeds)])
-    yield _line(["---", "---", *["---:"] * len(seeds)])
+    yield from head(["", "", *(f"seed {seed}" for seed in seeds)], words=2)
     for (task, metric), by_seed in by_line.items():
-        yield _line([task, metric, *(_cell(by_seed.get(s), folder) for s in seeds)])
+        cells = (_cell(by_seed.get(seed), folder) for seed in seeds)
+        yield line([task, metric, *cells])
 
 
 def _cell(one, folder):
     if one is None:
-        return _GAP
-    if not one.settings or not files.exists(one.settings):
+        return GAP
+    if not files.exists(one.settings):
         return f"{one.value:.2f}"
     return f"[{one.value:.2f}]({os.path.relpath(one.settings, folder)})"
-
-
-def _line(cells):
-    return f"| {' | '.join(cells)} |"

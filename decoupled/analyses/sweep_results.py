@@ -93,25 +93,21 @@ def measured(rows: Sequence[RowResults]) -> list[Measured]:
     """Every number of the rows, by model, task, metric and seed."""
     numbers = []
     for row in rows:
-        for task, metrics in {
-            PRETRAINING: {MLM: row.masked_lm_accuracy},
-            **row.metrics,
-        }.items():
-            for metric, values in metrics.items():
-                for seed, value in values.items():
-                    folder = row.folders[task][seed]
-                    numbers.append(
-                        Measured(
-                            row.name,
-                            task,
-                            metric,
-                            seed,
-                            value,
-                            folder,
-                            settings_of(folder),
-                        )
-                    )
+        for task, metric, values in _metrics(row):
+            for seed, value in values.items():
+                run = row.folders[task][seed]
+                numbers.append(
+                    Measured(row.name, task, metric, seed, value, run, settings_of(run))
+                )
     return numbers
+
+
+def _metrics(row):
+    """(task, metric, seed -> value), of pre-training first."""
+    yield PRETRAINING, MLM, row.masked_lm_accuracy
+    for task, metrics in row.metrics.items():
+        for metric, values in metrics.items():
+            yield task, metric, values
 
 
 def settings_of(folder: str) -> str:

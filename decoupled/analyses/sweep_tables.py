@@ -11,8 +11,8 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from decoupled.analyses.markdown import GAP, head, line, linked
 from decoupled.analyses.published_scores import AVERAGE, printed
-from decoupled.analyses.runs_page import linked
 from decoupled.analyses.sweep_results import (
     MLM,
     Measured,
@@ -22,7 +22,6 @@ from decoupled.analyses.sweep_results import (
 )
 
 _SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
-_GAP = "-"
 
 
 class Cell(NamedTuple):
@@ -96,7 +95,7 @@ def _cells(row, tasks):
 def _cell(values, paper):
     found = spread(values)
     if found is None:
-        return Cell(None, _GAP, paper)
+        return Cell(None, GAP, paper)
     return Cell(found.mean, _text([found]), paper)
 
 
@@ -105,7 +104,7 @@ def _task_cell(row, task):
     found = spread(values)
     paper = printed(row.name, task)
     if found is None:
-        return Cell(None, _GAP, paper)
+        return Cell(None, GAP, paper)
     metrics = [spread(row.metrics[task][metric]) for metric in headline(task)]
     return Cell(found.mean, _text(metrics), paper)
 
@@ -121,8 +120,7 @@ def markdown(table: Table, page: str) -> str:
     """The table in Markdown; numbers link to `page`, the page of their runs."""
     lines = [
         f"## {table.title}\n",
-        _line(["model", *_SIZES, *table.columns]),
-        _line(["---"] + ["---:"] * (len(_SIZES) + len(table.columns))),
+        *head(["model", *_SIZES, *table.columns]),
     ]
     for name, sizes, cells in zip(table.names, table.sizes, table.cells, strict=True):
         shown = []
@@ -133,21 +131,17 @@ def markdown(table: Table, page: str) -> str:
             if cell.mean is not None:
                 text = linked(text, page, name)
             shown.append(text + (f"<br>paper {cell.paper}" if cell.paper else ""))
-        lines.append(_line([name, *sizes, *shown]))
+        lines.append(line([name, *sizes, *shown]))
     return "\n".join(lines) + "\n"
-
-
-def _line(cells):
-    return f"| {' | '.join(cells)} |"
 
 
 def latex(table: Table) -> str:
     """The table in LaTeX, for the package booktabs."""
-    head = ["model", *_SIZES, *table.columns]
+    columns = ["model", *_SIZES, *table.columns]
     lines = [
-        rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
         r"\toprule",
-        f"{' & '.join(map(_escaped, head))} " + r"\\",
+        f"{' & '.join(map(_escaped, columns))} " + r"\\",
         r"\midrule",
     ]
     for name, sizes, cells in zip(table.names, table.sizes, table.cells, strict=True):

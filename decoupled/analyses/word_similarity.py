@@ -39,7 +39,7 @@ def find_sets(folder: str | None, paths: Sequence[str]) -> list[WordPairs]:
     Raises:
       UserError: there is nothing to read, a file is malformed, or two have one name.
     """
-    found = sorted(gfile.glob(os.path.join(folder, "*.tsv"))) if folder else []
+    found = gfile.glob(os.path.join(folder, "*.tsv")) if folder else []
     if folder and not found:
         raise UserError(f"{folder}: no *.tsv there; each holds word, word, score")
     sets = [read_pairs(path) for path in (*found, *paths)]

@@ -41,7 +41,7 @@ def find_inputs(inputs: list[str]) -> dict[str, list[str]]:
         if not (separator and pattern and _LANGUAGE.fullmatch(language)):
             raise UserError(f"--input={value}: not of the form LANGUAGE=GLOB")
         try:
-            paths = sorted(p for p in gfile.glob(pattern) if _is_file(p))
+            paths = [p for p in gfile.glob(pattern) if _is_file(p)]
         except gfile.OpError as error:
             raise UserError(f"--input={value}: {files.reason(error)}") from error
         if not paths:
