@@ -153,11 +153,24 @@ class RoundedAdamUpdate(mtf.Operation):
             return read_slice(m), read_slice(v)
 
     def _numbers(self, rate, step):
-        """What the kernel takes beside weights and moments, float32 scalars."""
-        correction = tf.sqrt(1.0 - self._beta2**step)
-        kept = 1.0 - rate * self._weight_decay
-        rate = rate * correction / (1.0 - self._beta1**step)
-        return kept, rate, self._epsilon * correction
+        return step_numbers(
+            rate, step, self._weight_decay, self._beta1, self._beta2, self._epsilon
+        )
+
+
+def step_numbers(rate, step, weight_decay, beta1, beta2, epsilon):
+    """What changes from step to step in weights * kept - rate * m / (sqrt(v) + epsilon).
+
+    Args:
+      rate, step: float32 scalars, the learning rate and the step counted from 1.
+      weight_decay, beta1, beta2, epsilon: numbers.
+
+    Returns:
+      kept, rate and epsilon, float32 scalars.
+    """
+    correction = tf.sqrt(1.0 - beta2**step)
+    kept = 1.0 - rate * weight_decay
+    return kept, rate * correction / (1.0 - beta1**step), epsilon * correction
 
 
 @rounded

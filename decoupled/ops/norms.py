@@ -1,11 +1,18 @@
 """The global norm of a list of tensors without squared copies of them."""
 
 from decoupled.compat import mtf, tf
+from decoupled.ops.product_gradient import ProductGradient, SquaredNormOfProduct
 
 
-def global_norm(tensors: list[mtf.Tensor]) -> mtf.Tensor:
+def global_norm(tensors: list[mtf.Tensor | ProductGradient]) -> mtf.Tensor:
     """sqrt of the sum of all squares, a float32 scalar."""
-    return mtf.sqrt(mtf.add_n([_SquaredNorm(t).outputs[0] for t in tensors]))
+    return mtf.sqrt(mtf.add_n([_squared_norm(t).outputs[0] for t in tensors]))
+
+
+def _squared_norm(x):
+    if isinstance(x, ProductGradient):
+        return SquaredNormOfProduct(x)
+    return _SquaredNorm(x)
 
 
 class _SquaredNorm(mtf.Operation):

@@ -63,7 +63,7 @@ class _Context(NamedTuple):
     config: GraphConfig
     mesh: mtf.Mesh
     training: bool
-    placement: meshes.Placement | None
+    implementation: mtf.MeshImpl
 
 
 def check_graph(config: GraphConfig, training: TrainingConfig) -> None:
@@ -124,6 +124,7 @@ def build_graph(
         variables,
         _import_scalar(context, rate),
         _import_scalar(context, tf.cast(step + 1, tf.float32)),
+        context.implementation,
         _rounding_seed(context, step),
     )
     lowered = _lower(context, forward, updates)
@@ -185,9 +186,10 @@ def _filled_up(value, shape, length):
 
 
 def _make_context(config, training, placement):
-    placer = placement.variable_placer if placement else None
-    mesh = mtf.Mesh(mtf.Graph(), "mesh", placer)
-    return _Context(config, mesh, training, placement)
+    if placement is None:
+        placement = meshes.Placement(meshes.make_mesh_impl(config.mesh), None)
+    mesh = mtf.Mesh(mtf.Graph(), "mesh", placement.variable_placer)
+    return _Context(config, mesh, training, placement.implementation)
 
 
 def _import(context, features, dims):
@@ -265,12 +267,10 @@ def _accumulate(context, dims, features):
 def _lowering(context):
     graph = context.mesh.graph
     meshes.check_conflicts(context.config.mesh, graph)
-    if context.placement:
-        implementation = context.placement.implementation
-    else:
-        implementation = meshes.make_mesh_impl(context.config.mesh)
     # Stacked variables have no slice of their own for the fused optimizer.
-    return mtf.Lowering(graph, {context.mesh: implementation}, autostack=False)
+    return mtf.Lowering(
+        graph, {context.mesh: context.implementation}, autostack=False
+    )
 
 
 def _lower(context, forward, updates):

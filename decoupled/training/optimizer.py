@@ -6,7 +6,9 @@ from decoupled.compat import mtf, tf
 from decoupled.configs import OptimizerConfig, ScheduleConfig
 from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate
 from decoupled.ops.norms import global_norm
+from decoupled.ops.product_gradient import ProductGradient, as_product
 from decoupled.ops.rounding import RoundedSubtraction
+from decoupled.ops.tiled_adam import TiledAdamUpdate
 
 # Variables that are not decayed: biases and layer norms (BERT's optimizer).
 _NOT_DECAYED = ("/bias", "output_bias", "/gamma", "/beta")
@@ -16,7 +18,8 @@ class Updates(NamedTuple):
     """What `apply_gradients` gives.
 
     operations: mesh operations. gradient_norm: float32 scalar, before clipping.
-    gradients: float32, one per variable, before clipping.
+    gradients: float32, one per variable, before clipping. Not all are computed in a
+      step: see `decoupled.ops.product_gradient`.
     """
 
     operations: list
@@ -61,6 +64,7 @@ def apply_gradients(
     variables: list[mtf.Variable],
     rate: mtf.Tensor,
     step: mtf.Tensor,
+    mesh_impl: mtf.MeshImpl,
     rounding_seed: mtf.Tensor | None = None,
 ) -> Updates:
     """Clips by global norm and updates every variable.
@@ -71,6 +75,7 @@ def apply_gradients(
       variables: mtf variables, whose slices are float32 or bfloat16.
       rate: float32 scalar, from `learning_rate`.
       step: float32 scalar, counted from 1.
+      mesh_impl: that the graph will run on.
       rounding_seed: int32 scalar that changes from step to step; needed where slices
         are bfloat16.
 
@@ -79,22 +84,44 @@ def apply_gradients(
     """
     # Cast once, for the norm and for the update.
     gradients = [mtf.cast(gradient, tf.float32) for gradient in gradients]
-    norm = global_norm(gradients)
+    used = [
+        _as_used(config, gradient, variable, mesh_impl)
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]
+    norm = global_norm(used)
     if config.clip_norm:
         limit = mtf.constant(norm.mesh, config.clip_norm, dtype=tf.float32)
         scale = limit / mtf.maximum(norm, limit)
     else:
         scale = mtf.constant(norm.mesh, 1.0, dtype=tf.float32)
     make = {"adamw": _adamw, "adafactor": _adafactor}[config.name]
-    operations = make(config, gradients, variables, scale, rate, step, rounding_seed)
-    return Updates(operations, norm, gradients)
+    numbers = _Numbers(norm, scale, rate, step, rounding_seed)
+    return Updates(make(config, used, variables, numbers), norm, gradients)
 
 
-def _adamw(config, gradients, variables, scale, rate, step, rounding_seed):
+class _Numbers(NamedTuple):
+    """Scalars of a step: the gradients' norm, what clipping multiplies them by, the
+    learning rate, the step from 1, and the seed of rounding or None."""
+
+    norm: mtf.Tensor
+    scale: mtf.Tensor
+    rate: mtf.Tensor
+    step: mtf.Tensor
+    rounding_seed: mtf.Tensor | None
+
+
+def _as_used(config, gradient, variable, mesh_impl):
+    """The gradient, or its factors where the update is made of these."""
+    if config.name != "adamw" or _is_rounded(variable):
+        return gradient
+    return as_product(gradient, mesh_impl) or gradient
+
+
+def _adamw(config, gradients, variables, numbers):
     operations, before = [], None
     for gradient, variable in zip(gradients, variables, strict=True):
         slots = [_slot(variable, name) for name in ("adam_m", "adam_v")]
-        numbers = [gradient, scale, rate, step]
+        inputs = [gradient, numbers.scale, numbers.rate, numbers.step]
         settings = dict(
             weight_decay=config.weight_decay if is_decayed(variable.name) else 0.0,
             beta1=config.beta1,
@@ -102,13 +129,19 @@ def _adamw(config, gradients, variables, scale, rate, step, rounding_seed):
             epsilon=config.epsilon,
         )
         if _is_rounded(variable):
-            rounding = dict(seed=rounding_seed, before=before)
+            rounding = dict(seed=numbers.rounding_seed, before=before)
             before = RoundedAdamUpdate(
-                variable, *slots, *numbers, **rounding, **settings
+                variable, *slots, *inputs, **rounding, **settings
             )
             operations.append(before)
+        elif isinstance(gradient, ProductGradient):
+            operations.append(
+                TiledAdamUpdate(
+                    variable, *slots, *inputs, after=numbers.norm, **settings
+                )
+            )
         else:
-            operations.append(AdamUpdate(variable, *slots, *numbers, **settings))
+            operations.append(AdamUpdate(variable, *slots, *inputs, **settings))
     return operations
 
 
@@ -132,12 +165,12 @@ def _zeros(shape, dtype=tf.float32, partition_info=None):
     return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=True)
 
 
-def _adafactor(config, gradients, variables, scale, rate, step, rounding_seed):
-    del step  # its second-moment decay reads the global step itself
+def _adafactor(config, gradients, variables, numbers):
+    # Its second-moment decay reads the global step itself.
     optimizer = mtf.optimize.AdafactorOptimizer(
-        multiply_by_parameter_scale=True, learning_rate=rate, beta1=0.0
+        multiply_by_parameter_scale=True, learning_rate=numbers.rate, beta1=0.0
     )
-    scaled = [mtf.to_float(gradient) * scale for gradient in gradients]
+    scaled = [mtf.to_float(gradient) * numbers.scale for gradient in gradients]
     if not any(map(_is_rounded, variables)):
         return optimizer.apply_grads(scaled, variables)
     updates = []
@@ -146,6 +179,7 @@ def _adafactor(config, gradients, variables, scale, rate, step, rounding_seed):
         if _is_rounded(variable):
             # In the place of what would be rounded to the nearest.
             variable.graph.operations.remove(update)
-            update = RoundedSubtraction(variable, update.inputs[0], rounding_seed)
+            seed = numbers.rounding_seed
+            update = RoundedSubtraction(variable, update.inputs[0], seed)
         updates += [*slots, update]
     return updates

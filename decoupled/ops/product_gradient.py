@@ -1,0 +1,128 @@
+"""Gradients that are products of two thin matrices, and are never made whole.
+
+The gradient of an output embedding sums one outer product for each masked position:
+[predictions, V]^T x [predictions, E_out]. Whole, it is as large as the table itself,
+369 MB for 120,000 x 768, and is written once to be read twice, for its norm and for the
+update. Its factors are all that these two need: the norm comes from products of
+[predictions, predictions], and `decoupled.ops.tiled_adam` makes a few rows at a time.
+"""
+
+from typing import NamedTuple
+
+from decoupled.compat import mtf, tf
+from decoupled.ops.placement import PlacementMeshImpl
+
+# Smaller gradients (numbers on one device) are not worth the trouble: 16 MB.
+_SMALLEST = 4_000_000
+# What the norm from the factors may cost, as a share of the product itself.
+_NORM_SHARE = 0.25
+# Numbers of a factor that are float32 at a time.
+_BLOCK = 1_000_000
+
+
+class ProductGradient(NamedTuple):
+    """A gradient [rows, columns] as left^T x right.
+
+    left: float [..., rows]. right: float [..., columns], with the same first dimensions,
+      none of which is split across the mesh.
+    """
+
+    left: mtf.Tensor
+    right: mtf.Tensor
+
+    @property
+    def shape(self) -> mtf.Shape:
+        """Of the product: rows and columns."""
+        return mtf.Shape([self.left.shape.dims[-1], self.right.shape.dims[-1]])
+
+
+def as_product(
+    gradient: mtf.Tensor, mesh_impl: mtf.MeshImpl, smallest: int = _SMALLEST
+) -> ProductGradient | None:
+    """The factors of a gradient, where it is worth while to keep to them.
+
+    Args:
+      gradient: of a variable, as `mtf.gradients` gives it, or a cast of that.
+      mesh_impl: that the graph will run on. On a TPU the answer is None: XLA has no
+        place to write a few rows of a variable to.
+      smallest: numbers that a device's part of the gradient must have.
+
+    Returns:
+      The factors; None where the gradient is no product of two tensors (it is a sum in
+      a model with coupled embeddings), is small, has too many inner rows for its norm
+      to be cheap, or sums over processors.
+    """
+    operation = gradient.operation
+    if _is_cast(operation):
+        operation = operation.inputs[0].operation
+    is_product = isinstance(operation, mtf.EinsumOperation)
+    if not is_product or not isinstance(mesh_impl, PlacementMeshImpl):
+        return None
+    if len(operation.inputs) != 2 or gradient.shape.ndims != 2:
+        return None
+    product = ProductGradient(*operation.inputs)
+    inner = product.left.shape.dims[:-1]
+    if product.shape != gradient.shape or inner != product.right.shape.dims[:-1]:
+        return None
+    if any(mesh_impl.tensor_dimension_to_mesh_axis(d) is not None for d in inner):
+        return None
+    rows, columns = mesh_impl.slice_shape(gradient.shape)
+    affordable = _NORM_SHARE * rows * columns / (rows + columns)
+    worth_while = rows * columns >= smallest and mtf.Shape(inner).size <= affordable
+    return product if worth_while else None
+
+
+def _is_cast(operation):
+    # `mtf.cast` has no class of its own, only a name, made unique by a number.
+    name = operation.name.partition("_")[0]
+    return isinstance(operation, mtf.SlicewiseOperation) and name == "cast"
+
+
+class SquaredNormOfProduct(mtf.Operation):
+    """Sum of the squares of left^T x right, a float32 scalar, without the product.
+
+    It is the sum over all pairs of inner rows of (left left^T) * (right right^T), in
+    float32. Rounding errors are relative to the largest of its terms, and one that
+    leaves a negative sum counts as 0.
+    """
+
+    def __init__(self, product: ProductGradient):
+        super().__init__([*product], name="squared_norm_of_product")
+        self._shape = product.shape
+        self._outputs = [mtf.Tensor(self, mtf.Shape([]), tf.float32)]
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        part = mesh_impl.slicewise(
+            lambda left, right: tf.maximum(
+                tf.reduce_sum(_pairs(left) * _pairs(right)), 0.0
+            ),
+            *[lowering.tensors[x] for x in self.inputs],
+        )
+        axes = map(mesh_impl.tensor_dimension_to_mesh_axis, self._shape.dims)
+        axes = sorted(set(axes) - {None})
+        if axes:
+            part = mtf.ops.LazyAllreduceSum(mesh_impl, part, axes)
+        lowering.set_tensor_lowering(self.outputs[0], part)
+
+
+def _pairs(x):
+    """x x^T in float32, [inner, inner] for [..., size]; casts a few columns at a time,
+    as a sum of bfloat16 products would be rounded to 8 bits."""
+    size = x.shape.as_list()[-1]
+    x = tf.reshape(x, [-1, size])
+    if x.dtype == tf.float32:
+        return tf.matmul(x, x, transpose_b=True)
+    inner = x.shape.as_list()[0]
+    width = max(1, _BLOCK // inner)
+    total = tf.zeros([inner, inner])
+    for first in range(0, size, width):
+        with tf.control_dependencies([total]):
+            block = tf.slice(x, [0, first], [inner, min(width, size - first)])
+        block = tf.cast(block, tf.float32)
+        total += tf.matmul(block, block, transpose_b=True)
+    return total

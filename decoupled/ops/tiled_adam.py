@@ -1,0 +1,115 @@
+"""AdamW for a variable whose gradient is a product, a few of its rows at a time.
+
+What is made of the gradient at any moment is one or two tiles, which stay in the
+processor's cache between the matrix product that makes them and the update that uses
+them. A large output embedding is trained without a buffer of its size beside the weights
+and the two moments.
+"""
+
+from decoupled.compat import mtf, tf
+from decoupled.ops.adam import step_numbers
+from decoupled.ops.compiled import compiled
+from decoupled.ops.product_gradient import ProductGradient
+from decoupled.ops.rounding import read_slice
+
+# Numbers in a tile: 1.5 MB of gradient, beside old and new weights and moments.
+_TILE = 384_000
+# A graph has no more tiles than this for a slice; those of the largest are larger.
+_MOST_TILES = 256
+# Tiles that are worked on at a time: one's products beside the other's copies.
+_LANES = 2
+
+
+class TiledAdamUpdate(mtf.Operation):
+    """One step of bias-corrected Adam with decoupled weight decay on one variable.
+
+    The same step as `decoupled.ops.adam.AdamUpdate`.
+
+    Args:
+      variable, moment, second_moment: mtf.Variable [rows, columns], float32.
+      gradient: of that shape.
+      scale, learning_rate, step: float32 scalars.
+      after: a tensor that is there once nothing else of the step will read the
+        variable: the norm of all gradients. The rows are written where they are, which
+        nothing but this order keeps from what reads them.
+      weight_decay, beta1, beta2, epsilon: numbers.
+    """
+
+    def __init__(
+        self, variable, moment, second_moment, gradient: ProductGradient, scale,
+        learning_rate, step, *, after, weight_decay, beta1, beta2, epsilon,
+    ):  # fmt: skip
+        inputs = [*gradient, scale, learning_rate, step, after]
+        super().__init__(inputs, name="tiled_adam_update")
+        self._variables = [variable, moment, second_moment]
+        self._weight_decay = weight_decay
+        self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        slices = [lowering.variables[v].laid_out_tensor for v in self._variables]
+        inputs = [lowering.tensors[x] for x in self.inputs]
+        updates = mesh_impl.slicewise(self._update_slice, *slices, *inputs)
+        lowering.operations[self] = tf.group(updates.all_slices)
+
+    def _update_slice(
+        self, variable, m, v, left, right, scale, learning_rate, step, after
+    ):
+        rows, columns = variable.shape.as_list()
+        left, right = tf.reshape(left, [-1, rows]), tf.reshape(right, [-1, columns])
+        kept, rate, epsilon = step_numbers(
+            learning_rate, step, self._weight_decay,
+            self._beta1, self._beta2, self._epsilon,
+        )  # fmt: skip
+        numbers = [scale, kept, rate, epsilon, 1.0 - self._beta1, 1.0 - self._beta2]
+        with tf.control_dependencies([left, right, after]):
+            wholes = [read_slice(x) for x in (variable, m, v)]
+        lanes = [[] for _ in range(_LANES)]
+        for number, (first, size) in enumerate(tiles(rows, columns)):
+            lane = number % _LANES
+            with tf.control_dependencies(lanes[lane]):
+                old = [tf.slice(x, [first, 0], [size, columns]) for x in wholes]
+                part = tf.slice(left, [0, first], [left.shape[0], size])
+            gradient = tf.matmul(part, right, transpose_a=True)
+            new = _tile_step(*old, gradient, *numbers)
+            lanes[lane] = _write(wholes, first, size, new)
+        with tf.control_dependencies(sum(lanes, [])):
+            return tf.group(
+                [
+                    tf.raw_ops.AssignVariableOp(resource=x.handle, value=whole)
+                    for x, whole in zip((variable, m, v), wholes, strict=True)
+                ]
+            )
+
+
+def tiles(rows: int, columns: int) -> list[tuple[int, int]]:
+    """(first row, number of rows) of each part that is updated at a time."""
+    most = -(-rows // _MOST_TILES)
+    size = max(most, _TILE // columns, 1)
+    return [(first, min(size, rows - first)) for first in range(0, rows, size)]
+
+
+def _write(wholes, first, size, parts):
+    """Writes rows into the buffers that a variable and its moments read as.
+
+    Reading a variable gives its own buffer, and assigning it back, as is done in the
+    end, changes nothing. Where TensorFlow copies what it reads (for a variable that is
+    also read by rows), it is the copy that is written, and the assignment counts.
+    """
+    rows = tf.range(first, first + size)
+    return [
+        tf.raw_ops.InplaceUpdate(x=whole, i=rows, v=part).op
+        for whole, part in zip(wholes, parts, strict=True)
+    ]
+
+
+@compiled
+def _tile_step(w, m, v, gradient, scale, kept, rate, epsilon, new_m, new_v):
+    gradient = tf.cast(gradient, tf.float32) * scale
+    m += (gradient - m) * new_m
+    v += (tf.square(gradient) - v) * new_v
+    return w * kept - rate * m / (tf.sqrt(v) + epsilon), m, v
