@@ -8,6 +8,7 @@ embedding.
 
 from decoupled.compat import mtf, tf
 from decoupled.model.layers import Builder
+from decoupled.ops.weight_product import weight_product
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
@@ -62,12 +63,9 @@ def output_logits(build: Builder, x: mtf.Tensor) -> mtf.Tensor:
     dims = build.dims
     if build.config.coupled:
         # The variable that `input_embedding` made; a graph has one table.
-        table = build.cast(
-            build.embedding(WORD_EMBEDDINGS, [dims.vocab, dims.input_embedding])
-        )
+        table = build.embedding(WORD_EMBEDDINGS, [dims.vocab, dims.input_embedding])
         x = mtf.rename_dimension(x, "output_embedding", "input_embedding")
     else:
         table = build.kernel(OUTPUT_EMBEDDING, [dims.vocab, dims.output_embedding])
     bias = build.bias(OUTPUT_BIAS, [dims.vocab])
-    shape = x.shape.dims[:-1] + [dims.vocab]
-    return mtf.einsum([x, table], output_shape=shape) + bias
+    return weight_product(x, table, x.shape.dims[:-1] + [dims.vocab]) + bias

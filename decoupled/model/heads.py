@@ -5,6 +5,7 @@ from decoupled.model.dims import labels_dim
 from decoupled.model.embeddings import output_logits
 from decoupled.model.layers import Builder
 from decoupled.ops.positions import gather_positions
+from decoupled.ops.weight_product import weight_product
 
 TRANSFORM = "cls/predictions/transform"
 POOLER = "bert/pooler/dense"
@@ -60,7 +61,7 @@ def sequence_logits(
     labels = labels_dim(num_labels)
     kernel = build.kernel("output_weights", [labels, dims.pooled])
     bias = build.bias("output_bias", [labels])
-    logits = mtf.einsum([pooled, kernel], output_shape=[dims.batch, labels]) + bias
+    logits = weight_product(pooled, kernel, [dims.batch, labels]) + bias
     return mtf.cast(logits, tf.float32)
 
 
@@ -83,7 +84,7 @@ def token_logits(
     kernel = build.kernel("output_weights", [labels, dims.hidden])
     bias = build.bias("output_bias", [labels])
     shape = [dims.batch, dims.sequence, labels]
-    logits = mtf.einsum([dropped, kernel], output_shape=shape) + bias
+    logits = weight_product(dropped, kernel, shape) + bias
     return mtf.cast(logits, tf.float32)
 
 
@@ -104,5 +105,5 @@ def span_logits(build: Builder, encoded: mtf.Tensor, dropout: float) -> mtf.Tens
     kernel = build.kernel("output_weights", [labels, dims.hidden])
     bias = build.bias("output_bias", [labels])
     shape = [dims.batch, labels, dims.sequence]
-    logits = mtf.einsum([dropped, kernel], output_shape=shape) + bias
+    logits = weight_product(dropped, kernel, shape) + bias
     return mtf.cast(logits, tf.float32)

@@ -10,6 +10,7 @@ from decoupled.ops.activations import gelu, gelu_tanh
 from decoupled.ops.dropout import dropout
 from decoupled.ops.layer_norm import layer_norm
 from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
+from decoupled.ops.weight_product import weight_product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,16 +62,19 @@ class Builder:
             trainable=not name.startswith(self.frozen) if self.frozen else True,
         )
 
-    def kernel(self, name, shape, dtype=None):
-        """A variable drawn from a truncated normal of the configured deviation."""
-        return self.variable(
-            name, shape, self._truncated_normal(name), dtype or self.activation_dtype
-        )
+    def kernel(self, name, shape):
+        """A variable drawn from a truncated normal of the configured deviation.
+
+        Float32 slices read as float32; `weight_product` casts them where it needs them.
+        """
+        whole = self.slice_dtype == tf.float32
+        dtype = tf.float32 if whole else self.activation_dtype
+        return self.variable(name, shape, self._truncated_normal(name), dtype)
 
     def embedding(self, name, shape):
         """As `kernel`, but read as float32: rows are cast after the lookup, which
         spares a cast of the whole table in every step."""
-        return self.kernel(name, shape, tf.float32)
+        return self.variable(name, shape, self._truncated_normal(name))
 
     def bias(self, name, shape, dtype=None):
         """A variable of zeros."""
@@ -86,8 +90,7 @@ class Builder:
         """x @ kernel + bias: [..., input_dim] -> [..., output_dim]."""
         kernel = self.kernel(f"{name}/kernel", [input_dim, output_dim])
         bias = self.bias(f"{name}/bias", [output_dim])
-        shape = x.shape.dims[:-1] + [output_dim]
-        return mtf.einsum([x, kernel], output_shape=shape) + bias
+        return weight_product(x, kernel, x.shape.dims[:-1] + [output_dim]) + bias
 
     def layer_norm(self, x, name):
         """Layer norm over the last dimension, with float32 gamma and beta."""

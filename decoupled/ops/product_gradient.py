@@ -73,8 +73,9 @@ def as_product(
 
 
 def _is_cast(operation):
-    # `mtf.cast` has no class of its own, only a name, made unique by a number.
-    name = operation.name.partition("_")[0]
+    # `mtf.cast` has no class of its own, only a name: within its scope, and made unique
+    # by a number.
+    name = operation.name.rpartition("/")[2].partition("_")[0]
     return isinstance(operation, mtf.SlicewiseOperation) and name == "cast"
 
 

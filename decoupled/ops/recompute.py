@@ -61,11 +61,12 @@ class After(mtf.Operation):
         mesh_impl = lowering.mesh_impl(self)
         ordered = mesh_impl.supports_control_dependencies
         x, signal = (lowering.tensors[t] for t in self.inputs)
-        result = mesh_impl.slicewise(_after if ordered else _behind_barrier, x, signal)
+        result = mesh_impl.slicewise(identity_after if ordered else _behind_barrier, x, signal)
         lowering.set_tensor_lowering(self.outputs[0], result)
 
 
-def _after(x, signal):
+def identity_after(x: tf.Tensor, signal: tf.Tensor) -> tf.Tensor:
+    """`x`, there once `signal` is computed."""
     with tf.control_dependencies([signal]):
         return tf.identity(x)
 
