@@ -11,13 +11,13 @@ from decoupled.ops.adam import step_numbers
 from decoupled.ops.compiled import compiled
 from decoupled.ops.product_gradient import ProductGradient
 from decoupled.ops.rounding import read_slice
+from decoupled.ops.tiles import columns_of, in_two_lanes, row_tiles, rows_of
 
-# Numbers in a tile: 1.5 MB of gradient, beside old and new weights and moments.
-_TILE = 384_000
-# A graph has no more tiles than this for a slice; those of the largest are larger.
-_MOST_TILES = 256
-# Tiles that are worked on at a time: one's products beside the other's copies.
-_LANES = 2
+# Numbers in a tile: 3 MB of gradient, beside old and new weights and moments.
+_TILE = 768_000
+# A graph has no more tiles than this for a slice, as each of their nodes takes 12 kB of
+# a process; those of the largest slices are larger.
+_MOST_TILES = 128
 
 
 class TiledAdamUpdate(mtf.Operation):
@@ -68,16 +68,14 @@ class TiledAdamUpdate(mtf.Operation):
         numbers = [scale, kept, rate, epsilon, 1.0 - self._beta1, 1.0 - self._beta2]
         with tf.control_dependencies([left, right, after]):
             wholes = [read_slice(x) for x in (variable, m, v)]
-        lanes = [[] for _ in range(_LANES)]
-        for number, (first, size) in enumerate(tiles(rows, columns)):
-            lane = number % _LANES
-            with tf.control_dependencies(lanes[lane]):
-                old = [tf.slice(x, [first, 0], [size, columns]) for x in wholes]
-                part = tf.slice(left, [0, first], [left.shape[0], size])
-            gradient = tf.matmul(part, right, transpose_a=True)
-            new = _tile_step(*old, gradient, *numbers)
-            lanes[lane] = _write(wholes, first, size, new)
-        with tf.control_dependencies(sum(lanes, [])):
+
+        def update(tile):
+            old = rows_of(wholes, tile)
+            gradient = tf.matmul(columns_of(left, tile), right, transpose_a=True)
+            return _write(wholes, tile, _tile_step(*old, gradient, *numbers))
+
+        tiles = row_tiles(rows, max(_TILE // columns, rows // _MOST_TILES))
+        with tf.control_dependencies(sum(in_two_lanes(update, tiles), [])):
             return tf.group(
                 [
                     tf.raw_ops.AssignVariableOp(resource=x.handle, value=whole)
@@ -86,23 +84,16 @@ class TiledAdamUpdate(mtf.Operation):
             )
 
 
-def tiles(rows: int, columns: int) -> list[tuple[int, int]]:
-    """(first row, number of rows) of each part that is updated at a time."""
-    most = -(-rows // _MOST_TILES)
-    size = max(most, _TILE // columns, 1)
-    return [(first, min(size, rows - first)) for first in range(0, rows, size)]
-
-
-def _write(wholes, first, size, parts):
+def _write(wholes, tile, parts):
     """Writes rows into the buffers that a variable and its moments read as.
 
     Reading a variable gives its own buffer, and assigning it back, as is done in the
     end, changes nothing. Where TensorFlow copies what it reads (for a variable that is
     also read by rows), it is the copy that is written, and the assignment counts.
     """
-    rows = tf.range(first, first + size)
+    rows = tf.constant(list(range(tile.first, tile.first + tile.size)))
     return [
-        tf.raw_ops.InplaceUpdate(x=whole, i=rows, v=part).op
+        tf.raw_ops.InplaceUpdate(x=whole, i=rows, v=part)
         for whole, part in zip(wholes, parts, strict=True)
     ]
 

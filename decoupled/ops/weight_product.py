@@ -3,15 +3,24 @@
 A copy of all weights in bfloat16, made at the start of a step and kept to its end for
 the backward pass, is a quarter of the weights' memory. Here each product casts what it
 needs when it is its turn, forward and backward: the copy is small, still in the
-processor's cache when it is read, and gone after that.
+processor's cache when it is read, and gone after that. Of a large table, as an output
+embedding is, a few rows are cast at a time.
 """
 
+from collections.abc import Sequence
+
 from decoupled.compat import mtf, tf
+from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.recompute import After, identity_after
+from decoupled.ops.tiles import columns_of, in_two_lanes, row_tiles, rows_of
+
+# Numbers of a table that are cast at a time, and of the smallest that is not cast whole:
+# 16 MB in bfloat16.
+_TILE = 8_000_000
 
 
 def weight_product(
-    x: mtf.Tensor, weights: mtf.Tensor, output_shape: list[mtf.Dimension]
+    x: mtf.Tensor, weights: mtf.Tensor, output_shape: Sequence[mtf.Dimension]
 ) -> mtf.Tensor:
     """The contraction of `x` and `weights`, in the dtype of `x`.
 
@@ -26,18 +35,97 @@ def weight_product(
 
 
 class _WeightProduct(mtf.EinsumOperation):
+    """An einsum whose gradient casts the weights anew."""
+
     def __init__(self, x, weights, output_shape):
-        super().__init__([x, _cast_for(weights, x)], output_shape, "weight_product")
+        cast = CastAfter(weights, x).outputs[0]
+        super().__init__([x, cast], output_shape, "weight_product")
         self._weights = weights
 
     def gradient(self, grad_ys):
         (dy,), (x, cast) = grad_ys, self.inputs
-        of_x = mtf.einsum([dy, _cast_for(self._weights, dy)], output_shape=x.shape)
+        of_x = weight_product(dy, self._weights, x.shape.dims)
         return [of_x, mtf.einsum([dy, x], output_shape=cast.shape)]
 
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        x, weights = self.inputs[0], self._weights
+        function = _tiled_function(mesh_impl, x, weights, self.outputs[0])
+        if function is None:
+            super().lower(lowering)
+            return
+        y = mesh_impl.slicewise(function, lowering.tensors[x], lowering.tensors[weights])
+        axes = {
+            mesh_impl.tensor_dimension_to_mesh_axis(dimension)
+            for dimension in x.shape.dims
+            if dimension not in self.outputs[0].shape.dims
+        }
+        axes = sorted(axes - {None})
+        if axes:
+            y = mtf.ops.LazyAllreduceSum(mesh_impl, y, axes)
+        lowering.set_tensor_lowering(self.outputs[0], y)
 
-def _cast_for(weights, other):
-    return CastAfter(weights, other).outputs[0]
+
+def _tiled_function(mesh_impl, x, weights, y):
+    """What makes a device's part of `y` a few rows of the weights at a time, or None
+    where that is not [..., columns] x [rows, columns] or [..., rows] x [rows, columns],
+    or not worth while."""
+    if not isinstance(mesh_impl, PlacementMeshImpl) or weights.shape.ndims != 2:
+        return None
+    if mesh_impl.slice_size(weights.shape) < 2 * _TILE:
+        return None
+    rows, columns = weights.shape.dims
+    if x.shape.dims[:-1] != y.shape.dims[:-1]:
+        return None
+    if (x.shape.dims[-1], y.shape.dims[-1]) == (columns, rows):
+        return _times_transposed
+    if (x.shape.dims[-1], y.shape.dims[-1]) == (rows, columns):
+        return _times
+    return None
+
+
+def _times_transposed(x, weights):
+    """x [..., columns] times the transpose of the weights: [..., rows]."""
+    matrix = _as_matrix(x)
+
+    def part(tile):
+        (some,) = _cast_rows(weights, tile, matrix)
+        return [tf.matmul(matrix, some, transpose_b=True)]
+
+    parts = in_two_lanes(part, _tiles(weights))
+    y = tf.concat([y for (y,) in parts], axis=1)
+    return tf.reshape(y, [*x.shape[:-1], weights.shape[0]])
+
+
+def _times(x, weights):
+    """x [..., rows] times the weights: [..., columns]; sums in float32."""
+    matrix = _as_matrix(x)
+    total = None
+
+    def part(tile):
+        nonlocal total
+        (some,) = _cast_rows(weights, tile, matrix)
+        y = tf.cast(tf.matmul(columns_of(matrix, tile), some), tf.float32)
+        total = y if total is None else total + y
+        return [total]
+
+    in_two_lanes(part, _tiles(weights))
+    y = tf.cast(total, x.dtype)
+    return tf.reshape(y, [*x.shape[:-1], weights.shape[1]])
+
+
+def _tiles(weights):
+    rows, columns = weights.shape.as_list()
+    return row_tiles(rows, _TILE // columns)
+
+
+def _cast_rows(weights, tile, like):
+    with tf.control_dependencies([like]):
+        return [tf.cast(x, like.dtype) for x in rows_of([weights], tile)]
+
+
+def _as_matrix(x):
+    return tf.reshape(x, [-1, x.shape[-1]])
 
 
 class CastAfter(After):
