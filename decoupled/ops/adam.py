@@ -4,34 +4,116 @@ The stock optimizer makes a dozen passes and as many temporaries per parameter. 
 TensorFlow's fused kernel reads the gradient and updates weight and moments in place.
 """
 
+from typing import NamedTuple
+
 from decoupled.compat import mtf, tf
 from decoupled.ops.rounding import read_slice, rounded, update_rounded
 
 
-class AdamUpdate(mtf.Operation):
-    """One step of bias-corrected Adam with decoupled weight decay on one variable.
+class StepNumbers(NamedTuple):
+    """What the updates of all variables of a step share.
 
-    With g = gradient * scale and t the step counted from 1 (Loshchilov and Hutter
-    2019, algorithm 2, as torch.optim.AdamW):
+    beta1, beta2: the numbers. The others are float32 scalars of the mesh:
+    learning_rate; beta1_power, beta2_power: beta^t; epsilon: times sqrt(1 - beta2^t);
+    rate: learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t); kept: what weight decay
+    leaves of a weight; penalty: of the proximal step that leaves as much.
+    """
+
+    beta1: float
+    beta2: float
+    learning_rate: mtf.Tensor
+    beta1_power: mtf.Tensor
+    beta2_power: mtf.Tensor
+    epsilon: mtf.Tensor
+    rate: mtf.Tensor
+    kept: mtf.Tensor
+    penalty: mtf.Tensor
+
+
+def step_numbers(
+    learning_rate: mtf.Tensor,
+    step: mtf.Tensor,
+    *,
+    weight_decay: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> StepNumbers:
+    """The numbers of a step.
+
+    Bias-corrected Adam with decoupled weight decay is, with g = gradient * scale and t
+    the step counted from 1 (Loshchilov and Hutter 2019, algorithm 2, as
+    torch.optim.AdamW):
       variable -= learning_rate * weight_decay * variable
       m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
       variable -= learning_rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
+    The kernels compute the last line as rate * m / (sqrt(v) + epsilon), which is equal
+    with `StepNumbers.rate` and `StepNumbers.epsilon`.
+
+    Args:
+      learning_rate, step: float32 scalars, the step counted from 1.
+      weight_decay, beta1, beta2, epsilon: numbers.
+    """
+
+    def numbers(rate, step):
+        beta1_power, beta2_power = beta1**step, beta2**step
+        correction = tf.sqrt(1.0 - beta2_power)
+        decay = rate * weight_decay
+        return (
+            beta1_power,
+            beta2_power,
+            epsilon * correction,
+            rate * correction / (1.0 - beta1_power),
+            1.0 - decay,
+            decay / (1.0 - decay) / _NOTHING,
+        )
+
+    scalars = _Scalars([learning_rate, step], numbers, 6).outputs
+    return StepNumbers(beta1, beta2, learning_rate, *scalars)
+
+
+class _Scalars(mtf.Operation):
+    def __init__(self, inputs, function, count):
+        super().__init__(inputs, name="step_numbers")
+        self._function = function
+        self._outputs = [
+            mtf.Tensor(self, mtf.Shape([]), tf.float32, index=index)
+            for index in range(count)
+        ]
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        inputs = [lowering.tensors[x] for x in self.inputs]
+        values = lowering.mesh_impl(self).slicewise(self._function, *inputs)
+        for tensor, value in zip(self.outputs, values, strict=True):
+            lowering.set_tensor_lowering(tensor, value)
+
+
+class AdamUpdate(mtf.Operation):
+    """One step of AdamW on one variable (see `step_numbers`).
 
     Args:
       variable, moment, second_moment: mtf.Variable, float32, of one shape.
       gradient: float tensor of that shape.
-      scale, learning_rate, step: float32 scalars.
-      weight_decay, beta1, beta2, epsilon: numbers.
+      scale: float32 scalar that multiplies it.
+      numbers: of the step.
+      is_decayed: whether weight decay applies.
     """
 
     def __init__(
-        self, variable, moment, second_moment, gradient, scale, learning_rate, step,
-        *, weight_decay, beta1, beta2, epsilon,
-    ):  # fmt: skip
-        super().__init__([gradient, scale, learning_rate, step], name="adam_update")
+        self, variable, moment, second_moment, gradient, scale, numbers, is_decayed
+    ):
+        inputs = [
+            gradient, scale, numbers.learning_rate, numbers.beta1_power,
+            numbers.beta2_power, numbers.epsilon, numbers.penalty,
+        ]  # fmt: skip
+        super().__init__(inputs, name="adam_update")
         self._variables = [variable, moment, second_moment]
-        self._weight_decay = weight_decay
-        self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
+        self._beta1, self._beta2 = numbers.beta1, numbers.beta2
+        self._is_decayed = is_decayed
 
     @property
     def has_gradient(self):
@@ -44,30 +126,26 @@ class AdamUpdate(mtf.Operation):
         updates = mesh_impl.slicewise(self._update_slice, *slices, *inputs)
         lowering.operations[self] = tf.group(updates.all_slices)
 
-    def _update_slice(self, variable, m, v, gradient, scale, learning_rate, step):
+    def _update_slice(
+        self, variable, m, v, gradient, scale, learning_rate, beta1_power, beta2_power,
+        epsilon, penalty,
+    ):  # fmt: skip
         gradient = tf.cast(gradient, tf.float32) * scale
-        correction = tf.sqrt(1.0 - self._beta2**step)
         # The decay must follow the gradient, whose computation reads the weight, and
         # precede the update: without this order the result depends on scheduling.
         with tf.control_dependencies([gradient]):
-            decay = (
-                [_decay(variable, gradient, learning_rate * self._weight_decay)]
-                if self._weight_decay
-                else []
-            )
+            decay = [_decay(variable, gradient, penalty)] if self._is_decayed else []
         with tf.control_dependencies(decay):
-            # The kernel computes lr * sqrt(1-b2^t)/(1-b1^t) * m/(sqrt(v) + epsilon);
-            # epsilon times the correction makes that torch's AdamW.
             return tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
                 m=m.handle,
                 v=v.handle,
-                beta1_power=self._beta1**step,
-                beta2_power=self._beta2**step,
+                beta1_power=beta1_power,
+                beta2_power=beta2_power,
                 lr=learning_rate,
                 beta1=self._beta1,
                 beta2=self._beta2,
-                epsilon=self._epsilon * correction,
+                epsilon=epsilon,
                 grad=gradient,
             )
 
@@ -77,8 +155,8 @@ class AdamUpdate(mtf.Operation):
 _NOTHING = 1e-30
 
 
-def _decay(variable, gradient, rate):
-    """variable *= 1 - rate, in place.
+def _decay(variable, gradient, penalty):
+    """variable /= 1 + penalty * _NOTHING, in place.
 
     Assigning the product would need a second buffer as large as the variable, and move
     the variable in memory in every step, which fragments TensorFlow's pool (0.6 GB of
@@ -89,7 +167,7 @@ def _decay(variable, gradient, rate):
         var=variable.handle,
         alpha=_NOTHING,
         l1=0.0,
-        l2=rate / (1.0 - rate) / _NOTHING,
+        l2=penalty,
         delta=gradient,
     )
 
@@ -101,23 +179,25 @@ class RoundedAdamUpdate(mtf.Operation):
     weights of them and of the old ones.
 
     Args:
-      variable, moment, ... epsilon: as for `AdamUpdate`, but the variable's slices are
-        bfloat16.
+      variable, moment, second_moment, gradient, scale, numbers, is_decayed: as for
+        `AdamUpdate`, but the variable's slices are bfloat16.
       seed: int32 scalar that changes from step to step.
       before: the update of another variable that this one waits for, or None. So what
         an update computes with is there for one variable at a time.
     """
 
     def __init__(
-        self, variable, moment, second_moment, gradient, scale, learning_rate, step,
-        *, seed, before, weight_decay, beta1, beta2, epsilon,
+        self, variable, moment, second_moment, gradient, scale, numbers, is_decayed,
+        *, seed, before,
     ):  # fmt: skip
         waits = [] if before is None else before.outputs
-        inputs = [gradient, scale, learning_rate, step, seed, *waits]
+        inputs = [
+            gradient, scale, numbers.kept, numbers.rate, numbers.epsilon, seed, *waits
+        ]  # fmt: skip
         super().__init__(inputs, name="rounded_adam_update")
         self._variable, self._moments = variable, [moment, second_moment]
-        self._weight_decay = weight_decay
-        self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
+        self._beta1, self._beta2 = numbers.beta1, numbers.beta2
+        self._is_decayed = is_decayed
         self._outputs = [mtf.Tensor(self, mtf.Shape([]), tf.float32)]
 
     @property
@@ -127,15 +207,15 @@ class RoundedAdamUpdate(mtf.Operation):
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
         moments = [lowering.variables[v].laid_out_tensor for v in self._moments]
-        gradient, scale, rate, step, seed, *before = (
+        gradient, scale, kept, rate, epsilon, seed, *before = (
             lowering.tensors[x] for x in self.inputs
         )
         m, v = mesh_impl.slicewise(
             self._update_moments, *moments, gradient, scale, *before
         )
-        numbers = mesh_impl.slicewise(self._numbers, rate, step)
+        kept = kept if self._is_decayed else 1.0
         done = update_rounded(
-            lowering, self._variable, _rounded_step, seed, m, v, *numbers
+            lowering, self._variable, _rounded_step, seed, m, v, kept, rate, epsilon
         )
         lowering.set_tensor_lowering(self.outputs[0], done)
         lowering.operations[self] = tf.group(done.all_slices)
@@ -151,26 +231,6 @@ class RoundedAdamUpdate(mtf.Operation):
         v_done = tf.raw_ops.AssignAddVariableOp(resource=v.handle, value=change)
         with tf.control_dependencies([m_done, v_done]):
             return read_slice(m), read_slice(v)
-
-    def _numbers(self, rate, step):
-        return step_numbers(
-            rate, step, self._weight_decay, self._beta1, self._beta2, self._epsilon
-        )
-
-
-def step_numbers(rate, step, weight_decay, beta1, beta2, epsilon):
-    """What changes from step to step in weights * kept - rate * m / (sqrt(v) + epsilon).
-
-    Args:
-      rate, step: float32 scalars, the learning rate and the step counted from 1.
-      weight_decay, beta1, beta2, epsilon: numbers.
-
-    Returns:
-      kept, rate and epsilon, float32 scalars.
-    """
-    correction = tf.sqrt(1.0 - beta2**step)
-    kept = 1.0 - rate * weight_decay
-    return kept, rate * correction / (1.0 - beta1**step), epsilon * correction
 
 
 @rounded

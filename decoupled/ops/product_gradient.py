@@ -23,8 +23,8 @@ _BLOCK = 1_000_000
 class ProductGradient(NamedTuple):
     """A gradient [rows, columns] as left^T x right.
 
-    left: float [..., rows]. right: float [..., columns], with the same first dimensions,
-      none of which is split across the mesh.
+    left: float [..., rows]. right: float [..., columns]. Their first dimensions are
+      the same, and none of these is split across the mesh.
     """
 
     left: mtf.Tensor
@@ -61,6 +61,8 @@ def as_product(
     if len(operation.inputs) != 2 or gradient.shape.ndims != 2:
         return None
     product = ProductGradient(*operation.inputs)
+    if product.left.shape.dims[-1] == gradient.shape.dims[-1]:
+        product = ProductGradient(*reversed(operation.inputs))
     inner = product.left.shape.dims[:-1]
     if product.shape != gradient.shape or inner != product.right.shape.dims[:-1]:
         return None

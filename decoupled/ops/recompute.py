@@ -61,7 +61,9 @@ class After(mtf.Operation):
         mesh_impl = lowering.mesh_impl(self)
         ordered = mesh_impl.supports_control_dependencies
         x, signal = (lowering.tensors[t] for t in self.inputs)
-        result = mesh_impl.slicewise(identity_after if ordered else _behind_barrier, x, signal)
+        result = mesh_impl.slicewise(
+            identity_after if ordered else _behind_barrier, x, signal
+        )
         lowering.set_tensor_lowering(self.outputs[0], result)
 
 

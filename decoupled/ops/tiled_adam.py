@@ -2,14 +2,17 @@
 
 What is made of the gradient at any moment is one or two tiles, which stay in the
 processor's cache between the matrix product that makes them and the update that uses
-them. A large output embedding is trained without a buffer of its size beside the weights
-and the two moments.
+them. A large output embedding is trained without a buffer of its size beside the
+weights and the two moments.
+
+Rows are written where they are. Nothing else may have these buffers: a run copies the
+saved variables to the slices before its first step (`mtf.Lowering`'s
+`copy_masters_to_slices`, on one device too), and that gives the slices buffers of their
+own.
 """
 
 from decoupled.compat import mtf, tf
-from decoupled.ops.adam import step_numbers
 from decoupled.ops.compiled import compiled
-from decoupled.ops.product_gradient import ProductGradient
 from decoupled.ops.rounding import read_slice
 from decoupled.ops.tiles import columns_of, in_two_lanes, row_tiles, rows_of
 
@@ -28,22 +31,23 @@ class TiledAdamUpdate(mtf.Operation):
     Args:
       variable, moment, second_moment: mtf.Variable [rows, columns], float32.
       gradient: of that shape.
-      scale, learning_rate, step: float32 scalars.
+      scale: float32 scalar that multiplies it.
+      numbers: of the step.
+      is_decayed: whether weight decay applies.
       after: a tensor that is there once nothing else of the step will read the
         variable: the norm of all gradients. The rows are written where they are, which
         nothing but this order keeps from what reads them.
-      weight_decay, beta1, beta2, epsilon: numbers.
     """
 
     def __init__(
-        self, variable, moment, second_moment, gradient: ProductGradient, scale,
-        learning_rate, step, *, after, weight_decay, beta1, beta2, epsilon,
+        self, variable, moment, second_moment, gradient, scale, numbers, is_decayed,
+        *, after,
     ):  # fmt: skip
-        inputs = [*gradient, scale, learning_rate, step, after]
+        inputs = [*gradient, scale, numbers.kept, numbers.rate, numbers.epsilon, after]
         super().__init__(inputs, name="tiled_adam_update")
         self._variables = [variable, moment, second_moment]
-        self._weight_decay = weight_decay
-        self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
+        self._new = [1.0 - numbers.beta1, 1.0 - numbers.beta2]
+        self._is_decayed = is_decayed
 
     @property
     def has_gradient(self):
@@ -51,21 +55,23 @@ class TiledAdamUpdate(mtf.Operation):
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
-        slices = [lowering.variables[v].laid_out_tensor for v in self._variables]
+        laid_out = [lowering.variables[v] for v in self._variables]
+        copied = []
+        for variable in laid_out:
+            # One after the other: each is a second buffer for a moment.
+            copied = [variable.own_buffers(copied)]
+        slices = [variable.laid_out_tensor for variable in laid_out]
         inputs = [lowering.tensors[x] for x in self.inputs]
         updates = mesh_impl.slicewise(self._update_slice, *slices, *inputs)
         lowering.operations[self] = tf.group(updates.all_slices)
 
     def _update_slice(
-        self, variable, m, v, left, right, scale, learning_rate, step, after
+        self, variable, m, v, left, right, scale, kept, rate, epsilon, after
     ):
         rows, columns = variable.shape.as_list()
         left, right = tf.reshape(left, [-1, rows]), tf.reshape(right, [-1, columns])
-        kept, rate, epsilon = step_numbers(
-            learning_rate, step, self._weight_decay,
-            self._beta1, self._beta2, self._epsilon,
-        )  # fmt: skip
-        numbers = [scale, kept, rate, epsilon, 1.0 - self._beta1, 1.0 - self._beta2]
+        kept = kept if self._is_decayed else 1.0
+        numbers = [scale, kept, rate, epsilon, *self._new]
         with tf.control_dependencies([left, right, after]):
             wholes = [read_slice(x) for x in (variable, m, v)]
 

@@ -22,7 +22,7 @@ class Tile(NamedTuple):
 
 
 def row_tiles(rows: int, size: int) -> list[Tile]:
-    """All rows in order, in tiles of about `size` (at least 16; the last has the rest)."""
+    """All rows in order, in tiles of about `size`, 16 at least; the last is smaller."""
     size = _ALIGNED_ROWS * max(1, size // _ALIGNED_ROWS)
     return [Tile(first, min(size, rows - first)) for first in range(0, rows, size)]
 

@@ -14,8 +14,8 @@ from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.recompute import After, identity_after
 from decoupled.ops.tiles import columns_of, in_two_lanes, row_tiles, rows_of
 
-# Numbers of a table that are cast at a time, and of the smallest that is not cast whole:
-# 16 MB in bfloat16.
+# Numbers of a table that are cast at a time, 16 MB in bfloat16. One with fewer than
+# twice as many is cast whole.
 _TILE = 8_000_000
 
 
@@ -54,7 +54,9 @@ class _WeightProduct(mtf.EinsumOperation):
         if function is None:
             super().lower(lowering)
             return
-        y = mesh_impl.slicewise(function, lowering.tensors[x], lowering.tensors[weights])
+        y = mesh_impl.slicewise(
+            function, lowering.tensors[x], lowering.tensors[weights]
+        )
         axes = {
             mesh_impl.tensor_dimension_to_mesh_axis(dimension)
             for dimension in x.shape.dims

@@ -117,6 +117,7 @@ def build_graph(
         forward = _forward(context, dims, imported)
         return _lower(context, forward, None)
     forward, gradients, variables = _forward_and_gradients(context, dims, imported)
+    meshes.check_conflicts(config.mesh, context.mesh.graph)
     rate = learning_rate(config.optimizer.learning_rate, config.schedule, step)
     updates = apply_gradients(
         config.optimizer,
@@ -268,9 +269,7 @@ def _lowering(context):
     graph = context.mesh.graph
     meshes.check_conflicts(context.config.mesh, graph)
     # Stacked variables have no slice of their own for the fused optimizer.
-    return mtf.Lowering(
-        graph, {context.mesh: context.implementation}, autostack=False
-    )
+    return mtf.Lowering(graph, {context.mesh: context.implementation}, autostack=False)
 
 
 def _lower(context, forward, updates):

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from decoupled.compat import mtf, tf
 from decoupled.configs import OptimizerConfig, ScheduleConfig
-from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate
+from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate, step_numbers
 from decoupled.ops.norms import global_norm
 from decoupled.ops.product_gradient import ProductGradient, as_product
 from decoupled.ops.rounding import RoundedSubtraction
@@ -118,30 +118,27 @@ def _as_used(config, gradient, variable, mesh_impl):
 
 
 def _adamw(config, gradients, variables, numbers):
+    shared = step_numbers(
+        numbers.rate,
+        numbers.step,
+        weight_decay=config.weight_decay,
+        beta1=config.beta1,
+        beta2=config.beta2,
+        epsilon=config.epsilon,
+    )
     operations, before = [], None
     for gradient, variable in zip(gradients, variables, strict=True):
+        decayed = bool(config.weight_decay) and is_decayed(variable.name)
         slots = [_slot(variable, name) for name in ("adam_m", "adam_v")]
-        inputs = [gradient, numbers.scale, numbers.rate, numbers.step]
-        settings = dict(
-            weight_decay=config.weight_decay if is_decayed(variable.name) else 0.0,
-            beta1=config.beta1,
-            beta2=config.beta2,
-            epsilon=config.epsilon,
-        )
+        inputs = [variable, *slots, gradient, numbers.scale, shared, decayed]
         if _is_rounded(variable):
-            rounding = dict(seed=numbers.rounding_seed, before=before)
-            before = RoundedAdamUpdate(
-                variable, *slots, *inputs, **rounding, **settings
-            )
+            seed = numbers.rounding_seed
+            before = RoundedAdamUpdate(*inputs, seed=seed, before=before)
             operations.append(before)
         elif isinstance(gradient, ProductGradient):
-            operations.append(
-                TiledAdamUpdate(
-                    variable, *slots, *inputs, after=numbers.norm, **settings
-                )
-            )
+            operations.append(TiledAdamUpdate(*inputs, after=numbers.norm))
         else:
-            operations.append(AdamUpdate(variable, *slots, *inputs, **settings))
+            operations.append(AdamUpdate(*inputs))
     return operations
 
 

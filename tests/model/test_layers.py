@@ -156,21 +156,27 @@ def test_layer_norm_has_the_configured_epsilon():
     np.testing.assert_allclose(found[0], [[-1, 12]], atol=1e-6)
 
 
-def test_variables_are_float32_and_read_in_the_activation_dtype():
-    """Embedding tables are read as float32: their rows are cast after the lookup."""
+@pytest.mark.parametrize(
+    ("slice_dtype", "kernel_dtype"),
+    [(tf.float32, tf.float32), (tf.bfloat16, tf.bfloat16)],
+)
+def test_variables_are_saved_in_float32(slice_dtype, kernel_dtype):
+    """Tables and kernels in float32 slices are read so: rows are cast after the lookup,
+    kernels where a product needs them."""
     with tf.Graph().as_default():
         features = encoder_features()
         build = make_builder(
             tiny_model(), mtf.Mesh(mtf.Graph(), "mesh"), features,
-            activation_dtype=tf.bfloat16,
+            activation_dtype=tf.bfloat16, slice_dtype=slice_dtype,
         )  # fmt: skip
         dims = build.dims
         table = build.embedding("table", [dims.vocab, dims.hidden])
         kernel = build.kernel("kernel", [dims.hidden, dims.heads])
         bias = build.bias("bias", [dims.hidden])
+        rows = mtf.zeros(build.mesh, mtf.Shape([dims.batch, dims.hidden]), tf.bfloat16)
+        product = build.dense(rows, "layer", dims.hidden, dims.heads)
         stored = {v.op.name: v.dtype.base_dtype for v in tf.global_variables()}
-    assert (table.dtype, kernel.dtype, bias.dtype) == (
-        tf.float32, tf.bfloat16, tf.bfloat16,
-    )  # fmt: skip
-    assert stored == dict.fromkeys(["table", "kernel", "bias"], tf.float32)
+    assert (table.dtype, kernel.dtype) == (tf.float32, kernel_dtype)
+    assert (bias.dtype, product.dtype) == (tf.bfloat16, tf.bfloat16)
+    assert set(stored.values()) == {tf.float32}
     assert build.cast(table).dtype == tf.bfloat16

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.compat import mtf, tf
-from decoupled.ops.adam import AdamUpdate
+from decoupled.ops.adam import AdamUpdate, step_numbers
 from tests.helpers import SESSION_CONFIG, mesh_impl
 
 ROWS, COLUMNS = mtf.Dimension("rows", 6), mtf.Dimension("columns", 4)
@@ -16,7 +16,7 @@ RATES = np.linspace(0.08, 0.01, STEPS).astype(np.float32)
 PULL = np.random.default_rng(1).normal(size=(6, 4)).astype(np.float32)
 
 
-def run(mesh_shape, layout_rules, **changes):
+def run(mesh_shape, layout_rules, is_decayed=True):
     """(weights, m, v) after 20 steps on the loss sum((w * w - pull)^2).
 
     The gradient reads the weights twice, which a racing update would change.
@@ -42,9 +42,8 @@ def run(mesh_shape, layout_rules, **changes):
             *(value.operation for value in values),
             mtf.gradients([loss], [weights])[0],
             scalar(tf.constant(SCALE)),
-            scalar(rate),
-            scalar(step),
-            **{**SETTINGS, **changes},
+            step_numbers(scalar(rate), scalar(step), **SETTINGS),
+            is_decayed,
         )
         implementation = mesh_impl(mesh_shape, layout_rules)
         lowering = mtf.Lowering(graph, {mesh: implementation}, autostack=False)
@@ -82,7 +81,7 @@ def test_weights_and_slots_after_20_steps(mesh_shape, layout_rules):
 
 def test_without_decay():
     """As biases and layer norms are updated."""
-    values = run("all:1", "", weight_decay=0.0)
+    values = run("all:1", "", is_decayed=False)
     for value, wanted in zip(values, reference(0.0), strict=True):
         np.testing.assert_allclose(value, wanted, rtol=2e-4, atol=2e-5)
     assert np.abs(values[0] - reference()[0]).max() > 1e-2
@@ -128,7 +127,7 @@ def repeated_training(mesh_shape, layout_rules, repeats):
         mesh = mtf.Mesh(graph, "mesh")
         loss, kernels = layers_loss(mesh)
         one, rate = (mtf.constant(mesh, x, dtype=tf.float32) for x in (1.0, 0.01))
-        updates = []
+        numbers, updates = step_numbers(rate, one, **SETTINGS), []
         for gradient, kernel in zip(
             mtf.gradients([loss], kernels), kernels, strict=True
         ):
@@ -137,7 +136,7 @@ def repeated_training(mesh_shape, layout_rules, repeats):
                 for slot in "mv"
             ]
             places = [tensor.operation for tensor in (kernel, *slots)]
-            updates.append(AdamUpdate(*places, gradient, one, rate, one, **SETTINGS))
+            updates.append(AdamUpdate(*places, gradient, one, numbers, True))
         lowering = mtf.Lowering(
             graph, {mesh: mesh_impl(mesh_shape, layout_rules)}, autostack=False
         )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.compat import mtf, tf
-from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate
+from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate, step_numbers
 from decoupled.ops.compiled import compiled
 from decoupled.ops.rounding import RoundedSubtraction, noise, round_by
 from tests.helpers import SESSION_CONFIG, mesh_impl
@@ -122,14 +122,13 @@ class Update:
                 zeros = np.zeros(SHAPE, np.float32)
                 slots = [variable(mesh, name, zeros, tf.float32) for name in "mv"]
                 one, rate = (scalar(tf.constant(x)) for x in (1.0, rate))
-                numbers = [weights, *slots, change, one, rate, step]
                 settings = dict(weight_decay=weight_decay, epsilon=1e-8)
-                settings |= dict(beta1=0.9, beta2=0.999)
+                numbers = step_numbers(rate, step, beta1=0.9, beta2=0.999, **settings)
+                inputs = [weights, *slots, change, one, numbers, True]
                 if slice_dtype == tf.bfloat16:
-                    settings |= dict(seed=seed, before=None)
-                    update = RoundedAdamUpdate(*numbers, **settings)
+                    update = RoundedAdamUpdate(*inputs, seed=seed, before=None)
                 else:
-                    update = AdamUpdate(*numbers, **settings)
+                    update = AdamUpdate(*inputs)
             lowering = mtf.Lowering(
                 graph, {mesh: mesh_impl(mesh_shape, layout_rules)}, autostack=False
             )

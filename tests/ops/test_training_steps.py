@@ -14,7 +14,7 @@ import pytest
 from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
 from decoupled.ops.activations import gelu_tanh
-from decoupled.ops.adam import AdamUpdate
+from decoupled.ops.adam import AdamUpdate, step_numbers
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.ops.layer_norm import layer_norm
 from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
@@ -76,7 +76,8 @@ def our_update(gradient, variable, scale):
         mtf.constant(gradient.mesh, value, dtype=tf.float32) for value in (RATE, LATE)
     )
     settings = dict(weight_decay=DECAY, beta1=BETA1, beta2=BETA2, epsilon=EPSILON)
-    return [AdamUpdate(variable, *slots, gradient, scale, rate, step, **settings)]
+    numbers = step_numbers(rate, step, **settings)
+    return [AdamUpdate(variable, *slots, gradient, scale, numbers, True)]
 
 
 STOCK = Operations(

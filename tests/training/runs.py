@@ -1,11 +1,13 @@
 """Short runs of tiny models: bare steps of a graph, and whole training runs."""
 
+import functools
 import os
 
 import numpy as np
 
 from decoupled.compat import tf
 from decoupled.configs import MeshConfig
+from decoupled.ops.product_gradient import as_product
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import train
@@ -97,6 +99,19 @@ class Steps:
 def run_steps(config, steps, feature_sets=None):
     """Builds the graph and runs it once; see `Steps`."""
     return Steps(config, feature_sets).run(steps)
+
+
+def tile_everything(monkeypatch):
+    """From here on all matrices are updated and cast a few rows at a time, where they
+    can be; tiny ones are not otherwise."""
+    patches = {
+        "training.optimizer.as_product": functools.partial(as_product, smallest=1),
+        "ops.product_gradient._NORM_SHARE": 1e9,
+        "ops.tiled_adam._TILE": 1,
+        "ops.weight_product._TILE": 1,
+    }
+    for name, value in patches.items():
+        monkeypatch.setattr(f"decoupled.{name}", value)
 
 
 def run_spec(folder, **training):

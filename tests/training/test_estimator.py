@@ -28,6 +28,7 @@ from tests.training.runs import (
     said,
     step_features,
     stepping_input_fn,
+    tile_everything,
     train_run,
 )
 
@@ -39,10 +40,20 @@ def no_input(start):
     raise AssertionError(f"nothing to train, but data from step {start} was asked for")
 
 
-@pytest.mark.parametrize("mesh", [pytest.param("all:1", marks=pytest.mark.slow), "m:2"])
-def test_ten_steps_and_ten_more_equal_twenty(tmp_path, mesh):
+@pytest.mark.parametrize(
+    ("mesh", "tiled"),
+    [
+        pytest.param("all:1", False, marks=pytest.mark.slow),
+        pytest.param("m:2", False, marks=pytest.mark.slow),
+        ("m:2", True),
+        pytest.param("all:1", True, marks=pytest.mark.slow),
+    ],
+)
+def test_ten_steps_and_ten_more_equal_twenty(tmp_path, mesh, tiled, monkeypatch):
     meshes = {} if mesh == "all:1" else {"mesh": MODEL_AXIS}
     config = graph_config(model=DROPOUT, **meshes)
+    if tiled:
+        tile_everything(monkeypatch)
     straight = train_run(config, run_spec(tmp_path / "straight"))
     spec, pauses = run_spec(tmp_path / "resumed"), []
 

@@ -20,6 +20,7 @@ from tests.training.runs import (
     graph_config,
     largest_difference,
     run_steps,
+    tile_everything,
 )
 
 MESHES = {"m:2": MODEL_AXIS, "d:2": DATA_AXIS, "d:2;m:2": BOTH_AXES}
@@ -151,6 +152,31 @@ def test_bfloat16_is_close_to_float32_with_float32_variables(twenty_steps):
     assert 0 < np.abs(losses - twenty_steps[1]).max() < 0.02
     names = set(variables) - {"global_step"}
     assert {variables[name].dtype for name in names} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("name", ["all:1", "m:2"])
+def test_gradients_that_are_never_whole_train_the_same(name, twenty_steps, monkeypatch):
+    """Nor do updates in place depend on what a buffer was before: replicas have own."""
+    tile_everything(monkeypatch)
+    steps = Steps(graph_config(mesh={"all:1": ONE_DEVICE, **MESHES}[name]))
+    variables, losses, norms = steps.run(20)
+
+    difference, where = largest_difference(variables, twenty_steps[0])
+    assert difference < 1e-5, where
+    np.testing.assert_allclose(losses, twenty_steps[1], atol=1e-5)
+    np.testing.assert_allclose(norms, twenty_steps[2], atol=1e-5)
+    again = steps.run(20)
+    assert_equal_values(again[0], variables)
+
+
+def test_bfloat16_a_few_rows_at_a_time(twenty_steps, monkeypatch):
+    mesh = MeshConfig("all:1", "", "bfloat16", "gather", "float32")
+    _, whole, _ = run_steps(graph_config(mesh=mesh), 20)
+    tile_everything(monkeypatch)
+    _, losses, _ = run_steps(graph_config(mesh=mesh), 20)
+
+    assert np.abs(losses - twenty_steps[1]).max() < 0.02
+    np.testing.assert_allclose(losses, whole, atol=0.01)
 
 
 def test_frozen_variables_do_not_move_and_have_no_slots():

@@ -94,10 +94,11 @@ def update(config, updates=1, mesh_shape="all:1", layout="", slice_dtype=tf.floa
             for value in (RATE, step + 1)
         ]
         seed = mtf.import_tf_tensor(mesh, tf.cast(step, tf.int32), mtf.Shape([]))
-        made = apply_gradients(config, gradients, variables, *scalars, seed)
-        lowering = mtf.Lowering(
-            graph, {mesh: mesh_impl(mesh_shape, layout)}, autostack=False
+        implementation = mesh_impl(mesh_shape, layout)
+        made = apply_gradients(
+            config, gradients, variables, *scalars, implementation, seed
         )
+        lowering = mtf.Lowering(graph, {mesh: implementation}, autostack=False)
         operation = tf.group([lowering.lowered_operation(o) for o in made.operations])
         norm = lowering.export_to_tf_tensor(made.gradient_norm)
         to_slices = lowering.copy_masters_to_slices()

@@ -11,7 +11,12 @@ import pytest
 from decoupled.compat import tf
 from decoupled.training.graph import build_graph
 from tests.helpers import adamw, masked_lm_features, tiny_model
-from tests.training.runs import MODEL_AXIS, ONE_DEVICE, graph_config
+from tests.training.runs import (
+    MODEL_AXIS,
+    ONE_DEVICE,
+    graph_config,
+    tile_everything,
+)
 
 # Without clipping, a gradient of its own is all that an update waits for.
 CASES = {
@@ -134,6 +139,60 @@ def test_bfloat16_weights_are_written_after_all_reads_and_one_by_one(coupled):
         assert set(reads_of(write.inputs[0].op, step.all)) <= own, write.name
     counts = sorted(sum(write in own for write in writes) for own in before)
     assert counts == list(range(1, len(writes) + 1))
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 1.0])
+@pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS], ids=["all:1", "m:2"])
+def test_rows_are_written_in_place_after_all_reads(mesh, clip_norm, monkeypatch):
+    """Nothing but this order keeps the forward and backward pass from half of an
+    update: they read the same buffer."""
+    tile_everything(monkeypatch)
+    step = StepGraph(mesh=mesh, optimizer=adamw(clip_norm=clip_norm))
+    first = {}
+    for write in step.of_type("InplaceUpdate"):
+        first.setdefault(write.inputs[0].op, write)
+    # Eight kernels and the output embedding, with two moments each, on each processor.
+    assert len(first) == 9 * 3 * (2 if mesh is MODEL_AXIS else 1)
+    read_before = 0
+    for read, write in first.items():
+        before = ancestors([write])
+        for other in reads_of(read.inputs[0].op, step.before_clipping):
+            used = {op for op in users_of(other) if op in step.all}
+            assert used <= before, read.name
+            read_before += 1
+    assert read_before == len(first) / 3
+
+
+def users_of(read):
+    """What reads a variable's buffer: also through what gives it on as it is."""
+    found, waiting = set(), [read]
+    while waiting:
+        for tensor in waiting.pop().outputs:
+            for operation in tensor.consumers():
+                found.add(operation)
+                if operation.type in ("Identity", "Reshape", "Slice"):
+                    waiting.append(operation)
+    return found
+
+
+def test_the_output_embeddings_gradient_is_never_whole(monkeypatch):
+    """120,000 x 768 numbers that nobody needs at once; of a coupled model's they are a
+    sum, which is."""
+    tile_everything(monkeypatch)
+
+    def matrices(**changes):
+        step = StepGraph(mesh=ONE_DEVICE, **changes)
+        return [
+            operation
+            for operation in step.of_type("MatMul")
+            if operation.outputs[0].shape.as_list() == [48, 24]
+        ]
+
+    assert matrices() == []
+    coupled = tiny_model(
+        num_layers=1, coupled=True, output_embedding_size=24, input_embedding_size=24
+    )
+    assert len(matrices(model=coupled)) == 1
 
 
 def test_every_contraction_is_a_matrix_product(step):

@@ -1,0 +1,126 @@
+"""Products with weights that are cast where they are needed."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import mtf, tf
+from decoupled.ops.weight_product import weight_product
+from tests.helpers import mesh_impl, run_mesh
+
+BATCH, TOKENS = mtf.Dimension("batch", 2), mtf.Dimension("tokens", 5)
+ROWS, COLUMNS = mtf.Dimension("rows", 40), mtf.Dimension("columns", 24)
+MESHES = [
+    ("all:1", ""),
+    ("m:2", "rows:m"),
+    ("m:2", "columns:m"),
+    ("d:2;m:2", "batch:d;rows:m"),
+    ("d:2;m:2", "rows:d;columns:m"),
+]
+
+
+def numbers(seed, *shape):
+    """Whole numbers, so that sums are exact in float32 and in bfloat16."""
+    return np.random.default_rng(seed).integers(-1, 2, shape).astype(np.float32)
+
+
+def run(product, dtype, mesh_shape, layout, out=ROWS):
+    """(y, gradient of x, gradient of the weights) of sum(y * weight)."""
+    inner = COLUMNS if out == ROWS else ROWS
+    inputs = {
+        "x": (numbers(0, 2, 5, inner.size), [BATCH, TOKENS, inner]),
+        "weight": (numbers(1, 2, 5, out.size), [BATCH, TOKENS, out]),
+    }
+
+    def build(mesh, tensors):
+        weights = mtf.get_variable(mesh, "weights", mtf.Shape([ROWS, COLUMNS]))
+        x = mtf.cast(tensors["x"], dtype)
+        y = product(x, weights, [BATCH, TOKENS, out])
+        loss = mtf.reduce_sum(mtf.cast(y, tf.float32) * tensors["weight"])
+        gradients = mtf.gradients([loss], [x, weights])
+        assert [g.dtype for g in gradients] == [dtype, tf.float32]
+        return [mtf.cast(z, tf.float32) for z in (y, *gradients)]
+
+    return run_mesh(build, inputs, mesh_shape, layout, {"weights": numbers(2, 40, 24)})
+
+
+def cast_at_once(x, weights, shape):
+    return mtf.einsum([x, mtf.cast(weights, x.dtype)], output_shape=shape)
+
+
+@pytest.mark.parametrize("tile", [1, 16 * 24, 10**6], ids=["16", "16 too", "whole"])
+@pytest.mark.parametrize("out", [ROWS, COLUMNS], ids=lambda dim: dim.name)
+@pytest.mark.parametrize(("mesh_shape", "layout"), MESHES)
+def test_values_and_gradients_are_those_of_one_cast(
+    mesh_shape, layout, out, tile, monkeypatch
+):
+    monkeypatch.setattr("decoupled.ops.weight_product._TILE", tile)
+    found = run(weight_product, tf.bfloat16, mesh_shape, layout, out)
+    expected = run(cast_at_once, tf.bfloat16, "all:1", "", out)
+    for value, wanted in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(value, wanted)
+    assert np.abs(expected[0]).max() > 5
+
+
+def test_real_numbers_to_the_precision_of_bfloat16(monkeypatch):
+    monkeypatch.setattr("decoupled.ops.weight_product._TILE", 1)
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=(2, 5, 40)).astype(np.float32)
+    weights = generator.normal(size=(40, 24)).astype(np.float32)
+
+    def build(mesh, tensors):
+        table = mtf.get_variable(mesh, "weights", mtf.Shape([ROWS, COLUMNS]))
+        y = weight_product(
+            mtf.cast(tensors["x"], tf.bfloat16), table, [BATCH, TOKENS, COLUMNS]
+        )
+        return [mtf.cast(y, tf.float32)]
+
+    inputs = {"x": (x, [BATCH, TOKENS, ROWS])}
+    [found] = run_mesh(build, inputs, weights={"weights": weights})
+    np.testing.assert_allclose(found, x @ weights, rtol=0.02, atol=0.1)
+
+
+def test_weights_of_the_same_dtype_are_not_touched():
+    found = run(weight_product, tf.float32, "all:1", "")
+    for value, wanted in zip(
+        found, run(cast_at_once, tf.float32, "all:1", ""), strict=True
+    ):
+        np.testing.assert_array_equal(value, wanted)
+
+
+@pytest.mark.parametrize("tile", [1, 10**6], ids=["tiles", "whole"])
+def test_nothing_is_cast_before_its_time(tile, monkeypatch):
+    """Forward and backward have casts of their own, each after what it multiplies."""
+    monkeypatch.setattr("decoupled.ops.weight_product._TILE", tile)
+    with tf.Graph().as_default() as graph:
+        mesh_graph = mtf.Graph()
+        mesh = mtf.Mesh(mesh_graph, "mesh")
+        weights = mtf.get_variable(mesh, "weights", mtf.Shape([ROWS, COLUMNS]))
+        shape = mtf.Shape([BATCH, TOKENS, COLUMNS])
+        x = mtf.import_tf_tensor(mesh, tf.ones(shape.to_integer_list), shape)
+        y = weight_product(mtf.cast(x, tf.bfloat16), weights, [BATCH, TOKENS, ROWS])
+        loss = mtf.reduce_sum(mtf.cast(mtf.square(y), tf.float32))
+        gradients = mtf.gradients([loss], [x, weights])
+        lowering = mtf.Lowering(mesh_graph, {mesh: mesh_impl()}, autostack=False)
+        for tensor in (loss, *gradients):
+            lowering.export_to_tf_tensor(tensor)
+        casts = [
+            chain
+            for chain in map(chain_of, graph.get_operations())
+            if chain[0].type == "Cast" and chain[-1].type == "ReadVariableOp"
+        ]
+    # Casts of the whole that nobody reads are not run.
+    used = [chain for chain in casts if chain[0].outputs[0].consumers()]
+    rows = sorted(chain[0].inputs[0].shape.as_list()[0] for chain in used)
+    assert rows == ([8, 8, 16, 16, 16, 16] if tile == 1 else [40, 40])
+    for chain in used:
+        # Of a slice it is the numbers of its first row that wait.
+        read = {source.op for operation in chain for source in operation.inputs}
+        assert any(operation.control_inputs for operation in read | {*chain})
+
+
+def chain_of(operation):
+    """An operation and what it is computed from, by its first input."""
+    chain = [operation]
+    while chain[-1].inputs and chain[-1].type != "ReadVariableOp":
+        chain.append(chain[-1].inputs[0].op)
+    return chain
