@@ -52,26 +52,32 @@ def as_product(
       a model with coupled embeddings), is small, has too many inner rows for its norm
       to be cheap, or sums over processors.
     """
-    operation = gradient.operation
-    if _is_cast(operation):
-        operation = operation.inputs[0].operation
-    is_product = isinstance(operation, mtf.EinsumOperation)
-    if not is_product or not isinstance(mesh_impl, PlacementMeshImpl):
+    product = _factors(gradient)
+    if product is None or not isinstance(mesh_impl, PlacementMeshImpl):
         return None
-    if len(operation.inputs) != 2 or gradient.shape.ndims != 2:
-        return None
-    product = ProductGradient(*operation.inputs)
-    if product.left.shape.dims[-1] == gradient.shape.dims[-1]:
-        product = ProductGradient(*reversed(operation.inputs))
     inner = product.left.shape.dims[:-1]
-    if product.shape != gradient.shape or inner != product.right.shape.dims[:-1]:
-        return None
     if any(mesh_impl.tensor_dimension_to_mesh_axis(d) is not None for d in inner):
         return None
     rows, columns = mesh_impl.slice_shape(gradient.shape)
     affordable = _NORM_SHARE * rows * columns / (rows + columns)
     worth_while = rows * columns >= smallest and mtf.Shape(inner).size <= affordable
     return product if worth_while else None
+
+
+def _factors(gradient):
+    operation = gradient.operation
+    if _is_cast(operation):
+        operation = operation.inputs[0].operation
+    if not isinstance(operation, mtf.EinsumOperation) or len(operation.inputs) != 2:
+        return None
+    if gradient.shape.ndims != 2:
+        return None
+    rows, columns = gradient.shape.dims
+    for left, right in (operation.inputs, operation.inputs[::-1]):
+        inner = left.shape.dims[:-1]
+        if left.shape.dims == [*inner, rows] and right.shape.dims == [*inner, columns]:
+            return ProductGradient(left, right)
+    return None
 
 
 def _is_cast(operation):
