@@ -29,25 +29,26 @@ class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
     class LaidOutVariable(mtf.placement_mesh_impl.PlacementMeshImpl.LaidOutVariable):
         """As in the parent; see change 3."""
 
-        def own_buffers(self, after=()):
+        def own_buffers(self):
             """Lets what copies the saved variable to the slices end with copies.
 
             A buffer may be that of several variables: slices on several processors and
-            the variable they were copied from, or a variable and its initial value.
-            TensorFlow's own kernels copy one that is not theirs alone before they write
-            into it; what writes in place must have run this first.
-
-            Args:
-              after: operations that the copies wait for.
-
-            Returns:
-              The operation, which is part of `copy_master_to_slices` from now on.
+            the variable they were copied from, or a variable and the constant that is
+            its initial value. TensorFlow's own kernels copy one that is not theirs
+            alone before they write into it; what writes in place must have called this.
             """
-            with tf.control_dependencies([self._copy_master_to_slices, *after]):
+            if self.slice_is_master and not _starts_as_constant(self._variable):
+                # Random or restored numbers are the variable's alone, and another copy
+                # would leave a hole as large as the variable in TensorFlow's memory.
+                return
+            with tf.control_dependencies([self._copy_master_to_slices]):
                 slices = self.laid_out_tensor.all_slices
                 copies = mtf.parallel(self._mesh_impl.devices, _own_buffer, slices)
             self._copy_master_to_slices = tf.group(copies)
-            return self._copy_master_to_slices
+
+
+def _starts_as_constant(variable):
+    return variable.get_master().initial_value.op.type in ("Const", "Fill")
 
 
 def _own_buffer(variable):

@@ -5,10 +5,11 @@ processor's cache between the matrix product that makes them and the update that
 them. A large output embedding is trained without a buffer of its size beside the
 weights and the two moments.
 
-Rows are written where they are. Nothing else may have these buffers: a run copies the
-saved variables to the slices before its first step (`mtf.Lowering`'s
-`copy_masters_to_slices`, on one device too), and that gives the slices buffers of their
-own.
+Rows are written where they are. Nothing else may have these buffers: what copies the
+saved variables to the slices before the first step (`mtf.Lowering`'s
+`copy_masters_to_slices`) gives the slices buffers of their own. On one device, where
+the saved variable is the slice, it has its own unless its initial value was fed: do not
+feed it.
 """
 
 from decoupled.compat import mtf, tf
@@ -56,10 +57,8 @@ class TiledAdamUpdate(mtf.Operation):
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
         laid_out = [lowering.variables[v] for v in self._variables]
-        copied = []
         for variable in laid_out:
-            # One after the other: each is a second buffer for a moment.
-            copied = [variable.own_buffers(copied)]
+            variable.own_buffers()
         slices = [variable.laid_out_tensor for variable in laid_out]
         inputs = [lowering.tensors[x] for x in self.inputs]
         updates = mesh_impl.slicewise(self._update_slice, *slices, *inputs)

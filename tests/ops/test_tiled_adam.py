@@ -90,8 +90,8 @@ class Training:
         loss = mtf.reduce_mean(mtf.square(mtf.cast(error, tf.float32))) / 100
         return loss, 0.0 * loss
 
-    def run(self, prepare=None):
-        """(losses, norms, [table, m, v])."""
+    def run(self, prepare=None, then=None):
+        """(losses, norms, [table, m, v]); calls `then` with the session in the end."""
         with tf.Session(graph=self._graph, config=self._session) as session:
             session.run([v.initializer for v in self._saved])
             session.run(self._to_slices)
@@ -102,7 +102,10 @@ class Training:
                 for step in range(1, STEPS + 1)
             ]
             session.run(self._to_masters)
-            return *np.array(results).T, session.run(self._saved)
+            values = session.run(self._saved)
+            if then is not None:
+                then(session)
+            return *np.array(results).T, values
 
 
 @pytest.fixture(autouse=True)
@@ -147,6 +150,40 @@ def test_without_decay():
     [*_, decayed] = Training(True, "all:1", "").run()
     np.testing.assert_allclose(values[0], wanted[0], rtol=1e-5, atol=1e-6)
     assert np.abs(values[0] - decayed[0]).max() > 1e-2
+
+
+def test_constants_that_variables_start_from_stay_as_they_are():
+    """TensorFlow gives a variable the buffer of the constant that it starts from."""
+    training = Training(True, "all:1", "")
+    initial = [v.initializer for v in training._saved]
+    again = []
+
+    def start_again(session):
+        session.run(initial)
+        again.extend(session.run(training._saved))
+
+    training.run(then=start_again)
+    np.testing.assert_array_equal(again[0], numbers(0, 200, 96))
+    assert np.abs(again[1]).max() == np.abs(again[2]).max() == 0
+
+
+@pytest.mark.parametrize(("mesh_shape", "layout"), MESHES[:2])
+def test_only_slices_that_may_share_a_buffer_are_copied(mesh_shape, layout):
+    """A copy of random numbers on one device would take a table's size of memory."""
+    with tf.Graph().as_default() as graph:
+        mesh_graph = mtf.Graph()
+        mesh = mtf.Mesh(mesh_graph, "mesh")
+        mtf.get_variable(
+            mesh, "table", mtf.Shape([ROWS, COLUMNS]),
+            initializer=tf.random_normal_initializer(),
+        )  # fmt: skip
+        implementation = mesh_impl(mesh_shape, layout)
+        lowering = mtf.Lowering(mesh_graph, {mesh: implementation}, autostack=False)
+        for variable in lowering.variables.values():
+            variable.own_buffers()
+        lowering.copy_masters_to_slices()
+        copies = [o for o in graph.get_operations() if o.type == "DeepCopy"]
+    assert len(copies) == (0 if mesh_shape == "all:1" else 2)
 
 
 def test_a_variable_that_is_copied_when_it_is_read_is_updated_too():
