@@ -92,7 +92,34 @@ class _Scalars(mtf.Operation):
             lowering.set_tensor_lowering(tensor, value)
 
 
-class AdamUpdate(mtf.Operation):
+class SliceUpdate(mtf.Operation):
+    """What changes slices of variables where they are.
+
+    A subclass has `_update_slice`, from a slice of each variable and of each input to
+    the operation that changes the former.
+
+    Args:
+      variables: mtf.Variable, laid out alike. inputs: mtf.Tensor.
+      name: of the operation.
+    """
+
+    def __init__(self, variables, inputs, name):
+        super().__init__(inputs, name=name)
+        self._variables = variables
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        slices = [lowering.variables[v].laid_out_tensor for v in self._variables]
+        inputs = [lowering.tensors[x] for x in self.inputs]
+        updates = mesh_impl.slicewise(self._update_slice, *slices, *inputs)
+        lowering.operations[self] = tf.group(updates.all_slices)
+
+
+class AdamUpdate(SliceUpdate):
     """One step of AdamW on one variable (see `step_numbers`).
 
     Args:
@@ -110,21 +137,9 @@ class AdamUpdate(mtf.Operation):
             gradient, scale, numbers.learning_rate, numbers.beta1_power,
             numbers.beta2_power, numbers.epsilon, numbers.penalty,
         ]  # fmt: skip
-        super().__init__(inputs, name="adam_update")
-        self._variables = [variable, moment, second_moment]
+        super().__init__([variable, moment, second_moment], inputs, "adam_update")
         self._beta1, self._beta2 = numbers.beta1, numbers.beta2
         self._is_decayed = is_decayed
-
-    @property
-    def has_gradient(self):
-        return False
-
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        slices = [lowering.variables[v].laid_out_tensor for v in self._variables]
-        inputs = [lowering.tensors[x] for x in self.inputs]
-        updates = mesh_impl.slicewise(self._update_slice, *slices, *inputs)
-        lowering.operations[self] = tf.group(updates.all_slices)
 
     def _update_slice(
         self, variable, m, v, gradient, scale, learning_rate, beta1_power, beta2_power,

@@ -9,15 +9,13 @@ update. Its factors are all that these two need: the norm comes from products of
 
 from typing import NamedTuple
 
-from decoupled.compat import mtf, tf
+from decoupled.compat import mtf
 from decoupled.ops.placement import PlacementMeshImpl
 
 # Smaller gradients (numbers on one device) are not worth the trouble: 16 MB.
 _SMALLEST = 4_000_000
 # What the norm from the factors may cost, as a share of the product itself.
 _NORM_SHARE = 0.25
-# Numbers of a factor that are float32 at a time.
-_BLOCK = 1_000_000
 
 
 class ProductGradient(NamedTuple):
@@ -85,53 +83,3 @@ def _is_cast(operation):
     # by a number.
     name = operation.name.rpartition("/")[2].partition("_")[0]
     return isinstance(operation, mtf.SlicewiseOperation) and name == "cast"
-
-
-class SquaredNormOfProduct(mtf.Operation):
-    """Sum of the squares of left^T x right, a float32 scalar, without the product.
-
-    It is the sum over all pairs of inner rows of (left left^T) * (right right^T), in
-    float32. Rounding errors are relative to the largest of its terms, and one that
-    leaves a negative sum counts as 0.
-    """
-
-    def __init__(self, product: ProductGradient):
-        super().__init__([*product], name="squared_norm_of_product")
-        self._shape = product.shape
-        self._outputs = [mtf.Tensor(self, mtf.Shape([]), tf.float32)]
-
-    @property
-    def has_gradient(self):
-        return False
-
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        part = mesh_impl.slicewise(
-            lambda left, right: tf.maximum(
-                tf.reduce_sum(_pairs(left) * _pairs(right)), 0.0
-            ),
-            *[lowering.tensors[x] for x in self.inputs],
-        )
-        axes = map(mesh_impl.tensor_dimension_to_mesh_axis, self._shape.dims)
-        axes = sorted(set(axes) - {None})
-        if axes:
-            part = mtf.ops.LazyAllreduceSum(mesh_impl, part, axes)
-        lowering.set_tensor_lowering(self.outputs[0], part)
-
-
-def _pairs(x):
-    """x x^T in float32, [inner, inner] for [..., size]; casts a few columns at a time,
-    as a sum of bfloat16 products would be rounded to 8 bits."""
-    size = x.shape.as_list()[-1]
-    x = tf.reshape(x, [-1, size])
-    if x.dtype == tf.float32:
-        return tf.matmul(x, x, transpose_b=True)
-    inner = x.shape.as_list()[0]
-    width = max(1, _BLOCK // inner)
-    total = tf.zeros([inner, inner])
-    for first in range(0, size, width):
-        with tf.control_dependencies([total]):
-            block = tf.slice(x, [0, first], [inner, min(width, size - first)])
-        block = tf.cast(block, tf.float32)
-        total += tf.matmul(block, block, transpose_b=True)
-    return total

@@ -12,7 +12,8 @@ the saved variable is the slice, it has its own unless its initial value was fed
 feed it.
 """
 
-from decoupled.compat import mtf, tf
+from decoupled.compat import tf
+from decoupled.ops.adam import SliceUpdate
 from decoupled.ops.compiled import compiled
 from decoupled.ops.rounding import read_slice
 from decoupled.ops.tiles import columns_of, in_two_lanes, row_tiles, rows_of
@@ -24,7 +25,7 @@ _TILE = 768_000
 _MOST_TILES = 128
 
 
-class TiledAdamUpdate(mtf.Operation):
+class TiledAdamUpdate(SliceUpdate):
     """One step of bias-corrected Adam with decoupled weight decay on one variable.
 
     The same step as `decoupled.ops.adam.AdamUpdate`.
@@ -45,24 +46,14 @@ class TiledAdamUpdate(mtf.Operation):
         *, after,
     ):  # fmt: skip
         inputs = [*gradient, scale, numbers.kept, numbers.rate, numbers.epsilon, after]
-        super().__init__(inputs, name="tiled_adam_update")
-        self._variables = [variable, moment, second_moment]
+        super().__init__([variable, moment, second_moment], inputs, "tiled_adam_update")
         self._new = [1.0 - numbers.beta1, 1.0 - numbers.beta2]
         self._is_decayed = is_decayed
 
-    @property
-    def has_gradient(self):
-        return False
-
     def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        laid_out = [lowering.variables[v] for v in self._variables]
-        for variable in laid_out:
-            variable.own_buffers()
-        slices = [variable.laid_out_tensor for variable in laid_out]
-        inputs = [lowering.tensors[x] for x in self.inputs]
-        updates = mesh_impl.slicewise(self._update_slice, *slices, *inputs)
-        lowering.operations[self] = tf.group(updates.all_slices)
+        for variable in self._variables:
+            lowering.variables[variable].own_buffers()
+        super().lower(lowering)
 
     def _update_slice(
         self, variable, m, v, left, right, scale, kept, rate, epsilon, after

@@ -133,7 +133,7 @@ def test_norm_of_the_factors_is_that_of_the_product(
     dtype, mesh_shape, layout, monkeypatch
 ):
     # Ten columns are cast at a time.
-    monkeypatch.setattr("decoupled.ops.product_gradient._BLOCK", 60)
+    monkeypatch.setattr("decoupled.ops.norms._BLOCK", 60)
     left, right = values()[1], values()[0]
 
     def build(mesh, tensors):
