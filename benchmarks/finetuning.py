@@ -125,7 +125,9 @@ def step_flops(worker: Measured) -> int:
     """Matmul FLOPs of a step; pooler and classifier, one token each, are left out."""
     model = ModelConfig(**worker.case["model"])
     batch, length = worker.case["batch"], worker.case["sequence_length"]
-    return training_flops(encoder_flops(model, batch, length))
+    # Of the last layer this project computes what the classifier reads, one token.
+    outputs = 1 if worker.name == OURS else None
+    return training_flops(encoder_flops(model, batch, length, outputs))
 
 
 if __name__ == "__main__":

@@ -12,18 +12,34 @@ from benchmarks.sizes import Batch
 from decoupled.configs import ModelConfig
 
 
-def encoder_flops(model: ModelConfig, sequences: int, length: int) -> int:
-    """FLOPs of a forward pass of the encoder over [sequences, length] tokens."""
+def encoder_flops(
+    model: ModelConfig, sequences: int, length: int, outputs: int | None = None
+) -> int:
+    """FLOPs of a forward pass of the encoder over [sequences, length] tokens.
+
+    Args:
+      model: sizes.
+      sequences, length: of the batch.
+      outputs: tokens of a sequence for which the last layer computes more than keys and
+        values; None for all.
+    """
     tokens = sequences * length
     hidden = model.hidden_size
-    flops = model.num_layers * (
-        4 * _product(tokens, hidden, hidden)
-        + 2 * sequences * _product(length, hidden, length)
-        + 2 * _product(tokens, hidden, model.intermediate_size)
-    )
+    flops = (model.num_layers - 1) * _layer_flops(model, sequences, length, length)
+    flops += _layer_flops(model, sequences, length, outputs or length)
     if model.input_embedding_size != hidden:
         flops += _product(tokens, model.input_embedding_size, hidden)
     return flops
+
+
+def _layer_flops(model, sequences, length, outputs):
+    hidden = model.hidden_size
+    return (
+        2 * _product(sequences * length, hidden, hidden)
+        + 2 * _product(sequences * outputs, hidden, hidden)
+        + 2 * sequences * _product(outputs, hidden, length)
+        + 2 * _product(sequences * outputs, hidden, model.intermediate_size)
+    )
 
 
 def transform_flops(model: ModelConfig, positions: int) -> int:
@@ -44,16 +60,21 @@ def training_flops(forward_flops: int) -> int:
     return 3 * forward_flops
 
 
-def pretraining_flops(model: ModelConfig, batch: Batch, devices: int = 1) -> int:
+def pretraining_flops(
+    model: ModelConfig, batch: Batch, devices: int = 1, whole: bool = False
+) -> int:
     """FLOPs of a pre-training step; the head runs at the masked positions.
 
     Args:
       model, batch: sizes.
+      whole: the last layer is computed for all tokens, not for those only that the head
+        reads.
       devices: over which the vocabulary, and nothing else, is split; the FLOPs are
         those of all devices together. Each runs the whole encoder.
     """
     positions = batch.sequences * batch.predictions
-    everywhere = encoder_flops(model, batch.sequences, batch.length)
+    outputs = None if whole else batch.predictions
+    everywhere = encoder_flops(model, batch.sequences, batch.length, outputs)
     everywhere += transform_flops(model, positions)
     return training_flops(devices * everywhere + logits_flops(model, positions))
 

@@ -206,7 +206,7 @@ def step_flops(worker: Measured) -> int:
         tied = {"input_embedding_size": hidden, "output_embedding_size": hidden}
         sizes |= tied | {"coupled": True}
     batch = Batch(worker.case["batch"], worker.case["sequence_length"], predictions)
-    return pretraining_flops(ModelConfig(**sizes), batch)
+    return pretraining_flops(ModelConfig(**sizes), batch, whole=worker.name != OURS)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_what_would_fit_is_looked_for(run):
         "v2-8",
         "MeshConfig.mesh_shape = 'data:8'",
         "MeshConfig.layout_rules = 'batch:data'",
-        "PlanConfig.memory_share = 0.0035",
+        "PlanConfig.memory_share = 0.0026",
         "TrainingConfig.batch_size = 4096",
     )
     assert "DOES NOT FIT" in shown

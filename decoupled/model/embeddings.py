@@ -8,6 +8,7 @@ embedding.
 
 from decoupled.compat import mtf, tf
 from decoupled.model.layers import Builder
+from decoupled.ops.bias import add_bias
 from decoupled.ops.weight_product import weight_product
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
@@ -68,4 +69,4 @@ def output_logits(build: Builder, x: mtf.Tensor) -> mtf.Tensor:
     else:
         table = build.kernel(OUTPUT_EMBEDDING, [dims.vocab, dims.output_embedding])
     bias = build.bias(OUTPUT_BIAS, [dims.vocab])
-    return weight_product(x, table, x.shape.dims[:-1] + [dims.vocab]) + bias
+    return add_bias(weight_product(x, table, x.shape.dims[:-1] + [dims.vocab]), bias)

@@ -4,16 +4,18 @@ import functools
 from typing import NamedTuple
 
 from decoupled.compat import mtf
-from decoupled.model.attention import attention_bias, self_attention
+from decoupled.model.attention import attention, attention_bias
 from decoupled.model.embeddings import input_embedding
 from decoupled.model.layers import Builder
+from decoupled.ops.positions import gather_positions
 from decoupled.ops.recompute import recompute
 
 
 class Encoded(NamedTuple):
     """What the encoder gives: [batch, sequence, hidden] tensors.
 
-    embedded: input of the first layer. layers: output of each layer, first to last.
+    embedded: input of the first layer. layers: output of each layer, first to last; of
+    the last one [positions' dimensions, hidden] where `encode` was given positions.
     """
 
     embedded: mtf.Tensor
@@ -25,13 +27,21 @@ class Encoded(NamedTuple):
         return self.layers[-1]
 
 
-def encode(build: Builder, features: dict[str, mtf.Tensor]) -> Encoded:
+def encode(
+    build: Builder,
+    features: dict[str, mtf.Tensor],
+    positions: mtf.Tensor | None = None,
+) -> Encoded:
     """Builds the encoder.
 
     Args:
       build: sizes and variables.
       features: `input_word_ids`, `input_mask`, `input_type_ids`, int32
         [batch, sequence].
+      positions: int32 [batch, ...], the tokens whose output is asked for; None for all
+        of them. A masked-LM head reads a few tokens of a sequence and a classifier one,
+        and nothing else reads the last layer: that computes keys and values for all
+        tokens, and everything else for these only.
 
     Returns:
       All layers' representations.
@@ -42,21 +52,28 @@ def encode(build: Builder, features: dict[str, mtf.Tensor]) -> Encoded:
     )
     layers = []
     for index in range(build.config.num_layers):
+        last = index == build.config.num_layers - 1
         layer = functools.partial(
-            _layer, build, bias=bias, name=f"bert/encoder/layer_{index}"
+            _layer,
+            build,
+            bias=bias,
+            positions=positions if last else None,
+            name=f"bert/encoder/layer_{index}",
         )
         x = recompute(layer, x) if build.recompute_layers else layer(x)
         layers.append(x)
     return Encoded(embedded, layers)
 
 
-def _layer(build, x, bias, name):
+def _layer(build, x, bias, positions, name):
     config, dims = build.config, build.dims
-    y = self_attention(build, x, bias, f"{name}/attention")
+    context = x
+    if positions is not None:
+        x = gather_positions(x, positions, dims.sequence)
+    y = attention(build, x, context, bias, f"{name}/attention")
     y = build.dropout(y, config.hidden_dropout, f"{name}/attention")
     x = build.layer_norm(x + y, f"{name}/attention/output/LayerNorm")
-    y = build.dense(x, f"{name}/intermediate/dense", dims.hidden, dims.intermediate)
-    y = build.activation(y)
+    y = build.activated(x, f"{name}/intermediate/dense", dims.hidden, dims.intermediate)
     y = build.dense(y, f"{name}/output/dense", dims.intermediate, dims.hidden)
     y = build.dropout(y, config.hidden_dropout, f"{name}/output")
     return build.layer_norm(x + y, f"{name}/output/LayerNorm")

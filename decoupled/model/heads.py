@@ -4,16 +4,14 @@ from decoupled.compat import mtf, tf
 from decoupled.model.dims import labels_dim
 from decoupled.model.embeddings import output_logits
 from decoupled.model.layers import Builder
-from decoupled.ops.positions import gather_positions
+from decoupled.ops.bias import add_bias
 from decoupled.ops.weight_product import weight_product
 
 TRANSFORM = "cls/predictions/transform"
 POOLER = "bert/pooler/dense"
 
 
-def masked_lm_logits(
-    build: Builder, encoded: mtf.Tensor, positions: mtf.Tensor
-) -> mtf.Tensor:
+def masked_lm_logits(build: Builder, x: mtf.Tensor) -> mtf.Tensor:
     """Scores of every piece at the masked positions only.
 
     H -> E_out, then, for the transform of the released model, activation and layer
@@ -21,17 +19,15 @@ def masked_lm_logits(
 
     Args:
       build: sizes and variables.
-      encoded: [batch, sequence, hidden].
-      positions: int32 [batch, predictions].
+      x: [batch, predictions, hidden], the encoder's output at these positions.
 
     Returns:
       [batch, predictions, vocab] of the activation dtype.
     """
     config, dims = build.config, build.dims
-    x = gather_positions(encoded, positions, dims.sequence)
     if config.mlm_transform == "dense_activation_norm":
-        x = build.dense(x, f"{TRANSFORM}/dense", dims.hidden, dims.output_embedding)
-        x = build.layer_norm(build.activation(x), f"{TRANSFORM}/LayerNorm")
+        x = build.activated(x, f"{TRANSFORM}/dense", dims.hidden, dims.output_embedding)
+        x = build.layer_norm(x, f"{TRANSFORM}/LayerNorm")
     elif config.hidden_size == config.output_embedding_size:
         x = mtf.rename_dimension(x, "hidden", "output_embedding")
     else:
@@ -39,14 +35,19 @@ def masked_lm_logits(
     return output_logits(build, x)
 
 
+def cls_positions(build: Builder) -> mtf.Tensor:
+    """Where [CLS] is: int32 [batch], zeros."""
+    return mtf.zeros(build.mesh, mtf.Shape([build.dims.batch]), tf.int32)
+
+
 def sequence_logits(
-    build: Builder, encoded: mtf.Tensor, num_labels: int, dropout: float
+    build: Builder, cls: mtf.Tensor, num_labels: int, dropout: float
 ) -> mtf.Tensor:
     """Scores of a whole sequence: pooled [CLS], dropout, linear layer.
 
     Args:
       build: sizes and variables.
-      encoded: [batch, sequence, hidden].
+      cls: [batch, hidden], the encoder's output at `cls_positions`.
       num_labels: classes.
       dropout: rate before the linear layer, in training only.
 
@@ -54,14 +55,12 @@ def sequence_logits(
       float32 [batch, labels].
     """
     dims = build.dims
-    first = mtf.zeros(build.mesh, mtf.Shape([dims.batch]), tf.int32)
-    cls = gather_positions(encoded, first, dims.sequence)
     pooled = mtf.tanh(build.dense(cls, POOLER, dims.hidden, dims.pooled))
     pooled = build.dropout(pooled, dropout, "classifier")
     labels = labels_dim(num_labels)
     kernel = build.kernel("output_weights", [labels, dims.pooled])
     bias = build.bias("output_bias", [labels])
-    logits = weight_product(pooled, kernel, [dims.batch, labels]) + bias
+    logits = add_bias(weight_product(pooled, kernel, [dims.batch, labels]), bias)
     return mtf.cast(logits, tf.float32)
 
 
@@ -84,7 +83,7 @@ def token_logits(
     kernel = build.kernel("output_weights", [labels, dims.hidden])
     bias = build.bias("output_bias", [labels])
     shape = [dims.batch, dims.sequence, labels]
-    logits = weight_product(dropped, kernel, shape) + bias
+    logits = add_bias(weight_product(dropped, kernel, shape), bias)
     return mtf.cast(logits, tf.float32)
 
 

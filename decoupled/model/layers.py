@@ -6,7 +6,8 @@ import zlib
 from decoupled.compat import mtf, tf
 from decoupled.configs import ModelConfig
 from decoupled.model.dims import Dims
-from decoupled.ops.activations import gelu, gelu_tanh
+from decoupled.ops.activations import gelu, gelu_tanh, relu
+from decoupled.ops.bias import add_bias
 from decoupled.ops.dropout import dropout
 from decoupled.ops.layer_norm import layer_norm
 from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
@@ -88,9 +89,18 @@ class Builder:
 
     def dense(self, x, name, input_dim, output_dim):
         """x @ kernel + bias: [..., input_dim] -> [..., output_dim]."""
+        return add_bias(*self.product_and_bias(x, name, input_dim, output_dim))
+
+    def product_and_bias(self, x, name, input_dim, output_dim):
+        """x @ kernel, and the bias: for what adds it in a pass of its own."""
         kernel = self.kernel(f"{name}/kernel", [input_dim, output_dim])
         bias = self.bias(f"{name}/bias", [output_dim])
-        return weight_product(x, kernel, x.shape.dims[:-1] + [output_dim]) + bias
+        return weight_product(x, kernel, x.shape.dims[:-1] + [output_dim]), bias
+
+    def activated(self, x, name, input_dim, output_dim):
+        """The configured activation of `dense`."""
+        product, bias = self.product_and_bias(x, name, input_dim, output_dim)
+        return ACTIVATIONS[self.config.activation](product, bias)
 
     def layer_norm(self, x, name):
         """Layer norm over the last dimension, with float32 gamma and beta."""
@@ -98,10 +108,6 @@ class Builder:
         gamma = self.variable(f"{name}/gamma", [dim], tf.ones_initializer())
         beta = self.variable(f"{name}/beta", [dim], tf.zeros_initializer())
         return layer_norm(x, gamma, beta, self.config.layer_norm_epsilon)
-
-    def activation(self, x):
-        """The configured activation."""
-        return ACTIVATIONS[self.config.activation](x)
 
     def dropout(self, x, rate, name):
         """Dropout in training; `x` itself elsewhere."""
@@ -125,4 +131,4 @@ class Builder:
 
 
 LOOKUPS = {"gather": embedding_lookup, "one_hot": one_hot_lookup}
-ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": mtf.relu}
+ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu}

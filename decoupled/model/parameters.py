@@ -8,7 +8,7 @@ import dataclasses
 from decoupled.compat import mtf, tf
 from decoupled.configs import ModelConfig
 from decoupled.errors import UserError
-from decoupled.model.dims import make_dims, predictions_dim
+from decoupled.model.dims import make_dims
 from decoupled.model.embeddings import (
     OUTPUT_BIAS,
     OUTPUT_EMBEDDING,
@@ -16,7 +16,13 @@ from decoupled.model.embeddings import (
     WORD_EMBEDDINGS,
 )
 from decoupled.model.encoder import encode
-from decoupled.model.heads import POOLER, TRANSFORM, masked_lm_logits, sequence_logits
+from decoupled.model.heads import (
+    POOLER,
+    TRANSFORM,
+    cls_positions,
+    masked_lm_logits,
+    sequence_logits,
+)
 from decoupled.model.layers import Builder
 
 # Group: what the names of its variables start with.
@@ -40,11 +46,10 @@ _LENGTH = 2
 def pretraining_counts(config: ModelConfig) -> dict[str, int]:
     """Parameters of the masked-LM graph (the paper's PT) per group of `GROUPS`."""
 
-    def build_head(build, encoded):
-        positions = _zeros(build.mesh, [build.dims.batch, predictions_dim(1)])
-        masked_lm_logits(build, encoded.output, positions)
+    def build_model(build, features):
+        masked_lm_logits(build, encode(build, features).output)
 
-    return _count(config, build_head)
+    return _count(config, build_model)
 
 
 def finetuning_counts(config: ModelConfig, keep_layers: int = 0) -> dict[str, int]:
@@ -66,10 +71,11 @@ def finetuning_counts(config: ModelConfig, keep_layers: int = 0) -> dict[str, in
         )
     kept = dataclasses.replace(config, num_layers=keep_layers or config.num_layers)
 
-    def build_head(build, encoded):
-        sequence_logits(build, encoded.output, num_labels=2, dropout=0.0)
+    def build_model(build, features):
+        cls = encode(build, features, cls_positions(build)).output
+        sequence_logits(build, cls, num_labels=2, dropout=0.0)
 
-    return _count(kept, build_head)
+    return _count(kept, build_model)
 
 
 def count_groups(graph: mtf.Graph) -> dict[str, int]:
@@ -92,7 +98,7 @@ def _group(name):
     raise ValueError(f"variable {name} belongs to no group of parameters")
 
 
-def _count(config, build_head):
+def _count(config, build_model):
     with tf.Graph().as_default(), tf.variable_scope("", custom_getter=_stand_in):
         graph = mtf.Graph()
         build = Builder(
@@ -102,9 +108,10 @@ def _count(config, build_head):
             activation_dtype=tf.float32,
             initializer_seed=0,
         )
-        tokens = _zeros(build.mesh, [build.dims.batch, build.dims.sequence])
+        shape = mtf.Shape([build.dims.batch, build.dims.sequence])
+        tokens = mtf.zeros(build.mesh, shape, dtype=tf.int32)
         names = ("input_word_ids", "input_mask", "input_type_ids")
-        build_head(build, encode(build, dict.fromkeys(names, tokens)))
+        build_model(build, dict.fromkeys(names, tokens))
         return count_groups(graph)
 
 
@@ -113,7 +120,3 @@ def _stand_in(getter, name, shape, dtype, **settings):
     # assignment take most of the time of building a graph.
     del getter, settings
     return tf.placeholder(dtype, shape, name)
-
-
-def _zeros(mesh, dims):
-    return mtf.zeros(mesh, mtf.Shape(dims), dtype=tf.int32)

@@ -1,4 +1,4 @@
-"""GELU, exact and approximate, with gradients in closed form.
+"""Activations of a sum with a bias; GELU with gradients in closed form.
 
 `mtf.cwise` differentiates through `tf.gradients`, which fails on a gradient whose
 all-reduce is still pending (`GenericGradOperation` takes it for a plain tensor). That
@@ -10,17 +10,28 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from decoupled.compat import mtf, tf
-from decoupled.ops.compiled import compiled
+from decoupled.ops.bias import add_bias, bias_gradient
+from decoupled.ops.compiled import compiled_where_large
 
 
-def gelu(x: mtf.Tensor) -> mtf.Tensor:
-    """x * Phi(x) with the error function (Hendrycks and Gimpel 2016)."""
-    return _Activation(x, _GELU, "gelu").outputs[0]
+def gelu(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
+    """z * Phi(z) with the error function (Hendrycks and Gimpel 2016), z = x + bias.
+
+    Args:
+      x: float [..., d].
+      bias: [d], of x's dtype.
+    """
+    return _Activation(x, bias, _GELU, "gelu").outputs[0]
 
 
-def gelu_tanh(x: mtf.Tensor) -> mtf.Tensor:
-    """The tanh approximation of GELU, as in the original BERT code."""
-    return _Activation(x, _GELU_TANH, "gelu_tanh").outputs[0]
+def gelu_tanh(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
+    """As `gelu`, the tanh approximation, as in the original BERT code."""
+    return _Activation(x, bias, _GELU_TANH, "gelu_tanh").outputs[0]
+
+
+def relu(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
+    """max(x + bias, 0)."""
+    return mtf.relu(add_bias(x, bias))
 
 
 def _normal_cdf(x):
@@ -52,21 +63,25 @@ def _gelu_tanh_gradient(x):
 
 
 class _Kernels(NamedTuple):
-    """value(x) and gradient(x, dy), in float32 inside."""
+    """value(x, bias) and gradient(x, bias, dy), in float32 inside."""
 
     value: Callable
     gradient: Callable
 
 
 def _kernels(function, derivative):
-    def value(x):
-        return tf.cast(function(tf.cast(x, tf.float32)), x.dtype)
+    def value(x, bias):
+        return tf.cast(function(_sum(x, bias)), x.dtype)
 
-    def gradient(x, dy):
-        slope = derivative(tf.cast(x, tf.float32))
+    def gradient(x, bias, dy):
+        slope = derivative(_sum(x, bias))
         return tf.cast(tf.cast(dy, tf.float32) * slope, x.dtype)
 
-    return _Kernels(compiled(value), compiled(gradient))
+    return _Kernels(compiled_where_large(value), compiled_where_large(gradient))
+
+
+def _sum(x, bias):
+    return tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
 
 
 _GELU = _kernels(_gelu, _gelu_gradient)
@@ -74,22 +89,23 @@ _GELU_TANH = _kernels(_gelu_tanh, _gelu_tanh_gradient)
 
 
 class _Activation(mtf.Operation):
-    def __init__(self, x, kernels, name):
-        super().__init__([x], name=name)
+    def __init__(self, x, bias, kernels, name):
+        super().__init__([x, bias], name=name)
         self._kernels = kernels
         self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
 
     def gradient(self, grad_ys):
-        x = self.inputs[0]
-        return [_ActivationGradient(x, grad_ys[0], self._kernels).outputs[0]]
+        operation = _ActivationGradient(*self.inputs, grad_ys[0], self._kernels)
+        dx = operation.outputs[0]
+        return [dx, bias_gradient(dx)]
 
     def lower(self, lowering):
         _lower_elementwise(self, lowering, self._kernels.value)
 
 
 class _ActivationGradient(mtf.Operation):
-    def __init__(self, x, dy, kernels):
-        super().__init__([x, dy], name="activation_gradient")
+    def __init__(self, x, bias, dy, kernels):
+        super().__init__([x, bias, dy], name="activation_gradient")
         self._kernels = kernels
         self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
 

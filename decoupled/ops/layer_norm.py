@@ -1,6 +1,9 @@
 """Layer normalisation in a few kernels, also over a dimension that is split."""
 
 from decoupled.compat import mtf, tf
+from decoupled.ops.compiled import compiled_where_large
+from decoupled.ops.shards import lazy_sum
+from decoupled.ops.sums import sums_along_rows, sums_over_rows
 
 
 def layer_norm(
@@ -17,20 +20,6 @@ def layer_norm(
       A tensor like `x`.
     """
     return _LayerNorm(x, gamma, beta, epsilon).outputs[0]
-
-
-def _mean_over_last(mesh_impl, dimension, function, *inputs):
-    """Mean over the last dimension of `function` of the slices, kept as size 1."""
-    axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
-    if axis is None:
-        return mesh_impl.slicewise(
-            lambda *xs: tf.reduce_mean(function(*xs), axis=-1, keepdims=True), *inputs
-        )
-    sums = mesh_impl.slicewise(
-        lambda *xs: tf.reduce_sum(function(*xs), axis=-1, keepdims=True), *inputs
-    )
-    sums = mesh_impl.allreduce(sums, [axis], "SUM")
-    return mesh_impl.slicewise(lambda s: s / dimension.size, sums)
 
 
 class _LayerNorm(mtf.Operation):
@@ -57,28 +46,49 @@ class _LayerNorm(mtf.Operation):
         mesh_impl = lowering.mesh_impl(self)
         x, gamma, beta = (lowering.tensors[t] for t in self.inputs)
         dimension = self.inputs[0].shape.dims[-1]
-        mean = _mean_over_last(
-            mesh_impl, dimension, lambda x: tf.cast(x, tf.float32), x
-        )
-        # Not tf.math.squared_difference: TF 2.15's graph rewriter takes some graphs
-        # with it for an instance norm, and the process dies (grappler's
-        # FindInstanceNorm asks a node for an attribute that it does not have).
-        variance = _mean_over_last(
-            mesh_impl, dimension,
-            lambda x, m: tf.square(tf.cast(x, tf.float32) - m),
-            x, mean,
-        )  # fmt: skip
+        axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
+        if axis is None:
+            outputs = mesh_impl.slicewise(_normalize, x, gamma, beta, self._epsilon)
+        else:
+            mean, reciprocal = self._moments(mesh_impl, x, axis, dimension.size)
+            y = mesh_impl.slicewise(_normalized, x, mean, reciprocal, gamma, beta)
+            outputs = [y, mean, reciprocal]
+        for tensor, value in zip(self.outputs, outputs, strict=True):
+            lowering.set_tensor_lowering(tensor, value)
+
+    def _moments(self, mesh_impl, x, axis, size):
+        """Mean and reciprocal deviation over a dimension that is split."""
+
+        def mean_of(function, *inputs):
+            sums = mesh_impl.slicewise(
+                lambda *xs: tf.reduce_sum(function(*xs), axis=-1, keepdims=True) / size,
+                *inputs,
+            )
+            return mesh_impl.allreduce(sums, [axis], "SUM")
+
+        mean = mean_of(lambda x: tf.cast(x, tf.float32), x)
+        variance = mean_of(lambda x, m: tf.square(tf.cast(x, tf.float32) - m), x, mean)
         reciprocal = mesh_impl.slicewise(
             lambda v: tf.math.rsqrt(v + self._epsilon), variance
         )
-        y = mesh_impl.slicewise(
-            lambda x, m, r, g, b: tf.cast(
-                (tf.cast(x, tf.float32) - m) * r * g + b, x.dtype
-            ),
-            x, mean, reciprocal, gamma, beta,
-        )  # fmt: skip
-        for tensor, value in zip(self.outputs, [y, mean, reciprocal], strict=True):
-            lowering.set_tensor_lowering(tensor, value)
+        return mean, reciprocal
+
+
+@compiled_where_large
+def _normalize(x, gamma, beta, epsilon):
+    wide = tf.cast(x, tf.float32)
+    mean = tf.reduce_mean(wide, axis=-1, keepdims=True)
+    # Not tf.math.squared_difference: TF 2.15's graph rewriter takes some graphs with it
+    # for an instance norm, and the process dies (grappler's FindInstanceNorm asks a
+    # node for an attribute that it does not have).
+    variance = tf.reduce_mean(tf.square(wide - mean), axis=-1, keepdims=True)
+    reciprocal = tf.math.rsqrt(variance + epsilon)
+    return _normalized(x, mean, reciprocal, gamma, beta), mean, reciprocal
+
+
+def _normalized(x, mean, reciprocal, gamma, beta):
+    y = (tf.cast(x, tf.float32) - mean) * reciprocal * gamma + beta
+    return tf.cast(y, x.dtype)
 
 
 class _LayerNormGradient(mtf.Operation):
@@ -93,31 +103,40 @@ class _LayerNormGradient(mtf.Operation):
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
         x, gamma, mean, reciprocal, dy = (lowering.tensors[t] for t in self.inputs)
-        dimension = self.inputs[0].shape.dims[-1]
-        normal = mesh_impl.slicewise(
-            lambda x, m, r: (tf.cast(x, tf.float32) - m) * r, x, mean, reciprocal
-        )
-        dy = mesh_impl.slicewise(lambda t: tf.cast(t, tf.float32), dy)
-        scaled = mesh_impl.slicewise(lambda dy, g: dy * g, dy, gamma)
-        mean_scaled = _mean_over_last(mesh_impl, dimension, lambda s: s, scaled)
-        mean_product = _mean_over_last(
-            mesh_impl, dimension, lambda s, n: s * n, scaled, normal
-        )
+        columns = self.inputs[0].shape.dims[-1]
+        axis = mesh_impl.tensor_dimension_to_mesh_axis(columns)
+        product = mesh_impl.slicewise(_times_normal, x, mean, reciprocal, dy)
+        dy = mesh_impl.slicewise(tf.cast, dy, tf.float32)
+        weights = mesh_impl.slicewise(lambda g: g / columns.size, gamma)
+
+        def mean_times_gamma(values):
+            sums = sums_along_rows(mesh_impl, values, weights)
+            return sums if axis is None else mesh_impl.allreduce(sums, [axis], "SUM")
+
         dx = mesh_impl.slicewise(
-            lambda x, s, n, a, b, r: tf.cast((s - a - n * b) * r, x.dtype),
-            x, scaled, normal, mean_scaled, mean_product, reciprocal,
+            _input_gradient, x, mean, reciprocal, gamma, dy,
+            mean_times_gamma(dy), mean_times_gamma(product),
         )  # fmt: skip
-
-        def over_rows(values):
-            return tf.reduce_sum(values, axis=list(range(len(values.shape) - 1)))
-
-        d_gamma = mesh_impl.slicewise(lambda dy, n: over_rows(dy * n), dy, normal)
-        d_beta = mesh_impl.slicewise(over_rows, dy)
         row_dims = self.inputs[0].shape.dims[:-1]
-        axes = {mesh_impl.tensor_dimension_to_mesh_axis(d) for d in row_dims}
-        axes = sorted(axes - {None})
-        if axes:
-            d_gamma = mtf.ops.LazyAllreduceSum(mesh_impl, d_gamma, axes)
-            d_beta = mtf.ops.LazyAllreduceSum(mesh_impl, d_beta, axes)
+        axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in row_dims]
+        d_gamma, d_beta = (
+            lazy_sum(mesh_impl, sums_over_rows(mesh_impl, values), axes)
+            for values in (product, dy)
+        )
         for tensor, value in zip(self.outputs, [dx, d_gamma, d_beta], strict=True):
             lowering.set_tensor_lowering(tensor, value)
+
+
+@compiled_where_large
+def _times_normal(x, mean, reciprocal, dy):
+    normal = (tf.cast(x, tf.float32) - mean) * reciprocal
+    return normal * tf.cast(dy, tf.float32)
+
+
+@compiled_where_large
+def _input_gradient(x, mean, reciprocal, gamma, dy, mean_dy, mean_product):
+    """`mean_dy`, `mean_product`: over the columns, of dy and of dy times the normalised
+    x, each times gamma; [..., 1]."""
+    normal = (tf.cast(x, tf.float32) - mean) * reciprocal
+    dx = (dy * gamma - mean_dy - normal * mean_product) * reciprocal
+    return tf.cast(dx, x.dtype)

@@ -9,7 +9,14 @@
    place.
 """
 
+import functools
+
 from decoupled.compat import mtf, tf
+
+# Rows of a factor are long from this length on.
+_LONG = 512
+# So many times as many columns as rows are many: in a product with an embedding table.
+_MANY = 4
 
 
 class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
@@ -93,9 +100,26 @@ def matrix_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor | Non
             continue
         u = _as_matrix(u, sizes, batch, l_rows, inner, transpose_a)
         v = _as_matrix(v, sizes, batch, inner, l_columns, transpose_b)
-        product = tf.matmul(u, v, transpose_a=transpose_a, transpose_b=transpose_b)
+        product = _multiply(u, v, transpose_a, transpose_b)
         return tf.reshape(product, [sizes[i] for i in output])
     return None
+
+
+def _multiply(u, v, transpose_a, transpose_b):
+    """`tf.matmul` by the faster of its two kernels on a CPU.
+
+    In float32 the one for single matrices is slow where rows of a transposed factor are
+    long: a product with an output embedding of width 3072 takes 1.7 times as long as by
+    the kernel for batches, which is the slower one elsewhere (docs/performance.md).
+    """
+    product = functools.partial(
+        tf.matmul, transpose_a=transpose_a, transpose_b=transpose_b
+    )
+    if u.dtype == tf.float32 and transpose_b and not transpose_a and len(v.shape) == 2:
+        rows, (columns, inner) = u.shape[0], v.shape
+        if inner >= _LONG and (inner > columns or columns > _MANY * rows):
+            return tf.squeeze(product(u[tf.newaxis], v[tf.newaxis]), axis=0)
+    return product(u, v)
 
 
 def _transposed(indices, batch, first, second):

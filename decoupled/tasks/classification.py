@@ -3,7 +3,7 @@
 from decoupled.compat import mtf, tf
 from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
-from decoupled.model.heads import sequence_logits
+from decoupled.model.heads import cls_positions, sequence_logits
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
 from decoupled.ops.cross_entropy import softmax_cross_entropy
@@ -34,10 +34,8 @@ class Classification(Labelling):
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """Loss, hits and probabilities [batch, labels]."""
-        encoded = encode(build, features)
-        logits = sequence_logits(
-            build, encoded.output, self._labels_dim.size, self._dropout
-        )
+        cls = encode(build, features, cls_positions(build)).output
+        logits = sequence_logits(build, cls, self._labels_dim.size, self._dropout)
         losses, hits = softmax_cross_entropy(
             logits,
             features["label_ids"],

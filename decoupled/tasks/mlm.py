@@ -56,10 +56,8 @@ class MaskedLM(Task):
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """Loss, hits and weights at the masked positions, summed per sequence."""
-        encoded = encode(build, features)
-        logits = masked_lm_logits(
-            build, encoded.output, features["masked_lm_positions"]
-        )
+        encoded = encode(build, features, features["masked_lm_positions"])
+        logits = masked_lm_logits(build, encoded.output)
         losses, hits = softmax_cross_entropy(
             logits,
             features["masked_lm_ids"],

@@ -26,8 +26,8 @@ def test_table():
         "transformers", "bfloat16", "0.1", "10.5 s (9.00-12.0)", "1.75x (1.50-2.00)",
         "24% (21-28)", "2.50 GB",
     ]  # fmt: skip
-    # 2148 GFLOP in 6 s, where 2 * 2048^3 take 0.02 s.
-    assert ours[4:] == ["", "42% (42-42)", "4.00 GB"]
+    # 2000 GFLOP in 6 s, where 2 * 2048^3 take 0.02 s.
+    assert ours[4:] == ["", "39% (39-39)", "4.00 GB"]
 
 
 def test_flops():
@@ -36,7 +36,11 @@ def test_flops():
     weights = 12 * (4 * 768**2 + 2 * 768 * 3072) + 128 * 768
     attention = 12 * 32 * 12 * 2 * 128 * 64 * 128
     expected = 3 * 2 * (4096 * weights + attention)
-    assert finetuning.step_flops(measured("decoupled", [], CASE)) == expected
+    assert finetuning.step_flops(measured("transformers", [], CASE)) == expected
+    # Ours computes keys and values for all tokens in the last layer, the rest for one.
+    spared = 32 * 127 * (2 * 768**2 + 2 * 768 * 3072) + attention / 12 * 127 / 128
+    ours = finetuning.step_flops(measured("decoupled", [], CASE))
+    assert ours == expected - 3 * 2 * spared
 
 
 def test_what_was_skipped_says_why():

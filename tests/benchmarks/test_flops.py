@@ -24,6 +24,14 @@ def test_encoder():
     assert encoder_flops(MODEL, 3, 5) == 2 * multiplications == 136_320
 
 
+def test_encoder_whose_last_layer_is_read_at_two_tokens_of_a_sequence():
+    # Keys and values of 15 tokens; for 6 of them two kernels [16, 16], scores and
+    # context over 5 tokens, [16, 32] and [32, 16].
+    spared = 9 * (2 * 256 + 2 * 5 * 16 + 2 * 512)
+    assert encoder_flops(MODEL, 3, 5, outputs=2) == 136_320 - 2 * spared
+    assert encoder_flops(MODEL, 3, 5, outputs=5) == 136_320
+
+
 def test_encoder_without_input_projection():
     wide = dataclasses.replace(MODEL, input_embedding_size=16)
     assert encoder_flops(MODEL, 3, 5) - encoder_flops(wide, 3, 5) == 2 * 15 * 8 * 16
@@ -43,8 +51,11 @@ def test_a_plain_projection_is_left_out_where_sizes_are_equal(output_size, flops
 
 
 def test_a_step_is_three_times_forward():
-    forward = 136_320 + 2 * 12 * 16 * 24 + 2 * 12 * 24 * 48
-    assert pretraining_flops(MODEL, Batch(3, 5, 4)) == 3 * forward
+    head = 2 * 12 * 16 * 24 + 2 * 12 * 24 * 48
+    batch = Batch(3, 5, 4)
+    assert pretraining_flops(MODEL, batch, whole=True) == 3 * (136_320 + head)
+    last = encoder_flops(MODEL, 3, 5, outputs=4)
+    assert pretraining_flops(MODEL, batch) == 3 * (last + head)
 
 
 def test_a_split_vocabulary_repeats_all_but_the_logits():
@@ -54,4 +65,5 @@ def test_a_split_vocabulary_repeats_all_but_the_logits():
 
 
 def test_reference_step():
-    assert pretraining_flops(REFERENCE, REFERENCE_BATCH) == pytest.approx(626e9, 1e-3)
+    whole = pretraining_flops(REFERENCE, REFERENCE_BATCH, whole=True)
+    assert whole == pytest.approx(626e9, 1e-3)

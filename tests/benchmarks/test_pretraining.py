@@ -36,14 +36,14 @@ def test_step_table():
         "transformers", "bfloat16", "5.00 s (4.00-6.00)", "2.50x (2.00-3.00)",
     ]  # fmt: skip
     assert masked[3:] == ["1.50x (1.50-1.50)", "209 GFLOP/s", "2.50 GB"]
-    assert ours[2:] == ["2.00 s (2.00-2.00)", "", "313 GFLOP/s", "4.61 GB"]
+    assert ours[2:] == ["2.00 s (2.00-2.00)", "", "297 GFLOP/s", "4.61 GB"]
 
 
 def test_rate_table():
     table = pretraining.tables([against_transformers()])[1]
     # 2 * 2048^3 FLOPs in 0.05 s; our step's GIGAFLOPS in 2 s.
     assert table.rows == [
-        ["tensorflow", "bfloat16", "344 GFLOP/s (344-344)", "91% (91-91)"]
+        ["tensorflow", "bfloat16", "344 GFLOP/s (344-344)", "86% (86-86)"]
     ]
 
 
@@ -69,7 +69,9 @@ def test_flops_of_what_each_model_computes():
     def gigaflops(name, **case):
         return pretraining.step_flops(measured(name, [], {**CASE, **case})) / 1e9
 
-    assert gigaflops("decoupled") == pytest.approx(GIGAFLOPS)
+    # In the last layer 108 of 128 tokens have keys and values only.
+    spared = 864 * (2 * 768**2 + 2 * 768 * 3072) + 8 * 2 * 108 * 768 * 128
+    assert gigaflops("decoupled") == pytest.approx(GIGAFLOPS - 6 * spared / 1e9)
     assert gigaflops("transformers masked", masked=True) == pytest.approx(GIGAFLOPS)
     # 864 more positions through [768, 768] and [768, 120000], three times.
     more = 3 * 2 * 864 * 768 * (768 + 120_000) / 1e9

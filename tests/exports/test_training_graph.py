@@ -9,7 +9,7 @@ from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
 from decoupled.model.dims import make_dims
 from decoupled.model.encoder import encode
-from decoupled.model.heads import masked_lm_logits, sequence_logits
+from decoupled.model.heads import cls_positions, masked_lm_logits, sequence_logits
 from decoupled.model.layers import Builder
 from tests.exports.models import (
     finetuned_weights,
@@ -35,8 +35,8 @@ def run_training_graph(config, weights, features, head):
 
     def build(mesh, tensors):
         builder = Builder(config, dims, mesh, tf.float32, initializer_seed=0)
-        encoded = encode(builder, tensors)
-        return [*encoded.layers, head(builder, encoded.output, tensors["positions"])]
+        layers = encode(builder, tensors).layers
+        return [*layers, head(builder, tensors)]
 
     return run_mesh(build, inputs, weights=weights)
 
@@ -46,7 +46,12 @@ def test_layers_and_mlm_head(name):
     config = model_config(**MODELS[name])
     weights = pretrained_weights(config)
     features = random_batch(config, BATCH, LENGTH)
-    *layers, logits = run_training_graph(config, weights, features, masked_lm_logits)
+
+    def head(build, tensors):
+        encoded = encode(build, tensors, tensors["positions"]).output
+        return masked_lm_logits(build, encoded)
+
+    *layers, logits = run_training_graph(config, weights, features, head)
 
     encoder = Encoder(config, weights)
     outputs = encoder({k: tf.constant(v) for k, v in features.items()})
@@ -62,8 +67,9 @@ def test_pooler_and_classifier():
     weights = finetuned_weights(config, LABELS)
     features = random_batch(config, BATCH, LENGTH)
 
-    def head(build, output, _):
-        return sequence_logits(build, output, LABELS, dropout=0.1)
+    def head(build, tensors):
+        cls = encode(build, tensors, cls_positions(build)).output
+        return sequence_logits(build, cls, LABELS, dropout=0.1)
 
     *_, logits = run_training_graph(config, weights, features, head)
     outputs = Encoder(config, weights)({k: tf.constant(v) for k, v in features.items()})

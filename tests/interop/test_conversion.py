@@ -20,6 +20,7 @@ from decoupled.exports.weights import CheckpointWeights
 from decoupled.model.dims import make_dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import (
+    cls_positions,
     masked_lm_logits,
     sequence_logits,
     span_logits,
@@ -169,13 +170,16 @@ def load(path):
         return dict(archive)
 
 
-def head_logits(description, build, encoded, tensors):
+def head_logits(description, build, tensors):
     """The logits of whatever head the folder's model has; None for an encoder."""
     task = description.task
     if task is None:
-        return masked_lm_logits(build, encoded.output, tensors["masked_lm_positions"])
+        positions = tensors["masked_lm_positions"]
+        return masked_lm_logits(build, encode(build, tensors, positions).output)
     if task["kind"] == "classification":
-        return sequence_logits(build, encoded.output, len(task["labels"]), 0.0)
+        cls = encode(build, tensors, cls_positions(build)).output
+        return sequence_logits(build, cls, len(task["labels"]), 0.0)
+    encoded = encode(build, tensors)
     if task["kind"] == "tagging":
         return token_logits(build, encoded.output, len(task["labels"]), 0.0)
     logits = span_logits(build, encoded.output, 0.0)
@@ -193,8 +197,7 @@ def our_logits(folder, batch):
 
     def build(mesh, tensors):
         builder = Builder(description.model, dims, mesh, tf.float32, 0)
-        encoded = encode(builder, tensors)
-        return [head_logits(description, builder, encoded, tensors)]
+        return [head_logits(description, builder, tensors)]
 
     inputs = {
         name: (value, [dims.batch, dims.sequence]) for name, value in batch.items()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoupled.compat import mtf, tf
-from decoupled.model.attention import attention_bias, self_attention
+from decoupled.model.attention import attention, attention_bias
 from tests.exports.reference import Reference
 from tests.helpers import tiny_model
 from tests.model.graphs import encoder_features, random_weights, run_model
@@ -24,7 +24,7 @@ def attend(x):
             build.mesh, tf.constant(x, tf.float32), mtf.Shape(dims)
         )
         bias = attention_bias(build, tensors["input_mask"])
-        return [self_attention(build, fixed, bias, NAME)]
+        return [attention(build, fixed, fixed, bias, NAME)]
 
     return outputs
 
@@ -97,7 +97,8 @@ def test_scores_of_any_size_do_not_outweigh_the_mask(dtype):
         dims = [build.dims.batch, build.dims.sequence, build.dims.hidden]
         fixed = mtf.import_tf_tensor(build.mesh, tf.constant(x), mtf.Shape(dims))
         bias = attention_bias(build, tensors["input_mask"])
-        y = self_attention(build, build.cast(fixed), bias, NAME)
+        fixed = build.cast(fixed)
+        y = attention(build, fixed, fixed, bias, NAME)
         return [mtf.cast(y, tf.float32)]
 
     found = run_model(
@@ -156,7 +157,7 @@ def test_no_gradient_flows_to_padding_from_real_tokens():
         dims = [build.dims.batch, build.dims.sequence, build.dims.hidden]
         given = mtf.import_tf_tensor(build.mesh, tf.constant(x), mtf.Shape(dims))
         bias = attention_bias(build, tensors["input_mask"])
-        y = self_attention(build, given, bias, NAME)
+        y = attention(build, given, given, bias, NAME)
         kept = mtf.cast(tensors["input_mask"], tf.float32)
         return mtf.gradients([mtf.reduce_sum(mtf.square(y) * kept)], [given])
 

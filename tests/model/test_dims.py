@@ -5,7 +5,8 @@ import dataclasses
 from decoupled.compat import mtf, tf
 from decoupled.model.dims import NAMES, Dims, labels_dim, make_dims, predictions_dim
 from decoupled.model.encoder import encode
-from decoupled.model.heads import masked_lm_logits, sequence_logits
+from decoupled.model.heads import cls_positions, masked_lm_logits, sequence_logits
+from decoupled.ops.positions import gather_positions
 from tests.helpers import tiny_model
 from tests.model.graphs import build_only
 
@@ -43,8 +44,12 @@ def test_the_graph_has_these_dimensions_and_no_others():
 
     def outputs(build, tensors):
         encoded = encode(build, tensors).output
-        sequence_logits(build, encoded, 3, 0.0)
-        masked_lm_logits(build, encoded, tensors["masked_lm_positions"])
+        cls = gather_positions(encoded, cls_positions(build), build.dims.sequence)
+        sequence_logits(build, cls, 3, 0.0)
+        positions = tensors["masked_lm_positions"]
+        masked_lm_logits(
+            build, gather_positions(encoded, positions, build.dims.sequence)
+        )
 
     with tf.Graph().as_default():
         graph = build_only(tiny_model(), outputs)

@@ -6,7 +6,7 @@ import pytest
 from decoupled.compat import mtf, tf
 from decoupled.model.dims import make_dims
 from decoupled.model.encoder import encode
-from decoupled.model.heads import sequence_logits
+from decoupled.model.heads import cls_positions, sequence_logits
 from decoupled.model.layers import Builder
 from tests.helpers import MASKING, masked_lm_features, run_mesh, tiny_model
 
@@ -18,7 +18,7 @@ FEATURES = {
 
 
 def outputs(seed, **rates):
-    """[last layer, classifier logits]; `seed` None is evaluation."""
+    """[last layer at [CLS], classifier logits]; `seed` None is evaluation."""
     classifier = rates.pop("classifier", 0.0)
     config = tiny_model(num_layers=1, **rates)
     dims = make_dims(config, 4, MASKING.sequence_length)
@@ -26,8 +26,8 @@ def outputs(seed, **rates):
     def build(mesh, tensors):
         number = None if seed is None else mtf.constant(mesh, seed, dtype=tf.int32)
         builder = Builder(config, dims, mesh, tf.float32, 5, dropout_seed=number)
-        encoded = encode(builder, tensors).output
-        return [encoded, sequence_logits(builder, encoded, 3, classifier)]
+        cls = encode(builder, tensors, cls_positions(builder)).output
+        return [cls, sequence_logits(builder, cls, 3, classifier)]
 
     inputs = {
         name: (value, [dims.batch, dims.sequence]) for name, value in FEATURES.items()

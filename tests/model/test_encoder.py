@@ -1,12 +1,15 @@
 """The encoder's mesh graph against plain numpy in float64."""
 
+import functools
+
 import numpy as np
 import pytest
 
 from decoupled.compat import mtf, tf
 from decoupled.model.encoder import encode
+from decoupled.ops.positions import gather_positions
 from tests.exports.reference import Reference
-from tests.helpers import tiny_model
+from tests.helpers import masked_lm_features, tiny_model
 from tests.model.graphs import (
     build_only,
     encoder_features,
@@ -43,6 +46,42 @@ def test_all_layers_compute_what_numpy_does(name):
     for found, wanted in zip(layers, expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(output, layers[-1])
+
+
+@pytest.mark.parametrize("recompute_layers", [False, True])
+@pytest.mark.parametrize(
+    "mesh_shape, layout",
+    [("all:1", ""), ("m:2", "heads:m;intermediate:m"), ("m:2", "hidden:m")],
+)
+def test_the_last_layer_at_some_positions(mesh_shape, layout, recompute_layers):
+    """What all tokens' last layer holds there, and the same gradients."""
+    config, features = tiny_model(num_layers=2), masked_lm_features(batch_size=4)
+    weights = random_weights(config, all_layers)
+
+    def outputs(build, tensors, positions_given):
+        positions = tensors["masked_lm_positions"]
+        if positions_given:
+            encoded = encode(build, tensors, positions)
+            found = encoded.output
+        else:
+            encoded = encode(build, tensors)
+            found = gather_positions(encoded.output, positions, build.dims.sequence)
+        assert len(encoded.layers) == 2
+        variables = build.mesh.graph.trainable_variables
+        gradients = mtf.gradients(
+            [mtf.reduce_sum(mtf.square(found))], [v.value for v in variables]
+        )
+        return [encoded.layers[0], found, *gradients]
+
+    def run(positions_given, *arguments):
+        built = functools.partial(outputs, positions_given=positions_given)
+        return run_model(
+            config, features, built, weights, *arguments,
+            recompute_layers=recompute_layers,
+        )  # fmt: skip
+
+    for found, wanted in zip(run(True, mesh_shape, layout), run(False), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_the_activations_differ_by_more_than_the_tolerance():

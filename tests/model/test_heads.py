@@ -7,7 +7,12 @@ import pytest
 
 from decoupled.compat import mtf, tf
 from decoupled.model.encoder import encode
-from decoupled.model.heads import masked_lm_logits, sequence_logits, token_logits
+from decoupled.model.heads import (
+    cls_positions,
+    masked_lm_logits,
+    sequence_logits,
+    token_logits,
+)
 from tests.exports.reference import Reference
 from tests.helpers import masked_lm_features, tiny_model
 from tests.model.graphs import (
@@ -34,8 +39,8 @@ MODELS = {
 
 
 def masked_lm(build, tensors):
-    encoded = encode(build, tensors).output
-    return [masked_lm_logits(build, encoded, tensors["masked_lm_positions"])]
+    encoded = encode(build, tensors, tensors["masked_lm_positions"]).output
+    return [masked_lm_logits(build, encoded)]
 
 
 def head_variables(changes):
@@ -124,8 +129,8 @@ def test_the_width_of_the_output_changes_no_weight_of_the_encoder(changes):
 
 def classifier(labels=3, dropout=0.0):
     def outputs(build, tensors):
-        encoded = encode(build, tensors).output
-        return [sequence_logits(build, encoded, labels, dropout)]
+        cls = encode(build, tensors, cls_positions(build)).output
+        return [sequence_logits(build, cls, labels, dropout)]
 
     return outputs
 

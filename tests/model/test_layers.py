@@ -118,10 +118,15 @@ def test_activations_are_those_of_the_config():
 def test_the_configured_activation_is_taken(name, wanted):
     def outputs(build, tensors):
         dim = mtf.Dimension("values", 2)
-        x = mtf.import_tf_tensor(build.mesh, tf.constant([1.0, -2.0]), mtf.Shape([dim]))
-        return [build.activation(x)]
+        x = mtf.import_tf_tensor(build.mesh, tf.constant([0.5, 3.0]), mtf.Shape([dim]))
+        out = mtf.Dimension("out", 2)
+        return [build.activated(x, "layer", dim, out)]
 
-    found = run_model(tiny_model(activation=name), encoder_features(), outputs)
+    weights = {
+        "layer/kernel": np.diag([1.0, -1.0]).astype(np.float32),
+        "layer/bias": np.array([0.5, 1.0], np.float32),
+    }
+    found = run_model(tiny_model(activation=name), encoder_features(), outputs, weights)
     np.testing.assert_allclose(found[0], wanted, atol=2e-7)
 
 

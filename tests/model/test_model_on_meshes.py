@@ -6,7 +6,7 @@ import pytest
 from decoupled.compat import mtf
 from decoupled.model.dims import NAMES
 from decoupled.model.encoder import encode
-from decoupled.model.heads import sequence_logits
+from decoupled.model.heads import cls_positions, sequence_logits
 from tests.helpers import masked_lm_features, tiny_model
 from tests.model.graphs import (
     encoder_features,
@@ -44,7 +44,8 @@ TWO_LAYERS = tiny_model(
 
 
 def classifier_loss(build, tensors):
-    logits = sequence_logits(build, encode(build, tensors).output, 4, dropout=0.0)
+    cls = encode(build, tensors, cls_positions(build)).output
+    logits = sequence_logits(build, cls, 4, dropout=0.0)
     return mtf.reduce_sum(mtf.square(logits))
 
 

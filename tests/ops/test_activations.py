@@ -6,10 +6,25 @@ import tensorflow as tf2
 from scipy.special import ndtr
 
 from decoupled.compat import mtf, tf
-from decoupled.ops.activations import gelu, gelu_tanh
+from decoupled.ops import activations
 from tests.helpers import run_mesh
 
 X = np.linspace(-6, 6, 49).astype(np.float32)
+ROW = mtf.Dimension("row", 1)
+
+
+def with_no_bias(activation):
+    """A function of one tensor [points]."""
+
+    def function(x):
+        zeros = mtf.zeros(x.mesh, x.shape, x.dtype)
+        return activation(x, zeros)
+
+    return function
+
+
+gelu = with_no_bias(activations.gelu)
+gelu_tanh = with_no_bias(activations.gelu_tanh)
 
 
 def values_and_slopes(activation, x, dtype=tf.float32):

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from decoupled.compat import mtf, tf
-from decoupled.ops.activations import gelu, gelu_tanh
+from decoupled.ops.activations import gelu, gelu_tanh, relu
+from decoupled.ops.bias import add_bias
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.ops.dropout import dropout
+from decoupled.ops.heads import merge_heads, split_heads
 from decoupled.ops.layer_norm import layer_norm
 from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
 from decoupled.ops.norms import global_norm
@@ -26,6 +28,9 @@ from tests.helpers import run_mesh
 BATCH, SEQUENCE = mtf.Dimension("batch", 4), mtf.Dimension("sequence", 8)
 PREDICTIONS, HIDDEN = mtf.Dimension("predictions", 6), mtf.Dimension("hidden", 8)
 VOCAB = mtf.Dimension("vocab", 24)
+# Columns of four heads, and the heads themselves, of one name: split alike.
+COLUMNS, HEADS = mtf.Dimension("heads", 8), mtf.Dimension("heads", 4)
+HEAD_SIZE = mtf.Dimension("head_size", 2)
 TOLERANCES = {"float32": 1e-5, "bfloat16": 1e-2}
 SMOOTHING, EPSILON = 0.2, 1e-3
 
@@ -88,7 +93,20 @@ def stock_layer_norm(t):
 
 
 def stock_gelu(t):
-    return mtf.cwise(lambda x: x * 0.5 * (1 + tf.math.erf(x / math.sqrt(2))), [t["x"]])
+    x = t["x"] + t["bias"]
+    return mtf.cwise(lambda x: x * 0.5 * (1 + tf.math.erf(x / math.sqrt(2))), [x])
+
+
+def stock_split_heads(t):
+    x = t["x"] + t["bias"]
+    tokens = x.shape.dims[1:-1]
+    y = mtf.reshape(x, [BATCH, *tokens, HEADS, HEAD_SIZE])
+    return mtf.transpose(y, [BATCH, HEADS, *tokens, HEAD_SIZE])
+
+
+def stock_merge_heads(t):
+    y = mtf.transpose(t["x"], [BATCH, SEQUENCE, HEADS, HEAD_SIZE])
+    return mtf.reshape(y, [BATCH, SEQUENCE, COLUMNS])
 
 
 def stock_norm(t):
@@ -116,6 +134,12 @@ TOKEN_MESHES = [
     ("d:2;m:2", "batch:d;sequence:m"),
     ("d:2;m:2", "sequence:d;hidden:m"),
 ]
+HEAD_MESHES = [
+    ("m:2", "sequence:m"),
+    ("m:2", "heads:m"),
+    ("d:2;m:2", "batch:d;heads:m"),
+]
+WITH_BIAS = {"x": TOKENS, "bias": normal(12, HIDDEN)}
 CASES = {
     "embedding_lookup": Case(
         lambda t: embedding_lookup(t["table"], t["ids"], VOCAB),
@@ -177,12 +201,51 @@ CASES = {
         TOKEN_MESHES,
         float32=("gamma", "beta"),
     ),
-    "gelu": Case(lambda t: gelu(t["x"]), stock_gelu, {"x": TOKENS}, TOKEN_MESHES),
-    "gelu_tanh": Case(
-        lambda t: gelu_tanh(t["x"]),
-        lambda t: mtf.gelu(t["x"]),
-        {"x": TOKENS},
+    "softmax, scaled and biased": Case(
+        lambda t: softmax(t["x"], mtf.cast(t["bias"], tf.float32), scale=0.25),
+        lambda t: mtf.softmax(t["x"] * 0.25 + mtf.cast(t["bias"], tf.float32), HIDDEN),
+        # No gradient is asked for of integers.
+        {"x": TOKENS, "bias": integers(13, VOCAB, BATCH, HIDDEN)},
         TOKEN_MESHES,
+    ),
+    "gelu": Case(
+        lambda t: gelu(t["x"], t["bias"]), stock_gelu, WITH_BIAS, TOKEN_MESHES
+    ),
+    "gelu_tanh": Case(
+        lambda t: gelu_tanh(t["x"], t["bias"]),
+        lambda t: mtf.gelu(t["x"] + t["bias"]),
+        WITH_BIAS,
+        TOKEN_MESHES,
+    ),
+    "relu": Case(
+        lambda t: relu(t["x"], t["bias"]),
+        lambda t: mtf.relu(t["x"] + t["bias"]),
+        WITH_BIAS,
+        TOKEN_MESHES[:2],
+    ),
+    "add_bias": Case(
+        lambda t: add_bias(t["x"], t["bias"]),
+        lambda t: t["x"] + t["bias"],
+        WITH_BIAS,
+        TOKEN_MESHES,
+    ),
+    "split_heads": Case(
+        lambda t: split_heads(t["x"], t["bias"], HEADS, HEAD_SIZE),
+        stock_split_heads,
+        {"x": normal(14, BATCH, SEQUENCE, COLUMNS), "bias": normal(15, COLUMNS)},
+        HEAD_MESHES,
+    ),
+    "split_heads, one token": Case(
+        lambda t: split_heads(t["x"], t["bias"], HEADS, HEAD_SIZE),
+        stock_split_heads,
+        {"x": normal(16, BATCH, COLUMNS), "bias": normal(15, COLUMNS)},
+        HEAD_MESHES[1:],
+    ),
+    "merge_heads": Case(
+        lambda t: merge_heads(t["x"], COLUMNS),
+        stock_merge_heads,
+        {"x": normal(17, BATCH, HEADS, SEQUENCE, HEAD_SIZE)},
+        HEAD_MESHES,
     ),
 }
 RUNS = [
@@ -232,6 +295,22 @@ def test_values_and_gradients(name, mesh_shape, layout_rules, dtype):
     found = value_and_gradients(
         case.ours, case, mesh_shape, layout_rules, tf.as_dtype(dtype)
     )
+    check(found, name, dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if name.startswith(("s", "l", "gelu"))]
+)
+def test_compiled_kernels(name, dtype, monkeypatch):
+    """What is done to large tensors only, here done to small ones."""
+    monkeypatch.setattr("decoupled.ops.compiled._LARGE", 1)
+    case = CASES[name]
+    found = value_and_gradients(case.ours, case, "all:1", "", tf.as_dtype(dtype))
+    check(found, name, dtype)
+
+
+def check(found, name, dtype):
     for what, wanted in stock(name).items():
         scale = max(1.0, np.abs(wanted).max())
         np.testing.assert_allclose(

@@ -48,6 +48,23 @@ def test_products_equal_numpy_s_einsum():
 
 
 @pytest.mark.parametrize(
+    "rows, inner, columns",
+    [
+        (3, 512, 5),  # rows of a transposed factor that are long,
+        (3, 512, 600),  # or many: both have a kernel of their own.
+        (300, 512, 600),
+        (3, 511, 5),
+    ],
+)
+def test_products_with_a_large_table(rows, inner, columns):
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=[rows, inner]).astype(np.float32)
+    table = generator.normal(size=[columns, inner]).astype(np.float32)
+    found = matrix_product("ab,cb->ac", tf2.constant(x), tf2.constant(table))
+    np.testing.assert_allclose(found, x @ table.T, atol=1e-3)
+
+
+@pytest.mark.parametrize(
     "equation",
     [
         "abc,cd->abd",  # a dense layer

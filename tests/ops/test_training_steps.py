@@ -94,7 +94,7 @@ STOCK = Operations(
 OURS = Operations(
     lambda table, ids: embedding_lookup(table, ids, VOCAB),
     lambda x, positions: gather_positions(x, positions, SEQUENCE),
-    gelu_tanh,
+    lambda x: gelu_tanh(x, mtf.zeros(x.mesh, mtf.Shape([HIDDEN]), x.dtype)),
     lambda x, gamma, beta: layer_norm(x, gamma, beta, EPSILON),
     lambda x, ids: softmax_cross_entropy(x, ids, VOCAB)[0],
     global_norm,

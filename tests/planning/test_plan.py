@@ -131,8 +131,9 @@ def test_flops_are_those_of_the_formula(data_plan):
 def test_recomputed_layers_add_a_forward_pass_of_the_layers(data_plan):
     changed = data_plan.run.with_training(recompute_layers=True)
     plan = make_plan(changed, TPU, ASSUMED)
-    # Two sequences of 12 tokens on a core; H 16, feed-forward 32.
-    products = 4 * 12 * 16 * 16 + 2 * 12 * 16 * 12 + 2 * 12 * 16 * 32
+    # Two sequences of 12 tokens on a core; H 16, feed-forward 32. In the only layer keys
+    # and values are of all tokens, the rest is of the 4 that are predicted.
+    products = 2 * (12 + 4) * 16 * 16 + 2 * 4 * 16 * 12 + 2 * 4 * 16 * 32
     assert plan.flops - data_plan.flops == 2 * 2 * products
     assert plan.memory.weights == data_plan.memory.weights
 
@@ -162,8 +163,11 @@ def test_data_parallel_cores_add_up_the_gradients_of_all_weights(data_plan):
 
 def test_split_heads_and_feed_forward_add_up_activations_over_two_cores(both_plan):
     pairs = {c.bytes: c.count for c in both_plan.collectives if len(c.group) == 2}
-    # [4 sequences, 12 tokens, H 16]: attention and feed-forward, forward and backward.
-    assert pairs[4 * 12 * 16 * 4] == 4
+    # [4 sequences, 12 tokens, H 16]: keys' and values' gradients for the layer's input.
+    assert pairs[4 * 12 * 16 * 4] == 1
+    # [4 sequences, 4 predictions, H 16]: attention and feed-forward, forward and
+    # backward, and the gradient of the head's transform.
+    assert pairs[4 * 4 * 16 * 4] == 4
 
 
 def test_slices_are_those_of_the_layout(both_plan):

@@ -45,15 +45,14 @@ def forward(
 ):
     """(loss, sums, predictions) where the model gives `FAVOURED` everywhere."""
 
-    def encoded(build, tensors):
-        dims = [build.dims.batch, build.dims.sequence, build.dims.hidden]
-        return SimpleNamespace(output=mtf.zeros(build.mesh, mtf.Shape(dims)))
+    def encoded(build, tensors, positions):
+        return SimpleNamespace(output=positions)
 
-    def favoured(build, encoded, positions):
+    def favoured(build, positions):
         vocab = build.dims.vocab
         row = mtf.import_tf_tensor(build.mesh, FAVOURED, mtf.Shape([vocab]))
         # One row wherever it is asked for: the positions' values do not matter.
-        at = mtf.cast(positions, tf.float32) * mtf.reduce_sum(encoded)
+        at = mtf.cast(positions, tf.float32) * 0.0
         return at + row
 
     monkeypatch.setattr(mlm, "encode", encoded)

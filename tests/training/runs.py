@@ -109,6 +109,7 @@ def tile_everything(monkeypatch):
         "ops.product_gradient._NORM_SHARE": 1e9,
         "ops.tiled_adam._TILE": 1,
         "ops.weight_product._TILE": 1,
+        "ops.compiled._LARGE": 1,
     }
     for name, value in patches.items():
         monkeypatch.setattr(f"decoupled.{name}", value)
