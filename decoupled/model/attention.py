@@ -5,7 +5,7 @@ from decoupled.model.layers import Builder
 from decoupled.ops.heads import merge_heads, split_heads
 from decoupled.ops.softmax import softmax
 
-# Added to the scores of padding. Representable in bfloat16, and far below any score.
+# Added to the scores of padding; far below any score.
 _MASKED = -1e9
 
 

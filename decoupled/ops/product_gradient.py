@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from decoupled.compat import mtf
 from decoupled.ops.placement import PlacementMeshImpl
+from decoupled.ops.weight_product import GradientCast
 
 # Smaller gradients (numbers on one device) are not worth the trouble: 16 MB.
 _SMALLEST = 4_000_000
@@ -40,7 +41,7 @@ def as_product(
     """The factors of a gradient, where it is worth while to keep to them.
 
     Args:
-      gradient: of a variable, as `mtf.gradients` gives it, or a cast of that.
+      gradient: of a variable, as `mtf.gradients` gives it.
       mesh_impl: that the graph will run on. On a TPU the answer is None: XLA has no
         place to write a few rows of a variable to.
       smallest: numbers that a device's part of the gradient must have.
@@ -64,7 +65,7 @@ def as_product(
 
 def _factors(gradient):
     operation = gradient.operation
-    if _is_cast(operation):
+    if isinstance(operation, GradientCast):
         operation = operation.inputs[0].operation
     if not isinstance(operation, mtf.EinsumOperation) or len(operation.inputs) != 2:
         return None
@@ -76,10 +77,3 @@ def _factors(gradient):
         if left.shape.dims == [*inner, rows] and right.shape.dims == [*inner, columns]:
             return ProductGradient(left, right)
     return None
-
-
-def _is_cast(operation):
-    # `mtf.cast` has no class of its own, only a name: within its scope, and made unique
-    # by a number.
-    name = operation.name.rpartition("/")[2].partition("_")[0]
-    return isinstance(operation, mtf.SlicewiseOperation) and name == "cast"

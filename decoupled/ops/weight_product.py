@@ -144,7 +144,7 @@ class CastAfter(After):
 
     def gradient(self, grad_ys):
         """Of `x`, in its dtype."""
-        return [mtf.cast(grad_ys[0], self.inputs[0].dtype), None]
+        return [GradientCast(grad_ys[0], self.inputs[0].dtype).outputs[0], None]
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
@@ -152,4 +152,38 @@ class CastAfter(After):
         if mesh_impl.supports_control_dependencies:
             x = mesh_impl.slicewise(identity_after, x, signal)
         cast = mesh_impl.slicewise(tf.cast, x, self.outputs[0].dtype)
+        lowering.set_tensor_lowering(self.outputs[0], cast)
+
+
+class GradientCast(mtf.Operation):
+    """A weight's gradient in another dtype.
+
+    In a loop over microbatches its parts are cast, and their sum over processors is
+    left to be done: Mesh-TensorFlow adds such parts up over the loop and sums them over
+    the mesh once. Elsewhere what crosses the mesh is the narrower gradient.
+    """
+
+    def __init__(self, gradient, dtype):
+        super().__init__([gradient], name="gradient_cast")
+        self._outputs = [mtf.Tensor(self, gradient.shape, dtype)]
+        self._splittable_dims, self._unsplittable_dims = (
+            self._initialize_all_dimensions_as_splittable()
+        )
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        gradient, dtype = lowering.tensors[self.inputs[0]], self.outputs[0].dtype
+        # A loop's operations are its own, no longer the graph's.
+        in_loop = self not in self.graph.operations
+        if in_loop and isinstance(gradient, mtf.ops.LazyAllreduceSum):
+            part = mesh_impl.slicewise(tf.cast, gradient.laid_out_input, dtype)
+            cast = mtf.ops.LazyAllreduceSum(
+                mesh_impl, part, gradient.mesh_axes, gradient.add_counter_fn
+            )
+        else:
+            cast = mesh_impl.slicewise(tf.cast, gradient, dtype)
         lowering.set_tensor_lowering(self.outputs[0], cast)

@@ -131,8 +131,8 @@ def test_flops_are_those_of_the_formula(data_plan):
 def test_recomputed_layers_add_a_forward_pass_of_the_layers(data_plan):
     changed = data_plan.run.with_training(recompute_layers=True)
     plan = make_plan(changed, TPU, ASSUMED)
-    # Two sequences of 12 tokens on a core; H 16, feed-forward 32. In the only layer keys
-    # and values are of all tokens, the rest is of the 4 that are predicted.
+    # Two sequences of 12 tokens on a core; H 16, feed-forward 32. In the only layer
+    # keys and values are of all tokens, the rest is of the 4 that are predicted.
     products = 2 * (12 + 4) * 16 * 16 + 2 * 4 * 16 * 12 + 2 * 4 * 16 * 32
     assert plan.flops - data_plan.flops == 2 * 2 * products
     assert plan.memory.weights == data_plan.memory.weights
@@ -144,6 +144,21 @@ def test_microbatches_compute_the_same_and_keep_less():
     parts = make_plan(wide.with_training(gradient_accumulation=8), TPU, ASSUMED)
     assert parts.flops == whole.flops
     assert parts.memory.total < whole.memory.total / 2
+
+
+def test_gradients_of_microbatches_cross_the_mesh_once():
+    """In float32, in which they are added up; without microbatches in bfloat16."""
+    mesh = dataclasses.replace(DATA, activation_dtype="bfloat16")
+    wide = make_run(mesh, training=tiny_training(batch_size=64))
+
+    def sent(run):
+        plan = make_plan(run, TPU, ASSUMED)
+        return sum(c.bytes * c.count for c in plan.collectives)
+
+    once, twice, often = (
+        sent(wide.with_training(gradient_accumulation=n)) for n in (1, 2, 4)
+    )
+    assert often < 1.1 * twice < 2.2 * once
 
 
 def test_recomputed_layers_keep_less():
