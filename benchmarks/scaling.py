@@ -7,7 +7,7 @@ of matrix products is measured in the same rounds. A cell that needs more memory
 free is skipped, with the reason.
 
 Writes benchmarks/results/scaling.json after each cell; --resume goes on where a run
-stopped. All cells take about half an hour on 2 cores.
+stopped. All cells take some forty minutes on 2 cores.
 
 Examples:
   python -m benchmarks.scaling --quick
