@@ -48,7 +48,12 @@ class _SplitHeads(mtf.Operation):
     def lower(self, lowering):
         inputs = [lowering.tensors[t] for t in self.inputs]
         function = _split if len(inputs) == 1 else _split_with_bias
-        y = lowering.mesh_impl(self).slicewise(function, *inputs, self._head_size)
+        mesh_impl, shape = lowering.mesh_impl(self), self.outputs[0].shape
+        y = mesh_impl.slicewise(function, *inputs, self._head_size)
+        # Columns are whole heads: where these are split within, each keeps its part.
+        axis = mesh_impl.tensor_dimension_to_mesh_axis(shape.dims[-1])
+        if axis is not None:
+            y = mesh_impl.allsplit(y, axis, shape.ndims - 1)
         lowering.set_tensor_lowering(self.outputs[0], y)
 
 
@@ -67,8 +72,12 @@ class _MergeHeads(mtf.Operation):
         return _SplitHeads(grad_ys, heads, head_size).outputs
 
     def lower(self, lowering):
+        mesh_impl, shape = lowering.mesh_impl(self), self.inputs[0].shape
         x = lowering.tensors[self.inputs[0]]
-        y = lowering.mesh_impl(self).slicewise(_merged, x)
+        axis = mesh_impl.tensor_dimension_to_mesh_axis(shape.dims[-1])
+        if axis is not None:
+            x = mesh_impl.allconcat(x.to_laid_out_tensor(), axis, shape.ndims - 1)
+        y = mesh_impl.slicewise(_merged, x)
         lowering.set_tensor_lowering(self.outputs[0], y)
 
 

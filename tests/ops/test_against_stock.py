@@ -137,7 +137,9 @@ TOKEN_MESHES = [
 HEAD_MESHES = [
     ("m:2", "sequence:m"),
     ("m:2", "heads:m"),
+    ("m:2", "head_size:m"),
     ("d:2;m:2", "batch:d;heads:m"),
+    ("d:2;m:2", "heads:d;head_size:m"),
 ]
 WITH_BIAS = {"x": TOKENS, "bias": normal(12, HIDDEN)}
 CASES = {
