@@ -67,10 +67,10 @@ def pretraining_flops(
 
     Args:
       model, batch: sizes.
-      whole: the last layer is computed for all tokens, not for those only that the head
-        reads.
       devices: over which the vocabulary, and nothing else, is split; the FLOPs are
         those of all devices together. Each runs the whole encoder.
+      whole: the last layer is computed for all tokens, not for those only that the head
+        reads.
     """
     positions = batch.sequences * batch.predictions
     outputs = None if whole else batch.predictions

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from decoupled.compat import mtf, tf
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.recompute import After, identity_after
+from decoupled.ops.shards import lazy_sum
 from decoupled.ops.tiles import columns_of, in_two_lanes, row_tiles, rows_of
 
 # Numbers of a table that are cast at a time, 16 MB in bfloat16. One with fewer than
@@ -62,10 +63,7 @@ class _WeightProduct(mtf.EinsumOperation):
             for dimension in x.shape.dims
             if dimension not in self.outputs[0].shape.dims
         }
-        axes = sorted(axes - {None})
-        if axes:
-            y = mtf.ops.LazyAllreduceSum(mesh_impl, y, axes)
-        lowering.set_tensor_lowering(self.outputs[0], y)
+        lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, y, axes))
 
 
 def _tiled_function(mesh_impl, x, weights, y):
@@ -181,9 +179,7 @@ class GradientCast(mtf.Operation):
         in_loop = self not in self.graph.operations
         if in_loop and isinstance(gradient, mtf.ops.LazyAllreduceSum):
             part = mesh_impl.slicewise(tf.cast, gradient.laid_out_input, dtype)
-            cast = mtf.ops.LazyAllreduceSum(
-                mesh_impl, part, gradient.mesh_axes, gradient.add_counter_fn
-            )
+            cast = lazy_sum(mesh_impl, part, gradient.mesh_axes)
         else:
             cast = mesh_impl.slicewise(tf.cast, gradient, dtype)
         lowering.set_tensor_lowering(self.outputs[0], cast)

@@ -10,7 +10,6 @@ from decoupled.ops import activations
 from tests.helpers import run_mesh
 
 X = np.linspace(-6, 6, 49).astype(np.float32)
-ROW = mtf.Dimension("row", 1)
 
 
 def with_no_bias(activation):

@@ -181,7 +181,7 @@ def test_split_heads_and_feed_forward_add_up_activations_over_two_cores(both_pla
     # [4 sequences, 12 tokens, H 16]: keys' and values' gradients for the layer's input.
     assert pairs[4 * 12 * 16 * 4] == 1
     # [4 sequences, 4 predictions, H 16]: attention and feed-forward, forward and
-    # backward, and the gradient of the head's transform.
+    # backward.
     assert pairs[4 * 4 * 16 * 4] == 4
 
 

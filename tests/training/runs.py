@@ -103,7 +103,7 @@ def run_steps(config, steps, feature_sets=None):
 
 def tile_everything(monkeypatch):
     """From here on all matrices are updated and cast a few rows at a time, where they
-    can be; tiny ones are not otherwise."""
+    can be, and kernels are compiled; for tiny tensors nothing of this is done else."""
     patches = {
         "training.optimizer.as_product": functools.partial(as_product, smallest=1),
         "ops.product_gradient._NORM_SHARE": 1e9,
