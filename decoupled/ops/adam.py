@@ -2,12 +2,21 @@
 
 The stock optimizer makes a dozen passes and as many temporaries per parameter. Here
 TensorFlow's fused kernel reads the gradient and updates weight and moments in place.
+
+A slice in blocks of rows (`decoupled.ops.row_blocks`) is updated a block at a time. Of
+a gradient that is a product, what is there at any moment is then one or two blocks,
+still in the processor's cache between the matrix product that makes them and the
+update: a large output embedding is trained without a buffer of its size beside the
+weights and the two moments.
 """
 
 from typing import NamedTuple
 
 from decoupled.compat import mtf, tf
+from decoupled.ops.product_gradient import ProductGradient
 from decoupled.ops.rounding import read_slice, rounded, update_rounded
+from decoupled.ops.row_blocks import RowVariable
+from decoupled.ops.tiles import in_two_lanes, slice_along
 
 
 class StepNumbers(NamedTuple):
@@ -92,20 +101,34 @@ class _Scalars(mtf.Operation):
             lowering.set_tensor_lowering(tensor, value)
 
 
-class SliceUpdate(mtf.Operation):
-    """What changes slices of variables where they are.
-
-    A subclass has `_update_slice`, from a slice of each variable and of each input to
-    the operation that changes the former.
+class AdamUpdate(mtf.Operation):
+    """One step of AdamW on one variable (see `step_numbers`).
 
     Args:
-      variables: mtf.Variable, laid out alike. inputs: mtf.Tensor.
-      name: of the operation.
+      variable, moment, second_moment: mtf.Variable, float32, of one shape.
+      gradient: float tensor of that shape, or its factors.
+      scale: float32 scalar that multiplies it.
+      numbers: of the step.
+      is_decayed: whether weight decay applies.
+      after: a tensor that is there once nothing else of the step will read the
+        variable, needed for a gradient in factors: the norm of all gradients. What is
+        read is never written to, but copied first, a block of rows or a whole slice.
     """
 
-    def __init__(self, variables, inputs, name):
-        super().__init__(inputs, name=name)
-        self._variables = variables
+    def __init__(
+        self, variable, moment, second_moment, gradient, scale, numbers, is_decayed,
+        *, after=None,
+    ):  # fmt: skip
+        self._is_product = isinstance(gradient, ProductGradient)
+        gradient = [*gradient] if self._is_product else [gradient]
+        inputs = [
+            scale, numbers.learning_rate, numbers.beta1_power, numbers.beta2_power,
+            numbers.epsilon, numbers.penalty, *([] if after is None else [after]),
+        ]  # fmt: skip
+        super().__init__([*gradient, *inputs], name="adam_update")
+        self._variables = [variable, moment, second_moment]
+        self._beta1, self._beta2 = numbers.beta1, numbers.beta2
+        self._is_decayed = is_decayed
 
     @property
     def has_gradient(self):
@@ -118,39 +141,38 @@ class SliceUpdate(mtf.Operation):
         updates = mesh_impl.slicewise(self._update_slice, *slices, *inputs)
         lowering.operations[self] = tf.group(updates.all_slices)
 
+    def _update_slice(self, variable, m, v, gradient, *inputs):
+        if self._is_product:
+            right, *inputs = inputs
+            gradient = _Product(gradient, right)
+        scale, *numbers = inputs
+        if not isinstance(variable, RowVariable):
+            whole = gradient.whole() if self._is_product else gradient
+            return self._update([variable, m, v], whole, scale, *numbers)
 
-class AdamUpdate(SliceUpdate):
-    """One step of AdamW on one variable (see `step_numbers`).
+        def update(block):
+            tile, *variables = block
+            part = (
+                gradient.rows(tile)
+                if self._is_product
+                else slice_along(gradient, 0, tile)
+            )
+            return [self._update(variables, part, scale, *numbers)]
 
-    Args:
-      variable, moment, second_moment: mtf.Variable, float32, of one shape.
-      gradient: float tensor of that shape.
-      scale: float32 scalar that multiplies it.
-      numbers: of the step.
-      is_decayed: whether weight decay applies.
-    """
+        blocks = [variable.tiles, variable.parts, m.parts, v.parts]
+        return tf.group(in_two_lanes(update, list(zip(*blocks, strict=True))))
 
-    def __init__(
-        self, variable, moment, second_moment, gradient, scale, numbers, is_decayed
-    ):
-        inputs = [
-            gradient, scale, numbers.learning_rate, numbers.beta1_power,
-            numbers.beta2_power, numbers.epsilon, numbers.penalty,
-        ]  # fmt: skip
-        super().__init__([variable, moment, second_moment], inputs, "adam_update")
-        self._beta1, self._beta2 = numbers.beta1, numbers.beta2
-        self._is_decayed = is_decayed
-
-    def _update_slice(
-        self, variable, m, v, gradient, scale, learning_rate, beta1_power, beta2_power,
-        epsilon, penalty,
+    def _update(
+        self, variables, gradient, scale, learning_rate, beta1_power, beta2_power,
+        epsilon, penalty, *after,
     ):  # fmt: skip
+        variable, m, v = variables
         gradient = tf.cast(gradient, tf.float32) * scale
         # The decay must follow the gradient, whose computation reads the weight, and
         # precede the update: without this order the result depends on scheduling.
-        with tf.control_dependencies([gradient]):
+        with tf.control_dependencies([gradient, *after]):
             decay = [_decay(variable, gradient, penalty)] if self._is_decayed else []
-        with tf.control_dependencies(decay):
+        with tf.control_dependencies([*decay, *after]):
             return tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
                 m=m.handle,
@@ -163,6 +185,22 @@ class AdamUpdate(SliceUpdate):
                 epsilon=epsilon,
                 grad=gradient,
             )
+
+
+class _Product:
+    """A slice of a gradient as left^T x right, [..., rows] and [..., columns]."""
+
+    def __init__(self, left, right):
+        self._left, self._right = (
+            tf.reshape(x, [-1, x.shape[-1]]) for x in (left, right)
+        )
+
+    def whole(self):
+        return tf.matmul(self._left, self._right, transpose_a=True)
+
+    def rows(self, tile):
+        left = slice_along(self._left, 1, tile)
+        return tf.matmul(left, self._right, transpose_a=True)
 
 
 # Multiplies a gradient away: the product is far below the last bit of any weight that

@@ -5,13 +5,14 @@
    after this step's update.
 2. Contractions that are matrix products in disguise are lowered to `tf.matmul`:
    `tf.einsum` is about 1.3 times slower on a CPU.
-3. A variable's slices can be given buffers that nothing else has, to be written in
-   place.
+3. A slice that is kept in blocks of rows is read and multiplied block by block
+   (`decoupled.ops.row_blocks`).
 """
 
 import functools
 
 from decoupled.compat import mtf, tf
+from decoupled.ops.row_blocks import RowBlocks, RowVariable, product_by_rows
 
 # Rows of a factor are long from this length on.
 _LONG = 512
@@ -30,41 +31,15 @@ class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
 
     def einsum(self, equation, *slices):
         """As in the parent; a matrix product where it is one (change 2)."""
+        if len(slices) == 2 and any(isinstance(x, RowBlocks) for x in slices):
+            return product_by_rows(self.einsum, equation, *slices)
         product = matrix_product(equation, *slices) if len(slices) == 2 else None
         return tf.einsum(equation, *slices) if product is None else product
 
-    class LaidOutVariable(mtf.placement_mesh_impl.PlacementMeshImpl.LaidOutVariable):
-        """As in the parent; see change 3."""
-
-        def own_buffers(self):
-            """Lets what copies the saved variable to the slices end with copies.
-
-            A buffer may be that of several variables: slices on several processors and
-            the variable they were copied from, or a variable and the constant that is
-            its initial value. TensorFlow's own kernels copy one that is not theirs
-            alone before they write into it; what writes in place must have called this.
-            """
-            if self.slice_is_master and not _starts_as_constant(self._variable):
-                # Random or restored numbers are the variable's alone, and another copy
-                # would leave a hole as large as the variable in TensorFlow's memory.
-                return
-            with tf.control_dependencies([self._copy_master_to_slices]):
-                slices = self.laid_out_tensor.all_slices
-                copies = mtf.parallel(self._mesh_impl.devices, _own_buffer, slices)
-            self._copy_master_to_slices = tf.group(copies)
-
-
-def _starts_as_constant(variable):
-    return variable.get_master().initial_value.op.type in ("Const", "Fill")
-
-
-def _own_buffer(variable):
-    value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
-    copy = tf.raw_ops.DeepCopy(x=value)
-    return tf.raw_ops.AssignVariableOp(resource=variable.handle, value=copy)
-
 
 def _read_once(x, dtype):
+    if isinstance(x, RowVariable):
+        return x.read().cast(dtype) if x.dtype != dtype else x.read()
     return tf.cast(tf.identity(x), dtype)
 
 

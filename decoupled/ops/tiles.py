@@ -5,7 +5,7 @@ is read.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from decoupled.compat import tf
 
@@ -27,20 +27,15 @@ def row_tiles(rows: int, size: int) -> list[Tile]:
     return [Tile(first, min(size, rows - first)) for first in range(0, rows, size)]
 
 
-def rows_of(matrices: Sequence[tf.Tensor], tile: Tile) -> list[tf.Tensor]:
-    """A tile of each of some matrices of one shape [rows, columns]."""
-    begin = tf.constant([tile.first, 0])
-    size = tf.constant([tile.size, matrices[0].shape[1]])
-    return [tf.slice(matrix, begin, size) for matrix in matrices]
-
-
-def columns_of(matrix: tf.Tensor, tile: Tile) -> tf.Tensor:
-    """The columns of [inner, columns] that a tile counts; a copy."""
-    return tf.slice(matrix, [0, tile.first], [matrix.shape[0], tile.size])
+def slice_along(x: tf.Tensor, axis: int, tile: Tile) -> tf.Tensor:
+    """The part of a dimension that a tile counts; a copy unless it is the first."""
+    begin, size = [0] * len(x.shape), x.shape.as_list()
+    begin[axis], size[axis] = tile
+    return tf.slice(x, begin, size)
 
 
 def in_two_lanes(
-    work: Callable[[Tile], list[tf.Tensor]], tiles: Sequence[Tile]
+    work: Callable[[Any], list[tf.Tensor]], tiles: Sequence
 ) -> list[list[tf.Tensor]]:
     """work(tile) for each tile, at most two of them at a time.
 

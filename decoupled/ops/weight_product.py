@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from decoupled.compat import mtf, tf
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.recompute import After, identity_after
+from decoupled.ops.row_blocks import RowBlocks, as_row_blocks
 from decoupled.ops.shards import lazy_sum
-from decoupled.ops.tiles import columns_of, in_two_lanes, row_tiles, rows_of
 
 # Numbers of a table that are cast at a time, 16 MB in bfloat16. One with fewer than
 # twice as many is cast whole.
@@ -48,85 +48,6 @@ class _WeightProduct(mtf.EinsumOperation):
         of_x = weight_product(dy, self._weights, x.shape.dims)
         return [of_x, mtf.einsum([dy, x], output_shape=cast.shape)]
 
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        x, weights = self.inputs[0], self._weights
-        function = _tiled_function(mesh_impl, x, weights, self.outputs[0])
-        if function is None:
-            super().lower(lowering)
-            return
-        y = mesh_impl.slicewise(
-            function, lowering.tensors[x], lowering.tensors[weights]
-        )
-        axes = {
-            mesh_impl.tensor_dimension_to_mesh_axis(dimension)
-            for dimension in x.shape.dims
-            if dimension not in self.outputs[0].shape.dims
-        }
-        lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, y, axes))
-
-
-def _tiled_function(mesh_impl, x, weights, y):
-    """What makes a device's part of `y` a few rows of the weights at a time, or None
-    where that is not [..., columns] x [rows, columns] or [..., rows] x [rows, columns],
-    or not worth while."""
-    if not isinstance(mesh_impl, PlacementMeshImpl) or weights.shape.ndims != 2:
-        return None
-    if mesh_impl.slice_size(weights.shape) < 2 * _TILE:
-        return None
-    rows, columns = weights.shape.dims
-    if x.shape.dims[:-1] != y.shape.dims[:-1]:
-        return None
-    if (x.shape.dims[-1], y.shape.dims[-1]) == (columns, rows):
-        return _times_transposed
-    if (x.shape.dims[-1], y.shape.dims[-1]) == (rows, columns):
-        return _times
-    return None
-
-
-def _times_transposed(x, weights):
-    """x [..., columns] times the transpose of the weights: [..., rows]."""
-    matrix = _as_matrix(x)
-
-    def part(tile):
-        (some,) = _cast_rows(weights, tile, matrix)
-        return [tf.matmul(matrix, some, transpose_b=True)]
-
-    parts = in_two_lanes(part, _tiles(weights))
-    y = tf.concat([y for (y,) in parts], axis=1)
-    return tf.reshape(y, [*x.shape[:-1], weights.shape[0]])
-
-
-def _times(x, weights):
-    """x [..., rows] times the weights: [..., columns]; sums in float32."""
-    matrix = _as_matrix(x)
-    total = None
-
-    def part(tile):
-        nonlocal total
-        (some,) = _cast_rows(weights, tile, matrix)
-        y = tf.cast(tf.matmul(columns_of(matrix, tile), some), tf.float32)
-        total = y if total is None else total + y
-        return [total]
-
-    in_two_lanes(part, _tiles(weights))
-    y = tf.cast(total, x.dtype)
-    return tf.reshape(y, [*x.shape[:-1], weights.shape[1]])
-
-
-def _tiles(weights):
-    rows, columns = weights.shape.as_list()
-    return row_tiles(rows, _TILE // columns)
-
-
-def _cast_rows(weights, tile, like):
-    with tf.control_dependencies([like]):
-        return [tf.cast(x, like.dtype) for x in rows_of([weights], tile)]
-
-
-def _as_matrix(x):
-    return tf.reshape(x, [-1, x.shape[-1]])
-
 
 class CastAfter(After):
     """`x` in the dtype of `signal`, cast once that is computed; XLA casts it when it
@@ -147,10 +68,31 @@ class CastAfter(After):
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
         x, signal = (lowering.tensors[t] for t in self.inputs)
-        if mesh_impl.supports_control_dependencies:
-            x = mesh_impl.slicewise(identity_after, x, signal)
-        cast = mesh_impl.slicewise(tf.cast, x, self.outputs[0].dtype)
-        lowering.set_tensor_lowering(self.outputs[0], cast)
+        dtype = self.outputs[0].dtype
+
+        def cast(x, signal):
+            if isinstance(mesh_impl, PlacementMeshImpl):
+                x = _in_blocks(x)
+            if isinstance(x, RowBlocks):
+                # The product casts each of them when it needs it.
+                return x.cast(dtype)
+            if mesh_impl.supports_control_dependencies:
+                x = identity_after(x, signal)
+            return tf.cast(x, dtype)
+
+        result = mesh_impl.slicewise(cast, x, signal)
+        lowering.set_tensor_lowering(self.outputs[0], result)
+
+
+def _in_blocks(x):
+    """A large matrix as `RowBlocks`; what is smaller, or is that already, as it is."""
+    if isinstance(x, RowBlocks) or x.shape.rank != 2 or _size(x) < 2 * _TILE:
+        return x
+    return as_row_blocks(x, _TILE // x.shape[1])
+
+
+def _size(x):
+    return x.shape.num_elements()
 
 
 class GradientCast(mtf.Operation):

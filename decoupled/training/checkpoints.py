@@ -13,6 +13,7 @@ from typing import NamedTuple
 from decoupled import files
 from decoupled.compat import tf
 from decoupled.errors import UserError
+from decoupled.ops.row_blocks import RowVariable, saved_variables
 
 _STEP = "global_step"
 # Never taken over from another run: optimizer slots and the step.
@@ -221,10 +222,10 @@ def check_resumable(checkpoint: str) -> None:
         other variables.
     """
     available = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
-    for variable in tf.global_variables():
-        if variable.op.name not in available:
+    for name in saved_variables():
+        if name not in available:
             raise UserError(
-                f"{checkpoint}: has no variable {variable.op.name}; go on with the "
+                f"{checkpoint}: has no variable {name}; go on with the "
                 "run's own optimizer and frozen variables, or use another --model_dir"
             )
 
@@ -235,11 +236,13 @@ def initialize_from(checkpoint: str) -> Report:
     Call it after the graph is built and before its session starts. See
     `plan_initialization` for the rules and errors.
     """
-    variables = {v.op.name: v for v in tf.global_variables()}
+    variables = saved_variables()
     report = plan_initialization(
         checkpoint, {name: v.shape.as_list() for name, v in variables.items()}
     )
-    tf.train.init_from_checkpoint(
-        checkpoint, {name: variables[name] for name in report.restored}
-    )
+    restored = {name: variables[name] for name in report.restored}
+    for name, variable in restored.items():
+        if isinstance(variable, RowVariable):
+            restored[name] = variable.parts
+    tf.train.init_from_checkpoint(checkpoint, restored)
     return report

@@ -15,6 +15,7 @@ from decoupled.model.dims import make_dims
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
 from decoupled.training import mesh as meshes
+from decoupled.training.large_tables import large_tables
 from decoupled.training.lengths import join_lengths, split_by_length
 from decoupled.training.optimizer import apply_gradients, learning_rate
 
@@ -116,6 +117,12 @@ def build_graph(
     if not training:
         forward = _forward(context, dims, imported)
         return _lower(context, forward, None)
+    with large_tables(config.optimizer, config.mesh, context.implementation):
+        return _build_training(context, dims, imported, step)
+
+
+def _build_training(context, dims, imported, step):
+    config = context.config
     forward, gradients, variables = _forward_and_gradients(context, dims, imported)
     meshes.check_conflicts(config.mesh, context.mesh.graph)
     rate = learning_rate(config.optimizer.learning_rate, config.schedule, step)

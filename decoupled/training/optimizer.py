@@ -8,7 +8,6 @@ from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate, step_numbers
 from decoupled.ops.norms import global_norm
 from decoupled.ops.product_gradient import ProductGradient, as_product
 from decoupled.ops.rounding import RoundedSubtraction
-from decoupled.ops.tiled_adam import TiledAdamUpdate
 
 # Variables that are not decayed: biases and layer norms (BERT's optimizer).
 _NOT_DECAYED = ("/bias", "output_bias", "/gamma", "/beta")
@@ -135,10 +134,10 @@ def _adamw(config, gradients, variables, numbers):
             seed = numbers.rounding_seed
             before = RoundedAdamUpdate(*inputs, seed=seed, before=before)
             operations.append(before)
-        elif isinstance(gradient, ProductGradient):
-            operations.append(TiledAdamUpdate(*inputs, after=numbers.norm))
         else:
-            operations.append(AdamUpdate(*inputs))
+            is_product = isinstance(gradient, ProductGradient)
+            after = numbers.norm if is_product else None
+            operations.append(AdamUpdate(*inputs, after=after))
     return operations
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.compat import tf
-from decoupled.ops.tiles import Tile, columns_of, in_two_lanes, row_tiles, rows_of
+from decoupled.ops.tiles import Tile, in_two_lanes, row_tiles, slice_along
 
 
 @pytest.mark.parametrize(
@@ -21,15 +21,12 @@ def test_tiles_cover_all_rows_in_multiples_of_16(rows, size, expected):
     assert row_tiles(rows, size) == expected
 
 
-def test_rows_and_columns_of_a_tile():
-    matrix = np.arange(12).reshape(4, 3)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_part_of_any_dimension(axis):
+    x = np.arange(60).reshape(3, 4, 5)
     with tf.Graph().as_default(), tf.Session() as session:
-        rows = rows_of([tf.constant(matrix), tf.constant(-matrix)], Tile(1, 2))
-        columns = columns_of(tf.constant(matrix), Tile(1, 2))
-        (one, other), third = session.run([rows, columns])
-    np.testing.assert_array_equal(one, matrix[1:3])
-    np.testing.assert_array_equal(other, -matrix[1:3])
-    np.testing.assert_array_equal(third, matrix[:, 1:3])
+        part = session.run(slice_along(tf.constant(x), axis, Tile(1, 2)))
+    np.testing.assert_array_equal(part, np.take(x, [1, 2], axis))
 
 
 def test_a_tile_waits_for_the_one_before_the_last():

@@ -8,6 +8,7 @@ import numpy as np
 from decoupled.compat import tf
 from decoupled.configs import MeshConfig
 from decoupled.ops.product_gradient import as_product
+from decoupled.ops.row_blocks import saved_variables
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import train
@@ -72,7 +73,9 @@ class Steps:
             }
             lowered = build_graph(config, features, training=True)
             self._initialize = tf.global_variables_initializer()
-            self._saved = {v.op.name: v for v in tf.global_variables()}
+            self._saved = {
+                name: tf.convert_to_tensor(v) for name, v in saved_variables().items()
+            }
             self._to_slices = lowered.lowering.copy_masters_to_slices()
             self._to_masters = lowered.lowering.copy_slices_to_masters()
             with tf.control_dependencies([lowered.update]):
@@ -102,12 +105,12 @@ def run_steps(config, steps, feature_sets=None):
 
 
 def tile_everything(monkeypatch):
-    """From here on all matrices are updated and cast a few rows at a time, where they
-    can be, and kernels are compiled; for tiny tensors nothing of this is done else."""
+    """From here on matrices are updated and cast a few rows at a time, where they can
+    be, and kernels are compiled; for tiny tensors nothing of this is done else."""
     patches = {
         "training.optimizer.as_product": functools.partial(as_product, smallest=1),
         "ops.product_gradient._NORM_SHARE": 1e9,
-        "ops.tiled_adam._TILE": 1,
+        "ops.row_blocks._BLOCK": 1,
         "ops.weight_product._TILE": 1,
         "ops.compiled._LARGE": 1,
     }

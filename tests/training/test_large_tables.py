@@ -1,0 +1,153 @@
+"""Which tables are kept in blocks, and that nothing but speed depends on it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.configs import MeshConfig
+from decoupled.errors import UserError
+from decoupled.ops.row_blocks import saved_variables
+from decoupled.training.checkpoints import check_resumable, find_checkpoint
+from decoupled.training.graph import build_graph
+from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
+from tests.training.runs import (
+    BOTH_AXES,
+    MODEL_AXIS,
+    ONE_DEVICE,
+    assert_equal_values,
+    graph_config,
+    largest_difference,
+    run_spec,
+    said,
+    train_run,
+)
+
+TABLE = "cls/predictions/output_embedding"
+BFLOAT16 = dataclasses.replace(ONE_DEVICE, activation_dtype="bfloat16")
+BFLOAT16_SLICES = MeshConfig("all:1", "", "bfloat16", "gather", "bfloat16")
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """The table of 48 x 24 is five blocks, a half of it two."""
+    in_blocks_of(monkeypatch, 220)
+
+
+def in_blocks_of(monkeypatch, numbers):
+    monkeypatch.setattr("decoupled.ops.row_blocks._BLOCK", numbers)
+
+
+def blocks_of(training=True, **changes):
+    """Name -> blocks of the variables, slices too, that are in several."""
+    with tf.Graph().as_default():
+        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
+        lowered = build_graph(graph_config(**changes), features, training)
+        slices = {
+            f"{variable.name}, slice {number}": part
+            for variable, laid_out in lowered.lowering.variables.items()
+            for number, part in enumerate(laid_out.laid_out_tensor.tensor_list)
+        }
+        found = {**saved_variables(), **slices}
+    return {n: len(x.parts) for n, x in found.items() if hasattr(x, "parts")}
+
+
+@pytest.mark.parametrize("mesh", [ONE_DEVICE, BFLOAT16])
+def test_the_output_embedding_and_its_moments(mesh):
+    saved = {TABLE: 5, f"{TABLE}/adam_m": 5, f"{TABLE}/adam_v": 5}
+    slices = {f"{name}, slice 0": count for name, count in saved.items()}
+    assert blocks_of(mesh=mesh) == saved | slices
+
+
+def test_on_several_devices_their_slices():
+    """What is saved there is a copy that no step reads."""
+    names = [TABLE, f"{TABLE}/adam_m", f"{TABLE}/adam_v"]
+    wanted = {f"{name}, slice {n}": 2 for name in names for n in range(2)}
+    assert blocks_of(mesh=MODEL_AXIS) == wanted
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(optimizer=adamw(name="adafactor", weight_decay=0.0, beta1=0.0)),
+        dict(mesh=BFLOAT16_SLICES),
+        dict(model=tiny_model(coupled=True, output_embedding_size=8)),
+        dict(training=False),
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_nothing_where_no_block_would_be_updated_alone(changes):
+    assert blocks_of(**changes) == {}
+
+
+def test_initial_weights_do_not_depend_on_blocks(monkeypatch):
+    def initial():
+        with tf.Graph().as_default(), tf.Session() as session:
+            features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
+            build_graph(graph_config(), features, True)
+            found = saved_variables()
+            session.run(tf.global_variables_initializer())
+            return len(found[TABLE].shape), session.run(tf.identity(found[TABLE]))
+
+    in_blocks = initial()
+    in_blocks_of(monkeypatch, 10**9)
+    np.testing.assert_array_equal(in_blocks[1], initial()[1])
+    assert np.abs(in_blocks[1]).max() > 0
+
+
+@pytest.mark.parametrize("first", ["blocks", "whole"])
+@pytest.mark.parametrize("mesh", [ONE_DEVICE, BOTH_AXES], ids=["all:1", "d:2;m:2"])
+def test_a_run_goes_on_with_other_blocks_and_on_another_mesh(
+    tmp_path, monkeypatch, first, mesh
+):
+    sizes = {"blocks": 220, "whole": 10**9}
+    model = tiny_model(num_layers=1)
+    config = graph_config(schedule=schedule(12), model=model)
+    straight = train_run(config, run_spec(tmp_path / "straight"))
+
+    class Cut(Exception):
+        pass
+
+    def cut():
+        raise Cut
+
+    in_blocks_of(monkeypatch, sizes.pop(first))
+    spec = run_spec(tmp_path / "cut")
+    with pytest.raises(Cut):
+        train_run(config, spec, every_steps=6, then=cut)
+    in_blocks_of(monkeypatch, *sizes.values())
+    spec = run_spec(tmp_path / "cut")
+    found = train_run(config._replace(mesh=mesh), spec)
+
+    assert said(spec)[0].startswith(f"resuming from {tmp_path}/cut/model.ckpt-6")
+    assert largest_difference(found, straight)[0] < 1e-5
+
+
+@pytest.mark.parametrize("source", ["blocks", "whole"])
+def test_blocks_start_from_another_runs_checkpoint(tmp_path, monkeypatch, source):
+    rate = adamw(learning_rate=1e-30, weight_decay=0.0)
+    in_blocks_of(monkeypatch, {"blocks": 500, "whole": 10**9}[source])
+    config = graph_config(schedule=schedule(2, 0), model=tiny_model(num_layers=1))
+    first = train_run(config, run_spec(tmp_path / "first"))
+    in_blocks_of(monkeypatch, 220)
+    spec = run_spec(tmp_path / "second")
+    prefix = find_checkpoint(str(tmp_path / "first"))
+    spec = spec._replace(init_checkpoint=prefix)
+    second = train_run(config._replace(optimizer=rate, seed=5), spec)
+
+    weights = [n for n in first if "adam_" not in n and n != "global_step"]
+    assert_equal_values(
+        {n: first[n] for n in weights}, {n: second[n] for n in weights}
+    )
+
+
+def test_what_a_checkpoint_lacks_is_named_whole(tmp_path):
+    config = graph_config(schedule=schedule(1, 0), model=tiny_model(num_layers=1))
+    config = config._replace(frozen=(TABLE,))
+    train_run(config, run_spec(tmp_path))
+    with tf.Graph().as_default():
+        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
+        build_graph(config._replace(frozen=()), features, True)
+        with pytest.raises(UserError, match=f"no variable {TABLE}/adam_m; go on"):
+            check_resumable(find_checkpoint(str(tmp_path)))
