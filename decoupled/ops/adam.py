@@ -16,7 +16,7 @@ from decoupled.compat import mtf, tf
 from decoupled.ops.product_gradient import ProductGradient
 from decoupled.ops.rounding import read_slice, rounded, update_rounded
 from decoupled.ops.row_blocks import RowVariable
-from decoupled.ops.tiles import in_two_lanes, slice_along
+from decoupled.ops.tiles import Tile, in_two_lanes, slice_along
 
 
 class StepNumbers(NamedTuple):
@@ -138,14 +138,14 @@ class AdamUpdate(mtf.Operation):
         mesh_impl = lowering.mesh_impl(self)
         slices = [lowering.variables[v].laid_out_tensor for v in self._variables]
         inputs = [lowering.tensors[x] for x in self.inputs]
+        if self._is_product:
+            left, right, *inputs = inputs
+            wide = mesh_impl.multiplies_in_float32
+            inputs = [mesh_impl.slicewise(_Product, left, right, wide), *inputs]
         updates = mesh_impl.slicewise(self._update_slice, *slices, *inputs)
         lowering.operations[self] = tf.group(updates.all_slices)
 
-    def _update_slice(self, variable, m, v, gradient, *inputs):
-        if self._is_product:
-            right, *inputs = inputs
-            gradient = _Product(gradient, right)
-        scale, *numbers = inputs
+    def _update_slice(self, variable, m, v, gradient, scale, *numbers):
         if not isinstance(variable, RowVariable):
             whole = gradient.whole() if self._is_product else gradient
             return self._update([variable, m, v], whole, scale, *numbers)
@@ -188,18 +188,21 @@ class AdamUpdate(mtf.Operation):
 
 
 class _Product:
-    """A slice of a gradient as left^T x right, [..., rows] and [..., columns]."""
+    """A slice of a gradient as left^T x right, [..., rows] and [..., columns].
 
-    def __init__(self, left, right):
-        self._left, self._right = (
-            tf.reshape(x, [-1, x.shape[-1]]) for x in (left, right)
-        )
+    is_wide: multiplied as float32.
+    """
+
+    def __init__(self, left, right, is_wide):
+        left, right = (tf.reshape(x, [-1, x.shape[-1]]) for x in (left, right))
+        self._dtype = tf.float32 if is_wide else left.dtype
+        self._left, self._right = left, tf.cast(right, self._dtype)
 
     def whole(self):
-        return tf.matmul(self._left, self._right, transpose_a=True)
+        return self.rows(Tile(0, self._left.shape[1]))
 
     def rows(self, tile):
-        left = slice_along(self._left, 1, tile)
+        left = tf.cast(slice_along(self._left, 1, tile), self._dtype)
         return tf.matmul(left, self._right, transpose_a=True)
 
 

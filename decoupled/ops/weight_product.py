@@ -72,6 +72,9 @@ class CastAfter(After):
 
         def cast(x, signal):
             if isinstance(mesh_impl, PlacementMeshImpl):
+                if mesh_impl.multiplies_in_float32:
+                    # To be rounded only to be made float32 again.
+                    return x
                 x = _in_blocks(x)
             if isinstance(x, RowBlocks):
                 # The product casts each of them when it needs it.
@@ -123,5 +126,13 @@ class GradientCast(mtf.Operation):
             part = mesh_impl.slicewise(tf.cast, gradient.laid_out_input, dtype)
             cast = lazy_sum(mesh_impl, part, gradient.mesh_axes)
         else:
-            cast = mesh_impl.slicewise(tf.cast, gradient, dtype)
+            cast = mesh_impl.slicewise(_unrounded, gradient, dtype)
         lowering.set_tensor_lowering(self.outputs[0], cast)
+
+
+def _unrounded(gradient, dtype):
+    """In another dtype; what was rounded from that one is taken as it was before."""
+    source = gradient.op
+    if source.type == "Cast" and source.inputs[0].dtype == dtype:
+        return source.inputs[0]
+    return tf.cast(gradient, dtype)

@@ -187,3 +187,42 @@ def _collect(operation, found):
     found.add(operation)
     for tensor in operation.inputs:
         _collect(tensor.op, found)
+
+
+@pytest.mark.parametrize("multiplies_in_float32", [False, True])
+def test_products_of_bfloat16_are_bfloat16(multiplies_in_float32, monkeypatch):
+    """Rounded once, from sums in float32, by whatever they are computed."""
+    monkeypatch.setattr(
+        "decoupled.ops.placement.bfloat16_is_slow", lambda: multiplies_in_float32
+    )
+    generator = np.random.default_rng(3)
+    x, y = (generator.normal(size=(8, 300)).astype(np.float32) for _ in range(2))
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        pair = [tf.cast(tf.constant(v), tf.bfloat16) for v in (x, y)]
+        product = mesh_impl().einsum("ab,cb->ac", *pair)
+        exact = tf.matmul(*[tf.cast(v, tf.float32) for v in pair], transpose_b=True)
+        found, wanted = session.run(
+            [
+                tf.cast(product, tf.float32),
+                tf.cast(tf.cast(exact, tf.bfloat16), "float32"),
+            ]
+        )
+        kinds = {
+            o.inputs[0].dtype for o in graph.get_operations() if o.type == "MatMul"
+        }
+    assert product.dtype == tf.bfloat16
+    np.testing.assert_allclose(found, wanted, rtol=2**-7)
+    assert (tf.bfloat16 in kinds) != multiplies_in_float32
+
+
+def test_factors_become_float32_when_both_are_there(monkeypatch):
+    """An activation's copy would wait for the backward pass, in twice its memory."""
+    monkeypatch.setattr("decoupled.ops.placement.bfloat16_is_slow", lambda: True)
+    with tf.Graph().as_default() as graph:
+        early, late = (tf.zeros([4, 4], tf.bfloat16) for _ in range(2))
+        mesh_impl().einsum("ab,bc->ac", early, late)
+        casts = [o for o in graph.get_operations() if o.type == "Cast"]
+    widened = [cast for cast in casts if cast.outputs[0].dtype == tf.float32]
+    assert len(widened) == 2
+    for cast in widened:
+        assert {early.op, late.op} <= {cast.inputs[0].op, *cast.control_inputs}

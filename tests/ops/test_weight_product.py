@@ -47,6 +47,15 @@ def cast_at_once(x, weights, shape):
     return mtf.einsum([x, mtf.cast(weights, x.dtype)], output_shape=shape)
 
 
+@pytest.fixture(params=[False, True], ids=["as bfloat16", "as float32"], autouse=True)
+def multiplies_in_float32(request, monkeypatch):
+    """Both kinds of processors."""
+    monkeypatch.setattr(
+        "decoupled.ops.placement.bfloat16_is_slow", lambda: request.param
+    )
+    return request.param
+
+
 @pytest.mark.parametrize("tile", [1, 16 * 24, 10**6], ids=["16", "16 too", "whole"])
 @pytest.mark.parametrize("out", [ROWS, COLUMNS], ids=lambda dim: dim.name)
 @pytest.mark.parametrize(("mesh_shape", "layout"), MESHES)
@@ -88,8 +97,9 @@ def test_weights_of_the_same_dtype_are_not_touched():
 
 
 @pytest.mark.parametrize("tile", [1, 10**6], ids=["tiles", "whole"])
-def test_nothing_is_cast_before_its_time(tile, monkeypatch):
-    """Forward and backward have casts of their own, each after what it multiplies."""
+def test_nothing_is_cast_before_its_time(tile, multiplies_in_float32, monkeypatch):
+    """Forward and backward have casts of their own, each after what it multiplies;
+    where they multiply in float32 they have none."""
     monkeypatch.setattr("decoupled.ops.weight_product._TILE", tile)
     with tf.Graph().as_default() as graph:
         mesh_graph = mtf.Graph()
@@ -111,6 +121,9 @@ def test_nothing_is_cast_before_its_time(tile, monkeypatch):
     # Casts of the whole that nobody reads are not run.
     used = [chain for chain in casts if chain[0].outputs[0].consumers()]
     rows = sorted(chain[0].inputs[0].shape.as_list()[0] for chain in used)
+    if multiplies_in_float32:
+        assert rows == []
+        return
     assert rows == ([8, 8, 16, 16, 16, 16] if tile == 1 else [40, 40])
     for chain in used:
         # Of a slice it is the numbers of its first row that wait.

@@ -137,9 +137,7 @@ def test_blocks_start_from_another_runs_checkpoint(tmp_path, monkeypatch, source
     second = train_run(config._replace(optimizer=rate, seed=5), spec)
 
     weights = [n for n in first if "adam_" not in n and n != "global_step"]
-    assert_equal_values(
-        {n: first[n] for n in weights}, {n: second[n] for n in weights}
-    )
+    assert_equal_values({n: first[n] for n in weights}, {n: second[n] for n in weights})
 
 
 def test_what_a_checkpoint_lacks_is_named_whole(tmp_path):
