@@ -4,7 +4,7 @@ The gradient of an output embedding sums one outer product for each masked posit
 [predictions, V]^T x [predictions, E_out]. Whole, it is as large as the table itself,
 369 MB for 120,000 x 768, and is written once to be read twice, for its norm and for the
 update. Its factors are all that these two need: the norm comes from products of
-[predictions, predictions], and `decoupled.ops.tiled_adam` makes a few rows at a time.
+[predictions, predictions], and `decoupled.ops.adam` makes a block of rows at a time.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""AdamW a few rows at a time: as with the gradient whole, and in the right order."""
+"""AdamW a block of rows at a time: as with the gradient whole."""
 
 import numpy as np
 import pytest
