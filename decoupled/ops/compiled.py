@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from decoupled.compat import tf
 
+# Partial sums of a row: those of one AVX-512 register.
+_LANES = 16
 # Numbers in the largest argument from which a kernel is worth the time to compile it.
 _LARGE = 2**16
 
@@ -27,6 +29,18 @@ def compiled(function: Callable) -> Callable:
 def compiled_where_large(function: Callable) -> Callable:
     """As `compiled`, but `function` as it is where all its tensors are small."""
     return _CompiledWhereLarge(function)
+
+
+def row_sums(x: tf.Tensor) -> tf.Tensor:
+    """Sums along rows, for kernels that are compiled: [..., d] to [..., 1].
+
+    XLA adds up a row one number after the other on a CPU, each waiting for the one
+    before. Where 16 divides d, 16 partial sums are made side by side.
+    """
+    width = x.shape[-1]
+    if width % _LANES == 0:
+        x = tf.add_n(tf.split(x, width // _LANES, axis=-1))
+    return tf.reduce_sum(x, axis=-1, keepdims=True)
 
 
 class _CompiledWhereLarge:

@@ -1,7 +1,7 @@
 """Layer normalisation in a few kernels, also over a dimension that is split."""
 
 from decoupled.compat import mtf, tf
-from decoupled.ops.compiled import compiled_where_large
+from decoupled.ops.compiled import compiled_where_large, row_sums
 from decoupled.ops.shards import lazy_sum
 from decoupled.ops.sums import sums_along_rows, sums_over_rows
 
@@ -76,12 +76,12 @@ class _LayerNorm(mtf.Operation):
 
 @compiled_where_large
 def _normalize(x, gamma, beta, epsilon):
-    wide = tf.cast(x, tf.float32)
-    mean = tf.reduce_mean(wide, axis=-1, keepdims=True)
+    wide, size = tf.cast(x, tf.float32), x.shape[-1]
+    mean = row_sums(wide) / size
     # Not tf.math.squared_difference: TF 2.15's graph rewriter takes some graphs with it
     # for an instance norm, and the process dies (grappler's FindInstanceNorm asks a
     # node for an attribute that it does not have).
-    variance = tf.reduce_mean(tf.square(wide - mean), axis=-1, keepdims=True)
+    variance = row_sums(tf.square(wide - mean)) / size
     reciprocal = tf.math.rsqrt(variance + epsilon)
     return _normalized(x, mean, reciprocal, gamma, beta), mean, reciprocal
 

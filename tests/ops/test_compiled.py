@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.compat import tf
-from decoupled.ops.compiled import compiled_where_large
+from decoupled.ops.compiled import compiled, compiled_where_large, row_sums
 
 
 @compiled_where_large
@@ -39,3 +39,14 @@ def test_values_are_the_same(rows):
 
 def test_the_function_itself_is_there_for_what_is_compiled_as_a_whole():
     assert sum_and_twice.python_function(3, 4, 5) == (7, 15)
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 40, 64, 768])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_sums_of_rows(width, is_compiled):
+    x = np.random.default_rng(0).normal(size=(3, 2, width)).astype(np.float32)
+    sums = compiled(row_sums) if is_compiled else row_sums
+    with tf.Graph().as_default(), tf.Session() as session:
+        found = session.run(sums(tf.constant(x)))
+    wanted = x.astype(np.float64).sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

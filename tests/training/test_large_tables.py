@@ -20,6 +20,7 @@ from tests.training.runs import (
     graph_config,
     largest_difference,
     run_spec,
+    run_steps,
     said,
     train_run,
 )
@@ -96,8 +97,15 @@ def test_initial_weights_do_not_depend_on_blocks(monkeypatch):
     assert np.abs(in_blocks[1]).max() > 0
 
 
-@pytest.mark.parametrize("first", ["blocks", "whole"])
-@pytest.mark.parametrize("mesh", [ONE_DEVICE, BOTH_AXES], ids=["all:1", "d:2;m:2"])
+@pytest.mark.parametrize(
+    ("first", "mesh"),
+    [
+        pytest.param("blocks", ONE_DEVICE, id="to whole", marks=pytest.mark.slow),
+        pytest.param("blocks", BOTH_AXES, id="to two slices"),
+        pytest.param("whole", ONE_DEVICE, id="to blocks"),
+        pytest.param("whole", BOTH_AXES, id="to slices in blocks"),
+    ],
+)
 def test_a_run_goes_on_with_other_blocks_and_on_another_mesh(
     tmp_path, monkeypatch, first, mesh
 ):
@@ -122,6 +130,18 @@ def test_a_run_goes_on_with_other_blocks_and_on_another_mesh(
 
     assert said(spec)[0].startswith(f"resuming from {tmp_path}/cut/model.ckpt-6")
     assert largest_difference(found, straight)[0] < 1e-5
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS], ids=["all:1", "m:2"])
+def test_microbatches_train_the_same(monkeypatch, mesh, accumulation):
+    config = graph_config(mesh=mesh, accumulation=accumulation)
+    in_blocks, losses, _ = run_steps(config, 5)
+    in_blocks_of(monkeypatch, 10**9)
+    whole, expected, _ = run_steps(config, 5)
+
+    assert largest_difference(in_blocks, whole)[0] < 1e-5
+    np.testing.assert_allclose(losses, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("source", ["blocks", "whole"])
