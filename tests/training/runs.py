@@ -110,7 +110,7 @@ def tile_everything(monkeypatch):
     patches = {
         "training.optimizer.as_product": functools.partial(as_product, smallest=1),
         "ops.product_gradient._NORM_SHARE": 1e9,
-        "ops.row_blocks._BLOCK": 1,
+        "ops.row_blocks._BLOCK": 200,
         "ops.weight_product._TILE": 1,
         "ops.compiled._LARGE": 1,
     }

@@ -103,7 +103,9 @@ def test_initial_weights_do_not_depend_on_blocks(monkeypatch):
         pytest.param("blocks", ONE_DEVICE, id="to whole", marks=pytest.mark.slow),
         pytest.param("blocks", BOTH_AXES, id="to two slices"),
         pytest.param("whole", ONE_DEVICE, id="to blocks"),
-        pytest.param("whole", BOTH_AXES, id="to slices in blocks"),
+        pytest.param(
+            "whole", BOTH_AXES, id="to slices in blocks", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_run_goes_on_with_other_blocks_and_on_another_mesh(
@@ -132,10 +134,10 @@ def test_a_run_goes_on_with_other_blocks_and_on_another_mesh(
     assert largest_difference(found, straight)[0] < 1e-5
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS], ids=["all:1", "m:2"])
-def test_microbatches_train_the_same(monkeypatch, mesh, accumulation):
-    config = graph_config(mesh=mesh, accumulation=accumulation)
+def test_microbatches_train_the_same(monkeypatch, mesh):
+    """Their gradients are added up whole, and taken a block at a time."""
+    config = graph_config(model=tiny_model(num_layers=1), mesh=mesh, accumulation=2)
     in_blocks, losses, _ = run_steps(config, 5)
     in_blocks_of(monkeypatch, 10**9)
     whole, expected, _ = run_steps(config, 5)
