@@ -9,6 +9,7 @@ from one that was saved whole.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 
 from decoupled.compat import tf
@@ -19,8 +20,7 @@ _BLOCK = 1_500_000
 # A matrix has no more blocks than this, as each takes some 0.3 MB of the graph; those
 # of the largest are larger.
 _MOST_BLOCKS = 128
-
-
+# Of a graph: its variables in blocks, slices among them.
 _COLLECTION = "row_variables"
 
 
@@ -39,8 +39,8 @@ class RowVariable:
         self.dtype = self.parts[0].dtype
         self.device = self.parts[0].device
         sizes = [part.shape.as_list()[0] for part in self.parts]
-        firsts = [sum(sizes[:number]) for number in range(len(sizes))]
-        self.tiles = [Tile(*both) for both in zip(firsts, sizes, strict=True)]
+        ends = itertools.accumulate(sizes)
+        self.tiles = [Tile(e - s, s) for e, s in zip(ends, sizes, strict=True)]
         self.shape = tf.TensorShape([sum(sizes), self.parts[0].shape[1]])
 
     def assign(self, value: tf.Tensor, **_) -> tf.Operation:

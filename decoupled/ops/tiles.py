@@ -28,7 +28,7 @@ def row_tiles(rows: int, size: int) -> list[Tile]:
 
 
 def slice_along(x: tf.Tensor, axis: int, tile: Tile) -> tf.Tensor:
-    """The part of a dimension that a tile counts; a copy unless it is the first."""
+    """The part of a dimension that a tile counts; not copied if it is the first."""
     begin, size = [0] * len(x.shape), x.shape.as_list()
     begin[axis], size[axis] = tile
     return tf.slice(x, begin, size)

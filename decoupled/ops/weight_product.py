@@ -89,13 +89,10 @@ class CastAfter(After):
 
 def _in_blocks(x):
     """A large matrix as `RowBlocks`; what is smaller, or is that already, as it is."""
-    if isinstance(x, RowBlocks) or x.shape.rank != 2 or _size(x) < 2 * _TILE:
+    shape = x.shape
+    if isinstance(x, RowBlocks) or shape.rank != 2 or shape.num_elements() < 2 * _TILE:
         return x
-    return as_row_blocks(x, _TILE // x.shape[1])
-
-
-def _size(x):
-    return x.shape.num_elements()
+    return as_row_blocks(x, _TILE // shape[1])
 
 
 class GradientCast(mtf.Operation):

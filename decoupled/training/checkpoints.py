@@ -240,9 +240,9 @@ def initialize_from(checkpoint: str) -> Report:
     report = plan_initialization(
         checkpoint, {name: v.shape.as_list() for name, v in variables.items()}
     )
-    restored = {name: variables[name] for name in report.restored}
-    for name, variable in restored.items():
-        if isinstance(variable, RowVariable):
-            restored[name] = variable.parts
-    tf.train.init_from_checkpoint(checkpoint, restored)
+    restored = ((name, variables[name]) for name in report.restored)
+    tf.train.init_from_checkpoint(
+        checkpoint,
+        {n: v.parts if isinstance(v, RowVariable) else v for n, v in restored},
+    )
     return report

@@ -14,7 +14,6 @@ from decoupled.training.mesh import session_config
 from tests.helpers import mesh_impl
 
 TOKENS = mtf.Dimension("tokens", 6)
-# 200 rows are tiles of 16 and one of 8; half of them, and one of 4.
 ROWS, COLUMNS = mtf.Dimension("vocab", 200), mtf.Dimension("width", 96)
 MESHES = [
     ("all:1", ""),
