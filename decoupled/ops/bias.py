@@ -28,9 +28,6 @@ class _AddBias(mtf.Operation):
     def __init__(self, x, bias):
         super().__init__([x, bias], name="add_bias")
         self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     def gradient(self, grad_ys):
         return [grad_ys[0], bias_gradient(grad_ys[0])]
@@ -45,9 +42,6 @@ class _BiasGradient(mtf.Operation):
     def __init__(self, dy):
         super().__init__([dy], name="bias_gradient")
         self._outputs = [mtf.Tensor(self, mtf.Shape(dy.shape.dims[-1:]), dy.dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)

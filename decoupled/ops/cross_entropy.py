@@ -60,9 +60,6 @@ class _CrossEntropy(mtf.Operation):
             mtf.Tensor(self, shape, tf.float32, index=index)
             for index, shape in enumerate(shapes)
         ]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     def gradient(self, grad_ys):
         logits, targets = self.inputs

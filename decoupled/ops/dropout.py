@@ -35,9 +35,6 @@ class _Mask(mtf.Operation):
         self._rate = rate
         self._salt = zlib.crc32(name.encode("utf-8")) % 2**30
         self._outputs = [mtf.Tensor(self, shape, dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     @property
     def has_gradient(self):

@@ -37,9 +37,6 @@ class _SplitHeads(mtf.Operation):
         batch, *tokens, _ = inputs[0].shape.dims
         shape = mtf.Shape([batch, heads, *tokens, head_size])
         self._outputs = [mtf.Tensor(self, shape, inputs[0].dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     def gradient(self, grad_ys):
         dx = merge_heads(grad_ys[0], self.inputs[0].shape.dims[-1])
@@ -63,9 +60,6 @@ class _MergeHeads(mtf.Operation):
         batch, _, *tokens, _ = x.shape.dims
         shape = mtf.Shape([batch, *tokens, columns])
         self._outputs = [mtf.Tensor(self, shape, x.dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     def gradient(self, grad_ys):
         _, heads, *_, head_size = self.inputs[0].shape.dims

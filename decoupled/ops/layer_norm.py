@@ -33,9 +33,6 @@ class _LayerNorm(mtf.Operation):
             mtf.Tensor(self, rows, tf.float32, index=1),
             mtf.Tensor(self, rows, tf.float32, index=2),
         ]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     def gradient(self, grad_ys):
         x, gamma, _ = self.inputs

@@ -56,9 +56,6 @@ class _Lookup(mtf.Operation):
         self._vocab_dim = vocab_dim
         shape = mtf.Shape(ids.shape.dims + table.shape.dims[1:])
         self._outputs = [mtf.Tensor(self, shape, table.dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     def gradient(self, grad_ys):
         table, ids = self.inputs
@@ -108,9 +105,6 @@ class _LookupGradient(mtf.Operation):
         super().__init__([ids, dy], name="embedding_lookup_gradient")
         self._vocab_dim = vocab_dim
         self._outputs = [mtf.Tensor(self, table_shape, dy.dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
@@ -139,9 +133,6 @@ class _CheckedIds(mtf.Operation):
         super().__init__([ids], name="checked_ids")
         self._vocab_size = vocab_dim.size
         self._outputs = [mtf.Tensor(self, ids.shape, ids.dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     @property
     def has_gradient(self):

@@ -44,9 +44,6 @@ class _GatherPositions(mtf.Operation):
             raise ValueError(f"{positions.shape} does not start with {batch_dims}")
         shape = positions.shape.dims + x.shape.dims[self._rank + 1 :]
         self._outputs = [mtf.Tensor(self, mtf.Shape(shape), x.dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     def gradient(self, grad_ys):
         x, positions = self.inputs
@@ -75,9 +72,6 @@ class _GatherPositionsGradient(mtf.Operation):
         super().__init__([positions, dy], name="gather_positions_gradient")
         self._dim, self._rank = dim, rank
         self._outputs = [mtf.Tensor(self, shape, dy.dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)

@@ -49,9 +49,6 @@ class After(mtf.Operation):
     def __init__(self, x, signal):
         super().__init__([x, signal], name="after")
         self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     @property
     def has_gradient(self):

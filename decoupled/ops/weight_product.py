@@ -106,9 +106,6 @@ class GradientCast(mtf.Operation):
     def __init__(self, gradient, dtype):
         super().__init__([gradient], name="gradient_cast")
         self._outputs = [mtf.Tensor(self, gradient.shape, dtype)]
-        self._splittable_dims, self._unsplittable_dims = (
-            self._initialize_all_dimensions_as_splittable()
-        )
 
     @property
     def has_gradient(self):
