@@ -11,22 +11,22 @@ import subprocess
 from typing import Any
 
 from benchmarks.interleave import Measured, Spread, Worker, spread
-from decoupled.doctor import processor, usable_cores
+from decoupled.doctor import cpu_features
+from decoupled.processor import processor, usable_cores
 
 ROOT = pathlib.Path(__file__).parent.parent
 # [2048, 2048] times [2048, 2048]: large enough for the full rate, small enough for
 # caches that every machine has.
 MATMUL_SIZE = 2048
 MATMUL_STEPS = 30
-_CODE = (".", ":!benchmarks/results", ":!docs/performance.md")
+_CODE = (".", ":!benchmarks/results*", ":!docs/performance*.md")
 
 
 def facts() -> dict[str, Any]:
     """Processor, usable cores, memory in bytes, system and Python of this process."""
-    name, features = processor()
     return {
-        "processor": name,
-        "features": features,
+        "processor": processor().name,
+        "features": cpu_features(),
         "cores": usable_cores(),
         "memory": memory()["MemTotal"],
         "system": platform.platform(),

@@ -23,6 +23,7 @@ import sys
 from typing import NamedTuple
 
 import decoupled
+from decoupled.processor import processor, usable_cores
 
 PACKAGE = pathlib.Path(__file__).parent
 CHECKOUT = PACKAGE.parent
@@ -178,9 +179,8 @@ def report_machine() -> None:
     """Prints processor, memory, disk and what hints at a TPU."""
     print("\nMachine")
     print(f"  {'system':12} {platform.platform()}")
-    model, features = processor()
-    print(f"  {'processor':12} {model}, {usable_cores()} cores usable")
-    print(f"  {'features':12} {' '.join(features) or 'unknown'}")
+    print(f"  {'processor':12} {processor().name}, {usable_cores()} cores usable")
+    print(f"  {'features':12} {' '.join(cpu_features()) or 'unknown'}")
     print(f"  {'memory':12} {memory()}")
     for name, folder in (("here", os.getcwd()), ("temporary", _temporary_folder())):
         free = shutil.disk_usage(folder).free / 2**30
@@ -190,22 +190,9 @@ def report_machine() -> None:
     print(f"  {'TPU':12} {', '.join(hints) or 'none: no variable and no device'}")
 
 
-def processor() -> tuple[str, list[str]]:
-    """The processor's name and which of CPU_FEATURES it has."""
-    path = pathlib.Path("/proc/cpuinfo")
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    name = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*: (.+)$", text, re.MULTILINE)
-    known = set(flags[1].split()) if flags else set()
-    model = name[1] if name else platform.processor() or platform.machine()
-    return model, [feature for feature in CPU_FEATURES if feature in known]
-
-
-def usable_cores() -> int:
-    """Cores that this process may use, which a container or taskset can limit."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def cpu_features() -> list[str]:
+    """Which of CPU_FEATURES the processor has."""
+    return [feature for feature in CPU_FEATURES if feature in processor().flags]
 
 
 def memory() -> str:

@@ -14,7 +14,16 @@ PACKAGE = ROOT / "decoupled"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # Directly in decoupled/; each other module there is a command.
-BASE = {"bindings", "compat", "configs", "console", "errors", "files", "gfile"}
+BASE = {
+    "bindings",
+    "compat",
+    "configs",
+    "console",
+    "errors",
+    "files",
+    "gfile",
+    "processor",
+}
 START = {"launch", "model_dir", "supervision"}
 # What each folder may import beside itself. `start` knows of flags and model folders,
 # so that what computes never reads them.

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -10,8 +9,8 @@ from decoupled import files
 from decoupled.analyses.reproduction_inputs import Folders
 from decoupled.analyses.reproduction_results import Evidence
 from decoupled.configs import ScaleConfig, SweepConfig
+from decoupled.processor import processor, usable_cores
 
-_CPU = re.compile(r"^model name\s*: (.+)$", re.MULTILINE)
 _LENGTH = (
     "ScheduleConfig.train_steps",
     "TrainingConfig.batch_size",
@@ -108,13 +107,8 @@ def missing(folders: Folders) -> Iterator[str]:
 
 def machine() -> str:
     """Cores, their model, and the version of Python."""
-    name = platform.machine()
-    if os.path.exists("/proc/cpuinfo"):
-        # TensorFlow's files have a length; this one says that it has none.
-        with open("/proc/cpuinfo", encoding="utf-8") as handle:
-            found = _CPU.search(handle.read())
-        name = found[1].strip() if found else name
-    return f"{os.cpu_count()} cores ({name}) with Python {platform.python_version()}"
+    version = platform.python_version()
+    return f"{usable_cores()} cores ({processor().name}) with Python {version}"
 
 
 def duration(seconds: float) -> str:

@@ -8,13 +8,13 @@
 3. A slice that is kept in blocks of rows is read and multiplied block by block
    (`decoupled.ops.row_blocks`).
 4. Matrices of bfloat16 are multiplied as float32 where that is faster
-   (`decoupled.ops.processor`); sums are of float32 either way.
+   (`decoupled.ops.bfloat16_speed`); sums are of float32 either way.
 """
 
 import functools
 
 from decoupled.compat import mtf, tf
-from decoupled.ops.processor import bfloat16_is_slow
+from decoupled.ops.bfloat16_speed import bfloat16_is_slow
 from decoupled.ops.row_blocks import RowBlocks, RowVariable, product_by_rows
 
 # Rows of a factor are long from this length on.

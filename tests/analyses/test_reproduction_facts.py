@@ -1,12 +1,12 @@
 """Sentences on data, scale and machine."""
 
 import dataclasses
-import os
 
 from decoupled.analyses import reproduction_facts as facts
 from decoupled.analyses.reproduction_inputs import Folders
 from decoupled.analyses.reproduction_results import read_evidence
 from decoupled.configs import ScaleConfig, SweepConfig
+from decoupled.processor import usable_cores
 from tests.analyses.fake_reproduction import write_json, write_reproduction
 
 SWEEP = SweepConfig(
@@ -91,4 +91,4 @@ def test_durations():
 
 
 def test_machine_names_its_cores():
-    assert facts.machine().startswith(f"{os.cpu_count()} cores (")
+    assert facts.machine().startswith(f"{usable_cores()} cores (")
