@@ -1,7 +1,6 @@
 """The small parts: variables, dense layers, layer norm, activations, dropout."""
 
 import dataclasses
-import functools
 import zlib
 
 from decoupled.compat import mtf, tf
@@ -10,9 +9,9 @@ from decoupled.model.dims import Dims
 from decoupled.ops.activations import gelu, gelu_tanh, relu
 from decoupled.ops.bias import add_bias
 from decoupled.ops.dropout import dropout
+from decoupled.ops.initial_values import truncated_normal
 from decoupled.ops.layer_norm import layer_norm
 from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
-from decoupled.ops.row_blocks import rows_of_whole
 from decoupled.ops.weight_product import weight_product
 
 
@@ -123,16 +122,10 @@ class Builder:
         seed = [self.initializer_seed, zlib.crc32(name.encode("utf-8")) & 0x7FFFFFFF]
         deviation = self.config.initializer_range
 
-        @functools.cache
-        def draw(shape):
-            return tf.random.stateless_truncated_normal(shape, seed, stddev=deviation)
-
         def initialize(shape, dtype=tf.float32, partition_info=None):
             del dtype
-            if partition_info is None:
-                return draw(tuple(shape))
-            # Whole, once for all blocks: so the weights do not depend on these.
-            return rows_of_whole(draw, shape, partition_info)
+            first_row = partition_info.var_offset[0] if partition_info else 0
+            return truncated_normal(shape, seed, deviation, first_row)
 
         return initialize
 

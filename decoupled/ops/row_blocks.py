@@ -45,9 +45,7 @@ class RowVariable:
 
     def assign(self, value: tf.Tensor, **_) -> tf.Operation:
         """Copies the rows of a matrix into buffers of the variables' own."""
-        rows = [
-            tf.raw_ops.DeepCopy(x=slice_along(value, 0, tile)) for tile in self.tiles
-        ]
+        rows = copied_rows(value, self.tiles)
         return tf.group(
             [part.assign(x) for part, x in zip(self.parts, rows, strict=True)]
         )
@@ -101,6 +99,11 @@ for _kind in (RowVariable, RowBlocks):
     tf.register_tensor_conversion_function(_kind, _whole)
 
 
+def copied_rows(matrix: tf.Tensor, tiles: Sequence[Tile]) -> list[tf.Tensor]:
+    """The rows of each tile in a buffer of its own, which a variable can take over."""
+    return [tf.raw_ops.DeepCopy(x=slice_along(matrix, 0, tile)) for tile in tiles]
+
+
 def in_row_blocks(is_chosen: Callable[[str], bool]) -> Callable:
     """What makes the chosen variables of a scope `RowVariable`, where they are large.
 
@@ -135,17 +138,6 @@ def saved_variables() -> dict[str, tf.Variable | RowVariable]:
     owners = {id(part): whole for whole in in_blocks for part in whole.parts}
     wholes = [owners.get(id(v), v) for v in tf.global_variables()]
     return {whole.name.removesuffix(":0"): whole for whole in wholes}
-
-
-def rows_of_whole(make: Callable, shape: Sequence[int], partition) -> tf.Tensor:
-    """A block of initial values that are made as a whole, in a buffer of its own.
-
-    Args:
-      make: from the shape of the whole, a tuple, to its values, made once.
-      shape: of the block. partition: what TensorFlow gives to initializers of parts.
-    """
-    whole = make(tuple(partition.full_shape))
-    return tf.raw_ops.DeepCopy(x=tf.slice(whole, partition.var_offset, shape))
 
 
 def product_by_rows(product: Callable, equation: str, *factors) -> tf.Tensor:

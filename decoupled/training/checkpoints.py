@@ -13,7 +13,8 @@ from typing import NamedTuple
 from decoupled import files
 from decoupled.compat import tf
 from decoupled.errors import UserError
-from decoupled.ops.row_blocks import RowVariable, saved_variables
+from decoupled.ops.row_blocks import saved_variables
+from decoupled.training.restoring import start_from
 
 _STEP = "global_step"
 # Never taken over from another run: optimizer slots and the step.
@@ -240,9 +241,5 @@ def initialize_from(checkpoint: str) -> Report:
     report = plan_initialization(
         checkpoint, {name: v.shape.as_list() for name, v in variables.items()}
     )
-    restored = ((name, variables[name]) for name in report.restored)
-    tf.train.init_from_checkpoint(
-        checkpoint,
-        {n: v.parts if isinstance(v, RowVariable) else v for n, v in restored},
-    )
+    start_from(checkpoint, {name: variables[name] for name in report.restored})
     return report

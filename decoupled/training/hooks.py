@@ -9,6 +9,7 @@ from decoupled.compat import estimator, mtf, tf
 from decoupled.console import duration
 from decoupled.errors import UserError
 from decoupled.training.events import event_writer, scalar_summary
+from decoupled.training.restoring import BlocksFromWhole
 
 
 class CountingHook(estimator.SessionRunHook):
@@ -58,6 +59,7 @@ class SaveCheckpoints(CountingHook):
             sharded=True,
             max_to_keep=keep,
             save_relative_paths=True,
+            builder=BlocksFromWhole(),
         )
         # Otherwise the Estimator adds a saver of its own.
         tf.add_to_collection(tf.GraphKeys.SAVERS, self._saver)

@@ -8,7 +8,7 @@ from decoupled.configs import MeshConfig
 from decoupled.ops.adam import AdamUpdate, step_numbers
 from decoupled.ops.norms import global_norm
 from decoupled.ops.product_gradient import as_product
-from decoupled.ops.row_blocks import RowVariable, in_row_blocks, rows_of_whole
+from decoupled.ops.row_blocks import RowVariable, in_row_blocks
 from decoupled.ops.weight_product import weight_product
 from decoupled.training.mesh import session_config
 from tests.helpers import mesh_impl
@@ -136,14 +136,13 @@ def blocks_on(mesh_shape):
 def starting(value):
     """An initializer, of blocks too."""
 
-    def whole(shape):
-        return tf.constant(np.broadcast_to(np.float32(value), shape))
-
     def initialize(shape, dtype=tf.float32, partition_info=None):
         assert dtype == tf.float32
-        if partition_info is None:
-            return whole(shape)
-        return rows_of_whole(whole, shape, partition_info)
+        rows, first = shape[0], 0
+        if partition_info:
+            rows, first = partition_info.full_shape[0], partition_info.var_offset[0]
+        whole = np.broadcast_to(np.float32(value), [rows, *shape[1:]])
+        return tf.constant(whole[first : first + shape[0]])
 
     return initialize
 

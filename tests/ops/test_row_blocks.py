@@ -9,7 +9,6 @@ from decoupled.ops.row_blocks import (
     as_row_blocks,
     in_row_blocks,
     product_by_rows,
-    rows_of_whole,
 )
 
 TABLE = np.arange(60, dtype=np.float32).reshape(20, 3)
@@ -24,14 +23,12 @@ def small_blocks(monkeypatch):
 def variable(name="table", rows=20, chosen=("table",), values=None):
     """One that starts from the first rows of TABLE, or from some values."""
 
-    def whole(shape):
-        return tf.constant(TABLE[:rows] if values is None else values)
+    values = TABLE[:rows] if values is None else values
 
     def initialize(shape, dtype=tf.float32, partition_info=None):
         del dtype
-        if partition_info is None:
-            return whole(shape)
-        return rows_of_whole(whole, shape, partition_info)
+        first = partition_info.var_offset[0] if partition_info else 0
+        return tf.constant(values[first : first + shape[0]])
 
     getter = in_row_blocks(chosen.__contains__)
     with tf.variable_scope("", use_resource=True, custom_getter=getter):
@@ -75,24 +72,6 @@ def test_values_are_those_of_the_whole():
         read = table.read().cast(tf.bfloat16)
         assert (read.dtype, read.shape.as_list()) == (tf.bfloat16, [20, 3])
         np.testing.assert_array_equal(session.run(read.block(1)), TABLE[5:10])
-
-
-def test_the_whole_of_initial_values_is_made_once():
-    calls = []
-
-    def whole(shape):
-        calls.append(shape)
-        return tf.zeros(shape)
-
-    def initialize(shape, dtype=tf.float32, partition_info=None):
-        del dtype
-        return rows_of_whole(whole, shape, partition_info)
-
-    with tf.Graph().as_default():
-        getter = in_row_blocks(lambda name: True)
-        with tf.variable_scope("", use_resource=True, custom_getter=getter):
-            tf.get_variable("x", [20, 3], initializer=initialize)
-    assert set(calls) == {(20, 3)}
 
 
 def test_assigned_rows_are_copies():
