@@ -71,6 +71,20 @@ def config(**changes):
     return PretrainConfig(**{**fields, **changes})
 
 
+@pytest.fixture(scope="module")
+def two_steps(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    settings = config(schedule=schedule(train_steps=2))
+    run_pretraining(settings, *data, str(folder), "train")
+    return folder
+
+
+@pytest.fixture
+def trained(two_steps, tmp_path):
+    """The folder of a run of two steps, to go on with."""
+    return shutil.copytree(two_steps, tmp_path / "run")
+
+
 def checkpoint(folder):
     reader = tf.train.load_checkpoint(str(folder))
     return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
@@ -130,25 +144,21 @@ def test_limits_on_epochs_belong_to_the_length_of_the_run(data, tmp_path):
         run_pretraining(longer, *data, str(tmp_path / "run"), "train")
 
 
-def test_a_folder_of_before_goes_on_with_alpha_alone(data, tmp_path, capsys):
-    settings = config(schedule=schedule(train_steps=2))
-    run_pretraining(settings, *data, str(tmp_path / "run"), "train")
-    path = tmp_path / "run/config.json"
+def test_a_folder_of_before_goes_on_with_alpha_alone(data, trained, capsys):
+    path = trained / "config.json"
     saved = json.loads(path.read_text())
     # So it was written when alpha was the only setting.
     saved["data"]["sampling"] = {"alpha": 0.5}
     del saved["data"]["sequences"]
     path.write_text(json.dumps(saved))
-    capsys.readouterr()
-    run_pretraining(settings, *data, str(tmp_path / "run"), "train")
+    settings = config(schedule=schedule(train_steps=2))
+    run_pretraining(settings, *data, str(trained), "train")
     assert "complete at step 2; nothing to train" in capsys.readouterr().out
 
 
 def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
-    data, tmp_path, capsys
+    data, trained, tmp_path, capsys
 ):
-    settings = config(schedule=schedule(train_steps=2))
-    run_pretraining(settings, *data, str(tmp_path / "first"), "train")
     wider = config(
         model=tiny_model(vocab_size=54, output_embedding_size=40),
         # Nothing moves, so that what was taken over can be told.
@@ -156,17 +166,17 @@ def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
         schedule=schedule(train_steps=1),
     )
     arguments = (wider, *data, str(tmp_path / "second"), "train", None)
-    run_pretraining(*arguments, init_checkpoint=str(tmp_path / "first"))
+    run_pretraining(*arguments, init_checkpoint=str(trained))
 
     printed = capsys.readouterr().out
     assert "drawn from the seed: cls/predictions/output_embedding, " in printed
-    first, second = checkpoint(tmp_path / "first"), checkpoint(tmp_path / "second")
+    first, second = checkpoint(trained), checkpoint(tmp_path / "second")
     table = "bert/embeddings/word_embeddings"
     np.testing.assert_allclose(second[table], first[table], atol=1e-9)
     assert second["cls/predictions/output_embedding"].shape == (54, 40)
     saved = json.loads((tmp_path / "second/config.json").read_text())
     assert saved["data"]["init_checkpoint"] == "model.ckpt-2"
-    run_pretraining(*arguments, init_checkpoint=str(tmp_path / "first"))
+    run_pretraining(*arguments, init_checkpoint=str(trained))
     assert "complete at step 1; nothing to train" in capsys.readouterr().out
 
 
@@ -221,24 +231,12 @@ def test_settings_that_do_not_fit_leave_no_folder(data, tmp_path, changes, messa
     assert not (tmp_path / "run").exists()
 
 
-def test_another_model_in_the_folder_is_refused(data, tmp_path):
-    folder = str(tmp_path / "run")
-    short = schedule(train_steps=2)
-    run_pretraining(config(schedule=short), *data, folder, "train")
-    before = checkpoint(folder)
+def test_another_model_in_the_folder_is_refused(data, trained):
+    before = sorted(path.name for path in trained.iterdir())
     wider = tiny_model(vocab_size=54, output_embedding_size=32)
     with pytest.raises(UserError, match="output_embedding_size is 24, not 32"):
-        run_pretraining(config(model=wider), *data, folder, "train")
-    assert checkpoint(folder).keys() == before.keys()
-
-
-def test_truncated_record_is_named(data, tmp_path):
-    records = tmp_path / "records"
-    subprocess.run(["cp", "-r", data[0], str(records)], check=True)
-    [shard] = sorted((records / "train" / "en").glob("*.tfrecord"))[:1]
-    shard.write_bytes(shard.read_bytes()[:-5])
-    with pytest.raises(UserError, match=rf"{shard.name}.*record \d+"):
-        run_pretraining(config(), str(records), data[1], str(tmp_path / "run"), "train")
+        run_pretraining(config(model=wider), *data, str(trained), "train")
+    assert sorted(path.name for path in trained.iterdir()) == before
 
 
 def start(data, folder, *more):
@@ -306,51 +304,44 @@ def test_mistakes_on_the_command_line(data, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_evaluation_and_training_are_separate_modes(data, tmp_path, capsys):
-    folder, short = tmp_path / "run", schedule(train_steps=3)
+def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, capsys):
+    settings = config(schedule=schedule(train_steps=2))
     with pytest.raises(UserError, match=r"no complete checkpoint \(model.ckpt-N"):
-        run_pretraining(config(schedule=short), *data, str(folder), "eval")
-    run_pretraining(config(schedule=short), *data, str(folder), "train")
-    assert not (folder / "eval.json").exists()
+        run_pretraining(settings, *data, str(tmp_path / "none"), "eval")
+    assert not (trained / "eval.json").exists()
 
-    run_pretraining(config(schedule=short), *data, str(folder), "eval")
+    run_pretraining(settings, *data, str(trained), "eval")
 
-    evaluated = json.loads((folder / "eval.json").read_text())
-    assert evaluated["global_step"] == 3
+    evaluated = json.loads((trained / "eval.json").read_text())
+    assert evaluated["global_step"] == 2
     languages = evaluated["languages"].values()
     total = evaluated["all"]["predictions"]
     assert total == sum(language["predictions"] for language in languages)
     for metric in ("masked_lm_loss", "masked_lm_accuracy"):
         mean = sum(x[metric] * x["predictions"] for x in languages) / total
         assert evaluated["all"][metric] == pytest.approx(mean, rel=1e-9)
-    assert "held-out text at step 3, 2 languages" in capsys.readouterr().out
+    assert "held-out text at step 2, 2 languages" in capsys.readouterr().out
 
 
-def test_a_longer_schedule_resumes_and_says_from_where(data, tmp_path, capsys):
-    folder = str(tmp_path / "run")
-    run_pretraining(config(schedule=schedule(3)), *data, folder, "train")
-    capsys.readouterr()
-
-    run_pretraining(config(schedule=schedule(5)), *data, folder, "train")
+def test_a_longer_schedule_resumes_and_says_from_where(data, trained, capsys):
+    run_pretraining(config(schedule=schedule(4)), *data, str(trained), "train")
 
     printed = capsys.readouterr().out
-    told = f"resuming from {folder}/model.ckpt-3 at step 3, 24 examples seen"
+    told = f"resuming from {trained}/model.ckpt-2 at step 2, 16 examples seen"
     assert told in printed
-    assert checkpoint(folder)["global_step"] == 5
+    assert checkpoint(trained)["global_step"] == 4
 
 
-def test_another_optimizer_cannot_go_on_with_a_run(data, tmp_path):
-    folder = str(tmp_path / "run")
-    run_pretraining(config(schedule=schedule(2)), *data, folder, "train")
+def test_another_optimizer_cannot_go_on_with_a_run(data, trained):
     adafactor = adamw(name="adafactor", beta1=0.0, weight_decay=0.0)
 
     with pytest.raises(
         UserError, match="has no variable .*_slot_.*optimizer"
     ) as caught:
-        run_pretraining(config(optimizer=adafactor), *data, folder, "train")
+        run_pretraining(config(optimizer=adafactor), *data, str(trained), "train")
 
     assert "\n" not in str(caught.value)
-    assert checkpoint(folder)["global_step"] == 2
+    assert checkpoint(trained)["global_step"] == 2
 
 
 def test_records_of_another_vocabulary_are_refused(data, tmp_path):

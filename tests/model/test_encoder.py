@@ -48,17 +48,23 @@ def test_all_layers_compute_what_numpy_does(name):
     np.testing.assert_array_equal(output, layers[-1])
 
 
-@pytest.mark.parametrize("recompute_layers", [False, True])
-@pytest.mark.parametrize(
-    "mesh_shape, layout",
-    [("all:1", ""), ("m:2", "heads:m;intermediate:m"), ("m:2", "hidden:m")],
-)
-def test_the_last_layer_at_some_positions(mesh_shape, layout, recompute_layers):
-    """What all tokens' last layer holds there, and the same gradients."""
-    config, features = tiny_model(num_layers=2), masked_lm_features(batch_size=4)
-    weights = random_weights(config, all_layers)
+class AtSomePositions:
+    """The last layer at a few positions, and gradients of all weights."""
 
-    def outputs(build, tensors, positions_given):
+    def __init__(self):
+        self.config = tiny_model(num_layers=2)
+        self.weights = random_weights(self.config, all_layers)
+
+    def run(self, positions_given, *mesh, **settings):
+        """positions_given: to the encoder; otherwise read from all tokens' layer."""
+        outputs = functools.partial(self._outputs, positions_given=positions_given)
+        features = masked_lm_features(batch_size=4)
+        return run_model(
+            self.config, features, outputs, self.weights, *mesh, **settings
+        )
+
+    @staticmethod
+    def _outputs(build, tensors, positions_given):
         positions = tensors["masked_lm_positions"]
         if positions_given:
             encoded = encode(build, tensors, positions)
@@ -73,14 +79,24 @@ def test_the_last_layer_at_some_positions(mesh_shape, layout, recompute_layers):
         )
         return [encoded.layers[0], found, *gradients]
 
-    def run(positions_given, *arguments):
-        built = functools.partial(outputs, positions_given=positions_given)
-        return run_model(
-            config, features, built, weights, *arguments,
-            recompute_layers=recompute_layers,
-        )  # fmt: skip
 
-    for found, wanted in zip(run(True, mesh_shape, layout), run(False), strict=True):
+@pytest.fixture(scope="module")
+def at_some_positions():
+    """The model, and what all tokens' last layer holds there."""
+    model = AtSomePositions()
+    return model, model.run(False)
+
+
+@pytest.mark.parametrize("recompute_layers", [False, True])
+@pytest.mark.parametrize(
+    "mesh",
+    [("all:1", ""), ("m:2", "heads:m;intermediate:m"), ("m:2", "hidden:m")],
+    ids=["whole", "heads and intermediate split", "hidden split"],
+)
+def test_the_last_layer_at_some_positions(at_some_positions, mesh, recompute_layers):
+    model, expected = at_some_positions
+    result = model.run(True, *mesh, recompute_layers=recompute_layers)
+    for found, wanted in zip(result, expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 

@@ -221,11 +221,11 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
     graph = GraphConfig(
         task.network(0.0, 0.0), model,
         MeshConfig("all:1", "", "float32", "gather", "float32"),
-        adamw(learning_rate=5e-3), schedule(train_steps=250, warmup_steps=25),
+        adamw(learning_rate=5e-3), schedule(train_steps=150, warmup_steps=15),
         accumulation=1, seed=3, frozen=(),
     )  # fmt: skip
     training = tiny_training(
-        batch_size=32, eval_batch_size=32, save_checkpoints_steps=250, log_steps=50
+        batch_size=32, eval_batch_size=32, save_checkpoints_steps=150, log_steps=50
     )
     run = RunSpec(str(tmp_path / "run"), training, None, print, StopOnSignal())
     train(graph, run, lambda step: training_input_fn(arrays, 32, training.seed, step))

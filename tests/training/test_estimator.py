@@ -45,7 +45,7 @@ def no_input(start):
     [
         pytest.param("all:1", False, marks=pytest.mark.slow),
         pytest.param("m:2", False, marks=pytest.mark.slow),
-        ("m:2", True),
+        pytest.param("m:2", True, marks=pytest.mark.slow),
         pytest.param("all:1", True, marks=pytest.mark.slow),
     ],
 )

@@ -13,7 +13,6 @@ from decoupled.training.checkpoints import check_resumable, find_checkpoint
 from decoupled.training.graph import build_graph
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.training.runs import (
-    BOTH_AXES,
     MODEL_AXIS,
     ONE_DEVICE,
     assert_equal_values,
@@ -100,10 +99,10 @@ def test_initial_weights_do_not_depend_on_blocks(monkeypatch):
     ("first", "mesh"),
     [
         pytest.param("blocks", ONE_DEVICE, id="to whole", marks=pytest.mark.slow),
-        pytest.param("blocks", BOTH_AXES, id="to two slices"),
+        pytest.param("blocks", MODEL_AXIS, id="to two slices"),
         pytest.param("whole", ONE_DEVICE, id="to blocks"),
         pytest.param(
-            "whole", BOTH_AXES, id="to slices in blocks", marks=pytest.mark.slow
+            "whole", MODEL_AXIS, id="to slices in blocks", marks=pytest.mark.slow
         ),
     ],
 )
@@ -133,7 +132,13 @@ def test_a_run_goes_on_with_other_blocks_and_on_another_mesh(
     assert largest_difference(found, straight)[0] < 1e-5
 
 
-@pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS], ids=["all:1", "m:2"])
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        pytest.param(ONE_DEVICE, id="all:1"),
+        pytest.param(MODEL_AXIS, id="m:2", marks=pytest.mark.slow),
+    ],
+)
 def test_microbatches_train_the_same(monkeypatch, mesh):
     """Their gradients are added up whole, and taken a block at a time."""
     config = graph_config(model=tiny_model(num_layers=1), mesh=mesh, accumulation=2)
