@@ -141,23 +141,20 @@ class AdamUpdate(mtf.Operation):
         if self._is_product:
             left, right, *inputs = inputs
             wide = mesh_impl.multiplies_in_float32
-            inputs = [mesh_impl.slicewise(_Product, left, right, wide), *inputs]
-        updates = mesh_impl.slicewise(self._update_slice, *slices, *inputs)
+            gradient = mesh_impl.slicewise(_Product, left, right, wide)
+        else:
+            whole, *inputs = inputs
+            gradient = mesh_impl.slicewise(_Whole, whole)
+        updates = mesh_impl.slicewise(self._update_slice, *slices, gradient, *inputs)
         lowering.operations[self] = tf.group(updates.all_slices)
 
     def _update_slice(self, variable, m, v, gradient, scale, *numbers):
         if not isinstance(variable, RowVariable):
-            whole = gradient.whole() if self._is_product else gradient
-            return self._update([variable, m, v], whole, scale, *numbers)
+            return self._update([variable, m, v], gradient.whole(), scale, *numbers)
 
         def update(block):
             tile, *variables = block
-            part = (
-                gradient.rows(tile)
-                if self._is_product
-                else slice_along(gradient, 0, tile)
-            )
-            return [self._update(variables, part, scale, *numbers)]
+            return [self._update(variables, gradient.rows(tile), scale, *numbers)]
 
         blocks = [variable.tiles, variable.parts, m.parts, v.parts]
         return tf.group(in_two_lanes(update, list(zip(*blocks, strict=True))))
@@ -187,8 +184,21 @@ class AdamUpdate(mtf.Operation):
             )
 
 
+class _Whole:
+    """A slice of a gradient."""
+
+    def __init__(self, gradient):
+        self._gradient = gradient
+
+    def whole(self):
+        return self._gradient
+
+    def rows(self, tile):
+        return slice_along(self._gradient, 0, tile)
+
+
 class _Product:
-    """A slice of a gradient as left^T x right, [..., rows] and [..., columns].
+    """The same as left^T x right, [..., rows] and [..., columns].
 
     is_wide: multiplied as float32.
     """
