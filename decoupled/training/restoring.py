@@ -5,6 +5,7 @@ for each block again, and eight blocks at a time: of a table of 3 GB that is 24 
 memory, and minutes.
 """
 
+# What `tf.train.Saver` takes where it is given none; it has no public name.
 from tensorflow.python.training.saver import BulkSaverBuilder
 
 from decoupled.compat import tf

@@ -4,7 +4,7 @@ import csv
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from decoupled.data.xtreme_files import LanguageFile
@@ -93,6 +93,7 @@ ROWS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(ROWS)
+@example([("", "\r", "contradiction")])
 def test_what_csv_writer_writes_comes_back(path, rows):
     """As XTREME calls it; lines end in CR LF then."""
     with open(path, "w", encoding="utf-8", newline="") as handle:
