@@ -21,6 +21,18 @@ SESSION_CONFIG = tf.ConfigProto(
 )
 
 
+def starting_from(values):
+    """An initializer of these values, and of blocks of their rows."""
+    values = np.asarray(values, np.float32)
+
+    def initialize(shape, dtype=tf.float32, partition_info=None):
+        assert dtype == tf.float32
+        first = partition_info.var_offset[0] if partition_info else 0
+        return tf.constant(values[first : first + shape[0]])
+
+    return initialize
+
+
 def mesh_impl(mesh_shape="all:1", layout_rules=""):
     """A mesh over as many virtual CPU devices as the shape has processors."""
     shape = mtf.convert_to_shape(mesh_shape)

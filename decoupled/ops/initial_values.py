@@ -30,7 +30,7 @@ def truncated_normal(
     """
     shape = tf.TensorShape(shape)
     size = shape.num_elements()
-    before = first_row * size // max(1, shape[0]) if first_row else 0
+    before = first_row * shape[1:].num_elements()
     groups, excess = divmod(before, _DRAWN_TOGETHER)
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
     values = tf.raw_ops.StatelessTruncatedNormalV2(

@@ -11,7 +11,7 @@ from decoupled.ops.product_gradient import as_product
 from decoupled.ops.row_blocks import RowVariable, in_row_blocks
 from decoupled.ops.weight_product import weight_product
 from decoupled.training.mesh import session_config
-from tests.helpers import mesh_impl
+from tests.helpers import mesh_impl, starting_from
 
 TOKENS = mtf.Dimension("tokens", 6)
 ROWS, COLUMNS = mtf.Dimension("vocab", 200), mtf.Dimension("width", 96)
@@ -56,12 +56,18 @@ class Training:
             graph = mtf.Graph()
             mesh = mtf.Mesh(graph, "mesh")
             implementation = mesh_impl(mesh_shape, layout)
+            zeros = np.zeros([200, 96])
             table, m, v = (
                 mtf.get_variable(
-                    mesh, name, mtf.Shape([ROWS, COLUMNS]), initializer=starting(value)
+                    mesh,
+                    name,
+                    mtf.Shape([ROWS, COLUMNS]),
+                    initializer=starting_from(value),
                 )
-                for name, value in (("table", numbers(0, 200, 96)), ("m", 0), ("v", 0))
-            )
+                for name, value in (
+                    ("table", numbers(0, 200, 96)), ("m", zeros), ("v", zeros)
+                )
+            )  # fmt: skip
             loss, read = self._loss(mesh, table, dtype)
             [gradient] = mtf.gradients([loss], [table])
             product = as_product(gradient, implementation, smallest=1)
@@ -131,20 +137,6 @@ class Training:
 def blocks_on(mesh_shape):
     """One device keeps what is saved in blocks, several do so with their slices."""
     return in_row_blocks(lambda name: ("_slice_" in name) == (mesh_shape != "all:1"))
-
-
-def starting(value):
-    """An initializer, of blocks too."""
-
-    def initialize(shape, dtype=tf.float32, partition_info=None):
-        assert dtype == tf.float32
-        rows, first = shape[0], 0
-        if partition_info:
-            rows, first = partition_info.full_shape[0], partition_info.var_offset[0]
-        whole = np.broadcast_to(np.float32(value), [rows, *shape[1:]])
-        return tf.constant(whole[first : first + shape[0]])
-
-    return initialize
 
 
 @pytest.fixture(autouse=True)

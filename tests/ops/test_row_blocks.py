@@ -10,6 +10,7 @@ from decoupled.ops.row_blocks import (
     in_row_blocks,
     product_by_rows,
 )
+from tests.helpers import starting_from
 
 TABLE = np.arange(60, dtype=np.float32).reshape(20, 3)
 
@@ -23,16 +24,10 @@ def small_blocks(monkeypatch):
 def variable(name="table", rows=20, chosen=("table",), values=None):
     """One that starts from the first rows of TABLE, or from some values."""
 
-    values = TABLE[:rows] if values is None else values
-
-    def initialize(shape, dtype=tf.float32, partition_info=None):
-        del dtype
-        first = partition_info.var_offset[0] if partition_info else 0
-        return tf.constant(values[first : first + shape[0]])
-
+    start = starting_from(TABLE[:rows] if values is None else values)
     getter = in_row_blocks(chosen.__contains__)
     with tf.variable_scope("", use_resource=True, custom_getter=getter):
-        return tf.get_variable(name, [rows, 3], initializer=initialize)
+        return tf.get_variable(name, [rows, 3], initializer=start)
 
 
 def test_only_chosen_and_large_variables_are_in_blocks():

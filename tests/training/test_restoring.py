@@ -6,6 +6,7 @@ import pytest
 from decoupled.compat import tf
 from decoupled.ops.row_blocks import RowVariable, in_row_blocks, saved_variables
 from decoupled.training.restoring import BlocksFromWhole, start_from
+from tests.helpers import starting_from
 
 TABLE = np.arange(60, dtype=np.float32).reshape(20, 3)
 VALUES = {"bias": TABLE[0], "slot": -TABLE, "table": TABLE}
@@ -13,19 +14,11 @@ VALUES = {"bias": TABLE[0], "slot": -TABLE, "table": TABLE}
 
 def make_variables(in_blocks, zero=False):
     """Name -> variable; the tables in blocks, or whole."""
-
-    def initial(value):
-        def initialize(shape, dtype=tf.float32, partition_info=None):
-            del dtype
-            first = partition_info.var_offset[0] if partition_info else 0
-            return tf.constant(value[first : first + shape[0]] * (0 if zero else 1))
-
-        return initialize
-
     getter = in_row_blocks(lambda name: in_blocks and name != "bias")
     with tf.variable_scope("", use_resource=True, custom_getter=getter):
         for name, value in VALUES.items():
-            tf.get_variable(name, value.shape, initializer=initial(value))
+            start = starting_from(np.zeros_like(value) if zero else value)
+            tf.get_variable(name, value.shape, initializer=start)
     return saved_variables()
 
 
