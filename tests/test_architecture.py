@@ -22,6 +22,7 @@ BASE = {
     "errors",
     "files",
     "gfile",
+    "gin_reader",
     "processor",
 }
 START = {"launch", "model_dir", "supervision"}
@@ -130,10 +131,17 @@ def test_mesh_tensorflow_is_imported_by_compat_only():
 
 def test_gin_is_imported_by_configurations_and_commands_only():
     # Mesh-TensorFlow registers functions with gin while compat.py imports it.
-    allowed = {PACKAGE / name for name in ("bindings.py", "compat.py")}
+    allowed = {PACKAGE / name for name in ("bindings.py", "gin_reader.py", "compat.py")}
     allowed |= set((PACKAGE / "configs").iterdir())
     for path in importers_of("gin") - allowed:
         assert group_of(module_of(path)) == "command", f"{path} imports gin"
+
+
+def test_gin_reads_no_text_itself():
+    """gin imports modules where a text says so; `gin_reader` refuses that."""
+    readers = re.compile(r"\bgin(?:\.config)?(?:\.| import )parse_")
+    for path in SOURCES:
+        assert not readers.search(path.read_text(encoding="utf-8")), path
 
 
 def test_flags_need_no_tensorflow():

@@ -184,7 +184,7 @@ def test_known_names_are_listed(write):
         ("SamplingConfig.alpha =", "--gin_param='SamplingConfig.alpha =': Unable to "),
         (
             "include 'no.gin'",
-            "--gin_param=\"include 'no.gin'\": no.gin: no such gin file",
+            "--gin_param=\"include 'no.gin'\": must be one setting, ",
         ),
         ("SamplingConfig.alpha = 3.0", "SamplingConfig.alpha: 3.0 is not in [0, 1]"),
         ("SamplingConfig.alpha = %BETA", "gin: %BETA is used but defined nowhere"),
@@ -216,7 +216,7 @@ def test_missing_values_are_named():
 
 def test_a_file_that_is_not_utf8_is_named(write, tmp_path):
     (tmp_path / "a.gin").write_bytes(b"\xff")
-    assert message_of(configure, ["a.gin"]).startswith("a.gin: cannot read (")
+    assert message_of(configure, ["a.gin"]).startswith("a.gin: not UTF-8 at byte 0")
 
 
 @gin.configurable
