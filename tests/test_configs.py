@@ -284,6 +284,25 @@ def test_impossible_values_are_refused_by_the_name_of_the_field(name, change, fi
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan")])
+def test_what_must_be_positive_is_said_for_values_that_are_not_finite(value):
+    kind = configs.OptimizerConfig
+    with pytest.raises(UserError) as caught:
+        kind(**{**GOOD[kind], "epsilon": float(value)})
+    assert str(caught.value) == (
+        f"OptimizerConfig.epsilon: {float(value)} is not a finite number above 0"
+    )
+
+
+@pytest.mark.parametrize("value", [-1, float("inf"), float("nan")])
+def test_what_must_not_be_negative_is_said_for_values_that_are_not_finite(value):
+    kind = configs.OptimizerConfig
+    with pytest.raises(UserError) as caught:
+        kind(**{**GOOD[kind], "clip_norm": float(value)})
+    told = f"{float(value)} is not a finite number of at least 0"
+    assert str(caught.value) == f"OptimizerConfig.clip_norm: {told}"
+
+
 def test_every_field_of_every_configuration_has_a_refusal():
     tried = {(name, field) for name, change, _ in REFUSED for field in change}
     fields = {
