@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import gin
 
-from decoupled import gfile
+from decoupled import configs, gfile
 from decoupled.errors import UserError
 from decoupled.gin_reader import Reader, close_names, first_line
 
@@ -50,10 +50,7 @@ def configure(
     _check_references()
     unused = [name for name in unused_bindings() if name not in reader.macros]
     if unused:
-        raise UserError(
-            f"gin: {', '.join(unused)}: set, but {root.__name__} asks for no such "
-            "setting; remove it or correct the name"
-        )
+        raise UserError(_unused_mistake(unused, root))
     return config
 
 
@@ -157,6 +154,16 @@ def _call_mistake(message):
         names = re.findall(r"'(\w+)'", message.splitlines()[0])
         return _missing(arguments[1], names)
     return None
+
+
+def _unused_mistake(names, root):
+    told = f"gin: {', '.join(names)}: set, but {root.__name__} asks for no such setting"
+    if root is configs.sweep and any("." in name for name in names):
+        return (
+            f"{told}; the runs of a sweep take theirs from SweepConfig.pretraining and "
+            "SweepConfig.finetuning: add it there, as a string"
+        )
+    return f"{told}; remove it or correct the name"
 
 
 def _missing(owner, names):

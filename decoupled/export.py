@@ -19,7 +19,6 @@ import os
 from absl import flags
 
 from decoupled import console, launch
-from decoupled.errors import UserError
 
 # TF Hub's text preprocessors pack to this length by default.
 _HUB_SEQUENCE_LENGTH = 128
@@ -43,6 +42,7 @@ def define_flags() -> None:
         f"{_HUB_SEQUENCE_LENGTH} as on TF Hub, or the model's positions if fewer.",
     )
     flags.DEFINE_bool("overwrite", False, "Replace an earlier export in --export_dir.")
+    flags.mark_flags_as_required(["model_dir", "export_dir"])
 
 
 def report(export_dir: str, description: dict) -> None:
@@ -64,10 +64,6 @@ def report(export_dir: str, description: dict) -> None:
 def main() -> None:
     """Reads, checks, writes, reports."""
     options = flags.FLAGS
-    for name in ("model_dir", "export_dir"):
-        if not options[name].value:
-            raise UserError(f"--{name}: is required")
-
     from decoupled.exports import saved_model
     from decoupled.exports.trained_model import read_model_dir
 
