@@ -42,7 +42,7 @@ def define_gin_flags() -> None:
     flags.DEFINE_multi_string(
         "gin_file",
         [],
-        "A file of settings, e.g. models/tiny.gin; later files win. Found from here, "
+        "A file of settings, e.g. models/base.gin; later files win. Found from here, "
         "then below --gin_location_prefix, then among the files of the package.",
     )
     flags.DEFINE_multi_string(
