@@ -20,6 +20,7 @@ from typing import NamedTuple
 from decoupled.compat import estimator, mtf, tf
 from decoupled.configs import ClusterConfig, MeshConfig
 from decoupled.errors import WORKER_LOST_CODE, UserError, WorkerLost
+from decoupled.ops.compiled import compile_first_quietly
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.training import mesh as meshes
 
@@ -209,6 +210,7 @@ def start_server(task: Task, devices: int) -> tf.distribute.Server:
       UserError: the address cannot be used.
     """
     config = tf.ConfigProto(device_count={"CPU": devices})
+    compile_first_quietly()
     try:
         return tf.distribute.Server(
             tf.train.ClusterSpec({JOB: list(task.workers)}),
