@@ -265,7 +265,7 @@ def commands() -> list[str]:
     """The modules of the package that `python -m` runs."""
     return sorted(
         path.stem
-        for path in PACKAGE.glob("*.py")
+        for path in PACKAGE.glob("[!_]*.py")
         if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
     )
 
