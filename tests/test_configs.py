@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pathlib
 import subprocess
 import sys
 
@@ -339,6 +340,15 @@ def test_epochs_of_a_language():
     assert [some.epochs_of(name) for name in ("en", "sw")] == [(0, 2.5), (0, 10)]
     assert kind(0.5, None, 1, {"en": 3}).epochs_of("sw") == (1, math.inf)
     assert not kind(0.5, {"en": 1}, None, None).limits_epochs
+
+
+@pytest.mark.parametrize("kind", GOOD, ids=lambda kind: kind.__name__)
+def test_every_configuration_is_documented_with_all_its_fields(kind):
+    page = pathlib.Path(__file__).parent.parent / "docs" / "configuration.md"
+    first = kind.__doc__.splitlines()[0]
+    fields = ", ".join(f"`{field.name}`" for field in dataclasses.fields(kind))
+    row = f"| `{kind.__name__}` | {first} | {fields} |"
+    assert row in page.read_text(encoding="utf-8").splitlines()
 
 
 def test_configs_load_no_tensorflow():
