@@ -106,7 +106,7 @@ class Reader:
 
     def _setting(self, text, where):
         """The one binding that a text holds."""
-        statements = self._statements(text, where)
+        statements = self._statements(text, where, lines=False)
         kinds = [type(statement) for statement in statements]
         if kinds != [config_parser.BindingStatement]:
             raise UserError(
@@ -138,8 +138,11 @@ class Reader:
         package = found.__module__.partition(".")[0]
         return found is self._root or package in ("decoupled", "__main__")
 
-    def _statements(self, text, where):
-        """All statements of a text, none of them an import; nothing is bound."""
+    def _statements(self, text, where, lines=True):
+        """All statements of a text, none of them an import; nothing is bound.
+
+        `lines` says whether a message names the line.
+        """
         handle = io.StringIO(text, newline=None)
         handle.name = where
         statements = []
@@ -149,7 +152,7 @@ class Reader:
                 _refuse_import(statement)
                 statements.append(statement)
         except _MISTAKES as error:
-            place = _place(where, _line_number(error))
+            place = _place(where, lines and _line_number(error))
             raise UserError(f"{place}: {_parse_mistake(error)}") from error
         return statements
 
@@ -217,8 +220,7 @@ def _refuse_import(statement):
 
 
 def _place(where, number):
-    is_file = number and not where.startswith("--")
-    return f"{where}:{number}" if is_file else where
+    return f"{where}:{number}" if number else where
 
 
 def _line_number(error):
