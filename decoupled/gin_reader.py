@@ -55,7 +55,7 @@ class Reader:
         self.macros: set[str] = set()
         self._root = root
         self._find_file = find_file
-        self._files = 0
+        self._included = 0
 
     def read_file(self, path: str, above: tuple[str, ...] = ()) -> None:
         """Reads one file; `above` are the files that include it.
@@ -65,8 +65,8 @@ class Reader:
         """
         if path in above:
             raise UserError(f"{above[-1]}: includes {path}, which includes this file")
-        self._files += 1
-        if self._files > _MOST_FILES:
+        self._included += bool(above)
+        if self._included > _MOST_FILES:
             raise UserError(f"{above[-1]}: more than {_MOST_FILES} files are included")
         text = files.read_text(path).removeprefix(_BYTE_ORDER_MARK)
         for statement in self._statements(text, path):

@@ -287,6 +287,11 @@ def test_files_that_include_two_others_each_come_to_an_end(tmp_path, monkeypatch
     assert "more than 100 files are included" in mistake(["0.gin"])
 
 
+def test_any_number_of_files_can_be_given_on_the_command_line(tmp_path):
+    path = write(tmp_path / "a.gin", GOOD)
+    assert configure([path] * 150).alpha == 0.5
+
+
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_editors_may_write_a_mark_and_line_ends_of_their_own(mark, line_end, tmp_path):
