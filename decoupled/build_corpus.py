@@ -207,7 +207,7 @@ def _build_from_files(
     sources = _describe_sources(paths)
     given = {
         "source": "text",
-        "rules": documents.cleaning_rules(found),
+        "rules": documents.cleaning_rules(found, settings),
         "settings": dataclasses.asdict(settings),
         "languages": {
             language: {

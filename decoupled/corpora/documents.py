@@ -99,7 +99,7 @@ class TextJob:
     def inputs(self, unit: TextUnit) -> dict[str, Any]:
         """All that the text depends on."""
         return {
-            "rules": cleaning_rules([unit.path]),
+            "rules": cleaning_rules([unit.path], self.settings),
             "settings": dataclasses.asdict(self.settings),
             "max_file_bytes": self.max_file_bytes,
             "language": unit.language,
@@ -138,13 +138,19 @@ def check_installed(paths: Sequence[str], settings: TextSettings) -> None:
         installed.need("mwxml", "mwparserfromhell")
 
 
-def cleaning_rules(paths: Sequence[str]) -> list[int]:
+def cleaning_rules(paths: Sequence[str], settings: TextSettings) -> list[int]:
     """Versions of the rules that make text of such files."""
-    if not any(text.is_dump(path) for path in paths):
-        return [RULES]
-    from decoupled.corpora import wikitext
+    rules = [RULES]
+    # Imported here: text that stays as it is needs no library.
+    if any(_is_split(path, settings) for path in paths):
+        from decoupled.corpora import sentences
 
-    return [RULES, wikitext.RULES]
+        rules.append(sentences.RULES)
+    if any(text.is_dump(path) for path in paths):
+        from decoupled.corpora import wikitext
+
+        rules.append(wikitext.RULES)
+    return rules
 
 
 def make_units(

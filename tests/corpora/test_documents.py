@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 
-from decoupled.corpora import documents, text
+from decoupled.corpora import documents, sentences, text, wikitext
 from decoupled.corpora.corpus import read_documents
 from decoupled.corpora.documents import TextJob, TextSettings
 from decoupled.errors import UserError
@@ -155,6 +155,18 @@ def test_the_same_file_elsewhere_is_the_same_unit(tmp_path):
     assert one.name != changed.name
     stricter = TextJob(str(tmp_path), dataclasses.replace(SETTINGS, min_characters=9))
     assert job.inputs(one) != stricter.inputs(one)
+
+
+@pytest.mark.parametrize(
+    "path, versions",
+    [
+        ("a.txt", [documents.RULES]),
+        ("a.jsonl", [documents.RULES, sentences.RULES]),
+        ("a.xml.bz2", [documents.RULES, sentences.RULES, wikitext.RULES]),
+    ],
+)
+def test_the_rules_that_make_a_text_have_versions(path, versions):
+    assert documents.cleaning_rules([path], SETTINGS) == versions
 
 
 @pytest.mark.parametrize("name", ["min_characters", "part_bytes", "max_parts"])
