@@ -67,7 +67,10 @@ def define_flags() -> None:
         "Only these languages of --source, e.g. de,fr; English is always there.",
     )
     flags.DEFINE_multi_string(
-        "input", [], "LANGUAGE=GLOB,...: dumps, JSON lines or text of languages."
+        "input",
+        [],
+        "LANGUAGE=GLOB,...: dumps, JSON lines or text of languages, which are codes "
+        "such as en, zh-Hant, zh_TW or sr@latin.",
     )
     flags.DEFINE_string("output_dir", None, "Corpus folder.", required=True)
     flags.DEFINE_integer(

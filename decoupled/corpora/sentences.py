@@ -132,7 +132,7 @@ def _goes_on(before: str, part: str) -> bool:
 
 
 def _known_code(language):
-    code = language.lower().replace("_", "-")
+    code = language.lower().replace("_", "-").replace("@", "-")
     return _CODES.get(code) or code.split("-")[0] or _UNKNOWN
 
 

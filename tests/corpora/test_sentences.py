@@ -69,6 +69,7 @@ def test_sentences_end_where_the_language_ends_them(language, paragraph, expecte
         "be-x-old",
         "sr-Latn",
         "zh_Hans",
+        "sr@latin",
         "EN",
     ],
 )
