@@ -82,17 +82,25 @@ def build_text(
 
 
 def clean_up(folder: str) -> None:
-    """Removes what a complete corpus does not need: notes, and text left out of it."""
-    listed = {
-        os.path.dirname(entry["name"])
+    """Removes what a complete corpus does not need: notes, and text left out of it.
+
+    Text of files lies in a folder for each unit, text of catalogs does not.
+    """
+    names = [
+        entry["name"]
         for languages in Corpus(folder).manifest["splits"].values()
         for counts in languages.values()
         for entry in counts["files"]
-    }
+    ]
+    listed = {*names, *map(os.path.dirname, names)}
     for split in SPLITS:
         for path in gfile.glob(os.path.join(folder, "text", split, "*", "*")):
-            if os.path.relpath(path, folder) not in listed:
+            if os.path.relpath(path, folder) in listed:
+                continue
+            if gfile.isdir(path):
                 gfile.rmtree(path)
+            else:
+                gfile.remove(path)
     if gfile.isdir(os.path.join(folder, WORK)):
         gfile.rmtree(os.path.join(folder, WORK))
     corpus.mark_finished(folder)
