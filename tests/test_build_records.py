@@ -1,5 +1,6 @@
 """build_records: every document in its shard, resumable, nothing half-written."""
 
+import json
 import os
 import subprocess
 import sys
@@ -160,6 +161,71 @@ def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path
     assert stored(manifest, "train", "en") == expected(source, "train", "en")
     build(source, tmp_path / "fresh")
     assert tree(tmp_path / "records") == tree(tmp_path / "fresh")
+
+
+def notes(folder, suffix):
+    """Path -> content of the notes of a build."""
+    found = [path for path in (folder / "work").rglob(f"*{suffix}")]
+    return {path: json.loads(path.read_text()) for path in found}
+
+
+def test_a_note_never_moves_a_file_of_somebody_else(source, tmp_path, monkeypatch):
+    output = tmp_path / "records"
+
+    def killed(*_):
+        raise ValueError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "gather", killed)
+        with pytest.raises(ValueError, match="killed"):
+            build(source, output)
+    (tmp_path / "mine.txt").write_text("mine")
+    found = notes(output, units.DONE)
+    assert found
+    for path, note in found.items():
+        note["result"]["shards"][0]["name"] = "../../../mine.txt"
+        path.write_text(json.dumps(note))
+    build(source, output)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    build(source, tmp_path / "fresh")
+    assert tree(output) == tree(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda note: note["shards"][0].update(name="../../../mine.txt"),
+        lambda note: note["shards"][0].pop("tokens"),
+        lambda note: note.update(document="many"),
+        lambda note: note.update(more=1),
+        lambda note: note.update(shards=7),
+    ],
+)
+def test_damaged_notes_of_progress_begin_a_file_anew(
+    source, tmp_path, monkeypatch, change
+):
+    output = tmp_path / "records"
+    written = []
+    write_shard = records.write_shard
+
+    def killed_at_third(*arguments):
+        if len(written) == 2:
+            raise ValueError("killed")
+        written.append(arguments)
+        return write_shard(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "write_shard", killed_at_third)
+        with pytest.raises(ValueError, match="killed"):
+            build(source, output)
+    ((path, note),) = notes(output, "progress.json").items()
+    change(note)
+    path.write_text(json.dumps(note))
+    (tmp_path / "mine.txt").write_text("mine")
+    build(source, output)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    build(source, tmp_path / "fresh")
+    assert tree(output) == tree(tmp_path / "fresh")
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def _read_results(folder) -> list[tuple[str, dict]]:
         return [(path, results)]
     # learning_rate_R/seed_S/ and what is below it.
     seeds = ["/".join(run["checkpoint"].split("/")[:2]) for run in chosen]
-    paths = [os.path.join(folder, seed, RESULTS) for seed in seeds]
+    paths = [files.path_below(folder, f"{seed}/{RESULTS}", path) for seed in seeds]
     return [(each, files.read_json(each)) for each in paths]
 
 

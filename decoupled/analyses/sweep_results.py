@@ -135,12 +135,23 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
     """sweep.json of a sweep.
 
     Raises:
-      UserError: there is none.
+      UserError: there is none, it is damaged, or it names folders outside the sweep's.
     """
     path = os.path.join(sweep_dir, DESCRIPTION)
     if not files.exists(path):
         raise UserError(f"{sweep_dir}: no {DESCRIPTION}; is it a folder of a sweep?")
-    return files.read_json(path)
+    described = files.read_json(path)
+    try:
+        rows = [row["name"] for row in described["rows"]]
+        seeds = [f"seed_{seed}" for seed in described["seeds"]]
+        for name in (*rows, *seeds, *described["tasks"]):
+            files.path_below(sweep_dir, name, path)
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not the description of a sweep ({files.reason(error)}); start "
+            "the sweep again in another folder"
+        ) from error
+    return described
 
 
 def headline(task: str) -> tuple[str, ...]:

@@ -18,12 +18,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from decoupled import files, gfile
+from decoupled.corpora import locales
 from decoupled.corpora.shards import Document, TextShards
 from decoupled.errors import UserError
 
 FORMAT = "decoupled-corpus-1"
 MANIFEST = "manifest.json"
 SPLITS = ("train", "eval")
+# What the manifest counts of each language.
+COUNTED = ("documents", "sentences", "characters", "bytes")
 MAX_FILE_BYTES = 64 << 20
 # Says that a folder without a manifest is ours to clear: a killed run left it.
 _BUILDING = "building.txt"
@@ -39,7 +42,8 @@ class Corpus:
       folder, manifest; fingerprint: SHA-256 of the manifest, hence of all text.
 
     Raises:
-      UserError: the folder holds no corpus, an empty one, or a file of another size.
+      UserError: the folder holds no corpus, an empty one, or a file of another size; or
+        its manifest is damaged, or names files or languages that it must not.
     """
 
     def __init__(self, folder: str):
@@ -55,6 +59,11 @@ class Corpus:
         self.manifest = files.read_json(path)
         if not isinstance(self.manifest, dict) or self.manifest.get("format") != FORMAT:
             raise UserError(f"{path}: not the manifest of a corpus ({FORMAT}); {build}")
+        try:
+            _check_manifest(folder, path, self.manifest)
+        except (KeyError, TypeError, AttributeError) as error:
+            told = f"{type(error).__name__}: {files.reason(error)}"
+            raise UserError(f"{path}: damaged ({told}); {build}") from error
         if not self.languages("train"):
             raise UserError(f"{folder}: the corpus is empty; {build}")
         for entry in self._entries():
@@ -105,6 +114,22 @@ class Corpus:
             )
 
 
+def _check_manifest(folder: str, path: str, manifest: dict[str, Any]) -> None:
+    """Raises a UserError for a hostile name, another error for what is missing."""
+    for split, languages in manifest["splits"].items():
+        if split not in SPLITS:
+            raise KeyError(f"no split {split!r}")
+        for language, counts in languages.items():
+            locales.check_language(language, path)
+            for entry in counts["files"]:
+                files.path_below(folder, entry["name"], path)
+                if not isinstance(entry["bytes"], int):
+                    raise TypeError(f"{entry['bytes']!r} bytes")
+            for unit in COUNTED:
+                if not isinstance(counts[unit], int):
+                    raise TypeError(f"{counts[unit]!r} {unit}")
+
+
 def read_documents(
     folder: str, entries: Iterable[dict[str, Any]]
 ) -> Iterator[Document]:
@@ -130,7 +155,7 @@ def read_documents(
 
 
 def _lines(folder: str, entry: dict[str, Any]) -> Iterator[str]:
-    path = os.path.join(folder, entry["name"])
+    path = files.path_below(folder, entry["name"], os.path.join(folder, MANIFEST))
     digest = hashlib.sha256()
     with gfile.GFile(path, "rb") as handle:
         for line in handle:

@@ -122,11 +122,18 @@ class TextJob:
         return {"splits": splits, "dropped": dict(sorted(dropped.items()))}
 
     def is_intact(self, result: dict[str, Any]) -> bool:
-        """False where a text file is missing or has another size."""
+        """False where a text file is missing, has another size, or is none of ours."""
+        try:
+            entries = [
+                (entry["name"], entry["bytes"])
+                for counts in result["splits"].values()
+                for entry in counts["files"]
+            ]
+        except (KeyError, TypeError, AttributeError):
+            return False
         return all(
-            _size(os.path.join(self.corpus_dir, entry["name"])) == entry["bytes"]
-            for counts in result["splits"].values()
-            for entry in counts["files"]
+            files.is_below(name) and _size(os.path.join(self.corpus_dir, name)) == size
+            for name, size in entries
         )
 
 

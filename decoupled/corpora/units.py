@@ -76,9 +76,9 @@ def result_of(job: Job, unit: Unit) -> dict[str, Any] | None:
     if not files.exists(path):
         return None
     note = files.read_json(path)
-    if note.get("inputs") != job.inputs(unit) or not job.is_intact(note["result"]):
+    if not isinstance(note, dict) or note.get("inputs") != job.inputs(unit):
         return None
-    return note["result"]
+    return note["result"] if job.is_intact(note.get("result")) else None
 
 
 def forget(job: Job, units: Collection[Unit]) -> None:

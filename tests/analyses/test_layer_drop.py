@@ -107,6 +107,16 @@ def test_seeds_below_a_folder_are_read_one_by_one(tmp_path):
     assert layer_drop.read_run(path, "dev", None).scores == [65, 68]
 
 
+def test_seeds_outside_the_folder_are_refused(tmp_path):
+    runs = [
+        {"learning_rate": 1e-5, "seed": seed, "checkpoint": f"../{seed}/model.ckpt-9"}
+        for seed in (0, 1)
+    ]
+    path = write_folder(tmp_path / "run", of_xnli(71, 62, runs=runs))
+    with pytest.raises(UserError, match=r"'\.\./0/results\.json' is not the name"):
+        layer_drop.read_run(path, "dev", None)
+
+
 def test_questions_are_scored_by_two_metrics(tmp_path):
     rows = {"en": {"exact_match": 40.0, "f1": 60.0, "examples": 5}}
     results = {"task": "xquad", "learning_rate": 1e-5, "dev": rows, "test": {}}

@@ -164,6 +164,25 @@ def test_a_folder_without_a_sweep(tmp_path):
         sweep_results.read_rows([str(tmp_path)])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda described: described["rows"][0].update(name="../../other"),
+        lambda described: described["seeds"].append("0/../../.."),
+        lambda described: described["tasks"].append("/etc"),
+        lambda described: described.pop("seeds"),
+        lambda described: described.update(rows=[7]),
+    ],
+)
+def test_a_sweep_that_names_folders_outside_its_own_is_refused(sweep, change):
+    described = json.loads((sweep / "sweep.json").read_text())
+    change(described)
+    write(sweep / "sweep.json", described)
+    with pytest.raises(UserError, match="sweep.json: ") as caught:
+        sweep_results.read_rows([str(sweep)])
+    assert "\n" not in str(caught.value)
+
+
 def test_curves_are_means_over_seeds(sweep):
     for seed, offset in ((0, 0.0), (1, 0.2)):
         run = str(sweep / "models" / "e_out_128" / f"seed_{seed}")

@@ -127,6 +127,22 @@ def test_a_unit_leaves_text_counts_and_digests(tmp_path):
     assert not job.is_intact(result)
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        {},
+        {"splits": []},
+        {"splits": {"train": {"files": [{"name": "a"}]}}},
+        {"splits": {"train": {"files": [{"name": "../secret", "bytes": 4}]}}},
+        {"splits": {"train": {"files": [{"name": "/etc/hostname", "bytes": 4}]}}},
+    ],
+)
+def test_a_note_that_is_none_of_ours_means_that_nothing_is_done(tmp_path, result):
+    (tmp_path / "secret").write_text("mine")
+    assert not TextJob(str(tmp_path / "corpus"), SETTINGS).is_intact(result)
+
+
 def test_a_digest_is_the_start_of_the_sha256():
     known = hashlib.sha256(b"One.\nTwo.").hexdigest()
     assert documents.digest(["One.", "Two."]) == int(known[:16], 16)
