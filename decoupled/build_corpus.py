@@ -174,6 +174,7 @@ def _build_from_catalogs(
     inputs = {
         "source": source,
         "rules": catalogs.RULES,
+        "libraries": catalogs.libraries(),
         "settings": dataclasses.asdict(settings),
         "languages": sorted(languages),
         "files": catalogs.fingerprint_catalogs(packages),
@@ -211,6 +212,7 @@ def _build_from_files(
     given = {
         "source": "text",
         "rules": documents.cleaning_rules(found, settings),
+        "libraries": documents.libraries(found, settings),
         "settings": dataclasses.asdict(settings),
         "languages": {
             language: {

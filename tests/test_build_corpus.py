@@ -126,6 +126,16 @@ def test_catalogs_killed_after_the_manifest_are_complete(
     assert files_below(folder) == files_below(tmp_path / "whole")
 
 
+def test_catalogs_read_by_another_version_are_other_inputs(
+    package, tmp_path, monkeypatch
+):
+    folder = str(tmp_path / "corpus")
+    build(f"catalogs:{package}", [], folder, SETTINGS)
+    monkeypatch.setattr("polib.__version__", "0.0.1")
+    with pytest.raises(UserError, match=r"other inputs \(libraries\.polib: '"):
+        build(f"catalogs:{package}", [], folder, SETTINGS)
+
+
 def test_only_the_languages_that_are_asked_for(package, tmp_path):
     source, folder = f"catalogs:{package}", str(tmp_path / "corpus")
     assert build(source, [], folder, SETTINGS, languages=["en"])

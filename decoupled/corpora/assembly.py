@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from decoupled import console, gfile
+from decoupled import console, files, gfile
 from decoupled.corpora import corpus
 from decoupled.corpora.beam import Runner, run_units
 from decoupled.corpora.corpus import SPLITS, WORK, Corpus
@@ -19,6 +19,8 @@ from decoupled.errors import UserError
 
 DUPLICATE = "duplicate document"
 REPEATED_FILE = "repeated file"
+# In the work folder: what the build was begun with.
+_INPUTS = "inputs.json"
 # Below this many bytes of input, other processes would start for longer than they work.
 _SMALL_BYTES = 4 << 20
 # Equal documents take a copy of text.
@@ -62,6 +64,7 @@ def build_text(
     existed = gfile.isdir(folder)
     corpus.mark_unfinished(folder)
     gfile.makedirs(job.work_dir)
+    _note_inputs(job.work_dir, inputs)
     try:
         repeated = collections.Counter()
         units = _units(job, sources, repeated)
@@ -104,6 +107,18 @@ def clean_up(folder: str) -> None:
     if gfile.isdir(os.path.join(folder, WORK)):
         gfile.rmtree(os.path.join(folder, WORK))
     corpus.mark_finished(folder)
+
+
+def _note_inputs(work_dir: str, inputs: Mapping[str, Any]) -> None:
+    """Says so where the build that was begun here had other inputs."""
+    path = os.path.join(work_dir, _INPUTS)
+    begun = files.read_json(path) if files.exists(path) else inputs
+    if different := corpus.difference(begun, inputs):
+        console.say(
+            f"{work_dir}: begun with other inputs ({different}); what depends on them "
+            "is done anew"
+        )
+    files.write_json(path, dict(inputs))
 
 
 def _units(job, sources, repeated: collections.Counter) -> list[TextUnit]:

@@ -176,7 +176,10 @@ def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
     """
     if files.exists(os.path.join(folder, MANIFEST)):
         corpus = Corpus(folder)
-        different = difference(corpus.manifest.get("inputs", {}), inputs)
+        saved = corpus.manifest.get("inputs", {})
+        # Manifests of before do not say which versions of the libraries made the text.
+        known = {"libraries": inputs.get("libraries"), **saved}
+        different = difference(known, inputs)
         if different:
             raise UserError(
                 f"{folder}: holds a corpus of other inputs ({different}); choose "

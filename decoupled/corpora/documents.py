@@ -100,6 +100,7 @@ class TextJob:
         """All that the text depends on."""
         return {
             "rules": cleaning_rules([unit.path], self.settings),
+            "libraries": libraries([unit.path], self.settings),
             "settings": dataclasses.asdict(self.settings),
             "max_file_bytes": self.max_file_bytes,
             "language": unit.language,
@@ -158,6 +159,14 @@ def cleaning_rules(paths: Sequence[str], settings: TextSettings) -> list[int]:
 
         rules.append(wikitext.RULES)
     return rules
+
+
+def libraries(paths: Sequence[str], settings: TextSettings) -> dict[str, str]:
+    """Versions of the libraries that decide what text such files become."""
+    used = ["sentencex"] if any(_is_split(path, settings) for path in paths) else []
+    if any(text.is_dump(path) for path in paths):
+        used.append("mwparserfromhell")
+    return installed.versions(used)
 
 
 def make_units(

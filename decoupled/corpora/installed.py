@@ -1,8 +1,15 @@
-"""Packages that only some corpora need: the extra `data`."""
+"""Packages that only some corpora need, and their versions: the extra `data`."""
 
+import importlib.metadata
 import importlib.util
+from collections.abc import Iterable
 
 from decoupled.errors import UserError
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """The version of each installed package that decides what text a corpus has."""
+    return {package: importlib.metadata.version(package) for package in packages}
 
 
 def need(*packages: str) -> None:

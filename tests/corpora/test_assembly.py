@@ -3,6 +3,7 @@
 import bz2
 import errno
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -271,6 +272,62 @@ def test_other_settings_after_a_kill_are_begun_anew(inputs, tmp_path, monkeypatc
     make(inputs, tmp_path / "c", settings=settings)
     make(inputs, tmp_path / "fresh", settings=settings)
     assert tree(tmp_path / "c") == tree(tmp_path / "fresh")
+
+
+def with_version(monkeypatch, package, version):
+    versions = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata,
+        "version",
+        lambda name: version if name == package else versions(name),
+    )
+
+
+@pytest.mark.parametrize("package", ["sentencex", "mwparserfromhell"])
+def test_another_version_of_a_library_begins_anew_and_says_so(
+    inputs, tmp_path, monkeypatch, capsys, package
+):
+    def killed(*_):
+        raise SystemError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(assembly, "find_duplicates", killed)
+        with pytest.raises(SystemError):
+            make(inputs, tmp_path / "c")
+    with_version(monkeypatch, package, "0.0.1")
+    read = []
+    read_unit = documents.read_unit
+    monkeypatch.setattr(
+        documents,
+        "read_unit",
+        lambda unit, *rest: read.append(unit.language) or read_unit(unit, *rest),
+    )
+    capsys.readouterr()
+    corpus = make(inputs, tmp_path / "c")
+    told = f"begun with other inputs (libraries.{package}: "
+    assert capsys.readouterr().out.count(told) == 1
+    # Plain text with a sentence a line needs no library.
+    assert set(read) == ({"de", "en"} if package == "sentencex" else {"en"})
+    assert corpus.manifest["inputs"]["libraries"][package] == "0.0.1"
+
+
+def test_a_finished_corpus_of_another_version_is_refused(inputs, tmp_path, monkeypatch):
+    make(inputs, tmp_path / "c")
+    with_version(monkeypatch, "sentencex", "0.0.1")
+    with pytest.raises(UserError, match=r"libraries\.sentencex: '.*' != '0\.0\.1'"):
+        make(inputs, tmp_path / "c")
+    # It is read as before.
+    assert Corpus(str(tmp_path / "c")).languages("train") == ["de", "en", "sw"]
+
+
+def test_a_finished_corpus_that_names_no_versions_is_reused(inputs, tmp_path, capsys):
+    make(inputs, tmp_path / "c")
+    path = tmp_path / "c/manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["inputs"]["libraries"]
+    path.write_text(json.dumps(manifest))
+    make(inputs, tmp_path / "c")
+    assert "complete already, reused" in capsys.readouterr().out
 
 
 @pytest.mark.slow
