@@ -340,6 +340,8 @@ def _report(built: corpus.Corpus) -> None:
     shown.append([f"all {len(rows)}", *_sums(rows)])
     title = f"{built.folder}: corpus of {built.manifest['source']}"
     console.table(title, ["language", *units, "eval sentences"], shown)
+    if warning := corpus.without_held_out(train["sentences"], held_out):
+        console.say(warning)
     if left_out := built.manifest["dropped"]:
         counts = (f"{count:,} {reason}" for reason, count in left_out.items())
         console.say(f"left out: {', '.join(counts)}")

@@ -16,7 +16,7 @@ from absl import flags
 
 from decoupled import console, files, launch
 from decoupled.corpora.beam import DIRECT, Runner, run_units
-from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.corpus import SPLITS, Corpus, without_held_out
 from decoupled.data import encoding, records
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
@@ -110,6 +110,16 @@ def build(
         records.write_manifest(manifest)
     encoding.forget_progress(output_dir)
     _print_table(manifest)
+    train, held_out = (
+        [
+            name
+            for name, entry in manifest.splits.get(split, {}).items()
+            if entry.records
+        ]
+        for split in SPLITS
+    )
+    if warning := without_held_out(train, held_out):
+        console.say(warning)
     return manifest
 
 

@@ -86,6 +86,12 @@ def test_records_are_the_documents_of_the_corpus(source, tmp_path, capsys):
     assert "Records in" in capsys.readouterr().out
 
 
+def test_languages_without_held_out_records_are_told(source, tmp_path, capsys):
+    build(source, tmp_path / "records")
+    told = "warning: no held-out text in sw; pretrain evaluates without them"
+    assert capsys.readouterr().out.count(told) == 1
+
+
 def test_a_long_document_becomes_several_records(source, tmp_path):
     manifest = build(source, tmp_path / "records", tokens_per_shard=7)
     found = stored(manifest, "train", "sw")

@@ -9,12 +9,20 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from decoupled import console, files, gfile
 from decoupled.corpora import corpus
 from decoupled.corpora.beam import Runner, run_units
 from decoupled.corpora.corpus import SPLITS, WORK, Corpus
 from decoupled.corpora.documents import TextJob, TextUnit, digests_path, make_units
-from decoupled.corpora.duplicates import UniqueJob, find_duplicates, unique_unit
+from decoupled.corpora.duplicates import (
+    UniqueJob,
+    find_duplicates,
+    find_held_out,
+    has_document,
+    unique_unit,
+)
 from decoupled.errors import UserError
 
 DUPLICATE = "duplicate document"
@@ -23,7 +31,7 @@ REPEATED_FILE = "repeated file"
 _INPUTS = "inputs.json"
 # Below this many bytes of input, other processes would start for longer than they work.
 _SMALL_BYTES = 4 << 20
-# Equal documents take a copy of text.
+# Writing a unit anew takes a copy of its text.
 _SMALL_TEXT_BYTES = 256 << 20
 
 
@@ -73,8 +81,7 @@ def build_text(
             _Part(unit, result["splits"], collections.Counter(result["dropped"]))
             for unit, result in zip(units, results, strict=True)
         ]
-        if job.settings.drop_duplicates:
-            parts = _without_duplicates(job, parts, runner)
+        parts = _written_anew(job, parts, runner)
         _check_text(sources, parts)
         _write_manifest(folder, sources, inputs, parts, repeated)
     except UserError:
@@ -136,26 +143,33 @@ def _units(job, sources, repeated: collections.Counter) -> list[TextUnit]:
     return units
 
 
-def _without_duplicates(job, parts: list[_Part], runner) -> list[_Part]:
-    """The parts, those with duplicates written anew without them."""
+def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
+    """The parts, written anew those with duplicates or with a document to hold out."""
     anew = {}
     for language in console.track(_languages(parts), "looking for equal documents"):
         own = [part for part in parts if part.unit.language == language]
-        found = find_duplicates(
-            [digests_path(job.corpus_dir, part.unit) for part in own]
-        )
-        for part, duplicates in zip(own, found, strict=True):
+        paths = [digests_path(job.corpus_dir, part.unit) for part in own]
+        found = [np.zeros(0, np.int64)] * len(own)
+        if job.settings.drop_duplicates:
+            found = find_duplicates(paths)
+        held_out = None
+        if job.settings.eval_share and not any("eval" in part.splits for part in own):
+            held_out = find_held_out(paths)
+        for part, path, duplicates in zip(own, paths, found, strict=True):
             if duplicates.size:
                 part.dropped[DUPLICATE] += int(duplicates.size)
-                unique = unique_unit(job, part.unit, part.splits, duplicates)
-                anew[part.unit.name] = unique
+            holds_out = held_out is not None and has_document(path, held_out)
+            if duplicates.size or holds_out:
+                anew[part.unit.name] = unique_unit(
+                    job, part.unit, part.splits, duplicates, held_out
+                )
     if not anew:
         return parts
     results = run_units(
         UniqueJob(job),
         list(anew.values()),
         runner,
-        "leaving out equal documents",
+        "leaving out and holding out documents",
         _SMALL_TEXT_BYTES,
     )
     splits = {

@@ -25,6 +25,8 @@ from decoupled.errors import UserError
 FORMAT = "decoupled-corpus-1"
 MANIFEST = "manifest.json"
 SPLITS = ("train", "eval")
+# A warning names so many languages.
+_NAMED_LANGUAGES = 10
 # What the manifest counts of each language.
 COUNTED = ("documents", "sentences", "characters", "bytes")
 MAX_FILE_BYTES = 64 << 20
@@ -289,6 +291,24 @@ def _building(folder: str) -> Iterator[None]:
             gfile.rmtree(folder)
         raise
     mark_finished(folder)
+
+
+def without_held_out(train: Iterable[str], held_out: Iterable[str]) -> str:
+    """A warning that names the languages of `train` that are not in `held_out`.
+
+    "" where there are none.
+    """
+    missing = sorted(set(train) - set(held_out))
+    if not missing:
+        return ""
+    more = len(missing) - _NAMED_LANGUAGES
+    told = ", ".join(missing[:_NAMED_LANGUAGES]) + (
+        f" and {more} more" if more > 0 else ""
+    )
+    return (
+        f"warning: no held-out text in {told}; pretrain evaluates without them (a "
+        "language needs two different documents, and build_corpus.eval_share above 0)"
+    )
 
 
 def mark_unfinished(folder: str) -> None:

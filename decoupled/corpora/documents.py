@@ -32,7 +32,8 @@ DIGEST = np.dtype("<u8")
 class TextSettings:
     """How files become documents.
 
-    eval_share: share of the documents that is held out.
+    eval_share: share of the documents that is held out; unless it is 0, at least one of
+      a language that has two different ones.
     min_characters: shorter sentences are left out where text is split into sentences.
     split_json, split_text: the lines of JSON texts, and of plain text, are paragraphs
       to be split into sentences; otherwise each is one sentence as it is.
@@ -227,8 +228,14 @@ def write_documents(
     folder: str,
     language: str,
     documents: Iterator[tuple[int, Document]],
+    held_out: int | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Writes documents, each with its digest, below text/SPLIT/LANGUAGE/`folder`.
+
+    Args:
+      job: folder and settings. folder: of the unit. language: a code.
+      documents: with their digests, in order.
+      held_out: digest of documents that belong to eval whatever their share.
 
     Returns:
       split -> files and counts, for splits that have text.
@@ -245,7 +252,8 @@ def write_documents(
             for split in SPLITS
         }
         for number, document in documents:
-            writers[split_of(number, job.settings.eval_share)].write(document)
+            split = split_of(number, job.settings.eval_share)
+            writers["eval" if number == held_out else split].write(document)
     return {split: writer.counts for split, writer in writers.items() if writer.counts}
 
 

@@ -180,6 +180,82 @@ def test_duplicates_stay_where_asked(tmp_path):
     assert kept == [["One."], ["One."], ["Two."]]
 
 
+def write_texts(path, numbers):
+    path.write_text("\n\n".join(f"Document {number}." for number in numbers))
+
+
+def with_share(share, **changes):
+    changes = {**vars(SETTINGS.text), "eval_share": share, **changes}
+    return CorpusSettings(TextSettings(**changes), SETTINGS.task)
+
+
+@pytest.mark.parametrize("drop_duplicates", [True, False])
+def test_a_language_has_a_held_out_document(tmp_path, drop_duplicates):
+    """Otherwise nothing of 97 documents is held out, with a share of 1%."""
+    for name, first in (("a", 0), ("b", 10)):
+        write_texts(tmp_path / f"{name}.txt", [*range(first, first + 10), 3])
+    settings = with_share(1e-9, drop_duplicates=drop_duplicates)
+    found = make([f"en={tmp_path}/*.txt"], tmp_path / "c", settings=settings)
+    train, held_out = (list(found.documents(s, "en")) for s in ("train", "eval"))
+    chosen = min(([f"Document {n}."] for n in range(20)), key=documents.digest)
+    assert set(map(tuple, held_out)) == {tuple(chosen)}
+    assert chosen not in train
+    assert len(train) + len(held_out) == (20 if drop_duplicates else 22)
+    # What stays is in the order of the files.
+    order = [int(document[0][9:-1]) for document in train]
+    if drop_duplicates:
+        assert order == sorted(order)
+    # It is the first that a larger share holds out.
+    share = (documents.digest(chosen) + 1) / 2**64
+    larger = make([f"en={tmp_path}/*.txt"], tmp_path / "l", settings=with_share(share))
+    assert chosen in list(larger.documents("eval", "en"))
+
+
+def test_a_language_with_held_out_documents_has_no_more(tmp_path):
+    write_texts(tmp_path / "a.txt", range(40))
+    found = make([f"en={tmp_path}/a.txt"], tmp_path / "c")
+    for split in ("train", "eval"):
+        for document in found.documents(split, "en"):
+            assert documents.split_of(documents.digest(document), 0.2) == split
+
+
+def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):
+    write_texts(tmp_path / "a.txt", range(20))
+    inputs, settings = [f"en={tmp_path}/a.txt"], with_share(1e-9)
+    make(inputs, tmp_path / "whole", settings=settings)
+
+    def killed(*_):
+        raise SystemError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(assembly, "_check_text", killed)
+        with pytest.raises(SystemError):
+            make(inputs, tmp_path / "c", settings=settings)
+    monkeypatch.setattr(text, "read_documents", killed)
+    make(inputs, tmp_path / "c", settings=settings)
+    assert tree(tmp_path / "c") == tree(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "share, numbers, told",
+    [
+        (0.2, {"a": [1], "b": range(40)}, "no held-out text in sw; pretrain"),
+        (0.2, {"a": range(40), "b": range(40)}, None),
+        (0.0, {"a": range(40), "b": range(40)}, "no held-out text in en, sw; pretrain"),
+    ],
+)
+def test_languages_without_held_out_text_are_told(
+    tmp_path, capsys, share, numbers, told
+):
+    for name, own in numbers.items():
+        write_texts(tmp_path / f"{name}.txt", own)
+    inputs = [f"sw={tmp_path}/a.txt,en={tmp_path}/b.txt"]
+    make(inputs, tmp_path / "c", settings=with_share(share))
+    printed = capsys.readouterr().out
+    assert printed.count("warning: ") == (told is not None)
+    assert told is None or told in printed
+
+
 def test_a_file_given_under_two_names_is_read_once(tmp_path, capsys):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("One.\n\nTwo.\n\nThree.\n\nFour.")
