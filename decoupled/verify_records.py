@@ -1,7 +1,8 @@
 """Checks a records folder, every byte of it: checksums, schema, ids, counts, SHA-256.
 
 Prints one line and exits with 0 where all is well; otherwise one line per defect, with
-file and record, and exits with 2.
+file and record, and exits with 2. A corrupt record is passed over and the rest of its
+file is checked; only behind a corrupt length nothing can be read.
 
   python -m decoupled.verify_records --records_dir=records \\
     --vocabulary=vocabulary/sentencepiece.model
