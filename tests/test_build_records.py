@@ -88,7 +88,7 @@ def test_records_are_the_documents_of_the_corpus(source, tmp_path, capsys):
 
 def test_languages_without_held_out_records_are_told(source, tmp_path, capsys):
     build(source, tmp_path / "records")
-    told = "warning: no held-out text in sw; pretrain evaluates without them"
+    told = "warning: no held-out text in sw; pretrain cannot evaluate there"
     assert capsys.readouterr().out.count(told) == 1
 
 

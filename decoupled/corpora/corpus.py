@@ -306,8 +306,8 @@ def without_held_out(train: Iterable[str], held_out: Iterable[str]) -> str:
         f" and {more} more" if more > 0 else ""
     )
     return (
-        f"warning: no held-out text in {told}; pretrain evaluates without them (a "
-        "language needs two different documents, and build_corpus.eval_share above 0)"
+        f"warning: no held-out text in {told}; pretrain cannot evaluate there (more "
+        "documents, or a larger share to hold out, would give some)"
     )
 
 
