@@ -36,6 +36,10 @@ _FORMATTING = re.compile(
     re.IGNORECASE,
 )
 _BREAK = re.compile(r"</?br\b[^<>]*>|</?(?:p|li|div|blockquote|dd|h\d)\s*>", re.I)
+# A large first letter beside its word.
+_INITIAL = re.compile(
+    r"<(div|p|center)\b[^<>]*>\s*([^\W\d_])\s*</\1\s*>\s*(?=[^\W\d_])", re.IGNORECASE
+)
 _RAISED = re.compile(r"<(sub|sup)\b[^<>]*>([^<>\n]{0,40})</\1\s*>", re.IGNORECASE)
 _RUBY_TEXT = re.compile(r"<(rt|rp)\b[^<>]*>[^<>\n]*</\1\s*>", re.IGNORECASE)
 _SUPERSCRIPT = str.maketrans("0123456789+-−–=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁼⁽⁾ⁿ")
@@ -61,6 +65,7 @@ def plain_links_and_tags(text: str) -> str:
         text = _plain_emphasis(text)
     if "<" in text:
         text = _RUBY_TEXT.sub("", text)
+        text = _INITIAL.sub(_joined_initial, text)
         text = _BREAK.sub("\n", text)
         text = _FORMATTING.sub("", text)
         text = _RAISED.sub(_raised_text, text)
@@ -146,6 +151,10 @@ def _link_or_initial(link):
         return text
     letters = [option.removeprefix("alt=").strip() for option in options]
     return next((x for x in letters if len(x) == 1 and x.isalpha()), HOLE)
+
+
+def _joined_initial(found):
+    return found[2] if found.string[found.end()].islower() else found[0]
 
 
 def _is_file(target):

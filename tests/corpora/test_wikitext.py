@@ -97,6 +97,11 @@ def line(text):
             "He spoke of ({{unknown|F}})undamental laws of nature.",
             f"He spoke of ({HOLE})undamental laws of nature.",
         ),
+        (
+            "<div style='float:left'>F</div>undamental laws hold <p>A</p>Now.",
+            "Fundamental laws hold A Now.",
+        ),
+        ("<center>F</center>\n\nundamental laws hold.", "Fundamental laws hold."),
         ("The value of f({{unknown|x}}) is one.", f"The value of f({HOLE}) is one."),
         # Tags and entities
         (
