@@ -144,7 +144,7 @@ def check_installed(paths: Sequence[str], settings: TextSettings) -> None:
     if any(_is_split(path, settings) for path in paths):
         installed.need("sentencex")
     if any(text.is_dump(path) for path in paths):
-        installed.need("mwxml", "mwparserfromhell")
+        installed.need("mwparserfromhell")
 
 
 def cleaning_rules(paths: Sequence[str], settings: TextSettings) -> list[int]:
