@@ -31,9 +31,9 @@ from decoupled.corpora import (
     locales,
     text,
 )
-from decoupled.corpora.beam import DIRECT, LOCAL, Runner
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.documents import TextJob, TextSettings
+from decoupled.corpora.runners import LOCAL, Runner
 from decoupled.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -82,9 +82,11 @@ def define_flags() -> None:
     )
     flags.DEFINE_string(
         "runner",
-        DIRECT,
-        "Beam runner for --input: DirectRunner is this machine; DataflowRunner, "
-        "FlinkRunner, SparkRunner, ... need an --output_dir that all machines reach.",
+        LOCAL.name,
+        "Who reads --input: local is --workers processes of this machine; a runner of "
+        "Apache Beam (DataflowRunner, FlinkRunner, SparkRunner, ...) needs an "
+        "--output_dir that all its machines reach; DirectRunner is Beam's own on this "
+        "machine, to try a pipeline with.",
     )
     flags.DEFINE_multi_string(
         "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."

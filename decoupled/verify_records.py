@@ -8,12 +8,11 @@ file is checked; only behind a corrupt length nothing can be read.
     --vocabulary=vocabulary/sentencepiece.model
 """
 
-import os
 import sys
 
 from absl import flags
 
-from decoupled import console, launch
+from decoupled import console, launch, processes
 from decoupled.data.records import read_manifest
 from decoupled.data.vocabulary import Vocabulary
 
@@ -63,9 +62,8 @@ def verify(records_dir: str, vocabulary_path: str, workers: int = 0) -> list[str
     vocabulary = Vocabulary(vocabulary_path)
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary_path)
     shards = all_shards(manifest)
-    if not workers:
-        small = sum(shard.bytes for shard in shards) < _SMALL_BYTES
-        workers = 1 if small else min(os.cpu_count() or 1, len(shards))
+    are_small = sum(shard.bytes for shard in shards) < _SMALL_BYTES
+    workers = processes.choose_workers(workers, len(shards), are_small)
     defects = []
     found = verify_shards(manifest, workers)
     for own in console.track(found, "verifying files", total=len(shards)):

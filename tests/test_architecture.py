@@ -23,6 +23,7 @@ BASE = {
     "files",
     "gfile",
     "gin_reader",
+    "processes",
     "processor",
 }
 START = {"launch", "model_dir", "supervision"}

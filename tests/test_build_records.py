@@ -14,6 +14,7 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.data import encoding, reading, records
 from decoupled.data.verification import all_shards, verify_shard
 from decoupled.errors import UserError
+from tests.corpora.no_beam import run_without_beam
 from tests.data.small_corpus import make_corpus, make_vocabulary
 
 
@@ -26,13 +27,14 @@ def source(tmp_path_factory):
     return folder
 
 
-def build(source, output, tokens_per_shard=300, workers=1):
+def build(source, output, tokens_per_shard=300, workers=1, **further):
     return build_records.build(
         str(source / "corpus"),
         str(source / "vocabulary.model"),
         str(output),
         tokens_per_shard,
         workers,
+        **further,
     )
 
 
@@ -234,11 +236,38 @@ def test_damaged_notes_of_progress_begin_a_file_anew(
     assert tree(output) == tree(tmp_path / "fresh")
 
 
+def test_beam_is_not_needed_and_writes_the_same(source, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        # "import apache_beam" fails.
+        patch.setitem(sys.modules, "apache_beam", None)
+        build(source, tmp_path / "local")
+    build(source, tmp_path / "beam", workers=0, runner="DirectRunner")
+    assert tree(tmp_path / "local") == tree(tmp_path / "beam")
+
+
 @pytest.mark.slow
-def test_several_processes_write_the_same(source, tmp_path):
+def test_several_processes_write_the_same_and_need_no_beam(source, tmp_path):
+    program = (
+        "import sys\n"
+        "from decoupled import build_records\n"
+        "corpus, vocabulary, output = sys.argv[1:]\n"
+        "build_records.build(corpus, vocabulary, output, 300, workers=2)\n"
+    )
+    run_without_beam(
+        program,
+        tmp_path / "blocked",
+        source / "corpus",
+        source / "vocabulary.model",
+        tmp_path / "two",
+    )
     build(source, tmp_path / "one")
-    build(source, tmp_path / "two", workers=2)
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+def test_flags_that_would_be_ignored_are_refused_before_anything_else(tmp_path):
+    with pytest.raises(UserError, match="^--workers=1: has no effect with --runner=Fl"):
+        build(tmp_path / "nowhere", tmp_path / "records", runner="FlinkRunner")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_of_other_inputs_is_refused(source, tmp_path):

@@ -13,7 +13,6 @@ import numpy as np
 
 from decoupled import console, files, gfile
 from decoupled.corpora import corpus
-from decoupled.corpora.beam import Runner, run_units
 from decoupled.corpora.corpus import SPLITS, WORK, Corpus
 from decoupled.corpora.documents import TextJob, TextUnit, digests_path, make_units
 from decoupled.corpora.duplicates import (
@@ -23,6 +22,7 @@ from decoupled.corpora.duplicates import (
     has_document,
     unique_unit,
 )
+from decoupled.corpora.runners import Runner, run_units
 from decoupled.errors import UserError
 
 DUPLICATE = "duplicate document"

@@ -142,9 +142,9 @@ class TextJob:
 def check_installed(paths: Sequence[str], settings: TextSettings) -> None:
     """Raises a UserError where a package is missing that one of the files needs."""
     if any(_is_split(path, settings) for path in paths):
-        installed.need("sentencex")
+        installed.need("data", "sentencex")
     if any(text.is_dump(path) for path in paths):
-        installed.need("mwparserfromhell")
+        installed.need("data", "mwparserfromhell")
 
 
 def cleaning_rules(paths: Sequence[str], settings: TextSettings) -> list[int]:

@@ -4,16 +4,14 @@ Every byte is read: checksums of each record, schema, id range, the counts and S
 of the manifest. What is wrong comes as text, so that one look shows all of it.
 """
 
-import concurrent.futures
 import functools
-import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from decoupled import files
+from decoupled import files, processes
 from decoupled.data.reading import parse, readable_records
 from decoupled.data.records import FEATURE, RecordsManifest, Shard
 
@@ -53,13 +51,10 @@ def verify_shards(manifest: RecordsManifest, workers: int) -> Iterator[list[str]
     if workers == 1:
         yield from map(verify, all_shards(manifest))
         return
-    # TensorFlow does not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
-    try:
-        yield from pool.map(verify, all_shards(manifest))
-    finally:
-        pool.shutdown(cancel_futures=True)
+    shards = all_shards(manifest)
+    with processes.started(verify, shards, workers, manifest.folder) as futures:
+        for future in futures:
+            yield future.result()
 
 
 def verify_shard(manifest: RecordsManifest, shard: Shard) -> list[str]:

@@ -16,11 +16,12 @@ import pytest
 
 from decoupled.build_corpus import CorpusSettings, build
 from decoupled.corpora import assembly, documents, text
-from decoupled.corpora.beam import Runner
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.documents import TextSettings
+from decoupled.corpora.runners import Runner
 from decoupled.errors import UserError
+from tests.corpora.no_beam import run_without_beam
 
 SETTINGS = CorpusSettings(
     text=TextSettings(
@@ -67,8 +68,9 @@ def inputs(tmp_path):
     return [f"en={folder}/en*.bz2,de={folder}/de.jsonl", f"sw={folder}/sw.txt"]
 
 
-def make(inputs, folder, workers=1, settings=SETTINGS):
-    build(None, inputs, str(folder), settings, runner=Runner(workers=workers))
+def make(inputs, folder, workers=1, settings=SETTINGS, name="local"):
+    runner = Runner(name, workers if name == "local" else 0)
+    build(None, inputs, str(folder), settings, runner=runner)
     return Corpus(str(folder))
 
 
@@ -133,15 +135,22 @@ def test_the_manifest_says_what_was_read_and_what_was_dropped(inputs, tmp_path):
     assert manifest["dropped"][assembly.DUPLICATE] == 1
 
 
-@pytest.mark.slow
-def test_several_processes_make_the_same(inputs, tmp_path):
+def test_several_processes_make_the_same_and_need_no_beam(inputs, tmp_path):
+    # With equal documents, which further units leave out.
     (tmp_path / "in/de2.jsonl").write_text(
         f"{(tmp_path / 'in/de.jsonl').read_text()}\n" * 2
     )
     inputs = [*inputs, f"de={tmp_path}/in/de2.jsonl"]
+    program = (
+        "import sys\n"
+        "from tests.corpora.test_assembly import make\n"
+        "make(sys.argv[2:], sys.argv[1], workers=3)\n"
+    )
+    run_without_beam(program, tmp_path / "blocked", tmp_path / "three", *inputs)
     make(inputs, tmp_path / "one")
-    make(inputs, tmp_path / "three", workers=3)
-    assert tree(tmp_path / "one") == tree(tmp_path / "three")
+    make(inputs, tmp_path / "beam", name="DirectRunner")
+    assert len(tree(tmp_path / "one")) > 5
+    assert tree(tmp_path / "one") == tree(tmp_path / "three") == tree(tmp_path / "beam")
 
 
 def test_the_first_of_equal_documents_stays(tmp_path):

@@ -7,7 +7,12 @@ import pytest
 import tensorflow as tf
 
 from decoupled.data import records, verification
-from decoupled.data.verification import all_shards, stray_files, verify_shard
+from decoupled.data.verification import (
+    all_shards,
+    stray_files,
+    verify_shard,
+    verify_shards,
+)
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 
 NAME = "train/en/tokens-00000-of-00001.tfrecord"
@@ -154,3 +159,14 @@ def test_files_that_the_manifest_does_not_know(folder):
     assert stray_files(manifest) == [f"{other}: not in the manifest"]
     none = dataclasses.replace(manifest, splits={})
     assert len(stray_files(none)) == 2
+
+
+@pytest.mark.slow
+def test_several_processes_find_the_same_in_the_same_order(tmp_path):
+    shards = [[[n, 6]] for n in range(6, 18)]
+    manifest = make_records(tmp_path, {"en": shards[:6], "sw": shards[6:]})
+    for number in (1, 4, 9):
+        flip_byte(tmp_path / all_shards(manifest)[number].name, -6)
+    found = list(verify_shards(manifest, 2))
+    assert found == list(verify_shards(manifest, 1))
+    assert [n for n, defects in enumerate(found) if defects] == [1, 4, 9]
