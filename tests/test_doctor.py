@@ -18,7 +18,7 @@ def package(name, installed="1.0", extra="", fits=True):
 def test_requirements_have_names_limits_and_extras():
     entries = doctor.requirements()
     assert ("mesh-tensorflow", "==0.1.21", "") in entries
-    assert {"", "demo", "data", "dev", "interop", "xtreme"} == {
+    assert {"", "beam", "demo", "data", "dev", "interop", "xtreme"} == {
         extra for *_, extra in entries
     }
 
