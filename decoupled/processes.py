@@ -1,8 +1,8 @@
-"""Worker processes of this machine, which never outlive what they were started for.
+"""Starts worker processes on this machine, and ends them with whoever needs them.
 
-They end with the block that started them, and soon after the process that started them,
-also where that was killed. Ctrl-C, which a terminal sends to all of them, is the
-starting process's alone.
+They end with the block that started them. They also end with the process that started
+them, even where it was killed. A terminal sends Ctrl-C to all processes: the workers
+ignore it, and the process that started them ends them.
 """
 
 import concurrent.futures
@@ -38,13 +38,14 @@ def started(
 ) -> Iterator[list[concurrent.futures.Future]]:
     """Yields a future of function(task) for each task; other processes work on them.
 
-    Where the block ends before the futures, by an error or by Ctrl-C, the processes are
-    killed: `function` has to leave nothing that a second start could not go on from.
+    Where an error or Ctrl-C ends the block, the processes are killed: `function` must
+    leave its files in a state that a second start can go on from.
 
     Args:
-      function: importable, or a partial of such a one; sent once to each process.
-      tasks, and results: small, as each passes through a pipe.
-      workers: processes. where: the folder or file that a message names.
+      function: importable by the processes, or a partial of such a function.
+      tasks: what it is called with. Tasks and results pass through a pipe: keep them
+        small.
+      workers: the number of processes. where: a folder or file that a message names.
 
     Raises:
       UserError: a process was killed by somebody else.

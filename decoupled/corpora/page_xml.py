@@ -1,8 +1,8 @@
 """The XML of one page, or of a dump's head -> what a corpus needs of it.
 
 `dump_pages` has cut the page out of the dump. The standard library's expat reads it,
-and only the fields below are kept: what nobody reads takes no memory, however much of
-it there is. Document types, entity declarations, and elements that the export format
+and only the fields below are kept; the rest takes no memory. Document types, entity
+declarations, and elements that the export format
 (https://www.mediawiki.org/xml/export-0.11.xsd) does not have are refused.
 """
 

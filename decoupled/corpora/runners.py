@@ -1,8 +1,8 @@
 """Does the units of a job: in this process, in others of this machine, or on Beam.
 
-Whoever does them, a unit reads and writes files of its own and leaves a note
-(`decoupled.corpora.units`), so that the results are the same, and what was done before
-a kill or a mistake in one input is not done again.
+A unit reads and writes files of its own and leaves a note (`decoupled.corpora.units`).
+So the files do not depend on who does the units, and after a kill or a mistake in one
+input the same command goes on with what is missing.
 """
 
 import concurrent.futures
