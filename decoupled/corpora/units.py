@@ -5,8 +5,8 @@ processes or machines can share it, and so that a job that was killed, or one of
 inputs was bad, goes on with what is missing. The work folder holds, for a unit NAME,
 
     NAME.done.json      {"inputs": ..., "result": ...}, written last
-    NAME.failed.json    {"message": ...}, from another machine: why it cannot be done;
-                        removed at the next try
+    NAME.failed.json    {"message": ...}, why Beam could not do it; removed at the next
+                        try
 
 A unit is done where the inputs of its note are those that it would have now.
 """
@@ -73,7 +73,7 @@ def attempt(job: Job, unit: Unit) -> str | None:
 
 
 def note_failure(job: Job, unit: Unit, message: str) -> None:
-    """Leaves a note for whoever waits for a unit on another machine.
+    """Leaves a note for the command, which may wait on another machine.
 
     Raises:
       UserError: `message`, where there is no room even for the note.
