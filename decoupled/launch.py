@@ -66,6 +66,16 @@ def define_tpu_flags() -> None:
     flags.DEFINE_string("tpu_job_name", None, "Job of the TPU's TensorFlow workers.")
 
 
+def define_open_ports_flag() -> None:
+    """Defines --accept_open_ports."""
+    flags.DEFINE_bool(
+        "accept_open_ports",
+        False,
+        "Serve also where other hosts can reach the port: whoever does can run "
+        "programs here, so that a firewall must close it to strangers.",
+    )
+
+
 def tpu_flags() -> dict[str, str | None] | None:
     """name, zone, project and job_name as given; None without --tpu.
 

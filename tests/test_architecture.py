@@ -23,6 +23,7 @@ BASE = {
     "files",
     "gfile",
     "gin_reader",
+    "ports",
     "processes",
     "processor",
 }

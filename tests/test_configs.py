@@ -113,7 +113,9 @@ GOOD = {
         pretraining=(),
         finetuning=(),
     ),
-    configs.ClusterConfig: dict(workers=(), start_seconds=120.0, patience_seconds=30.0),
+    configs.ClusterConfig: dict(
+        workers=(), start_seconds=120.0, patience_seconds=30.0, accept_open_ports=False
+    ),
     configs.RetrievalConfig: dict(
         layer=-1,
         pool_special_tokens=True,
@@ -253,6 +255,7 @@ REFUSED = [
     ("ClusterConfig", dict(workers=("a:1", 2)), "workers"),
     ("ClusterConfig", dict(start_seconds=0.0), "start_seconds"),
     ("ClusterConfig", dict(patience_seconds="30"), "patience_seconds"),
+    ("ClusterConfig", dict(accept_open_ports="no"), "accept_open_ports"),
     ("RetrievalConfig", dict(layer=1.0), "layer"),
     ("RetrievalConfig", dict(pool_special_tokens=1), "pool_special_tokens"),
     ("RetrievalConfig", dict(centre="yes"), "centre"),
