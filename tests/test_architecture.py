@@ -57,6 +57,8 @@ DISTRIBUTIONS = {
     "gin": "gin-config",
     "google": "protobuf",
     "mesh_tensorflow": "mesh-tensorflow",
+    # Of the release that TensorFlow requires.
+    "tensorboard": "tensorflow",
     "tensorflow_estimator": "tensorflow",
     "tensorflow_text": "tensorflow-text",
 }
