@@ -14,8 +14,8 @@ from rich.table import Table
 T = TypeVar("T")
 
 SECONDS_BETWEEN_LINES = 10.0
-# Numbers, also with a unit or a sign: 12, -3.4, 84.2%, 1.5M, +0.3.
-_NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?\s?[%a-zA-Z]{0,3}")
+# Numbers, also with a unit or a sign: 12, -3.4, 84.2%, 1.5M, +0.3, 20 bytes.
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?\s?([%a-zA-Z]{0,3}|bytes)")
 _NOTHING = "-"
 
 

@@ -26,6 +26,7 @@ from absl import flags
 
 from decoupled import console, files, launch, model_dir
 from decoupled.errors import UserError
+from decoupled.memory import readable_bytes
 
 MODELS = ("coupled", "decoupled")
 LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
@@ -66,10 +67,11 @@ def main() -> None:
     if data_only:
         return
     report(work_dir)
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     seconds = time.monotonic() - started
     console.say(
-        f"{seconds:.0f} s in all; peak memory of the largest process {peak:.2f} GiB"
+        f"{seconds:.0f} s in all; peak memory of the largest process "
+        f"{readable_bytes(peak)}"
     )
 
 

@@ -23,6 +23,7 @@ BASE = {
     "files",
     "gfile",
     "gin_reader",
+    "memory",
     "ports",
     "processes",
     "processor",
@@ -213,3 +214,14 @@ def test_data_are_never_run(path):
         given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
         assert given.get("shell", "False") == "False", f"line {call.lineno}: shell"
         assert given.get("allow_pickle", "False") == "False", f"line {call.lineno}"
+
+
+def test_cores_are_counted_in_one_place():
+    """`os.cpu_count` also counts the cores that a container or taskset keeps back."""
+    counting = {
+        path
+        for path in SOURCES
+        for name, _ in calls_of(path)
+        if name.endswith("cpu_count")
+    }
+    assert counting == {PACKAGE / "processor.py"}

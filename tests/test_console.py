@@ -69,6 +69,7 @@ def test_cells(value, text):
     "cells,numbers",
     [
         (["1", "2,000", "-3.5e-05", "84.2%", "1.5 M", "-"], True),
+        (["0 bytes", "3.50 MiB"], True),
         (["1", "two"], False),
         (["-", ""], False),
         (["3 of 4"], False),
