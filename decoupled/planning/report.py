@@ -140,8 +140,8 @@ def _print_collectives(plan):
             c.kind,
             len(c.group),
             c.count,
-            f"{c.bytes / 1e6:.2f} MB",
-            f"{c.count * c.bytes / 1e6:.1f} MB",
+            readable_bytes(c.bytes),
+            readable_bytes(c.count * c.bytes),
             f"{1000 * c.count * seconds(c, plan.tpu):.2f} ms",
         ]
         for c in _by_time(plan)
@@ -152,7 +152,7 @@ def _print_collectives(plan):
         shown.append(
             [
                 "the rest", None, sum(c.count for c in rest), None,
-                f"{sum(c.count * c.bytes for c in rest) / 1e6:.1f} MB",
+                readable_bytes(sum(c.count * c.bytes for c in rest)),
                 f"{1000 * sum(c.count * seconds(c, plan.tpu) for c in rest):.2f} ms",
             ]
         )  # fmt: skip
