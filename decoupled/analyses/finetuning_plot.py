@@ -41,6 +41,10 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     axes.set_ylabel(f"{split} score, %")
     plots.tidy(axes, grid="y")
     title = f"{result['task']}: trained on English, zero-shot in the others"
+    if any(
+        f"{metric}{SPREAD}" in row for row in languages.values() for metric in metrics
+    ):
+        title += "; lines: standard deviation over seeds"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=8)
     return plots.save(figure, stem)

@@ -209,6 +209,17 @@ def test_pictures(sweep, tmp_path):
         assert text in svg
 
 
+def test_the_title_says_what_bars_are(sweep, tmp_path):
+    rows = sweep_results.read_rows([str(sweep)])
+    alone = [row._replace(masked_lm_accuracy={0: 20.0}) for row in rows[:1]]
+    for drawn, title in (
+        (rows, "2 models; bars: standard deviation over 2 seeds"),
+        (alone, "1 model; one seed"),
+    ):
+        sweep_plots.plot_scores({"rows": drawn, "tasks": []}, str(tmp_path / "scores"))
+        assert f">{title}<" in (tmp_path / "scores.svg").read_text()
+
+
 def test_labels_that_would_touch_are_left_out():
     assert sweep_plots.ticks([16, 96, 16, 384]) == [16, 96, 384]
     # Of a factor of 100, labels take 1.32 each.
