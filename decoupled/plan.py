@@ -34,6 +34,8 @@ DEFAULTS = "runs/plan.gin"
 _ALL = "all"
 # A change that leaves more than this share of the memory does not help.
 _HELPS = 0.99
+# Programs of so many seconds are told of one by one.
+_SLOW = 5.0
 
 
 class Settings(NamedTuple):
@@ -156,19 +158,27 @@ def _advise(chosen, make, seconds):
         "all (--advice_minutes; --noadvice leaves this out)"
     )
     deadline = time.monotonic() + limit
-    tried = _try(series, make, deadline)
     rows, fits = [], False
-    for lever, plan in console.track(tried, "looking for settings that fit", count):
+    for lever, plan in _try(series, make, deadline):
         rows.append(summary_row("; ".join(lever.settings), plan))
         fits = plan.fits
+        left = min(deadline - time.monotonic(), seconds * (count - len(rows)))
+        if not fits and seconds >= _SLOW:
+            console.say(
+                f"{len(rows)} of at most {count} tried, "
+                f"{console.duration(max(left, 0))} left at most"
+            )
     if rows:
         console.table("What to change", ["setting", *SUMMARY[1:]], rows)
-    if fits:
-        return
-    if time.monotonic() >= deadline:
+    if not fits:
+        _say_what_else(len(rows), count, limit, time.monotonic() >= deadline)
+
+
+def _say_what_else(tried, count, limit, over):
+    if over:
         console.say(
-            f"stopped after {console.duration(limit)} with {len(rows)} of at most "
-            f"{count} tried: give it more --advice_minutes"
+            f"stopped after {console.duration(limit)} with {tried} of at most {count} "
+            "tried: give it more --advice_minutes"
         )
     console.say(
         "none of these fits: split more over `model` (--layouts=all), or take a "
