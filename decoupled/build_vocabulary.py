@@ -174,8 +174,8 @@ def _plan(corpus: Corpus, settings: VocabularySettings) -> dict[str, int]:
     available = available_memory()
     warning = vocabulary_costs.check_memory(size, total, available)
     console.say(
-        f"training {config.vocab_size:,} pieces on some {size / 1e6:,.0f} MB of text "
-        f"takes about {readable_bytes(cost.memory, 1)} of memory and "
+        f"training {config.vocab_size:,} pieces on some {readable_bytes(size, 1)} of "
+        f"text takes about {readable_bytes(cost.memory, 1)} of memory and "
         f"{max(cost.seconds / 60, 1):,.0f} min on two cores"
     )
     if warning:

@@ -19,6 +19,7 @@ import os
 from absl import flags
 
 from decoupled import console, launch
+from decoupled.memory import readable_bytes
 
 # TF Hub's text preprocessors pack to this length by default.
 _HUB_SEQUENCE_LENGTH = 128
@@ -50,8 +51,8 @@ def report(export_dir: str, description: dict) -> None:
     step, kind = description["checkpoint"]["global_step"], description["kind"]
     console.table(
         f"{export_dir} (checkpoint {description['checkpoint']['name']}, step {step})",
-        ["SavedModel", "MB"],
-        [[name, f"{size / 1e6:.1f}"] for name, size in description["bytes"].items()],
+        ["SavedModel", "size"],
+        [[name, readable_bytes(size)] for name, size in description["bytes"].items()],
     )
     text_model = os.path.join(export_dir, f"text_{kind}")
     console.say("Load it anywhere:")
