@@ -17,7 +17,9 @@ resumes, and complete runs are not repeated; a folder with another model is refu
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 Writes to --model_dir
   results.json, .csv, .png, .svg           scores per language, in percent, beside
-                                           those of answers that need no model
+                                           those of answers that need no model;
+                                           languages that XTREME does not list for the
+                                           task are marked and in no mean
   best/                                    the checkpoint that was chosen
   predictions/TASK/SPLIT-LANGUAGE.tsv      in XTREME's format (.json for questions):
       python -m decoupled.score --prediction_folder=MODEL_DIR/predictions \\
@@ -176,6 +178,12 @@ def _say_what_is_missing(session):
     if task.name not in xtreme.TASKS:
         return
     there = data.languages("test")
+    outside = [name for name in there if not xtreme.is_official(task.name, name)]
+    if outside:
+        console.say(
+            f"{task.name}: {', '.join(outside)}: not among XTREME's languages of the "
+            "task; evaluated, and in no mean"
+        )
     missing = [n for n in xtreme.TASKS[task.name].languages if n not in there]
     if there and missing:
         console.say(
@@ -214,6 +222,7 @@ def _report(session, results):
         "seed": best.seed,
         "seeds": list(session.grid.seeds),
         "runs": [_run_summary(session, run) for run in session.grid.all_runs()],
+        "outside_xtreme": finetuning_results.outside_languages(task.name, combined),
         **combined,
     }
     stem = os.path.join(folder, "results")
@@ -224,7 +233,7 @@ def _report(session, results):
     seeds = len(results)
     spread = f"; mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
     title = f"{task.name} at step {choice.step}; trained on English only{spread}"
-    finetuning_results.print_table(title, combined, shown)
+    finetuning_results.print_table(title, task.name, combined, shown)
     drawn = {"task": task.name, "metrics": list(task.headline), **combined}
     paths = plots.draw(plot_results, drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")

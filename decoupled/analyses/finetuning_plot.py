@@ -4,6 +4,7 @@ from typing import Any
 
 from decoupled.analyses import plots
 from decoupled.analyses.finetuning_results import SPREAD
+from decoupled.metrics.xtreme import is_official
 from decoupled.training.task_data import ENGLISH, SPLITS
 from decoupled.training.zero_shot_results import TRIVIAL
 
@@ -35,7 +36,12 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     for index, metric in enumerate(metrics):
         places = [i - _GROUP / 2 + width * (index + 0.5) for i in range(len(languages))]
         _bars(axes, places, width, languages.values(), metric, index)
-    axes.set_xticks(range(len(languages)), list(languages))
+    shown = [
+        name if is_official(result["task"], name) else f"{name}*" for name in languages
+    ]
+    axes.set_xticks(range(len(languages)), shown)
+    if shown != list(languages):
+        axes.set_xlabel("* a language that XTREME does not list for the task")
     axes.set_xlim(-0.6, len(languages) - 0.4)
     axes.set_ylim(0, 100)
     axes.set_ylabel(f"{split} score, %")

@@ -176,7 +176,8 @@ def _score(path, results, split, metric):
     scored = {
         language: statistics.fmean(values[name] for name in metrics)
         for language, values in languages.items()
-        if all(name in values for name in metrics)
+        if xtreme.is_official(results["task"], language)
+        and all(name in values for name in metrics)
     }
     if not scored:
         known = sorted(set(_metrics(languages)))

@@ -221,14 +221,16 @@ def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, 
       results: results.json of a run of fine-tuning.
 
     Returns:
-      those languages that have all metrics of the task's score; maybe none.
+      those of XTREME's languages, for a task of XTREME, that have all metrics of the
+      task's score; maybe none.
     """
     metrics, found = headline(task), {}
     for split in _SPLITS:
         found = {
             language: values
             for language, values in results[split].items()
-            if all(metric in values for metric in metrics)
+            if xtreme.is_official(task, language)
+            and all(metric in values for metric in metrics)
         }
         if len(found) > 1:
             break

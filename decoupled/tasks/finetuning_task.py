@@ -37,7 +37,10 @@ class FinetuningTask(abc.ABC):
 
     @abc.abstractmethod
     def languages(self, data_dir: str, split: str) -> list[str]:
-        """Languages of the task whose file of this split is there, English first."""
+        """Languages whose file of this split is there, English first.
+
+        Those that XTREME does not list for the task come last.
+        """
 
     @abc.abstractmethod
     def path(self, data_dir: str, split: str, language: str) -> str:

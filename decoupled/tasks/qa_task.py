@@ -57,7 +57,7 @@ class QuestionAnsweringTask(FinetuningTask):
         self._settings = settings
 
     def languages(self, data_dir: str, split: str) -> list[str]:
-        """XTREME's languages of the task whose file is there, English first."""
+        """The languages that have a file: English, XTREME's others, then the rest."""
         return question_languages(self.name, data_dir, split)
 
     def path(self, data_dir: str, split: str, language: str) -> str:
