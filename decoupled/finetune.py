@@ -158,6 +158,7 @@ def run_finetuning(
         cache,
         tpu,
     )
+    session.check_files(only_train=mode == "train")
     session.open()
     launch.save_start(folder, "finetune")
     _say_what_is_missing(session)

@@ -268,6 +268,8 @@ REFUSED = [
     ("QuestionAnsweringConfig", dict(doc_stride=0), "doc_stride"),
     ("QuestionAnsweringConfig", dict(doc_stride=64.5), "doc_stride"),
     ("QuestionAnsweringConfig", dict(max_answer_length=-1), "max_answer_length"),
+    ("QuestionAnsweringConfig", dict(max_answer_length="30"), "max_answer_length"),
+    ("QuestionAnsweringConfig", dict(max_answer_length=None), "max_answer_length"),
     ("QuestionAnsweringConfig", dict(n_best="20"), "n_best"),
 ]
 
