@@ -29,6 +29,7 @@ Ends with code 143 where SIGTERM stopped it after saving: run it again to go on.
 """
 
 import os
+import shlex
 from typing import NamedTuple
 
 import gin
@@ -166,10 +167,15 @@ def run_finetuning(
     if mode in ("train", "train_and_evaluate"):
         session.train()
     if mode == "predict":
-        predict_run(session.grid.best_run(), predictions)
+        labelled = predict_run(session.grid.best_run(), predictions)
         console.say(f"wrote {os.path.join(predictions, task)}")
+        _say_how_to_score(task, predictions, data_dir, labelled)
     elif mode != "train":
-        _report(session, _evaluate(session, predictions, anew=mode == "eval"))
+        results = _evaluate(session, predictions, anew=mode == "eval")
+        _report(session, results)
+        tested = results[0]["test"].items()
+        labelled = [name for name, values in tested if made.metrics[0] in values]
+        _say_how_to_score(task, predictions, data_dir, labelled)
 
 
 def _say_what_is_missing(session):
@@ -238,6 +244,30 @@ def _report(session, results):
     drawn = {"task": task.name, "metrics": list(task.headline), **combined}
     paths = plots.draw(plot_results, drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
+
+
+def _say_how_to_score(task, predictions, data_dir, labelled):
+    """Says the command that scores the answers to test files, where these have labels.
+
+    Args:
+      labelled: the languages of these files.
+    """
+    from decoupled.tasks.scored_files import scorable
+
+    if task not in xtreme.TASKS:
+        return
+    languages = scorable(predictions, data_dir, task, labelled)
+    if not languages:
+        return
+    command = [
+        *("python", "-m", "decoupled.score"),
+        f"--prediction_folder={predictions}",
+        f"--label_folder={data_dir}",
+        f"--tasks={task}",
+    ]
+    if not set(xtreme.TASKS[task].languages) <= set(languages):
+        command.append(f"--languages={','.join(languages)}")
+    console.say(f"score with: {shlex.join(command)}")
 
 
 def _run_summary(session, run):

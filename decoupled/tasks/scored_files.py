@@ -59,10 +59,7 @@ def find_files(
     wanted = _wanted(prediction_folder, label_folder, task, languages)
     if not wanted:
         return Inputs({}, {}, NO_LANGUAGES, {})
-    paths = {name: [xtreme.prediction_file(task, name)] for name in wanted}
-    predictions = _existing(prediction_folder, task, paths)
-    paths = {name: xtreme.label_files(task, name) for name in wanted}
-    labels = _existing(label_folder, task, paths)
+    predictions, labels = _both_kinds(prediction_folder, label_folder, task, wanted)
     if not predictions or not labels:
         return Inputs({}, {}, NO_LABELS if predictions else NO_PREDICTIONS, {})
     official = [name for name in wanted if xtreme.is_official(task, name)]
@@ -79,6 +76,22 @@ def find_files(
         None if both else NO_LABELS,
         _left_out(task, wanted, predictions, labels),
     )
+
+
+def scorable(
+    prediction_folder: str, label_folder: str, task: str, languages: Sequence[str]
+) -> list[str]:
+    """Those of some languages that have both files."""
+    predictions, labels = _both_kinds(prediction_folder, label_folder, task, languages)
+    return [name for name in languages if name in predictions and name in labels]
+
+
+def _both_kinds(prediction_folder, label_folder, task, languages):
+    """Predictions and labels, language -> file."""
+    paths = {name: [xtreme.prediction_file(task, name)] for name in languages}
+    predictions = _existing(prediction_folder, task, paths)
+    paths = {name: xtreme.label_files(task, name) for name in languages}
+    return predictions, _existing(label_folder, task, paths)
 
 
 def _wanted(prediction_folder, label_folder, task, languages):

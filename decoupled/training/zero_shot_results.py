@@ -66,10 +66,19 @@ def finished_run(run: FinetuningRun) -> dict[str, Any] | None:
     return results
 
 
-def predict_run(run: FinetuningRun, predictions: str) -> None:
-    """Writes the answers to all dev and test files, labelled or not."""
+def predict_run(run: FinetuningRun, predictions: str) -> list[str]:
+    """Writes the answers to all dev and test files, labelled or not.
+
+    Returns:
+      the languages whose test files have labels.
+    """
+    task, labelled = run.data.task, []
     for found in _answers(run, "predicting"):
-        _write(run.data.task, predictions, found)
+        _write(task, predictions, found)
+        scores = task.score(found.language, found.examples, found.answers)
+        if found.split == "test" and scores is not None:
+            labelled.append(found.language)
+    return labelled
 
 
 def _answers(run, doing):
