@@ -175,7 +175,7 @@ def show(result: dict[str, Any]) -> None:
     )
     if result["outside_xtreme"]:
         console.table(
-            "languages that XTREME does not list for the task; they are in no average",
+            "outside XTREME: in no average",
             ["task", "language", "scores"],
             list(_outside_rows(result)),
         )

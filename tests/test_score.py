@@ -320,6 +320,14 @@ def test_what_is_missing_is_named(submission, change, choices, message):
         score(submission, **choices)
 
 
+def test_all_missing_languages_are_named(submission):
+    for path in (submission / "predictions/xnli").glob("test-[bt]*"):
+        path.unlink()
+    told = r"test-bg.tsv \(language bg\): missing, and so are those of th, tr, while"
+    with pytest.raises(UserError, match=told):
+        score(submission)
+
+
 def test_tagging_needs_seqeval(submission, monkeypatch):
     find_spec = command.importlib.util.find_spec
     monkeypatch.setattr(

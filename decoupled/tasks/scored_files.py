@@ -64,11 +64,10 @@ def find_files(
         return Inputs({}, {}, NO_LABELS if predictions else NO_PREDICTIONS, {})
     official = [name for name in wanted if xtreme.is_official(task, name)]
     if any(name in predictions for name in official):
-        for name in official:
-            path = xtreme.prediction_file(task, name)
-            _check_there(predictions, name, prediction_folder, path, "predictions")
-            path = " or ".join(xtreme.label_files(task, name))
-            _check_there(labels, name, label_folder, path, "labels")
+        paths = [xtreme.prediction_file(task, name) for name in official]
+        _check_all(official, predictions, prediction_folder, paths, "predictions")
+        paths = [" or ".join(xtreme.label_files(task, name)) for name in official]
+        _check_all(official, labels, label_folder, paths, "labels")
     both = [name for name in wanted if name in predictions and name in labels]
     return Inputs(
         {name: predictions[name] for name in both},
@@ -128,9 +127,16 @@ def _left_out(task, languages, predictions, labels):
     }
 
 
-def _check_there(found, language, folder, name, what):
-    if language not in found:
-        raise UserError(
-            f"{os.path.join(folder, name)} (language {language}): missing, while other "
-            f"languages have {what}; --languages scores some of them"
-        )
+def _check_all(languages, found, folder, paths, what):
+    """Names the first path that is missing, and the languages of the others."""
+    pairs = zip(languages, paths, strict=True)
+    lost = [(name, path) for name, path in pairs if name not in found]
+    if not lost:
+        return
+    language, path = lost[0]
+    others = ", ".join(name for name, _ in lost[1:])
+    raise UserError(
+        f"{os.path.join(folder, path)} (language {language}): missing"
+        f"{', and so are those of ' if others else ''}{others}, while other languages "
+        f"have {what}; --languages scores some of them"
+    )
