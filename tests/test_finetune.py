@@ -234,24 +234,51 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("task, name, text, message", WRONG)
-def test_a_bad_dev_or_test_file_ends_a_run_before_its_first_step(
-    folder, tmp_path, task, name, text, message
-):
-    for path, content in {**RIGHT[task], name: text}.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(content)
-    config, _, _, init, _, mode = arguments(
-        folder, tmp_path, "train_and_evaluate", eval_every_steps=2
+def write_files(folder, texts):
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def tune_right(folder, data, task):
+    """Trains a step on a task's files in `data`, and evaluates; writes to data/run."""
+    config, _, _, init, out, mode = arguments(
+        folder, data / "run", "train_and_evaluate", eval_every_steps=2
     )
     config = config._replace(
         finetuning=dataclasses.replace(config.finetuning, max_sequence_length=20),
         question_answering=QuestionAnsweringConfig(4, 4, "auto", 5),
     )
-    out = tmp_path / "run"
+    run_finetuning(config, task, str(data), init, out, mode)
+
+
+@pytest.mark.parametrize("task, name, text, message", WRONG)
+def test_a_bad_dev_or_test_file_ends_a_run_before_its_first_step(
+    folder, tmp_path, task, name, text, message
+):
+    write_files(tmp_path, {**RIGHT[task], name: text})
     with pytest.raises(UserError, match=f"{tmp_path}/{name}.*{message}"):
-        run_finetuning(config, task, str(tmp_path), init, str(out), mode)
-    assert not out.exists()
+        tune_right(folder, tmp_path, task)
+    assert not (tmp_path / "run").exists()
+
+
+def test_answers_may_be_longer_than_those_in_training_and_that_is_said(
+    folder, tmp_path, capsys
+):
+    """The longest in training has 5 characters; one of two in the test has 8."""
+    right = {**RIGHT["xquad"], "xquad/xquad.ro.json": squad("which on", "which")}
+    write_files(tmp_path, right)
+    tune_right(folder, tmp_path, "xquad")
+    assert (
+        "xquad: an answer has at most 7 characters, 1.5 times the longest one in "
+        "training (QuestionAnsweringConfig.max_answer_length = 'auto'); longer right "
+        "answers are lost: test ro 50.00%; none in the other files (2)\n"
+    ) in capsys.readouterr().out
+    predictions = tmp_path / "run/predictions/xquad/test-ro.json"
+    answers = json.loads(predictions.read_text()).values()
+    assert len(answers) == 2 and max(map(len, answers)) <= 7
+    results = json.loads((tmp_path / "run/results.json").read_text())
+    assert results["outside_xtreme"] == ["ro"] and "f1" in results["test"]["ro"]
 
 
 def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tmp_path):
@@ -260,9 +287,7 @@ def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tm
         "xnli/dev-sw.tsv": "a\n",
         "xnli/test-my.tsv": "b\tc\td\n",
     }
-    for path, content in texts.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(content)
+    write_files(tmp_path, texts)
     config, _, _, init, out, _ = arguments(folder, tmp_path / "run")
     told = "2 mistakes: .*dev-sw.tsv:1 .*test-my.tsv:1 .*unknown label 'd'"
     with pytest.raises(UserError, match=told):
