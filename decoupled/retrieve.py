@@ -111,23 +111,9 @@ def run_retrieval(
       UserError: checkpoint, settings, data and folder do not fit each other; of the
         first three all mistakes are named.
     """
-    from decoupled.analyses.sentence_vectors import check_lengths, open_encoder
-    from decoupled.tasks import parallel_sentences
-
-    mistakes, known = Mistakes(), []
-    with mistakes.noted():
-        encoder = open_encoder(init_checkpoint)
-        with mistakes.noted():
-            check_lengths(encoder, config.retrieval)
-        encoder.layer(config.retrieval.layer)
-    with mistakes.noted():
-        known = parallel_sentences.languages(task, data_dir)
-        with mistakes.noted():
-            _check_languages(languages, known, task, data_dir)
-    wanted = [name for name in known if languages is None or name in languages]
-    for language in wanted:
-        with mistakes.noted():
-            parallel_sentences.check_language(task, data_dir, language)
+    mistakes = Mistakes()
+    encoder = _open_encoder(init_checkpoint, config.retrieval, mistakes)
+    wanted = _wanted_languages(task, data_dir, languages, mistakes)
     mistakes.raise_all()
     results = _Results(output_dir, _description(config, task, encoder))
     launch.save_start(output_dir, "retrieve")
@@ -143,15 +129,37 @@ def run_retrieval(
     return results.content
 
 
-def _check_languages(languages, known, task, data_dir):
-    from decoupled.tasks.parallel_sentences import task_folder
+def _open_encoder(path, settings, mistakes):
+    """The encoder, which has what the settings need; None after a mistake."""
+    from decoupled.analyses.sentence_vectors import check_lengths, open_encoder
 
-    lost = [name for name in languages or () if name not in known]
-    if lost:
-        raise UserError(
-            f"--languages: no {', '.join(map(repr, lost))} in "
-            f"{task_folder(task, data_dir)}; it has {', '.join(known)}"
-        )
+    encoder = None
+    with mistakes.noted():
+        encoder = open_encoder(path)
+        with mistakes.noted():
+            check_lengths(encoder, settings)
+        encoder.layer(settings.layer)
+    return encoder
+
+
+def _wanted_languages(task, data_dir, languages, mistakes):
+    """The languages of a run; all of their files were read."""
+    from decoupled.tasks import parallel_sentences
+
+    known = []
+    with mistakes.noted():
+        known = parallel_sentences.languages(task, data_dir)
+        if lost := [name for name in languages or () if name not in known]:
+            folder = parallel_sentences.task_folder(task, data_dir)
+            raise UserError(
+                f"--languages: no {', '.join(map(repr, lost))} in {folder}; it has "
+                f"{', '.join(known)}"
+            )
+    wanted = [name for name in known if languages is None or name in languages]
+    for language in wanted:
+        with mistakes.noted():
+            parallel_sentences.check_language(task, data_dir, language)
+    return wanted
 
 
 def _description(config, task, encoder) -> dict[str, Any]:

@@ -132,25 +132,7 @@ def score(
         )
     _check_languages(languages, inputs, prediction_folder)
     _need_seqeval([task for task, entry in inputs.items() if not entry.missing])
-    by_task = _score_files(inputs, answers_may_miss)
-    results, outside = {}, {}
-    for task, entry in inputs.items():
-        if entry.languages(official=True):
-            results[task] = xtreme.task_scores(task, by_task[task])
-        if others := entry.languages(official=False):
-            outside[task] = _by_metric(by_task[task], others)
-    missing = {task: entry.missing for task, entry in inputs.items() if entry.missing}
-    missing |= {task: ONLY_OUTSIDE for task in outside if task not in results}
-    return {
-        **xtreme.group_scores(results),
-        **results,
-        "missing": missing,
-        "outside_xtreme": outside,
-        "left_out": {
-            task: entry.left_out for task, entry in inputs.items() if entry.left_out
-        },
-        "files": {task: _paths(inputs[task]) for task in by_task},
-    }
+    return _as_result(inputs, _score_files(inputs, answers_may_miss))
 
 
 def show(result: dict[str, Any]) -> None:
@@ -254,6 +236,28 @@ def _score_files(inputs, answers_may_miss):
         scores = xtreme.score_language(task, language, labels, predictions)
         by_task.setdefault(task, {})[language] = scores
     return by_task
+
+
+def _as_result(inputs, by_task):
+    """What `score` returns, from task -> language -> metric -> value."""
+    results, outside = {}, {}
+    for task, entry in inputs.items():
+        if entry.languages(official=True):
+            results[task] = xtreme.task_scores(task, by_task[task])
+        if others := entry.languages(official=False):
+            outside[task] = _by_metric(by_task[task], others)
+    missing = {task: entry.missing for task, entry in inputs.items() if entry.missing}
+    missing |= {task: ONLY_OUTSIDE for task in outside if task not in results}
+    return {
+        **xtreme.group_scores(results),
+        **results,
+        "missing": missing,
+        "outside_xtreme": outside,
+        "left_out": {
+            task: entry.left_out for task, entry in inputs.items() if entry.left_out
+        },
+        "files": {task: _paths(inputs[task]) for task in by_task},
+    }
 
 
 def _by_metric(by_language, languages):
