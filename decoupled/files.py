@@ -1,8 +1,9 @@
 """Files that are never half written: gfile access, atomic writes, fingerprints.
 
 Every path may be local or remote (`gs://`), see `gfile`. A file is
-written under a temporary name in its own folder and renamed when it is complete, so
-that a killed process leaves nothing that looks finished.
+written under a temporary name in its own folder and renamed when it is complete and,
+where it is local, on disk (`gfile.rename`), so that neither a killed process nor a host
+without power leaves anything that looks finished.
 """
 
 import contextlib

@@ -86,13 +86,49 @@ def rmtree(path: str) -> None:
 
 
 def rename(source: str, target: str, overwrite: bool = False) -> None:
-    """Renames a file or a folder; `overwrite` replaces a file that is there."""
+    """Renames a file or a folder; `overwrite` replaces a file that is there.
+
+    What a local source holds is on disk before the new name is, and the new name is on
+    disk on return: a host that loses power never has an empty file under it.
+    """
     if _REMOTE in source:
         _remote().rename(source, target, overwrite)
     elif not overwrite and os.path.lexists(target):
         raise FileExistsError(f"{target}: already exists")
     else:
+        sync(source)
         os.replace(source, target)
+        sync_names(os.path.dirname(target) or ".")
+
+
+def sync(path: str) -> None:
+    """Returns when a file, or a folder with all below it, is on disk.
+
+    Nothing is done for remote paths: an object store shows an object when all of it is
+    stored.
+    """
+    if _REMOTE in path:
+        return
+    for folder, _, names in os.walk(path, topdown=False):
+        for name in names:
+            _sync_one(os.path.join(folder, name))
+        _sync_one(folder)
+    if not os.path.isdir(path):
+        _sync_one(path)
+
+
+def sync_names(folder: str) -> None:
+    """Returns when the names of what lies in a local folder are on disk."""
+    if _REMOTE not in folder:
+        _sync_one(folder)
+
+
+def _sync_one(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,8 @@ from decoupled.errors import UserError
 FORMAT = "decoupled-model-1"
 CONFIG = "config.json"
 VOCABULARY = "sentencepiece.model"
+# The file that lists the checkpoints of a folder.
+CHECKPOINT_LIST = "checkpoint"
 
 
 class ModelDir(NamedTuple):
@@ -88,7 +90,7 @@ def claim(model_dir: str, description: ModelDir, vocabulary: str) -> None:
     if files.exists(path):
         _check_same(model_dir, _completed(files.read_json(path)), wanted)
         return
-    if files.exists(os.path.join(model_dir, "checkpoint")):
+    if files.exists(os.path.join(model_dir, CHECKPOINT_LIST)):
         raise UserError(
             f"{model_dir}: holds checkpoints but no {CONFIG}; use an empty folder"
         )

@@ -8,7 +8,7 @@ import uuid
 import pytest
 import tensorflow as tf
 
-from decoupled import gfile
+from decoupled import files, gfile
 
 REFERENCE = tf.io.gfile
 
@@ -94,6 +94,62 @@ def test_nothing_is_replaced_unless_asked_for(folder):
 def test_what_fails_is_an_op_error(folder, fails):
     with pytest.raises(gfile.OpError):
         fails(folder)
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """What is done about durability, in order: ("sync", path), ("rename", path)."""
+    done = []
+
+    def fsync(descriptor):
+        done.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    def replace(source, target):
+        done.append(("rename", str(target)))
+        rename(source, target)
+
+    rename = os.replace
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    return done
+
+
+def test_a_file_is_on_disk_before_its_new_name_is(folder, disk):
+    gfile.rename(str(folder / "a.txt"), str(folder / "c.txt"))
+    assert disk == [
+        ("sync", f"{folder}/a.txt"),
+        ("rename", f"{folder}/c.txt"),
+        ("sync", f"{folder}"),
+    ]
+
+
+def test_all_of_a_folder_is_on_disk_before_its_new_name_is(folder, disk):
+    gfile.rename(str(folder / "b"), str(folder / "c"))
+    before, after = disk[: disk.index(("rename", f"{folder}/c"))], disk[-1]
+    assert sorted(before) == [
+        ("sync", f"{folder}/b"),
+        ("sync", f"{folder}/b/1.txt"),
+        ("sync", f"{folder}/b/2.txt"),
+        ("sync", f"{folder}/b/empty"),
+    ]
+    # A folder after what is in it.
+    assert before[-1] == ("sync", f"{folder}/b")
+    assert after == ("sync", f"{folder}")
+
+
+def test_a_written_file_is_renamed_when_its_content_is_on_disk(folder, disk):
+    files.write_text(str(folder / "c.txt"), "text")
+    (content, temporary), renamed, parent = disk
+    assert content == "sync" and files.is_temporary(temporary)
+    assert renamed == ("rename", f"{folder}/c.txt")
+    assert parent == ("sync", f"{folder}")
+
+
+def test_a_remote_path_needs_no_sync(disk):
+    path = f"ram://{uuid.uuid4().hex}"
+    files.write_text(path, "text")
+    gfile.sync(path)
+    assert disk == [] and files.read_text(path) == "text"
 
 
 def test_a_missing_file_is_not_found(folder):

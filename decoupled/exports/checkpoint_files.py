@@ -14,11 +14,10 @@ import tensorflow as tf
 from decoupled import files
 from decoupled.errors import UserError
 from decoupled.exports.safetensors_files import ALIGNMENT, aligned_empty
+from decoupled.model_dir import CHECKPOINT_LIST
 from decoupled.training.selection import counting_folder
 
 GLOBAL_STEP = "global_step"
-# The file that lists a folder's checkpoints.
-_LIST = "checkpoint"
 
 Shape = tuple[int, ...]
 
@@ -174,8 +173,8 @@ def chosen_prefix(model_dir: str, checkpoint: str | None) -> str:
         state = None
     if state is None:
         raise UserError(
-            f"{folder}: no readable list of checkpoints ({_LIST}); name one with "
-            "--checkpoint=PREFIX"
+            f"{folder}: no readable list of checkpoints ({CHECKPOINT_LIST}); name one "
+            "with --checkpoint=PREFIX"
         )
     return state.model_checkpoint_path
 
@@ -183,7 +182,7 @@ def chosen_prefix(model_dir: str, checkpoint: str | None) -> str:
 def write_checkpoint_list(folder: str, name: str) -> None:
     """The file `checkpoint`, which says which checkpoints a folder has: this one."""
     files.write_text(
-        os.path.join(folder, _LIST),
+        os.path.join(folder, CHECKPOINT_LIST),
         f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n',
     )
 

@@ -10,9 +10,10 @@ import os
 import re
 from typing import NamedTuple
 
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.compat import tf
 from decoupled.errors import UserError
+from decoupled.model_dir import CHECKPOINT_LIST
 from decoupled.ops.row_blocks import saved_variables
 from decoupled.training.restoring import start_from
 
@@ -28,9 +29,6 @@ _MLM_HEAD = (
 )
 # Made anew when the checkpoint lacks it: heads.
 _HEADS = ("bert/pooler/", "output_weights", "output_bias", *_MLM_HEAD)
-
-# The file that lists a folder's checkpoints.
-_LIST = "checkpoint"
 
 
 class Report(NamedTuple):
@@ -97,7 +95,7 @@ def latest_complete(model_dir: str) -> str | None:
             state = type(state)(
                 model_checkpoint_path=names[-1], all_model_checkpoint_paths=names
             )
-            files.write_text(os.path.join(model_dir, _LIST), str(state))
+            files.write_text(os.path.join(model_dir, CHECKPOINT_LIST), str(state))
         return newest
     raise UserError(
         f"{model_dir}: none of its {len(prefixes)} checkpoints is complete "
@@ -107,7 +105,7 @@ def latest_complete(model_dir: str) -> str | None:
 
 def _checkpoint_state(model_dir):
     """What the `checkpoint` file lists, or None where there is no such file."""
-    path = os.path.join(model_dir, _LIST)
+    path = os.path.join(model_dir, CHECKPOINT_LIST)
     if not files.exists(path):
         return None
     try:
@@ -143,6 +141,13 @@ def checkpoint_step(prefix: str | None) -> int:
     return int(tf.train.load_checkpoint(prefix).get_tensor(_STEP))
 
 
+def sync_checkpoint(prefix: str) -> None:
+    """Returns when the files of a checkpoint are on disk, before a list names it."""
+    for path in gfile.glob(f"{prefix}.*"):
+        gfile.sync(path)
+    gfile.sync_names(os.path.dirname(prefix) or ".")
+
+
 def copy_without_slots(prefix: str, copy: str) -> None:
     """Writes what evaluation reads of a checkpoint, its weights and its step.
 
@@ -168,7 +173,8 @@ def copy_without_slots(prefix: str, copy: str) -> None:
         try:
             with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
                 session.run(save)
-        except tf.errors.OpError as error:
+            sync_checkpoint(copy)
+        except gfile.OpError as error:
             raise UserError(
                 f"{copy}: cannot be saved ({files.reason(error)})"
             ) from error

@@ -1,13 +1,16 @@
 """What happens around a step: saving, logging, stopping."""
 
 import math
+import os
 import signal
 import time
 
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.compat import estimator, mtf, tf
 from decoupled.console import duration
 from decoupled.errors import UserError
+from decoupled.model_dir import CHECKPOINT_LIST
+from decoupled.training.checkpoints import sync_checkpoint
 from decoupled.training.events import event_writer, scalar_summary
 from decoupled.training.restoring import BlocksFromWhole
 
@@ -89,8 +92,12 @@ class SaveCheckpoints(CountingHook):
             return
         session.run(self._copy)
         try:
-            self._saver.save(session, self._path, self.step, write_meta_graph=False)
-        except tf.errors.OpError as error:
+            prefix = self._saver.save(
+                session, self._path, self.step, write_meta_graph=False
+            )
+            sync_checkpoint(prefix)
+            gfile.sync(os.path.join(os.path.dirname(prefix), CHECKPOINT_LIST))
+        except gfile.OpError as error:
             self._remove_parts()
             raise UserError(
                 f"{self._path}-{self.step}: cannot be saved ({files.reason(error)}); "

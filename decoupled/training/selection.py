@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from decoupled import files, gfile
 from decoupled.errors import UserError
+from decoupled.model_dir import CHECKPOINT_LIST
 from decoupled.training.checkpoints import (
     checkpoint_step,
     copy_without_slots,
@@ -18,7 +19,6 @@ from decoupled.training.checkpoints import (
 
 SCORES = "dev.json"
 BEST = "best"
-_LIST = "checkpoint"
 
 
 class Choice(NamedTuple):
@@ -102,10 +102,10 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     copy = os.path.join(folder, name)
     copy_without_slots(prefix, copy)
     files.write_text(
-        os.path.join(folder, _LIST),
+        os.path.join(folder, CHECKPOINT_LIST),
         f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n',
     )
-    kept = {os.path.basename(p) for p in gfile.glob(f"{copy}.*")} | {_LIST}
+    kept = {os.path.basename(p) for p in gfile.glob(f"{copy}.*")} | {CHECKPOINT_LIST}
     for other in set(gfile.listdir(folder)) - kept:
         gfile.remove(os.path.join(folder, other))
 
@@ -113,7 +113,7 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
 def counting_folder(folder: str) -> str:
     """Where the checkpoint of a run that counts lies: its best/, or else the folder."""
     best = os.path.join(folder, BEST)
-    return best if files.exists(os.path.join(best, _LIST)) else folder
+    return best if files.exists(os.path.join(best, CHECKPOINT_LIST)) else folder
 
 
 def chosen_checkpoint(folder: str) -> Choice:

@@ -180,6 +180,19 @@ def test_a_folder_holds_checkpoints_and_events_and_no_graph(tmp_path):
     assert str(tmp_path) not in (tmp_path / "checkpoint").read_text()
 
 
+def test_a_saved_checkpoint_and_its_name_are_on_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+    )
+
+    train_run(config(2), run_spec(tmp_path))
+
+    names = [n for n in os.listdir(tmp_path) if n.startswith(("model.ckpt", "check"))]
+    assert len(names) >= 3
+    assert {f"{tmp_path}/{name}" for name in names} | {str(tmp_path)} <= set(synced)
+
+
 def terminating(at_step):
     """An input_fn_from that sends SIGTERM to this process with the batch of a step."""
     sample = masked_lm_features()
