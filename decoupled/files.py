@@ -124,6 +124,28 @@ def read_text(path: str) -> str:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}") from error
 
 
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """The value of JSON text that comes from elsewhere.
+
+    Args:
+      text: bytes are UTF-8. options: of `json.loads`.
+
+    Raises:
+      json.JSONDecodeError: it is not JSON, or Python cannot hold it: it is nested too
+        deeply, or a number has too many digits.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", errors="replace")
+    try:
+        return json.loads(text, **options)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError as error:
+        raise json.JSONDecodeError("nested too deeply", text, 0) from error
+    except ValueError as error:
+        raise json.JSONDecodeError(reason(error), text, 0) from error
+
+
 def read_json(path: str) -> Any:
     """The value in a JSON file.
 
@@ -131,11 +153,10 @@ def read_json(path: str) -> Any:
       UserError: the file is missing or is not JSON (line and column are named).
     """
     try:
-        return json.loads(read_text(path))
+        return parse_json(read_text(path))
     except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}: not JSON at line {error.lineno}, column {error.colno}"
-        ) from error
+        place = f"line {error.lineno}, column {error.colno}"
+        raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
 
 
 def is_below(name: Any) -> bool:

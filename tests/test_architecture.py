@@ -201,6 +201,19 @@ def calls_of(path):
             yield ast.unparse(node.func), node
 
 
+def test_json_of_others_is_parsed_in_one_place():
+    """`files.parse_json` knows what `json.loads` raises beside its own error."""
+    # What these read comes from a process that they started, or that started them.
+    own = {"vocabulary_training.py", "vocabulary_worker.py", "doctor.py"}
+    users = {
+        path.name
+        for path in SOURCES
+        for name, _ in calls_of(path)
+        if name in ("json.load", "json.loads")
+    }
+    assert users == own | {"files.py"}
+
+
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}
 FORBIDDEN_CALLS = {"eval", "exec", "os.system", "os.popen", "subprocess.getoutput"}
 

@@ -126,6 +126,26 @@ def test_json_mistakes_are_located(tmp_path):
     assert_user_error(files.read_json, tmp_path / "a", "line 2, column 6")
 
 
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        ("[" * 100_000 + "]" * 100_000, "column 1 (nested too deeply)"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "column 1 (nested too deeply)"),
+        ("1" * 5000, "column 1 (Exceeds the limit"),
+    ],
+    ids=["lists", "objects", "digits"],
+)
+def test_json_that_python_cannot_hold_ends_in_one_line(tmp_path, content, reason):
+    (tmp_path / "a").write_text(content)
+    assert_user_error(files.read_json, tmp_path / "a", reason)
+
+
+def test_json_from_bytes():
+    assert files.parse_json('{"a": "ü"}'.encode()) == {"a": "ü"}
+    with pytest.raises(json.JSONDecodeError):
+        files.parse_json(b"\xff")
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     assert_user_error(files.make_folder, tmp_path / "file" / "a", "cannot write here")

@@ -125,7 +125,7 @@ def _find_task(folder, name):
 
 def _parse(line, where) -> Example:
     try:
-        entry = json.loads(line)
+        entry = files.parse_json(line)
     except json.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON at column {error.colno}") from error
     if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):

@@ -113,7 +113,7 @@ def _read_json_lines(path: str, part: int, parts: int) -> Iterator[list[str]]:
         if (number - 1) % parts != part or not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = files.parse_json(line)
         except json.JSONDecodeError as error:
             raise UserError(f"{path}:{number}: not JSON ({error.msg})") from error
         text = value.get("text") if isinstance(value, dict) else None

@@ -163,7 +163,7 @@ def _records(path: str) -> Iterator[bytes]:
 
 def _header(record: bytes, key: dict) -> _Header:
     try:
-        content = json.loads(record)
+        content = files.parse_json(record)
         if content["format"] != FORMAT:
             raise _DamagedError("of another format")
         if _canonical(content["key"]) != _canonical(key):

@@ -106,7 +106,7 @@ class LanguageFile(NamedTuple):
         """
         text = self.text()
         try:
-            return json.loads(text)
+            return files.parse_json(text)
         except json.JSONDecodeError as error:
             problem = f"not JSON at column {error.colno} ({error.msg})"
             raise self.error(problem, error.lineno) from error

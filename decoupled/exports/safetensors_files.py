@@ -215,8 +215,9 @@ _DECODERS = {
 
 def _parse_header(path, header):
     try:
-        entries = json.loads(header.decode("utf-8"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+        text = header.decode("utf-8")
+        entries = files.parse_json(text, object_pairs_hook=_unique)
+    except ValueError as error:
         raise UserError(
             f"{path}: not a safetensors file (its header: {files.reason(error)})"
         ) from error

@@ -8,7 +8,6 @@ TensorFlow does not notice that a worker died: a step that waits for it waits fo
 `Watch` asks every worker for a sign of life and ends the process where one stays away.
 """
 
-import json
 import os
 import socket
 import sys
@@ -17,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
-from decoupled import ports
+from decoupled import files, ports
 from decoupled.compat import estimator, mtf, tf
 from decoupled.configs import ClusterConfig, MeshConfig
 from decoupled.errors import WORKER_LOST_CODE, UserError, WorkerLost
@@ -67,7 +66,7 @@ def from_environment(
     if not text:
         return None
     try:
-        content = json.loads(text)
+        content = files.parse_json(text)
         jobs = content["cluster"]
         chiefs = list(jobs.get("chief", []))
         workers = tuple(chiefs + list(jobs.get(JOB, [])))

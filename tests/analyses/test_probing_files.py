@@ -80,6 +80,7 @@ def test_a_separator_of_lines_within_a_text(tmp_path):
     "line, reason",
     [
         ("{", "not JSON at column"),
+        pytest.param("[" * 100_000, "not JSON at column", id="deep"),
         ("[]", 'has no "text"'),
         ({"targets": []}, 'has no "text"'),
         ({"text": "a"}, 'has no list of "targets"'),

@@ -43,6 +43,11 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path):
     "content, message",
     [
         ('{"text": "a"}\n{"text": \n', r"a\.jsonl:2: not JSON"),
+        pytest.param(
+            '{"text": "a"}\n' + "[" * 100_000,
+            r"a\.jsonl:2: not JSON \(nested too deeply\)",
+            id="deep",
+        ),
         ('{"title": "a"}\n', r'a\.jsonl:1: not an object with a string "text"'),
         ('["text"]\n', r'a\.jsonl:1: not an object with a string "text"'),
         (b'{"text": "a"}\n\n\xff\n', r"a\.jsonl:3: not UTF-8"),

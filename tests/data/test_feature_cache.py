@@ -212,6 +212,10 @@ def rewrite(path, change):
         ),
         (lambda r: [r[0].replace(b"features-1", b"features-0")], "of another format"),
         (lambda r: [b"[]"], "damaged (it does not say what it holds)"),
+        (
+            lambda r: [b"[" * 100_000, *r[1:]],
+            "damaged (it does not say what it holds)",
+        ),
         (lambda r: [b"{}"], "damaged (it does not say what it holds)"),
         (lambda r: r[1:], "damaged (it does not say what it holds)"),
     ],

@@ -106,6 +106,12 @@ def test_questions(read):
         ("bucc2018", "", ": empty"),
         ("tatoeba", "-1\n", ":1: '-1' is not a line number, from 0"),
         ("xquad", "{\n,", ":2: not JSON at column 1 (Expecting property name"),
+        pytest.param(
+            "xquad",
+            "[" * 100_000,
+            ":1: not JSON at column 1 (nested too deeply)",
+            id="deep",
+        ),
         ("xquad", '{"data": [{"title": "x"}]}', ": not in SQuAD's format"),
         ("xquad", "3", ": not in SQuAD's format"),
         ("xquad", squad_json({"q": [7]}), ": not in SQuAD's format"),

@@ -50,6 +50,7 @@ def test_a_chief_is_the_first_worker():
     "environment, problem",
     [
         ({"TF_CONFIG": "{"}, "needs"),
+        ({"TF_CONFIG": "[" * 100_000}, "needs"),
         ({"TF_CONFIG": "[]"}, "needs"),
         ({"TF_CONFIG": '{"cluster": {}}'}, "needs"),
         (variable(["a:1"], 1), "no worker 1 among 1"),
