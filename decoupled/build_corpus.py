@@ -21,7 +21,7 @@ from typing import Any
 import gin
 from absl import flags
 
-from decoupled import console, files, gfile, launch
+from decoupled import console, files, gfile, launch, locks
 from decoupled.corpora import (
     assembly,
     catalog_task,
@@ -128,16 +128,18 @@ def build_corpus(
 def main() -> None:
     """Builds what is missing and prints a table."""
     settings = launch.parse_gin(build_corpus, GIN_FILE)
-    built = build(
-        FLAGS.source,
-        FLAGS.input,
-        FLAGS.output_dir,
-        settings,
-        FLAGS.languages,
-        Runner(FLAGS.runner, FLAGS.workers, tuple(FLAGS.beam_option)),
-    )
-    if built:
-        launch.save_start(FLAGS.output_dir, "build_corpus")
+    runner = Runner(FLAGS.runner, FLAGS.workers, tuple(FLAGS.beam_option))
+    with locks.hold(FLAGS.output_dir):
+        built = build(
+            FLAGS.source,
+            FLAGS.input,
+            FLAGS.output_dir,
+            settings,
+            FLAGS.languages,
+            runner,
+        )
+        if built:
+            launch.save_start(FLAGS.output_dir, "build_corpus")
 
 
 def build(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from decoupled import console, files, launch
+from decoupled import console, files, launch, locks
 from decoupled.corpora.corpus import SPLITS, Corpus, without_held_out
 from decoupled.corpora.runners import LOCAL, Runner, run_units
 from decoupled.data import encoding, records
@@ -63,15 +63,16 @@ def define_flags() -> None:
 
 def main() -> None:
     """Builds what is missing and prints a table."""
-    build(
-        FLAGS.corpus_dir,
-        FLAGS.vocabulary,
-        FLAGS.output_dir,
-        FLAGS.tokens_per_shard,
-        FLAGS.workers,
-        FLAGS.runner,
-        FLAGS.beam_option,
-    )
+    with locks.hold(FLAGS.output_dir):
+        build(
+            FLAGS.corpus_dir,
+            FLAGS.vocabulary,
+            FLAGS.output_dir,
+            FLAGS.tokens_per_shard,
+            FLAGS.workers,
+            FLAGS.runner,
+            FLAGS.beam_option,
+        )
 
 
 def build(

@@ -20,7 +20,7 @@ from typing import Any
 import gin
 from absl import flags
 
-from decoupled import console, files, gfile, launch
+from decoupled import console, files, gfile, launch, locks
 from decoupled.analyses.fertility_plot import plot_fertility
 from decoupled.analyses.plots import FORMATS
 from decoupled.configs import SamplingConfig, VocabularyConfig
@@ -88,8 +88,9 @@ def build_vocabulary(
 def main() -> None:
     """Trains what is missing and prints a table."""
     settings = launch.parse_gin(build_vocabulary, GIN_FILE)
-    if build(FLAGS.corpus_dir, FLAGS.output_dir, settings):
-        launch.save_start(FLAGS.output_dir, "build_vocabulary")
+    with locks.hold(FLAGS.output_dir):
+        if build(FLAGS.corpus_dir, FLAGS.output_dir, settings):
+            launch.save_start(FLAGS.output_dir, "build_vocabulary")
 
 
 def build(corpus_dir: str, output_dir: str, settings: VocabularySettings) -> bool:

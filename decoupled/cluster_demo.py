@@ -17,7 +17,7 @@ import sys
 
 from absl import flags
 
-from decoupled import console, files, launch, model_dir
+from decoupled import console, files, launch, locks, model_dir
 from decoupled.errors import UserError
 from decoupled.supervision import module_command
 
@@ -41,9 +41,10 @@ def main() -> None:
             f"{work_dir}: holds no records; run python -m decoupled.demo --data_only "
             f"--work_dir={work_dir} first"
         )
-    for number, processes in enumerate(PROCESSES, start=1):
-        console.say(f"\n[{number}/{len(PROCESSES)}] {_plural(processes)}")
-        _run(training_command(work_dir, processes, steps))
+    with locks.hold(work_dir):
+        for number, processes in enumerate(PROCESSES, start=1):
+            console.say(f"\n[{number}/{len(PROCESSES)}] {_plural(processes)}")
+            _run(training_command(work_dir, processes, steps))
     worst = _report(work_dir, steps)
     if worst > TOLERANCE:
         console.say(f"the losses differ by {worst:.2g}, more than {TOLERANCE:g}")

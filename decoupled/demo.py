@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from decoupled import console, files, launch, model_dir
+from decoupled import console, files, launch, locks, model_dir
 from decoupled.errors import UserError
 from decoupled.memory import readable_bytes
 
@@ -57,8 +57,13 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs the steps, then reports."""
-    started = time.monotonic()
     work_dir = files.make_folder(flags.FLAGS.work_dir)
+    with locks.hold(work_dir):
+        _run_demo(work_dir)
+
+
+def _run_demo(work_dir):
+    started = time.monotonic()
     data_only = flags.FLAGS.data_only
     steps = _data_steps(work_dir) if data_only else make_steps(work_dir)
     for number, step in enumerate(steps, start=1):

@@ -35,7 +35,7 @@ from typing import NamedTuple
 import gin
 from absl import flags
 
-from decoupled import console, files, launch
+from decoupled import console, files, launch, locks
 from decoupled.configs import (
     ClusterConfig,
     FinetuningConfig,
@@ -46,7 +46,8 @@ from decoupled.configs import (
 )
 from decoupled.metrics import xtreme
 
-MODES = ("train_and_evaluate", "train", "eval", "predict")
+TRAINING_MODES = ("train_and_evaluate", "train")
+MODES = (*TRAINING_MODES, "eval", "predict")
 PREDICTIONS = "predictions"
 
 
@@ -111,17 +112,20 @@ def define_flags() -> None:
 def main() -> None:
     """Parses the configuration and runs."""
     options = flags.FLAGS
-    run_finetuning(
-        launch.parse_gin(finetune, "runs/finetune.gin"),
-        options.task,
-        options.data_dir,
-        options.init_checkpoint,
-        options.model_dir,
-        options.mode,
-        options.num_runs,
-        options.feature_dir,
-        launch.tpu_flags(),
-    )
+    config = launch.parse_gin(finetune, "runs/finetune.gin")
+    tpu = launch.tpu_flags()
+    with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
+        run_finetuning(
+            config,
+            options.task,
+            options.data_dir,
+            options.init_checkpoint,
+            options.model_dir,
+            options.mode,
+            options.num_runs,
+            options.feature_dir,
+            tpu,
+        )
 
 
 def run_finetuning(
@@ -164,7 +168,7 @@ def run_finetuning(
     launch.save_start(folder, "finetune")
     _say_what_is_missing(session)
     predictions = os.path.join(folder, PREDICTIONS)
-    if mode in ("train", "train_and_evaluate"):
+    if mode in TRAINING_MODES:
         session.train()
     if mode == "predict":
         labelled = predict_run(session.grid.best_run(), predictions)

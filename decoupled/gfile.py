@@ -20,6 +20,11 @@ from typing import IO, Any
 _REMOTE = "://"
 
 
+def is_remote(path: str) -> bool:
+    """True for a path that TensorFlow's file systems read and write."""
+    return _REMOTE in path
+
+
 def exists(path: str) -> bool:
     """True where `path` is a file or a folder."""
     return _remote().exists(path) if _REMOTE in path else os.path.exists(path)

@@ -22,11 +22,12 @@ import os
 
 from absl import flags
 
-from decoupled import console, files, launch, model_dir
+from decoupled import console, files, launch, locks, model_dir
 from decoupled.configs import PretrainConfig, pretrain
 from decoupled.errors import UserError
 
-MODES = ("train_and_evaluate", "train", "eval", "predict")
+TRAINING_MODES = ("train_and_evaluate", "train")
+MODES = (*TRAINING_MODES, "eval", "predict")
 SAMPLING = "sampling.json"
 
 
@@ -46,16 +47,19 @@ def define_flags() -> None:
 
 def main() -> None:
     """Parses the configuration and runs."""
+    options = flags.FLAGS
     config = launch.parse_gin(pretrain, "runs/pretrain.gin")
-    run_pretraining(
-        config,
-        flags.FLAGS.records_dir,
-        flags.FLAGS.vocabulary,
-        flags.FLAGS.model_dir,
-        flags.FLAGS.mode,
-        launch.tpu_flags(),
-        flags.FLAGS.init_checkpoint,
-    )
+    tpu = launch.tpu_flags()
+    with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
+        run_pretraining(
+            config,
+            options.records_dir,
+            options.vocabulary,
+            options.model_dir,
+            options.mode,
+            tpu,
+            options.init_checkpoint,
+        )
 
 
 def run_pretraining(
@@ -107,7 +111,7 @@ def run_pretraining(
     )
     if mode != "train":
         _held_out_counts(config, manifest)
-    training = mode in ("train", "train_and_evaluate")
+    training = mode in TRAINING_MODES
     rows = _sampling_rows(config, manifest) if training else []
     session = _Session(config, manifest, pieces, folder, tpu, prefix)
     check_graph(session.graph, config.training)

@@ -38,7 +38,7 @@ import time
 
 from absl import flags
 
-from decoupled import bindings, console, files, launch, model_dir
+from decoupled import bindings, console, files, launch, locks, model_dir
 from decoupled.analyses.reproduction_inputs import (
     XTREME_TASK,
     Folders,
@@ -79,6 +79,14 @@ def define_flags() -> None:
 
 def main() -> None:
     """Makes the data, runs the jobs, writes the document."""
+    if flags.FLAGS.document_only:
+        _reproduce()
+        return
+    with locks.hold(flags.FLAGS.work_dir):
+        _reproduce()
+
+
+def _reproduce():
     from decoupled.sweeps.runner import Runner, show_failures
 
     options = flags.FLAGS

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import gin
 from absl import flags
 
-from decoupled import console, files, launch
+from decoupled import console, files, launch, locks
 from decoupled.configs import MeshConfig, RetrievalConfig
 from decoupled.errors import Mistakes, UserError
 from decoupled.metrics import xtreme
@@ -81,14 +81,15 @@ def define_flags() -> None:
 def main() -> None:
     """Parses the configuration and runs."""
     config = launch.parse_gin(retrieve, "runs/retrieve.gin")
-    run_retrieval(
-        config,
-        flags.FLAGS.task,
-        flags.FLAGS.data_dir,
-        flags.FLAGS.init_checkpoint,
-        flags.FLAGS.output_dir,
-        flags.FLAGS.languages,
-    )
+    with locks.hold(flags.FLAGS.output_dir):
+        run_retrieval(
+            config,
+            flags.FLAGS.task,
+            flags.FLAGS.data_dir,
+            flags.FLAGS.init_checkpoint,
+            flags.FLAGS.output_dir,
+            flags.FLAGS.languages,
+        )
 
 
 def run_retrieval(

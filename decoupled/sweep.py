@@ -20,7 +20,7 @@ import sys
 
 from absl import flags
 
-from decoupled import console, launch
+from decoupled import console, launch, locks
 from decoupled.configs import sweep
 from decoupled.errors import UserError
 
@@ -43,6 +43,14 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs the sweep, or prints its jobs."""
+    if flags.FLAGS.print_jobs:
+        _run_sweep()
+        return
+    with locks.hold(flags.FLAGS.sweep_dir):
+        _run_sweep()
+
+
+def _run_sweep():
     from decoupled.data.vocabulary import Vocabulary
     from decoupled.sweeps.grid import describe, make_rows, read_model
     from decoupled.sweeps.jobs import Inputs, make_jobs

@@ -23,6 +23,7 @@ BASE = {
     "files",
     "gfile",
     "gin_reader",
+    "locks",
     "memory",
     "ports",
     "processes",

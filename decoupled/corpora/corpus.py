@@ -21,6 +21,7 @@ from decoupled import files, gfile
 from decoupled.corpora import locales
 from decoupled.corpora.shards import Document, TextShards
 from decoupled.errors import UserError
+from decoupled.locks import LOCK
 
 FORMAT = "decoupled-corpus-1"
 MANIFEST = "manifest.json"
@@ -190,7 +191,7 @@ def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
         return corpus
     if not gfile.isdir(folder):
         return None
-    names = [name.rstrip("/") for name in gfile.listdir(folder)]
+    names = {name.rstrip("/") for name in gfile.listdir(folder)} - {LOCK}
     if names and _BUILDING not in names:
         raise UserError(
             f"{folder}: neither empty nor a corpus (holds {sorted(names)[0]}); choose "
