@@ -18,6 +18,12 @@ from typing import IO, Any
 from decoupled import gfile
 from decoupled.errors import UserError
 
+# The cause stands on the line after the node's name, behind a file that it is about.
+_SESSION_FAILED = re.compile(
+    r"\AGraph execution error:\n.*^Node: [^\n]*\n"
+    r"(?:\d+ root error\(s\) found\.\n\s*\(0\) \w+: )?(?:/\S+; )?([^\n]+)$",
+    re.DOTALL | re.MULTILINE,
+)
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
 # A part of a path: neither "." nor "..", no separator, nothing that a file system or a
 # terminal reads as more than a name.
@@ -219,11 +225,18 @@ def shard_name(stem: str, index: int, count: int, suffix: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of an error's own message, for use inside one of ours."""
+    """The first line of an error's own message, for use inside one of ours.
+
+    Where a TensorFlow session failed, that is the cause, which TensorFlow writes below
+    the place in the code that built the failing node.
+    """
     message = (
         getattr(error, "message", None)
         or getattr(error, "strerror", None)
         or str(error)
         or type(error).__name__
     )
-    return message.strip().splitlines()[0]
+    lines = message.strip().splitlines()
+    if found := _SESSION_FAILED.search(message):
+        return found[1]
+    return lines[0]

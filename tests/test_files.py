@@ -185,9 +185,26 @@ def test_shard_names():
     assert files.shard_name("text", 3, 10, ".txt") == "text-00003-of-00010.txt"
 
 
+SESSION_FAILED = """Graph execution error:
+
+Detected at node 'save/SaveV2_1' defined at (most recent call last):
+    File "/a/estimator.py", line 92, in train
+Node: 'save/SaveV2_1'
+/a/model.ckpt-6_temp/part.tempstate1; No space left on device
+\t [[{{node save/SaveV2_1}}]]
+Hint: If you want to see a list of allocated tensors when OOM happens, add something.
+"""
+
+
 def test_reason_is_the_first_line_of_an_error():
     assert files.reason(ValueError("one\ntwo")) == "one"
     assert files.reason(ValueError()) == "ValueError"
+    assert files.reason(ValueError(SESSION_FAILED)) == "No space left on device"
+    other = SESSION_FAILED.replace("/a/model.ckpt-6_temp/part.tempstate1; ", "")
+    assert files.reason(ValueError(other)) == "No space left on device"
+    several = "2 root error(s) found.\n  (0) RESOURCE_EXHAUSTED: /a/model.ckpt-6"
+    other = SESSION_FAILED.replace("/a/model.ckpt-6", several)
+    assert files.reason(ValueError(other)) == "No space left on device"
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("[")
     assert files.reason(caught.value) == "Expecting value: line 1 column 2 (char 1)"
