@@ -179,14 +179,6 @@ def chosen_prefix(model_dir: str, checkpoint: str | None) -> str:
     return state.model_checkpoint_path
 
 
-def write_checkpoint_list(folder: str, name: str) -> None:
-    """The file `checkpoint`, which says which checkpoints a folder has: this one."""
-    files.write_text(
-        os.path.join(folder, CHECKPOINT_LIST),
-        f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n',
-    )
-
-
 def _as_tensor(value: np.ndarray) -> tf.Tensor:
     """A tensor over the array's own memory where that is possible."""
     if value.dtype != np.float32 or not value.ndim or not value.size:

@@ -25,9 +25,9 @@ from decoupled.errors import UserError
 from decoupled.exports.checkpoint_files import (
     GLOBAL_STEP,
     CheckpointWriter,
-    write_checkpoint_list,
 )
 from decoupled.exports.safetensors_files import Shape
+from decoupled.training.checkpoints import write_list
 
 CONVERSION = "conversion.json"
 FORMAT = "decoupled-conversion-1"
@@ -116,7 +116,7 @@ def _write(folder, contents):
             # Not kept while the next one is read.
             del value
         writer.add(GLOBAL_STEP, np.int64(contents.step))
-    write_checkpoint_list(folder, name)
+    write_list(folder, [name])
     gin_text = model_gin(contents.model, contents.report["source"])
     files.write_text(os.path.join(folder, MODEL_GIN), gin_text)
     report = {"format": FORMAT, **contents.report}

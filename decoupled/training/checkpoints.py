@@ -6,11 +6,13 @@ Order of precedence, printed when a run starts:
 3. initial weights drawn from the seed.
 """
 
+import contextlib
 import os
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from decoupled import files, gfile
+from decoupled import console, files, gfile
 from decoupled.compat import tf
 from decoupled.errors import UserError
 from decoupled.model_dir import CHECKPOINT_LIST
@@ -29,6 +31,10 @@ _MLM_HEAD = (
 )
 # Made anew when the checkpoint lacks it: heads.
 _HEADS = ("bert/pooler/", "output_weights", "output_bias", *_MLM_HEAD)
+
+
+# Damaged checkpoints that this process has spoken of.
+_passed_over: set[str] = set()
 
 
 class Report(NamedTuple):
@@ -77,30 +83,62 @@ def find_checkpoint(path: str) -> str:
 def latest_complete(model_dir: str) -> str | None:
     """The newest complete checkpoint of a folder, or None.
 
-    Where the newest is damaged, the `checkpoint` file is rewritten to name the newest
-    one that is complete, since the Estimator restores what that file names.
+    Where the newest is damaged, a line says so, and the `checkpoint` file is rewritten
+    to name the newest one that is complete, since the Estimator restores what that file
+    names.
+
+    Raises:
+      UserError: there are checkpoints, and none is complete.
     """
     state = _checkpoint_state(model_dir)
     if state is None:
         return None
     # Written by hand, as our message advises, the file may name one checkpoint only.
     prefixes = list(state.all_model_checkpoint_paths) or [state.model_checkpoint_path]
+    problems: dict[str, str] = {}
     for count in range(len(prefixes), 0, -1):
         newest = prefixes[count - 1]
-        if _problem(newest) is not None:
-            continue
-        if count < len(prefixes):
-            # Names without folders, so that the folder can be moved.
-            names = [os.path.basename(prefix) for prefix in prefixes[:count]]
-            state = type(state)(
-                model_checkpoint_path=names[-1], all_model_checkpoint_paths=names
-            )
-            files.write_text(os.path.join(model_dir, CHECKPOINT_LIST), str(state))
-        return newest
+        problem = _problem(newest)
+        if problem is None:
+            if problems:
+                _pass_over(problems, newest)
+                # Who only reads a run may have no right to write there.
+                with contextlib.suppress(gfile.OpError):
+                    write_list(model_dir, prefixes[:count])
+            return newest
+        problems[newest] = problem
     raise UserError(
         f"{model_dir}: none of its {len(prefixes)} checkpoints is complete "
-        f"({_problem(prefixes[-1])}); restore a copy or use a new folder"
+        f"({problems[prefixes[-1]]}); restore a copy or use a new folder"
     )
+
+
+def remove_unfinished(model_dir: str) -> None:
+    """Removes what a process that was killed while it saved has left in its folder."""
+    for path in gfile.glob(os.path.join(model_dir, "model.ckpt-*_temp*")):
+        if gfile.isdir(path):
+            gfile.rmtree(path)
+
+
+def _pass_over(problems, used):
+    """Says once in a process which checkpoints are not used, and why."""
+    for prefix, problem in problems.items():
+        if prefix not in _passed_over:
+            console.say(f"{prefix}: {problem}; {used} is used instead")
+        _passed_over.add(prefix)
+
+
+def write_list(folder: str, prefixes: Sequence[str]) -> None:
+    """Replaces the list of a folder's checkpoints, the oldest first.
+
+    Args:
+      prefixes: of checkpoints in the folder.
+    """
+    # Names without folders, so that the folder can be moved.
+    names = [os.path.basename(prefix) for prefix in prefixes]
+    lines = [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    text = "\n".join([f'model_checkpoint_path: "{names[-1]}"', *lines, ""])
+    files.write_text(os.path.join(folder, CHECKPOINT_LIST), text)
 
 
 def _checkpoint_state(model_dir):

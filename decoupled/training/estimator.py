@@ -6,7 +6,11 @@ from decoupled.compat import estimator, tf
 from decoupled.errors import Terminated
 from decoupled.ops.compiled import compile_first_quietly
 from decoupled.training import tpu
-from decoupled.training.checkpoints import checkpoint_step, latest_complete
+from decoupled.training.checkpoints import (
+    checkpoint_step,
+    latest_complete,
+    remove_unfinished,
+)
 from decoupled.training.graph import GraphConfig
 from decoupled.training.mesh import session_config
 from decoupled.training.model_fn import RunSpec, make_model_fn
@@ -84,6 +88,7 @@ def train(
       Terminated: SIGTERM ended the run early; its checkpoint is saved.
       UserError: loss or gradient became infinite or NaN.
     """
+    remove_unfinished(run.model_dir)
     step = _announce(graph, run)
     while step < graph.schedule.train_steps:
         if step:

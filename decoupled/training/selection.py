@@ -15,6 +15,7 @@ from decoupled.training.checkpoints import (
     checkpoint_step,
     copy_without_slots,
     find_checkpoint,
+    write_list,
 )
 
 SCORES = "dev.json"
@@ -101,10 +102,7 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     name = os.path.basename(prefix)
     copy = os.path.join(folder, name)
     copy_without_slots(prefix, copy)
-    files.write_text(
-        os.path.join(folder, CHECKPOINT_LIST),
-        f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n',
-    )
+    write_list(folder, [name])
     kept = {os.path.basename(p) for p in gfile.glob(f"{copy}.*")} | {CHECKPOINT_LIST}
     for other in set(gfile.listdir(folder)) - kept:
         gfile.remove(os.path.join(folder, other))

@@ -12,8 +12,8 @@ from decoupled.exports.checkpoint_files import (
     CheckpointFile,
     CheckpointWriter,
     chosen_prefix,
-    write_checkpoint_list,
 )
+from decoupled.training.checkpoints import write_list
 from tests.exports.models import write_checkpoint
 
 VALUES = {
@@ -108,12 +108,12 @@ def test_the_checkpoint_that_counts(tmp_path):
     folder = str(tmp_path)
     with pytest.raises(UserError, match="no readable list of checkpoints"):
         chosen_prefix(folder, None)
-    write_checkpoint_list(folder, "model.ckpt-3")
+    write_list(folder, ["model.ckpt-3"])
     assert chosen_prefix(folder, None) == f"{folder}/model.ckpt-3"
     assert chosen_prefix(folder, "model.ckpt-1") == f"{folder}/model.ckpt-1"
     assert chosen_prefix(folder, "/x/model.ckpt-1") == "/x/model.ckpt-1"
     (tmp_path / "best").mkdir()
-    write_checkpoint_list(f"{folder}/best", "model.ckpt-2")
+    write_list(f"{folder}/best", ["model.ckpt-2"])
     assert chosen_prefix(folder, None) == f"{folder}/best/model.ckpt-2"
     (tmp_path / "best" / "checkpoint").write_text("nonsense")
     with pytest.raises(UserError, match="best: no readable list of checkpoints"):

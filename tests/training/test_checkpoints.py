@@ -2,11 +2,13 @@
 
 import glob
 import os
+import re
 import shutil
 
 import numpy as np
 import pytest
 
+from decoupled import files
 from decoupled.compat import tf
 from decoupled.errors import UserError
 from decoupled.tasks.classification import Classification
@@ -101,11 +103,20 @@ def test_a_folder_without_checkpoints_has_none(tmp_path):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path, damage):
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
+    tmp_path, damage, capsys
+):
     folder = write_checkpoints(tmp_path, [5, 10, 15])
     damage(folder, 15)
 
     assert latest_complete(folder) == f"{folder}/model.ckpt-10"
+
+    told = capsys.readouterr().out
+    assert re.fullmatch(
+        rf"{folder}/model.ckpt-15: (cannot be read: .+|no such checkpoint .+); "
+        rf"{folder}/model.ckpt-10 is used instead\n",
+        told,
+    ), told
 
     # The Estimator reads this file.
     assert tf.train.latest_checkpoint(folder) == f"{folder}/model.ckpt-10"
@@ -113,14 +124,40 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path, damag
     expected = [f"{folder}/model.ckpt-5", f"{folder}/model.ckpt-10"]
     assert list(state.all_model_checkpoint_paths) == expected
     assert latest_complete(folder) == f"{folder}/model.ckpt-10"
+    assert capsys.readouterr().out == ""
 
 
-def test_two_damaged_checkpoints_are_both_passed_over(tmp_path):
+def test_two_damaged_checkpoints_are_both_passed_over(tmp_path, capsys):
     folder = write_checkpoints(tmp_path, [5, 10, 15])
     truncate(folder, 15)
     delete_index(folder, 10)
 
     assert latest_complete(folder) == f"{folder}/model.ckpt-5"
+
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{folder}/model.ckpt-15: cannot be read: ")
+    assert second.startswith(f"{folder}/model.ckpt-10: no such checkpoint ")
+    for line in (first, second):
+        assert line.endswith(f"; {folder}/model.ckpt-5 is used instead")
+
+
+def test_a_damaged_checkpoint_of_a_folder_that_is_read_only(
+    tmp_path, capsys, monkeypatch
+):
+    """Who fine-tunes from a run may have no right to write there."""
+
+    def write_text(path, text):
+        raise PermissionError(13, "Permission denied", path)
+
+    folder = write_checkpoints(tmp_path, [5, 10])
+    truncate(folder, 10)
+    monkeypatch.setattr(files, "write_text", write_text)
+
+    for _ in range(2):
+        assert find_checkpoint(folder) == f"{folder}/model.ckpt-5"
+
+    # Once in a process.
+    assert capsys.readouterr().out.count("is used instead") == 1
 
 
 def test_a_damaged_older_checkpoint_changes_nothing(tmp_path):
@@ -417,3 +454,16 @@ def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(tmp_path):
         spec
     )
     assert_equal_values(again, straight)
+
+
+def test_what_a_kill_left_half_saved_is_removed_at_the_next_start(tmp_path):
+    spec = run_spec(tmp_path)
+    for name in ("model.ckpt-3_temp", "model.ckpt-4_temp_0123abcd"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-00000-of-00001.index").write_bytes(b"half")
+    (tmp_path / "model.ckpt-notes_template.txt").write_text("mine")
+
+    train_run(graph_config(schedule=schedule(1, 0)), spec)
+
+    left = sorted(name for name in os.listdir(tmp_path) if "_temp" in name)
+    assert left == ["model.ckpt-notes_template.txt"]
