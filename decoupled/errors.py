@@ -47,6 +47,14 @@ class Terminated(Exception):
     """
 
 
+class Interrupted(Exception):
+    """Ctrl-C came; the run has saved a checkpoint, and the same command goes on.
+
+    Commands print the message and the command in one line and exit with code 130
+    (`decoupled.launch`).
+    """
+
+
 # Of the driver whose worker died; a supervisor starts both again.
 WORKER_LOST_CODE = 75
 

@@ -25,7 +25,8 @@ Writes to --model_dir
       python -m decoupled.score --prediction_folder=MODEL_DIR/predictions \\
           --label_folder=DATA
   features/                                tokenised files, unless in --feature_dir
-Ends with code 143 where SIGTERM stopped it after saving: run it again to go on.
+Ends with code 143 where SIGTERM stopped it after saving, and with 130 where Ctrl-C
+did: run it again to go on.
 """
 
 import os

@@ -23,9 +23,17 @@ from absl import logging as absl_logging
 
 import decoupled
 from decoupled import bindings
-from decoupled.errors import WORKER_LOST_CODE, Terminated, UserError, WorkerLost
+from decoupled.errors import (
+    WORKER_LOST_CODE,
+    Interrupted,
+    Terminated,
+    UserError,
+    WorkerLost,
+)
 
 T = TypeVar("T")
+# The command lines that `save_start` has recorded.
+_started: list[str] = []
 FLAGS = flags.FLAGS
 
 USER_ERROR_CODE = 2
@@ -134,6 +142,7 @@ def save_start(folder: str, name: str, part: str | None = None) -> None:
     moment = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     parts = [f"decoupled.{name}", *([part] if part else [])]
     command = shlex.join(["python", "-m", *parts, *sys.argv[1:]])
+    _started.append(command)
     heading = f"# decoupled {decoupled.__version__}, {moment}, in {os.getcwd()}"
     files.write_text(command_file, f"{heading}\n{command}\n")
     settings = bindings.used_text()
@@ -159,10 +168,11 @@ def run(main: Callable[[], None], usage: str, runs_command: bool = False) -> Non
     """Parses the flags, calls `main` and exits.
 
     A UserError is printed in one line, with exit code 2; so is a mistake in a flag.
-    Ctrl-C exits with code 130 and a closed output, as of `| head`, with code 141, both
-    without a traceback. `Terminated` exits with code 143 and `WorkerLost` with code 75:
-    a launcher may run the same command again. Any other exception is a defect and keeps
-    its traceback.
+    Ctrl-C exits with code 130, after a line with the command that goes on where
+    `save_start` has recorded one, and a closed output, as of `| head`, with code 141,
+    both without a traceback. `Terminated` exits with code 143 and `WorkerLost` with
+    code 75: a launcher may run the same command again. Any other exception is a defect
+    and keeps its traceback.
 
     Args:
       main: the command's work.
@@ -184,7 +194,11 @@ def run(main: Callable[[], None], usage: str, runs_command: bool = False) -> Non
     except WorkerLost as error:
         print(f"{_command_name()}: error: {error}", file=sys.stderr)
         sys.exit(WORKER_LOST_CODE)
+    except Interrupted as stop:
+        _tell_how_to_go_on(str(stop))
+        _flush_and_exit(INTERRUPTED_CODE)
     except KeyboardInterrupt:
+        _tell_how_to_go_on("interrupted")
         _exit_quietly(INTERRUPTED_CODE)
     except BrokenPipeError:
         _exit_quietly(BROKEN_PIPE_CODE)
@@ -272,6 +286,12 @@ def _command_name():
     if spec is not None:
         return spec.name
     return os.path.splitext(os.path.basename(sys.argv[0]))[0]
+
+
+def _tell_how_to_go_on(message):
+    if _started:
+        told = f"{_command_name()}: {message}; go on with: {_started[-1]}"
+        print(told, file=sys.stderr)
 
 
 def _exit_with_error(message):

@@ -14,7 +14,8 @@ encoder, and the output embedding if it has the same size; else that starts anew
 
 --mode: train_and_evaluate (default), train, eval (loss and accuracy per language of the
 newest checkpoint, to eval.json), predict (the same per sequence, to predictions.jsonl).
-Ends with code 143 where SIGTERM stopped it after saving: run it again to go on.
+Ends with code 143 where SIGTERM stopped it after saving, and with 130 where Ctrl-C
+did: run it again to go on.
 """
 
 import json

@@ -131,14 +131,21 @@ class Supervisor:
     def run(self) -> int:
         """Runs to the end; returns the driver's exit code, or 75 where it gave up.
 
-        SIGTERM is passed on to the driver, which saves before it ends.
+        SIGTERM and Ctrl-C are passed on to the driver, which saves before it ends, and
+        so is SIGHUP.
         """
-        previous = signal.signal(signal.SIGTERM, self._end)
+        previous = {
+            number: signal.signal(number, self._end)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+            # As nohup has it.
+            if signal.getsignal(number) != signal.SIG_IGN
+        }
         try:
             return self._run()
         finally:
             self._stop()
-            signal.signal(signal.SIGTERM, previous)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
     def _run(self):
         restarts = 0
@@ -161,14 +168,16 @@ class Supervisor:
                 f"in {pause:.1f} s"
             )
             time.sleep(pause)
+            if self._asked_to_end:
+                return code if code >= 0 else 128 - code
 
     def _start(self, group):
         environment = {**os.environ, **group.environment}
         for index, command in enumerate(group.workers, start=1):
             # Not the driver's TF_CONFIG: a worker's flags say who it is.
-            self._processes[f"worker {index}"] = subprocess.Popen(command)
+            self._processes[f"worker {index}"] = _start_apart(command, None)
         if group.driver is not None:
-            self._processes["driver"] = subprocess.Popen(group.driver, env=environment)
+            self._processes["driver"] = _start_apart(group.driver, environment)
 
     def _wait(self):
         """(name, exit code) of the first process that ends, the driver's before all."""
@@ -179,12 +188,12 @@ class Supervisor:
                     return name, self._processes[name].returncode
             time.sleep(_LOOK)
 
-    def _end(self, *_):
+    def _end(self, number, _):
         self._asked_to_end = True
         first = "driver" if "driver" in self._processes else None
         for name, process in self._processes.items():
             if first in (None, name) and process.poll() is None:
-                process.terminate()
+                process.send_signal(number)
 
     def _stop(self):
         """Ends what still runs; a driver without its workers would wait for ever."""
@@ -201,6 +210,12 @@ class Supervisor:
                 process.kill()
                 process.wait()
         self._processes = {}
+
+
+def _start_apart(command, environment):
+    """Starts a process that Ctrl-C on the terminal does not reach by itself: a worker
+    must live until the driver has saved, and the driver gets it once."""
+    return subprocess.Popen(command, env=environment, start_new_session=True)
 
 
 def _can_go_on(code):

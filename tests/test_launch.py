@@ -14,13 +14,13 @@ Example:
 import gin
 from absl import flags
 from decoupled import launch
-from decoupled.errors import UserError
+from decoupled.errors import Interrupted, UserError
 
 def define_flags():
     launch.define_gin_flags()
     flags.DEFINE_string("folder", None, "A folder\\n  for the records.")
     flags.DEFINE_boolean("quick", True, "Whether it is quick.")
-    ends = ["well", "user", "defect", "ctrl_c", "pipe"]
+    ends = ["well", "user", "defect", "ctrl_c", "pipe", "late_ctrl_c", "saved"]
     flags.DEFINE_enum("end", "well", ends, "How it ends.")
 
 @gin.configurable
@@ -41,6 +41,10 @@ def main():
     print(launch.parse_gin(command, None))
     if flags.FLAGS.folder:
         launch.save_start(flags.FLAGS.folder, "command")
+    if end == "late_ctrl_c":
+        raise KeyboardInterrupt
+    if end == "saved":
+        raise Interrupted("Ctrl-C: saved at step 3")
 
 if __name__ == "__main__":
     define_flags()
@@ -157,6 +161,19 @@ def test_a_defect_keeps_its_traceback(run):
 def test_ctrl_c_ends_quietly(run):
     done = run("--end=ctrl_c")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    "end, told", [("late_ctrl_c", "interrupted"), ("saved", "Ctrl-C: saved at step 3")]
+)
+def test_ctrl_c_says_how_to_go_on_where_a_start_was_recorded(run, tmp_path, end, told):
+    flags = ["--gin_file=good.gin", f"--folder={tmp_path}/a b", f"--end={end}"]
+    done = run(*flags)
+    assert done.returncode == 130
+    assert done.stderr == (
+        f"command: {told}; go on with: python -m decoupled.command "
+        f"--gin_file=good.gin '--folder={tmp_path}/a b' --end={end}\n"
+    )
 
 
 def test_a_closed_output_ends_quietly(run, tmp_path):

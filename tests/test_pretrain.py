@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -272,9 +273,18 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     assert code == 0, error
 
     process = start(data, tmp_path / "killed")
-    wait_for(tmp_path / "killed/model.ckpt-150.index", process)
+    wait_for(tmp_path / "killed/model.ckpt-100.index", process)
     process.kill()
     process.wait()
+    process = start(data, tmp_path / "killed")
+    wait_for(tmp_path / "killed/model.ckpt-200.index", process)
+    process.send_signal(signal.SIGINT)
+    code, out, error = finish(process)
+    assert code == 130
+    assert re.search(
+        r"pretrain: Ctrl-C: saved at step \d+; go on with: python -m", error
+    )
+    assert f"--model_dir={tmp_path}/killed\n" in error
     process = start(data, tmp_path / "killed")
     wait_for(tmp_path / "killed/model.ckpt-350.index", process)
     process.send_signal(signal.SIGTERM)

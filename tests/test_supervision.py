@@ -84,22 +84,54 @@ def test_a_worker_alone_is_kept_running(tmp_path):
     assert lines[0] == "worker 1 ended with code 0; restart 1 of 2 in 0.5 s"
 
 
-def test_sigterm_reaches_the_driver_which_may_save(tmp_path):
+def signal_when(ready, number):
+    """Sends this process a signal as soon as a file is there."""
+
+    def send():
+        while not ready.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=send).start()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_reaches_the_driver_which_may_save(tmp_path, name):
     ready = tmp_path / "ready"
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
     driver = python(
         "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+        f"signal.signal(signal.{name}, lambda *_: sys.exit(99))\n"
         f"open({str(ready)!r}, 'w').close()\n"
         "time.sleep(60)"
     )
+    signal_when(ready, number)
+    assert supervise([group(driver, FOREVER)]) == (99, [], [])
+    assert signal.getsignal(number) == before
 
-    def terminate():
-        while not ready.exists():
-            time.sleep(0.01)
+
+def test_ctrl_c_of_the_terminal_comes_to_the_driver_through_the_supervisor_alone(
+    tmp_path,
+):
+    """So that it comes once, and workers live until the driver has saved."""
+    seen = tmp_path / "seen"
+    own = "import os, sys; own = os.getpgid(0) == os.getpid()\n"
+    worker = python(f"{own}import time\nif not own: sys.exit(3)\ntime.sleep(60)")
+    driver = python(f"{own}open({str(seen)!r}, 'w').write(str(own))")
+    assert supervise([group(driver, worker)])[0] == 0
+    assert seen.read_text() == "True"
+
+
+def test_a_signal_between_two_starts_ends_the_run():
+    groups, lines = [group(python("raise SystemExit(75)"))], []
+
+    def say(line):
+        lines.append(line)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=terminate).start()
-    assert supervise([group(driver, FOREVER)]) == (143, [], [])
+    assert Supervisor(lambda: groups.pop(), 3, say).run() == 75
+    assert lines == ["driver ended with code 75; restart 1 of 3 in 0.5 s"]
 
 
 def test_commands_of_a_local_group():

@@ -1,9 +1,10 @@
 """TPUEstimator around a model_fn, and the loop that a command runs."""
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 
 from decoupled.compat import estimator, tf
-from decoupled.errors import Terminated
+from decoupled.errors import Interrupted, Terminated
 from decoupled.ops.compiled import compile_first_quietly
 from decoupled.training import tpu
 from decoupled.training.checkpoints import (
@@ -86,6 +87,7 @@ def train(
 
     Raises:
       Terminated: SIGTERM ended the run early; its checkpoint is saved.
+      Interrupted: so did Ctrl-C.
       UserError: loss or gradient became infinite or NaN.
     """
     remove_unfinished(run.model_dir)
@@ -101,7 +103,9 @@ def train(
         finally:
             run.stop.restore()
         step = checkpoint_step(latest_complete(run.model_dir))
-        if run.stop.received and step < graph.schedule.train_steps:
+        if run.stop.received == signal.SIGINT:
+            raise Interrupted(f"Ctrl-C: saved at step {step}")
+        if run.stop.received is not None and step < graph.schedule.train_steps:
             raise Terminated(f"SIGTERM: saved at step {step}; run again to go on")
         if then is not None and step < graph.schedule.train_steps:
             then()

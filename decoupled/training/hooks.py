@@ -112,29 +112,40 @@ class SaveCheckpoints(CountingHook):
 
 
 class StopOnSignal(estimator.SessionRunHook):
-    """Ends the loop after the current step on SIGTERM; the saver then saves."""
+    """Ends the loop after the current step on SIGTERM or Ctrl-C; the saver then saves.
+
+    A second Ctrl-C ends the process at once.
+
+    Attributes: `received`, the signal that came, or None.
+    """
 
     def __init__(self):
-        self.received = False
-        self._previous = None
+        self.received: int | None = None
+        self._previous = {}
 
     def begin(self):
-        """Installs the handler."""
-        self._previous = signal.signal(signal.SIGTERM, self._handle)
+        """Installs the handlers."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Ctrl-C may be ignored, as in a script's background.
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._handle)
 
-    def _handle(self, *_):
-        self.received = True
+    def _handle(self, number, _):
+        self.received = number
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            # Not print: the signal may have come while something is printed.
+            os.write(2, b"Ctrl-C: saving after this step; once more ends at once\n")
 
     def after_run(self, run_context, run_values):
-        """Stops where the signal has come."""
-        if self.received:
+        """Stops where a signal has come."""
+        if self.received is not None:
             run_context.request_stop()
 
     def restore(self):
-        """Puts the former handler back; also where the loop ended in an error."""
-        if self._previous is not None:
-            signal.signal(signal.SIGTERM, self._previous)
-            self._previous = None
+        """Puts the former handlers back; also where the loop ended in an error."""
+        while self._previous:
+            signal.signal(*self._previous.popitem())
 
 
 class LoopProgress(CountingHook):

@@ -1,4 +1,4 @@
-"""What happens around a step: saving, logging, stopping on NaN and on SIGTERM."""
+"""What happens around a step: saving, logging, stopping on NaN and on signals."""
 
 import os
 import resource
@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from decoupled.compat import tf
-from decoupled.errors import Terminated, UserError
+from decoupled.errors import Interrupted, Terminated, UserError
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.estimator import train
 from decoupled.training.events import read_scalars
+from decoupled.training.hooks import StopOnSignal
 from tests.helpers import MASKING, masked_lm_features, schedule, tiny_model
 from tests.training.runs import (
     assert_equal_values,
@@ -193,15 +194,15 @@ def test_a_saved_checkpoint_and_its_name_are_on_disk(tmp_path, monkeypatch):
     assert {f"{tmp_path}/{name}" for name in names} | {str(tmp_path)} <= set(synced)
 
 
-def terminating(at_step):
-    """An input_fn_from that sends SIGTERM to this process with the batch of a step."""
+def signalling(number, at_step):
+    """An input_fn_from that sends this process a signal with the batch of a step."""
     sample = masked_lm_features()
     signature = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in sample.items()}
 
     def batches(step):
         while True:
             if step == at_step:
-                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), number)
             yield step_features(step)
             step += 1
 
@@ -213,27 +214,74 @@ def terminating(at_step):
     return input_fn_from
 
 
-def test_sigterm_saves_and_ends_and_the_next_start_goes_on(tmp_path):
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize(
+    "number, raised, told",
+    [
+        (signal.SIGTERM, Terminated, r"^SIGTERM: saved at step \d+; run again"),
+        (signal.SIGINT, Interrupted, r"^Ctrl-C: saved at step \d+$"),
+    ],
+)
+def test_a_signal_saves_and_ends_and_the_next_start_goes_on(
+    tmp_path, number, raised, told
+):
+    before = signal.getsignal(number)
     straight = train_run(config(40), run_spec(tmp_path / "straight"))
     spec = run_spec(tmp_path / "stopped", save_checkpoints_steps=1000)
 
-    with pytest.raises(Terminated, match=r"^SIGTERM: saved at step \d+; run again"):
-        train(config(40), spec, terminating(at_step=10))
+    with pytest.raises(raised, match=told):
+        train(config(40), spec, signalling(number, at_step=10))
 
     (stopped,) = checkpoint_names(spec.model_dir)
     assert 0 < stopped < 40
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(number) == before
     again = run_spec(tmp_path / "stopped")
     assert_equal_values(train_run(config(40), again), straight)
     assert f"at step {stopped}, {8 * stopped} examples seen" in said(again)[0]
+
+
+def in_a_copy(action):
+    """The exit code of a copy of this process in which `action` runs."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            action()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_second_ctrl_c_ends_at_once(capfd):
+    def ctrl_c(times):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        hook = StopOnSignal()
+        hook.begin()
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert hook.received == signal.SIGINT
+
+    assert in_a_copy(lambda: ctrl_c(1)) == 0
+    told = "Ctrl-C: saving after this step; once more ends at once\n"
+    assert capfd.readouterr().err == told
+    assert in_a_copy(lambda: ctrl_c(2)) == -signal.SIGINT
+
+
+def test_ctrl_c_that_is_ignored_stays_ignored():
+    def ignored():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        StopOnSignal().begin()
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    assert in_a_copy(ignored) == 0
 
 
 TOO_LARGE = r"/model.ckpt-\d+: cannot be saved \(File too large\); what .*make room"
 
 
 def filling_the_disk(at_step):
-    """As `terminating`, but from a step on no file may grow beyond 20 kB."""
+    """As `signalling`, but from a step on no file may grow beyond 20 kB."""
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     sample = masked_lm_features()
     signature = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in sample.items()}
