@@ -6,9 +6,10 @@ models. It holds values only: reading one from elsewhere runs no code.
 """
 
 import os
+import re
 from typing import Any, NamedTuple
 
-from decoupled import files
+from decoupled import console, files, gfile
 from decoupled.configs import ModelConfig
 from decoupled.errors import UserError
 
@@ -17,6 +18,16 @@ CONFIG = "config.json"
 VOCABULARY = "sentencepiece.model"
 # The file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
+# What a run has saved: checkpoints, and scores that would be taken for another's.
+_RESULTS = re.compile(
+    rf"{CHECKPOINT_LIST}|model\.ckpt-\d+\.index|(dev|eval|results)\.json"
+)
+# A task's name becomes the name of a folder; a converted model's is anybody's.
+_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
+# A model that claims to be larger would take all memory before anything else is read.
+_LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
+_DEEPEST = 20
+_SHOWN = 200
 
 
 class ModelDir(NamedTuple):
@@ -51,29 +62,14 @@ def read(model_dir: str) -> ModelDir:
         raise UserError(
             f"{model_dir}: no {CONFIG}; is it a folder that pretrain or finetune wrote?"
         )
-    saved = _completed(files.read_json(path))
-    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-        raise UserError(
-            f'{path}: not the description of a model ("format": "{FORMAT}")'
-        )
-    try:
-        return ModelDir(
-            command=saved["command"],
-            model=ModelConfig(**saved["model"]),
-            vocabulary_fingerprint=saved["vocabulary"]["fingerprint"],
-            task=saved["task"],
-            data=saved["data"],
-        )
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    except (KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: does not fit this version ({files.reason(error)})"
-        ) from error
+    return _described(path, files.read_json(path))
 
 
 def claim(model_dir: str, description: ModelDir, vocabulary: str) -> None:
     """Makes the folder this model's, or checks that it is.
+
+    A folder in which nothing was saved binds nobody: another description replaces that
+    of a run which came to nothing, and a line says so.
 
     Args:
       model_dir: made if it does not exist.
@@ -88,23 +84,103 @@ def claim(model_dir: str, description: ModelDir, vocabulary: str) -> None:
     path = os.path.join(model_dir, CONFIG)
     wanted = _as_json(description)
     if files.exists(path):
-        _check_same(model_dir, _completed(files.read_json(path)), wanted)
-        return
-    if files.exists(os.path.join(model_dir, CHECKPOINT_LIST)):
+        saved = files.read_json(path)
+        _described(path, saved)
+        differing = list(_differences("", saved, wanted))
+        if not differing:
+            return
+        if _holds_results(model_dir):
+            raise UserError(
+                f"{model_dir}: holds another model: {'; '.join(differing)}; use its "
+                "settings to go on, or another --model_dir"
+            )
+        console.say(
+            f"{path}: of another model, of which nothing was saved; it is replaced"
+        )
+    elif files.exists(os.path.join(model_dir, CHECKPOINT_LIST)):
         raise UserError(
             f"{model_dir}: holds checkpoints but no {CONFIG}; use an empty folder"
         )
+    content = files.read_bytes(vocabulary)
     with files.atomic_write(vocabulary_path(model_dir), "wb") as handle:
-        handle.write(files.read_bytes(vocabulary))
+        handle.write(content)
     files.write_json(path, wanted)
 
 
-def _completed(saved):
-    """Adds what config.json did not say when models had no choice about it."""
-    model = saved.get("model") if isinstance(saved, dict) else None
-    if isinstance(model, dict):
-        model.setdefault("project_equal_widths", False)
-    return saved
+def _holds_results(model_dir):
+    """Whether a run has saved something here or, of several runs, in a folder below."""
+    return any(
+        _RESULTS.fullmatch(name)
+        for _, _, names in gfile.walk(model_dir)
+        for name in names
+    )
+
+
+def _described(path, saved) -> ModelDir:
+    """What config.json says, its names, types and sizes checked.
+
+    Whatever `saved` lacks of what models had no choice about is added to it.
+    """
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        raise UserError(
+            f'{path}: not the description of a model ("format": "{FORMAT}")'
+        )
+    try:
+        _typed(saved["model"], dict).setdefault("project_equal_widths", False)
+        model = ModelConfig(**saved["model"])
+        description = ModelDir(
+            command=_typed(saved["command"], str),
+            model=model,
+            vocabulary_fingerprint=_typed(saved["vocabulary"]["fingerprint"], str),
+            task=_task(saved["task"]),
+            data=_typed(saved["data"], dict),
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"{path}: does not fit this version ({files.reason(error)})"
+        ) from error
+    _check_sizes(path, saved)
+    return description
+
+
+def _task(task):
+    """The description of a task, checked: its name becomes a folder's."""
+    if task is None:
+        return None
+    if not _NAME.fullmatch(_typed(task.get("name", ""), str)):
+        raise ValueError(f"{_shown(task['name'])} is not the name of a task")
+    _typed(task.get("kind", ""), str)
+    for label in _typed(task.get("labels", []), list):
+        _typed(label, str)
+    return task
+
+
+def _check_sizes(path, saved):
+    for name, value in saved["model"].items():
+        largest = _MOST_LAYERS if name == "num_layers" else _LARGEST
+        if type(value) is int and value > largest:
+            raise UserError(f"{path}: {name} is {value}, which no model can have")
+    waiting = [(saved, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > _DEEPEST:
+            raise UserError(f"{path}: nested too deeply")
+        if isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            waiting += [(one, depth + 1) for one in inner]
+
+
+def _typed(value, kind):
+    if type(value) is not kind:
+        raise TypeError(f"{_shown(value)} is not of type {kind.__name__}")
+    return value
+
+
+def _shown(value):
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _as_json(description):
@@ -121,20 +197,11 @@ def _as_json(description):
     }
 
 
-def _check_same(model_dir, saved, wanted):
-    differing = list(_differences("", saved, wanted))
-    if differing:
-        raise UserError(
-            f"{model_dir}: holds another model: {'; '.join(differing)}; use its "
-            "settings to go on, or another --model_dir"
-        )
-
-
 def _differences(name, saved, wanted):
     """Yields "a.b is 1, not 2" for every leaf that differs."""
     if not (isinstance(saved, dict) and isinstance(wanted, dict)):
         if saved != wanted:
-            yield f"{name} is {saved!r}, not {wanted!r}"
+            yield f"{name} is {_shown(saved)}, not {_shown(wanted)}"
         return
     for key in sorted(set(saved) | set(wanted)):
         inner = f"{name}.{key}" if name else key

@@ -85,15 +85,36 @@ def run_pretraining(
     """
     from decoupled.data.reading import named_errors
     from decoupled.data.records import read_manifest
+    from decoupled.data.verification import check_beginnings
     from decoupled.data.vocabulary import Vocabulary
-    from decoupled.training.graph import check_graph
 
     manifest = read_manifest(records_dir)
     pieces = Vocabulary(vocabulary)
     manifest.check_vocabulary(pieces.fingerprint, vocabulary)
     _check_sizes(config, pieces)
     prefix = _initial_checkpoint(init_checkpoint, pieces)
-    description = model_dir.ModelDir(
+    training = mode in TRAINING_MODES
+    rows = _sampling_rows(config, manifest) if training else []
+    if mode != "train":
+        _held_out_counts(config, manifest)
+    check_beginnings(manifest)
+    session = _Session(config, manifest, pieces, folder, tpu, prefix)
+    description = _describe(config, manifest, pieces, prefix)
+    model_dir.claim(folder, description, vocabulary)
+    launch.save_start(folder, "pretrain")
+    with named_errors(records_dir):
+        if training:
+            _show_sampling(rows, config, folder)
+            session.train(evaluating=mode == "train_and_evaluate")
+        if mode == "eval" or (mode == "train_and_evaluate" and not session.evaluated()):
+            session.evaluate()
+        if mode == "predict":
+            session.predict()
+
+
+def _describe(config, manifest, pieces, prefix):
+    """What config.json says of the run."""
+    return model_dir.ModelDir(
         command="pretrain",
         model=config.model,
         vocabulary_fingerprint=pieces.fingerprint,
@@ -110,22 +131,6 @@ def run_pretraining(
             "init_checkpoint": prefix and os.path.basename(prefix),
         },
     )
-    if mode != "train":
-        _held_out_counts(config, manifest)
-    training = mode in TRAINING_MODES
-    rows = _sampling_rows(config, manifest) if training else []
-    session = _Session(config, manifest, pieces, folder, tpu, prefix)
-    check_graph(session.graph, config.training)
-    model_dir.claim(folder, description, vocabulary)
-    launch.save_start(folder, "pretrain")
-    with named_errors(records_dir):
-        if training:
-            _show_sampling(rows, config, folder)
-            session.train(evaluating=mode == "train_and_evaluate")
-        if mode == "eval" or (mode == "train_and_evaluate" and not session.evaluated()):
-            session.evaluate()
-        if mode == "predict":
-            session.predict()
 
 
 def _initial_checkpoint(path, pieces):
@@ -208,7 +213,7 @@ class _Session:
     def __init__(self, config, manifest, vocabulary, folder, tpu, init_checkpoint):
         from decoupled.tasks.mlm import MaskedLM
         from decoupled.training.cluster import join_cluster
-        from decoupled.training.graph import GraphConfig
+        from decoupled.training.graph import GraphConfig, check_graph
         from decoupled.training.hooks import StopOnSignal
         from decoupled.training.model_fn import RunSpec
         from decoupled.training.tpu import TpuAddress
@@ -226,6 +231,8 @@ class _Session:
             frozen=(),
             recompute_layers=config.training.recompute_layers,
         )
+        # Before the other processes are waited for.
+        check_graph(self.graph, config.training)
         cluster = join_cluster(config.cluster, config.mesh, console.say)
         self.run = RunSpec(
             model_dir=folder,

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pathlib
 
 import pytest
 
@@ -33,6 +34,13 @@ def folder(tmp_path, vocabulary):
     path = str(tmp_path / "runs" / "one")
     model_dir.claim(path, DESCRIPTION, vocabulary)
     return path
+
+
+@pytest.fixture
+def trained(folder):
+    """The same folder with a checkpoint."""
+    pathlib.Path(folder, "model.ckpt-3.index").write_bytes(b"")
+    return folder
 
 
 def refusal(function, *arguments):
@@ -74,35 +82,98 @@ def test_the_same_model_may_come_again_and_nothing_is_written(folder, vocabulary
     assert after == before
 
 
-def test_another_model_is_refused_with_every_setting_that_differs(folder, vocabulary):
+def test_another_model_is_refused_with_every_setting_that_differs(trained, vocabulary):
     model = dataclasses.replace(DESCRIPTION.model, hidden_size=32, head_size=8)
     data = {**DESCRIPTION.data, "masking": {"sequence_length": 16}, "seed": 4}
     other = DESCRIPTION._replace(model=model, data=data, command="finetune")
 
-    message = refusal(model_dir.claim, folder, other, vocabulary)
+    message = refusal(model_dir.claim, trained, other, vocabulary)
 
     assert message == (
-        f"{folder}: holds another model: command is 'pretrain', not 'finetune'; "
+        f"{trained}: holds another model: command is 'pretrain', not 'finetune'; "
         "data.masking.sequence_length is 12, not 16; data.seed is 3, not 4; "
         "model.head_size is 4, not 8; model.hidden_size is 16, not 32; use its "
         "settings to go on, or another --model_dir"
     )
-    assert model_dir.read(folder) == DESCRIPTION
+    assert model_dir.read(trained) == DESCRIPTION
 
 
-def test_another_vocabulary_or_task_is_named_too(folder, vocabulary):
+def test_another_vocabulary_or_task_is_named_too(trained, vocabulary):
     task = {"name": "catalogs", "labels": ["a", "b"]}
     other = DESCRIPTION._replace(vocabulary_fingerprint="ef" * 32, task=task)
 
-    message = refusal(model_dir.claim, folder, other, vocabulary)
+    message = refusal(model_dir.claim, trained, other, vocabulary)
 
     assert f"vocabulary.fingerprint is '{'ab' * 32}', not '{'ef' * 32}'" in message
     assert "task is None, not {'name': 'catalogs', 'labels': ['a', 'b']}" in message
 
 
+@pytest.mark.parametrize(
+    "saved",
+    [
+        "checkpoint",
+        "model.ckpt-12.index",
+        "eval.json",
+        "best/checkpoint",
+        "learning_rate_0.1/seed_0/model.ckpt-3.index",
+        "learning_rate_0.1/seed_0/dev.json",
+    ],
+)
+def test_a_folder_in_which_something_was_saved_stays_its_models(
+    folder, vocabulary, saved
+):
+    path = pathlib.Path(folder, saved)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    other = DESCRIPTION._replace(data={"seed": 4})
+
+    assert "holds another model" in refusal(model_dir.claim, folder, other, vocabulary)
+
+
+@pytest.mark.parametrize(
+    "left", ["events.out.tfevents.1", "command.1", "model.ckpt-3_temp/part.index"]
+)
+def test_a_folder_in_which_nothing_was_saved_binds_nobody(
+    folder, tmp_path, capsys, left
+):
+    pathlib.Path(folder, left).parent.mkdir(exist_ok=True)
+    pathlib.Path(folder, left).write_text("")
+    (tmp_path / "other.model").write_bytes(b"others")
+    other = DESCRIPTION._replace(vocabulary_fingerprint="ef" * 32, data={"seed": 4})
+
+    model_dir.claim(folder, other, str(tmp_path / "other.model"))
+
+    assert model_dir.read(folder) == other
+    assert files.read_bytes(model_dir.vocabulary_path(folder)) == b"others"
+    assert capsys.readouterr().out == (
+        f"{folder}/config.json: of another model, of which nothing was saved; it is "
+        "replaced\n"
+    )
+
+
+def test_a_config_json_of_something_else_is_never_replaced(folder, vocabulary):
+    """As that of a folder of transformers."""
+    path = pathlib.Path(folder, "config.json")
+    path.write_text('{"model_type": "rembert"}')
+
+    message = refusal(model_dir.claim, folder, DESCRIPTION, vocabulary)
+
+    assert message.startswith(f"{path}: not the description of a model")
+    assert path.read_text() == '{"model_type": "rembert"}'
+
+
 def test_a_task_is_read_back(tmp_path, vocabulary):
     task = {"name": "catalogs", "labels": ["eins", "zwölf", "三"]}
     described = DESCRIPTION._replace(command="finetune", task=task)
+    model_dir.claim(str(tmp_path / "run"), described, vocabulary)
+
+    assert model_dir.read(str(tmp_path / "run")) == described
+
+
+def test_a_task_of_a_converted_model_may_have_any_name_that_is_no_path(
+    tmp_path, vocabulary
+):
+    described = DESCRIPTION._replace(task={"name": "Sentiment (SST-2), 2.0"})
     model_dir.claim(str(tmp_path / "run"), described, vocabulary)
 
     assert model_dir.read(str(tmp_path / "run")) == described
@@ -184,7 +255,24 @@ def test_a_damaged_config_json_is_named_with_its_place(folder, vocabulary):
         (lambda saved: saved.pop("vocabulary"), "vocabulary"),
         (lambda saved: saved["model"].pop("coupled"), "coupled"),
         (lambda saved: saved["model"].update(width=3), "width"),
-        (lambda saved: saved.update(model=None), "ModelConfig"),
+        (lambda saved: saved.update(model=None), "None is not of type dict"),
+        (lambda saved: saved.update(model=[]), "[] is not of type dict"),
+        (lambda saved: saved.update(command=3), "3 is not of type str"),
+        (lambda saved: saved["vocabulary"].update(fingerprint=None), "type str"),
+        (lambda saved: saved.update(vocabulary="x"), "indices"),
+        (lambda saved: saved.update(data=[1]), "[1] is not of type dict"),
+        (lambda saved: saved.update(task="xnli"), "'str' object"),
+        (lambda saved: saved.update(task={"name": 3}), "3 is not of type str"),
+        (
+            lambda saved: saved.update(task={"name": "../../x"}),
+            "'../../x' is not the name of a task",
+        ),
+        (lambda saved: saved.update(task={"name": ".."}), "is not the name of a task"),
+        (lambda saved: saved.update(task={"name": "a/b"}), "is not the name of a task"),
+        (lambda saved: saved.update(task={"kind": {}}), "{} is not of type str"),
+        (lambda saved: saved.update(task={"labels": "ab"}), "'ab' is not of type list"),
+        (lambda saved: saved.update(task={"labels": [0]}), "0 is not of type str"),
+        (lambda saved: saved.update(command=["x" * 10**6]), "..."),
     ],
 )
 def test_a_config_json_of_another_version_is_named(folder, change, told):
@@ -198,6 +286,36 @@ def test_a_config_json_of_another_version_is_named(folder, change, told):
 
     assert message.startswith(f"{path}: does not fit this version (")
     assert told in message
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("vocab_size", 2**31), ("num_layers", 10**6), ("max_positions", 1e9)],
+)
+def test_sizes_that_no_model_has_are_refused(folder, name, value):
+    path = os.path.join(folder, "config.json")
+    saved = files.read_json(path)
+    saved["model"][name] = value
+    files.write_json(path, saved)
+
+    message = refusal(model_dir.read, folder)
+
+    assert message.startswith(f"{path}: ") and name in message
+
+
+def test_a_config_json_that_is_nested_too_deeply_is_refused(folder, vocabulary):
+    path = os.path.join(folder, "config.json")
+    text = json.dumps(files.read_json(path))
+    for depth in (30, 900, 100_000):
+        deep = '{"a":' * depth + "1" + "}" * depth
+        files.write_text(path, text.replace('"seed": 3', f'"seed": {deep}'))
+        for call, arguments in (
+            (model_dir.read, ()),
+            (model_dir.claim, (DESCRIPTION, vocabulary)),
+        ):
+            message = refusal(call, folder, *arguments)
+            assert message.startswith(path) and "nested too deeply" in message
+            assert len(message) < 500
 
 
 def test_values_that_cannot_be_are_refused_as_in_a_gin_file(folder):

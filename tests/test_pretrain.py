@@ -20,6 +20,7 @@ from decoupled.data.schedule import piece_counts
 from decoupled.errors import UserError
 from decoupled.pretrain import PretrainConfig, run_pretraining
 from decoupled.training.events import read_scalars
+from tests.data.record_folders import flip_byte
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
 
@@ -224,11 +225,22 @@ def test_stopping_half_way_changes_nothing(data, tmp_path, capsys):
             {"mesh": MeshConfig("m:2", "vocb:m", "float32", "gather", "float32")},
             "no dimension 'vocb'",
         ),
+        (
+            {
+                "mesh": MeshConfig(
+                    "m:2", "batch:m;vocab:m", "float32", "gather", "float32"
+                )
+            },
+            "rules vocab:m and batch:m split rows",
+        ),
     ],
 )
-def test_settings_that_do_not_fit_leave_no_folder(data, tmp_path, changes, message):
+def test_settings_that_do_not_fit_leave_no_folder(
+    data, tmp_path, capsys, changes, message
+):
     with pytest.raises(UserError, match=message):
         run_pretraining(config(**changes), *data, str(tmp_path / "run"), "train")
+    assert "starting from" not in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
 
 
@@ -409,10 +421,27 @@ def test_every_mistake_ends_in_one_line_and_code_2(data, tmp_path):
         assert error.startswith("decoupled.pretrain: error: "), name
         assert told in error, name
         if name == "cut":
-            assert f"{shard}: record " in error
+            assert f"{shard}: truncated or corrupt (" in error
     assert a_file.read_text() == "mine"
     assert not (tmp_path / "mesh_run").exists()
     assert not (tmp_path / "none_run").exists()
-    left = os.listdir(tmp_path / "cut_run")
-    assert not [n for n in left if n.startswith(("checkpoint", "model.ckpt", "eval"))]
-    assert not [n for n in left if ".tmp-" in n]
+    assert not (tmp_path / "cut_run").exists()
+
+
+def test_a_run_that_came_to_nothing_binds_nobody(data, tmp_path, capsys):
+    """As one whose records are damaged where a look at their beginning does not see."""
+    damaged, folder = tmp_path / "damaged", tmp_path / "run"
+    shutil.copytree(data[0], damaged)
+    for shard in damaged.glob("train/*/*.tfrecord"):
+        flip_byte(shard, shard.stat().st_size - 6)
+    with pytest.raises(UserError, match="record .*truncated or corrupt"):
+        run_pretraining(config(), str(damaged), data[1], str(folder), "train")
+    assert (folder / "config.json").exists()
+
+    corrected = config(
+        training=tiny_training(batch_size=4), schedule=schedule(train_steps=1)
+    )
+    run_pretraining(corrected, *data, str(folder), "train")
+
+    assert f"{folder}/config.json: of another model, of" in capsys.readouterr().out
+    assert checkpoint(folder)["global_step"] == 1

@@ -11,13 +11,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from decoupled import files, processes
-from decoupled.data.reading import parse, readable_records
+from decoupled import files, gfile, processes
+from decoupled.data.reading import VERIFY_COMMAND, parse, readable_records
 from decoupled.data.records import FEATURE, RecordsManifest, Shard
+from decoupled.errors import UserError
 
 _BATCH = 1024
 # Bytes of a record beside its content.
 _FRAME = 16
+# Files that are opened at once; most of the time is the disk's or the network's.
+_FILES_AT_ONCE = 8
 
 
 def all_shards(manifest: RecordsManifest) -> list[Shard]:
@@ -28,6 +31,44 @@ def all_shards(manifest: RecordsManifest) -> list[Shard]:
         for entry in languages.values()
         for shard in entry.files
     ]
+
+
+def check_beginnings(manifest: RecordsManifest) -> None:
+    """Looks at the size and the first record of every shard, which takes no time.
+
+    What a training run would stumble over later, deeper in a shard, `verify_shards`
+    finds.
+
+    Raises:
+      UserError: a file is missing, is not as long as the manifest says, or does not
+        begin with a record; the first such file is named.
+    """
+    check = functools.partial(_beginning_defect, manifest)
+    with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        for defect in pool.map(check, all_shards(manifest)):
+            if defect:
+                raise UserError(
+                    f"{defect}; see all defects with {VERIFY_COMMAND} "
+                    f"--records_dir={manifest.folder}"
+                )
+
+
+def _beginning_defect(manifest: RecordsManifest, shard: Shard) -> str | None:
+    path = manifest.path(shard)
+    try:
+        size = gfile.size(path)
+        if size != shard.bytes:
+            return (
+                f"{path}: truncated or corrupt ({size:,} bytes, the manifest says "
+                f"{shard.bytes:,})"
+            )
+        first = next(tf.compat.v1.io.tf_record_iterator(path), b"")
+    except tf.errors.DataLossError:
+        return f"{path}: record 0: truncated or corrupt"
+    except gfile.OpError as error:
+        return f"{path}: cannot read ({files.reason(error)})"
+    problem = _record_problem(first, manifest.vocab_size)
+    return f"{path}: record 0: {problem}" if problem else None
 
 
 def stray_files(manifest: RecordsManifest) -> list[str]:

@@ -205,7 +205,8 @@ def _task(source, shapes):
     elif labels is None:
         labels = [f"LABEL_{index}" for index in range(shapes["output_bias"][0])]
     return {
-        "name": described.task or "converted",
+        # No path: it may become the name of a folder.
+        "name": (described.task or "converted").replace("/", "_").lstrip("."),
         "labels": labels,
         "kind": described.head,
     }

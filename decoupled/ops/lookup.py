@@ -62,9 +62,13 @@ class _Lookup(mtf.Operation):
         operation = _LookupGradient(ids, grad_ys[0], table.shape, self._vocab_dim)
         return [operation.outputs[0], None]
 
+    def check_layout(self, mesh_impl):
+        """Also called before anything is lowered (`training.mesh.check_conflicts`)."""
+        check_separate(mesh_impl, self._vocab_dim, self.inputs[1].shape.dims)
+
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
-        check_separate(mesh_impl, self._vocab_dim, self.inputs[1].shape.dims)
+        self.check_layout(mesh_impl)
         table, ids = self.inputs
         dtype = table.dtype
         table, ids = _as_stored(lowering, table), lowering.tensors[ids]

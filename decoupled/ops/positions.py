@@ -52,9 +52,13 @@ class _GatherPositions(mtf.Operation):
         )
         return [operation.outputs[0], None]
 
+    def check_layout(self, mesh_impl):
+        """Also called before anything is lowered (`training.mesh.check_conflicts`)."""
+        check_separate(mesh_impl, self._dim, self.inputs[1].shape.dims)
+
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
-        check_separate(mesh_impl, self._dim, self.inputs[1].shape.dims)
+        self.check_layout(mesh_impl)
         axis, size, coordinate = shard_of(mesh_impl, self._dim)
 
         def gather_own(x, positions, coordinate):

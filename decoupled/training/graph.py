@@ -1,5 +1,6 @@
 """One mesh graph for training, evaluation and prediction of any task."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from decoupled.configs import (
 from decoupled.model.dims import make_dims
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
+from decoupled.tasks.task import FLOAT_FEATURES
 from decoupled.training import mesh as meshes
 from decoupled.training.large_tables import large_tables
 from decoupled.training.lengths import join_lengths, split_by_length
@@ -75,7 +77,7 @@ class _Context(NamedTuple):
 
 
 def check_graph(config: GraphConfig, training: TrainingConfig) -> None:
-    """Checks that the mesh fits model, task and batches, before anything is built.
+    """Checks that the mesh fits model, task and batches, before anything is run.
 
     Raises:
       UserError: naming the rule, the dimension, the sizes and the setting.
@@ -83,11 +85,38 @@ def check_graph(config: GraphConfig, training: TrainingConfig) -> None:
     accumulation = training.gradient_accumulation
     of_a_step = {} if accumulation == 1 else _OF_A_MICROBATCH
     for batch, settings in (
-        (training.batch_size // accumulation, of_a_step),
         (training.eval_batch_size, _OF_AN_EVALUATION),
+        (training.batch_size // accumulation, of_a_step),
     ):
         dims = make_dims(config.model, batch, config.task.sequence_length)
         meshes.check_mesh(config.mesh, dims, config.task.extra_dims(), settings)
+    if config.mesh.layout_rules:
+        _check_layout(config, dims)
+
+
+def _check_layout(config, dims):
+    """Builds the mesh graph of a step and looks at every tensor in it.
+
+    It is not lowered, so that it needs no devices and little time. Two layers have all
+    tensors that more have.
+    """
+    layers = min(config.model.num_layers, 2)
+    config = config._replace(model=dataclasses.replace(config.model, num_layers=layers))
+    layouts = {**config.task.feature_dims(dims), DROPOUT_SEED: [dims.batch]}
+    with tf.Graph().as_default():
+        mesh = mtf.Mesh(mtf.Graph(), "mesh")
+        features = {
+            name: tf.placeholder(
+                tf.float32 if name.endswith(FLOAT_FEATURES) else tf.int32,
+                [dimension.size for dimension in layout],
+            )
+            for name, layout in layouts.items()
+        }
+        context = _Context(config, mesh, True, None)
+        forward = _forward(context, dims, _import(context, features, dims))
+        variables = mesh.graph.trainable_variables
+        mtf.gradients([forward.loss], [variable.value for variable in variables])
+        meshes.check_conflicts(config.mesh, mesh.graph)
 
 
 def build_graph(

@@ -115,13 +115,17 @@ def check_mesh(
 
 
 def check_conflicts(config: MeshConfig, graph: mtf.Graph) -> None:
-    """Checks that no tensor has two dimensions on one mesh axis.
+    """Checks that no tensor has two dimensions on one mesh axis, and asks operations
+    that need more than that (`check_layout`).
 
     Raises:
-      UserError: naming both rules and the tensor's dimensions.
+      UserError: naming both rules, and the dimensions that they split.
     """
     rules = parse_layout(config.layout_rules, parse_mesh_shape(config.mesh_shape))
+    implementation = mtf.MeshImpl(*shape_and_layout(config))
     for operation in graph.operations:
+        if hasattr(operation, "check_layout"):
+            operation.check_layout(implementation)
         for tensor in operation.outputs:
             seen = {}
             for name in tensor.shape.dimension_names:

@@ -9,10 +9,12 @@ import tensorflow as tf
 from decoupled.data import records, verification
 from decoupled.data.verification import (
     all_shards,
+    check_beginnings,
     stray_files,
     verify_shard,
     verify_shards,
 )
+from decoupled.errors import UserError
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 
 NAME = "train/en/tokens-00000-of-00001.tfrecord"
@@ -40,8 +42,13 @@ def rewrite(folder, lines):
             writer.write(line)
 
 
+def beginnings(folder):
+    check_beginnings(records.read_manifest(str(folder)))
+
+
 def test_a_good_folder_has_none(folder):
     assert defects(folder) == []
+    beginnings(folder)
     assert stray_files(records.read_manifest(str(folder))) == []
 
 
@@ -50,6 +57,44 @@ def test_truncated(folder, record):
     path = folder / NAME
     path.write_bytes(path.read_bytes()[: record_end(record) - 5])
     assert defects(folder) == [f"{path}: record {record}: truncated"]
+
+
+def cut(folder):
+    path = folder / NAME
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def of_another_schema(folder):
+    path = folder / NAME
+    size = path.stat().st_size
+    rewrite(folder, [b"x" * (size - 16)])
+    assert path.stat().st_size == size
+
+
+@pytest.mark.parametrize(
+    "damage, told",
+    [
+        (lambda folder: (folder / NAME).unlink(), "cannot read (No such file or dir"),
+        (cut, "truncated or corrupt ("),
+        (
+            lambda folder: (folder / NAME).write_bytes(b""),
+            "truncated or corrupt (0 byt",
+        ),
+        (lambda folder: flip_byte(folder / NAME, 3), "record 0: truncated or corrupt"),
+        (
+            lambda folder: flip_byte(folder / NAME, record_end(0) - 6),
+            "record 0: truncated or corrupt",
+        ),
+        (of_another_schema, "record 0: no"),
+    ],
+)
+def test_what_can_be_seen_at_once_is_told_before_training(folder, damage, told):
+    damage(folder)
+    with pytest.raises(UserError) as caught:
+        beginnings(folder)
+    message = str(caught.value)
+    assert message.startswith(f"{folder / NAME}: {told}") and "\n" not in message
+    assert message.endswith(f"decoupled.verify_records --records_dir={folder}")
 
 
 def test_cut_between_records(folder):

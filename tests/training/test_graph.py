@@ -300,10 +300,17 @@ def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
         accumulation=accumulation,
     )
 
-    with pytest.raises(UserError, match="^MeshConfig.layout_rules: ") as caught:
-        build(config, True)
+    training = tiny_training(gradient_accumulation=accumulation)
+    for refuse in (lambda: build(config, True), lambda: check_graph(config, training)):
+        with pytest.raises(UserError, match="^MeshConfig.layout_rules: ") as caught:
+            refuse()
+        assert told in str(caught.value)
 
-    assert told in str(caught.value)
+
+@pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS, DATA_AXIS, BOTH_AXES])
+def test_a_mesh_that_fits_is_checked_without_devices(mesh, monkeypatch):
+    monkeypatch.setattr("decoupled.training.mesh.devices", None)
+    check_graph(graph_config(mesh=mesh), tiny_training())
 
 
 def test_a_run_of_another_length_has_another_schedule(twenty_steps):
