@@ -5,6 +5,8 @@ import dataclasses
 from decoupled.compat import mtf
 from decoupled.configs import ModelConfig
 
+# How the names of features end that are float32 in the graph; the others are int32.
+FLOAT_FEATURES = ("weights", "scale", "shares")
 # What a layout rule may split, and what the name stands for.
 NAMES = {
     "batch": "sequences of a step",

@@ -7,9 +7,6 @@ from decoupled.model.dims import Dims
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
 
-# How the names of features end that are float32 in the graph; the others are int32.
-FLOAT_FEATURES = ("weights", "scale", "shares")
-
 
 class Task(abc.ABC):
     """Features, loss and metrics of one task.
@@ -31,7 +28,7 @@ class Task(abc.ABC):
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The layout of every feature after `prepare`.
 
-        Those that end as `FLOAT_FEATURES` says are float32, all others int32.
+        Those that end as `model.dims.FLOAT_FEATURES` says are float32, others int32.
         """
 
     @abc.abstractmethod

@@ -12,10 +12,9 @@ from decoupled.configs import (
     ScheduleConfig,
     TrainingConfig,
 )
-from decoupled.model.dims import make_dims
+from decoupled.model.dims import FLOAT_FEATURES, make_dims
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
-from decoupled.tasks.task import FLOAT_FEATURES
 from decoupled.training import mesh as meshes
 from decoupled.training.large_tables import large_tables
 from decoupled.training.lengths import join_lengths, split_by_length

@@ -8,8 +8,12 @@ import pytest
 from decoupled.compat import tf
 from decoupled.configs import MeshConfig
 from decoupled.errors import UserError
+from decoupled.tasks.classification import Classification
+from decoupled.tasks.qa import ExtractiveQA
+from decoupled.tasks.tagging import Tagging
 from decoupled.training.graph import build_graph, check_graph
 from tests.helpers import (
+    MASKING,
     adamw,
     masked_lm_features,
     schedule,
@@ -311,6 +315,22 @@ def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
 def test_a_mesh_that_fits_is_checked_without_devices(mesh, monkeypatch):
     monkeypatch.setattr("decoupled.training.mesh.devices", None)
     check_graph(graph_config(mesh=mesh), tiny_training())
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Classification("pairs", ["a", "b"], MASKING.sequence_length, 0.1, 0.0),
+        Tagging("tags", ["a", "b"], MASKING.sequence_length, 0.1, 0.0),
+        ExtractiveQA("questions", MASKING.sequence_length, 0.1, 0.0),
+    ],
+    ids=lambda task: task.name,
+)
+def test_the_layout_of_every_task_is_checked(task):
+    check_graph(graph_config(task=task, mesh=MODEL_AXIS), tiny_training())
+    mesh = MeshConfig("m:2", "sequence:m;vocab:m", "float32", "gather", "float32")
+    with pytest.raises(UserError, match="rules vocab:m and sequence:m split rows"):
+        check_graph(graph_config(task=task, mesh=mesh), tiny_training())
 
 
 def test_a_run_of_another_length_has_another_schedule(twenty_steps):
