@@ -70,8 +70,6 @@ def _acquire(folder):
     lock = filelock.FileLock(path, blocking=False, fallback_to_soft=False)
     try:
         lock.acquire()
-        with open(path, "w", encoding="utf-8") as handle:
-            handle.write(json.dumps(_own_description()))
     except filelock.Timeout as error:
         raise UserError(
             f"{folder}: {_holder(path)} writes here; wait until it ends, stop it, or "
@@ -81,6 +79,9 @@ def _acquire(folder):
         if error.errno not in _READ_ONLY:
             _say_unlocked(folder, files.reason(error))
         return None
+    # On a full disk the lock holds all the same, without a name.
+    with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as handle:
+        handle.write(json.dumps(_own_description()))
     return lock
 
 

@@ -138,6 +138,19 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     assert refusal(folder).startswith(f"{folder}: cannot write here (")
 
 
+def test_a_full_disk_takes_the_name_of_the_holder_and_not_the_lock(
+    tmp_path, monkeypatch, capsys
+):
+    def nothing():
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(locks, "_own_description", nothing)
+    with locks.hold(str(tmp_path)):
+        monkeypatch.undo()
+        assert "another process writes here" in refusal(tmp_path)
+    assert capsys.readouterr().out == ""
+
+
 def test_a_folder_without_locks_is_told(tmp_path, monkeypatch, capsys):
     import fcntl
 
