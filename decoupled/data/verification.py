@@ -4,6 +4,7 @@ Every byte is read: checksums of each record, schema, id range, the counts and S
 of the manifest. What is wrong comes as text, so that one look shows all of it.
 """
 
+import concurrent.futures
 import functools
 import os
 from collections.abc import Iterator, Sequence
@@ -67,7 +68,8 @@ def _beginning_defect(manifest: RecordsManifest, shard: Shard) -> str | None:
         return f"{path}: record 0: truncated or corrupt"
     except gfile.OpError as error:
         return f"{path}: cannot read ({files.reason(error)})"
-    problem = _record_problem(first, manifest.vocab_size)
+    ids, problem = _ids(first)
+    problem = problem or _outside(ids, manifest.vocab_size)
     return f"{path}: record 0: {problem}" if problem else None
 
 
