@@ -278,7 +278,10 @@ def test_tied_names_may_both_be_there_if_they_agree(tmp_path, vocabulary):
             {"architectures": ["RemBertForCausalLM"]},
             "architecture 'RemBertForCausalLM'",
         ),
+        ({"architectures": 7}, "architectures is 7, not a list of names"),
         ({"hidden_act": "silu"}, "hidden_act is 'silu'; known are gelu"),
+        ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]; known are gelu"),
+        ({"model_type": ["bert"]}, r"model_type is \['bert'\]; known are rembert"),
         ({"hidden_size": 9}, "hidden_size 9 is not a multiple of 2"),
         ({"hidden_size": "8"}, "hidden_size is '8'"),
         ({"num_hidden_layers": None}, "no num_hidden_layers"),
@@ -301,7 +304,17 @@ def test_a_config_that_contradicts_weights_or_model_is_refused(
     with pytest.raises(UserError, match=message) as error:
         read(folder, tmp_path)
     assert "\n" not in str(error.value)
+    # The message names the file once.
+    assert str(error.value).count(str(folder)) == 1
     assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("theirs", ["gelu_accurate", "gelu_python_tanh", "gelu_fast"])
+def test_other_names_of_an_activation_are_known(folder, tmp_path, theirs):
+    rewrite(folder, hidden_act=theirs)
+    read(folder, tmp_path)
+    described = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert described["model"]["activation"] == "gelu_tanh"
 
 
 def test_a_name_left_over_may_be_allowed(folder, tmp_path):

@@ -3,6 +3,7 @@
     python huggingface_reference.py make REQUEST.json FOLDER
     python huggingface_reference.py run REQUEST.json FOLDER
     python huggingface_reference.py tokenize REQUEST.json FOLDER
+    python huggingface_reference.py activations REQUEST.json FOLDER
 
 Stands alone: it runs in an environment with PyTorch and Transformers, without
 TensorFlow. See `transformers_models.py` for what stands in a request.
@@ -129,8 +130,26 @@ def tokenize(request: dict, folder: pathlib.Path) -> None:
     (folder / "tokens.json").write_text(json.dumps(result))
 
 
+def activations(request: dict, folder: pathlib.Path) -> None:
+    """The values of every function in ACT2FN at the points, in float64."""
+    points = torch.tensor(request["points"], dtype=torch.float64)
+    values = {}
+    for name in transformers.activations.ACT2FN:
+        with torch.no_grad():
+            function = transformers.activations.ACT2FN[name]
+            if isinstance(function, torch.nn.Module):
+                function = function.double()
+            values[name] = function(points).tolist()
+    (folder / "activations.json").write_text(json.dumps(values))
+
+
 if __name__ == "__main__":
     action, request_path, output = sys.argv[1:]
-    actions = {"make": make, "run": run, "tokenize": tokenize}
+    actions = {
+        "make": make,
+        "run": run,
+        "tokenize": tokenize,
+        "activations": activations,
+    }
     text = pathlib.Path(request_path).read_text(encoding="utf-8")
     actions[action](json.loads(text), pathlib.Path(output))

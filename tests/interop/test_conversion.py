@@ -12,9 +12,11 @@ from safetensors.numpy import load_file
 from decoupled.compat import mtf
 from decoupled.configs import MeshConfig
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports import layers
 from decoupled.exports.checkpoint_files import CheckpointFile, chosen_prefix
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.from_huggingface import from_huggingface
+from decoupled.exports.huggingface_config import ACTIVATIONS
 from decoupled.exports.to_huggingface import to_huggingface
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.model.dims import make_dims
@@ -347,6 +349,20 @@ def test_ours_come_back_bit_by_bit(name, ours, tmp_path):
     for variable in set(before.shapes) - {"global_step"}:
         assert np.array_equal(before.read(variable), after.read(variable)), variable
     shutil.rmtree(tmp_path / "again")
+
+
+def test_activations_are_all_of_transformers_that_compute_the_same(tmp_path):
+    points = np.linspace(-30, 30, 3001)
+    call("activations", {"points": points.tolist()}, tmp_path)
+    found = json.loads((tmp_path / "activations.json").read_text())
+    # TensorFlow rounds the root of 2 to float32.
+    same = {
+        (theirs, ours)
+        for theirs, values in found.items()
+        for ours, function in layers.ACTIVATIONS.items()
+        if np.allclose(values, function(tf.constant(points)), rtol=0, atol=1e-6)
+    }
+    assert same == set(ACTIVATIONS.items())
 
 
 TRAINED = ["classifier", "bert_classifier"]

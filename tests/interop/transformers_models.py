@@ -17,6 +17,7 @@ def call(action: str, request: dict, folder: pathlib.Path) -> pathlib.Path:
         FOLDER/NAME (save_pretrained) and NAME.npz (outputs). "run": `models` name ->
         folder and perhaps `train`, gives NAME.npz, NAME.json (what loading reported)
         and NAME.losses.json. "tokenize": folder, lines, pairs, gives tokens.json.
+        "activations": `points`, gives activations.json, name -> values.
       request: as above; JSON.
       folder: made.
     """
