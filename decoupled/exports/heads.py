@@ -40,7 +40,10 @@ class MaskedLm(tf.Module):
 
     def __call__(self, sequence_output: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         """float32 [batch, length, H], int32 [batch, p] -> logits [batch, p, V]."""
-        x = tf.gather(sequence_output, positions, batch_dims=1)
+        length = tf.shape(sequence_output)[1]
+        inside = layers.assert_below(positions, length, "masked_lm_positions")
+        with tf.control_dependencies([inside]):
+            x = tf.gather(sequence_output, positions, batch_dims=1)
         x = tf.reshape(x, [-1, self._hidden])
         if self.transform is not None:
             x = self.transform(x)

@@ -23,6 +23,17 @@ def variable(weights: Weights, name: str) -> tf.Variable:
     return tf.Variable(weights[name], name=name, dtype=tf.float32)
 
 
+def assert_below(ids: tf.Tensor, rows: tf.Tensor | int, name: str) -> tf.Operation:
+    """Fails where an int32 id is not in [0, rows), with the least and the largest id.
+
+    A gather on a GPU would give zeros for such an id, and no error.
+    """
+    least, largest = tf.reduce_min(ids), tf.reduce_max(ids)
+    limits = [f"{name}: ids must be 0 or more, and less than", rows]
+    found = ["found the least and the largest", least, largest]
+    return tf.debugging.Assert((least >= 0) & (largest < rows), limits + found)
+
+
 def read(source: tf.Variable) -> tf.Tensor:
     """The variable's value, in such a way that what uses it can be fused.
 

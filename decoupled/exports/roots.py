@@ -8,10 +8,8 @@ import functools
 
 import tensorflow as tf
 
-from decoupled.exports.encoder import Encoder
+from decoupled.exports.encoder import FEATURES, Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
-
-_FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
 
 
 # Nothing here branches on a tensor; converting the Python code would double the time.
@@ -33,7 +31,7 @@ def feature_spec(*more: str) -> dict[str, tf.TensorSpec]:
     """int32 [batch, length] specs of the encoder's inputs, and of `more`."""
     return {
         name: tf.TensorSpec([None, None], tf.int32, name=name)
-        for name in _FEATURES + more
+        for name in FEATURES + more
     }
 
 

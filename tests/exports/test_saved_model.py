@@ -136,6 +136,41 @@ def test_too_long_an_input_is_refused_by_name(encoder):
         encoder(constants(random_batch(CONFIG, 1, 25)))
 
 
+def changed(name, row, column, value):
+    features = random_batch(CONFIG, 2, 6)
+    features[name][row, column] = value
+    return features
+
+
+def with_shape(name, batch, length):
+    return random_batch(CONFIG, 2, 6) | {name: np.zeros([batch, length], np.int32)}
+
+
+@pytest.mark.parametrize(
+    "features, message",
+    [
+        (changed("input_word_ids", 1, 2, 48), r"input_word_ids: ids must be .*\[48\]"),
+        (changed("input_word_ids", 0, 0, -1), r"input_word_ids: ids must be .*\[-1\]"),
+        (changed("input_type_ids", 1, 5, 2), r"input_type_ids: ids must be .*\[2\]"),
+        (with_shape("input_mask", 2, 5), "input_mask: its shape is not that of"),
+        (with_shape("input_mask", 1, 6), "input_mask: its shape is not that of"),
+        (with_shape("input_type_ids", 2, 7), "input_type_ids: its shape is not"),
+    ],
+)
+def test_inputs_that_are_not_such_as_ours_are_named(encoder, features, message):
+    for call in (encoder, encoder.signatures["serving_default"]):
+        inputs = constants(features)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            call(**inputs) if call is not encoder else call(inputs)
+
+
+def test_positions_outside_of_the_sequence_are_named(encoder):
+    features = random_batch(CONFIG, 2, 6)
+    positions = np.array([[1], [6]], np.int32)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="masked_lm_positions: "):
+        encoder.mlm(constants(features | {"masked_lm_positions": positions}))
+
+
 def test_text_encoder_is_preprocessor_then_encoder(
     encoder_export, encoder, text_encoder
 ):
