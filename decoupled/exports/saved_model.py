@@ -14,10 +14,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.errors import UserError
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
+from decoupled.exports.new_folder import new_folder
 from decoupled.exports.preprocessor import Preprocessor
 from decoupled.exports.roots import ClassifierRoot, EncoderRoot
 from decoupled.exports.text import TextRoot
@@ -25,6 +26,9 @@ from decoupled.exports.trained_model import TrainedModel
 
 FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"
+_KINDS = ("encoder", "classifier")
+# Everything that an export may hold.
+_NAMES = {DESCRIPTION, "preprocessor", *_KINDS, *(f"text_{kind}" for kind in _KINDS)}
 
 
 def export(
@@ -54,18 +58,8 @@ def export(
     """
     _check_target(export_dir, overwrite)
     trained.check(sequence_length, mlm)
-    target = export_dir.rstrip("/")
-    files.make_folder(os.path.dirname(target) or ".")
-    _remove_leftovers(target)
-    retired = None
-    with files.atomic_path(target) as temporary:
-        description = _write(trained, temporary, sequence_length, mlm)
-        if files.exists(target):
-            retired = files.temporary_name(target)
-            tf.io.gfile.rename(target, retired)
-    if retired:
-        tf.io.gfile.rmtree(retired)
-    return description
+    with new_folder(export_dir, replaces=overwrite) as temporary:
+        return _write(trained, temporary, sequence_length, mlm)
 
 
 def folder_bytes(folder: str) -> int:
@@ -89,13 +83,12 @@ def _check_target(export_dir, overwrite):
             f"{export_dir}: holds an earlier export; choose a new folder or give "
             "--overwrite"
         )
-
-
-def _remove_leftovers(target):
-    """Removes what a killed export to the same folder left."""
-    for path in tf.io.gfile.glob(f"{target}.tmp-*"):
-        if files.is_temporary(path):
-            tf.io.gfile.rmtree(path)
+    foreign = sorted({name.rstrip("/") for name in gfile.listdir(export_dir)} - _NAMES)
+    if foreign:
+        raise UserError(
+            f"{export_dir}: holds {foreign[0]}, which no export wrote; move it away, "
+            "or choose a new folder"
+        )
 
 
 def _write(trained, folder, sequence_length, mlm):

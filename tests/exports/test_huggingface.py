@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from decoupled import model_dir
 from decoupled.errors import UserError
+from decoupled.exports import to_huggingface as to_hf
 from decoupled.exports.checkpoint_files import CheckpointFile, chosen_prefix
 from decoupled.exports.from_huggingface import from_huggingface
 from decoupled.exports.to_huggingface import to_huggingface
@@ -337,6 +338,47 @@ def test_weights_that_are_not_finite_leave_nothing_behind(folder, tmp_path):
     ):
         read(folder, tmp_path)
     assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("direction", ["to", "from"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    masked_lm, tmp_path, vocabulary, small_disk, direction
+):
+    target = small_disk / "out"
+    filler = small_disk / "filler"
+    filler.write_bytes(b"x" * 80_000)
+    with pytest.raises(UserError) as caught:
+        if direction == "to":
+            source = trained(tmp_path / "run", vocabulary)
+            to_huggingface(*source, str(target), False)
+        else:
+            from_huggingface(str(masked_lm), str(target), None, [])
+    assert str(caught.value) == f"{target}: cannot write (No space left on device)"
+    assert list(small_disk.iterdir()) == [filler]
+
+
+def test_files_that_appear_while_it_writes_are_kept(tmp_path, vocabulary, monkeypatch):
+    target = tmp_path / "out"
+    target.mkdir()
+    source = trained(tmp_path / "run", vocabulary)
+
+    def write_tokenizer(*arguments):
+        (target / "theirs.txt").write_text("not ours")
+
+    monkeypatch.setattr(to_hf, "write_tokenizer", write_tokenizer)
+    with pytest.raises(UserError, match="out: exists; choose a new folder"):
+        to_huggingface(*source, str(target), False)
+    assert (target / "theirs.txt").read_text() == "not ours"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
+
+
+def test_a_link_to_an_empty_folder_is_refused(tmp_path, vocabulary):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "elsewhere")
+    source = trained(tmp_path / "run", vocabulary)
+    with pytest.raises(UserError, match="out: exists; choose a new folder"):
+        to_huggingface(*source, str(tmp_path / "out"), False)
+    assert (tmp_path / "out").is_symlink()
 
 
 def test_a_projection_of_equal_widths_is_kept_unless_it_is_the_identity(

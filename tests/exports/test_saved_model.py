@@ -426,13 +426,47 @@ def test_an_earlier_export_is_replaced_only_when_asked(small_dir, tmp_path):
     assert list(text_encoder.signatures) == ["serving_default"]
 
 
+def test_an_earlier_export_with_files_of_others_stays(small_dir, tmp_path):
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "export.json").write_text("{}")
+    (target / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds notes.txt, which no export wrote"):
+        export(
+            read_model_dir(small_dir),
+            str(target),
+            sequence_length=16,
+            mlm=False,
+            overwrite=True,
+        )
+    assert (target / "notes.txt").read_text() == "mine"
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(small_dir, small_disk):
+    (small_disk / "out").mkdir()
+    (small_disk / "out" / "export.json").write_text("{}")
+    with pytest.raises(UserError) as caught:
+        export(
+            read_model_dir(small_dir),
+            str(small_disk / "out"),
+            sequence_length=16,
+            mlm=False,
+            overwrite=True,
+        )
+    assert str(caught.value) == (
+        f"{small_disk}/out: cannot write (No space left on device)"
+    )
+    assert [path.name for path in small_disk.iterdir()] == ["out"]
+    assert (small_disk / "out" / "export.json").read_text() == "{}"
+
+
 def test_a_failure_leaves_nothing_behind(small_dir, tmp_path, monkeypatch):
     def fail(*arguments, **keywords):
         raise OSError("disk full")
 
     monkeypatch.setattr(tf.saved_model, "save", fail)
     folder = tmp_path / "exports"
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UserError, match=r"exports/out: cannot write \(disk full\)"):
         export(
             read_model_dir(small_dir),
             str(folder / "out"),
