@@ -21,9 +21,6 @@ from absl import flags
 from decoupled import console, launch
 from decoupled.errors import UserError
 
-# TF Hub's text preprocessors pack to this length by default.
-_HUB_SEQUENCE_LENGTH = 128
-
 
 def define_flags() -> None:
     """The command's flags."""
@@ -39,8 +36,10 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "sequence_length",
         None,
-        "Length that texts are packed to by default, longer ones are cut; default: "
-        f"{_HUB_SEQUENCE_LENGTH} as on TF Hub, or the model's positions if fewer.",
+        "Length that texts are packed to; longer texts are cut. Default: the length "
+        "that the model was trained at. Longer inputs have positions that no step "
+        "trained. A conversion does not know its length: 128, as on TF Hub, or the "
+        "model's positions if fewer.",
     )
     flags.DEFINE_bool("overwrite", False, "Replace an earlier export in --export_dir.")
 
@@ -61,6 +60,27 @@ def report(export_dir: str, description: dict) -> None:
     console.say(f"  model(['A sentence.', 'Ein Satz.'])[{output!r}]")
 
 
+def say_length(length: int, trained_length: int | None) -> None:
+    """Says how the length of packing compares to that of training."""
+    if trained_length is None:
+        console.say(
+            f"texts are packed to {length} pieces; the model's folder does not say how "
+            "long its inputs were in training (--sequence_length)"
+        )
+    elif length > trained_length:
+        console.say(
+            f"texts are packed to {length} pieces, but the model was trained at "
+            f"{trained_length}: no step trained positions {trained_length} to "
+            f"{length - 1} with this task, and what it says about longer texts may be "
+            "worse"
+        )
+    else:
+        console.say(
+            f"texts are packed to {length} pieces; the model was trained at "
+            f"{trained_length}"
+        )
+
+
 def main() -> None:
     """Reads, checks, writes, reports."""
     options = flags.FLAGS
@@ -74,7 +94,7 @@ def main() -> None:
     trained = read_model_dir(options.model_dir, options.checkpoint)
     length = options.sequence_length
     if length is None:
-        length = min(_HUB_SEQUENCE_LENGTH, trained.config.max_positions)
+        length = trained.default_length
     description = saved_model.export(
         trained,
         options.export_dir,
@@ -83,6 +103,7 @@ def main() -> None:
         overwrite=options.overwrite,
     )
     report(options.export_dir, description)
+    say_length(length, trained.trained_length)
 
 
 if __name__ == "__main__":

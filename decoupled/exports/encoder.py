@@ -23,8 +23,9 @@ Outputs = dict[str, tf.Tensor | list[tf.Tensor]]
 def _shaped(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """An int32 tensor that is known to have the shape of another, which it has.
 
-    TensorFlow infers shapes before anything runs. Of two shapes that do not fit it would
-    speak in its own words, and the checks would never run; it cannot look into a gather.
+    TensorFlow infers shapes before anything runs. It would report two shapes that do
+    not fit in its own words, and the checks would never run. It cannot look into a
+    gather.
     """
     places = tf.reshape(tf.range(tf.size(like)), tf.shape(like))
     return tf.gather(tf.reshape(value, [-1]), places)

@@ -11,7 +11,6 @@ import tensorflow as tf
 from decoupled.exports.encoder import FEATURES, Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
 
-
 # Nothing here branches on a tensor; converting the Python code would double the time.
 graph_function = functools.partial(tf.function, autograph=False)
 # For what holds the network: it stays a function of its own when it is called. Copied

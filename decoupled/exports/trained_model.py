@@ -17,6 +17,8 @@ from decoupled.training.selection import chosen_checkpoint
 
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
+# TF Hub's text preprocessors pack to this length by default.
+_HUB_SEQUENCE_LENGTH = 128
 _CLASSIFICATION = "classification"
 
 
@@ -26,12 +28,22 @@ class TrainedModel:
 
     config: the model's sizes. vocabulary: its pieces. weights: its names.
     labels: of a sequence classifier, in the order of their ids; None for an encoder.
+    trained_length: tokens of the inputs in training; None where the folder does not
+      say, as that of a conversion.
     """
 
     config: ModelConfig
     vocabulary: Vocabulary
     weights: CheckpointWeights
     labels: Sequence[str] | None
+    trained_length: int | None
+
+    @property
+    def default_length(self) -> int:
+        """The length of training; where it is unknown TF Hub's, if the model has it."""
+        return self.trained_length or min(
+            _HUB_SEQUENCE_LENGTH, self.config.max_positions
+        )
 
     @property
     def kind(self) -> str:
@@ -78,11 +90,13 @@ def read_model_dir(model_dir: str, checkpoint: str | None = None) -> TrainedMode
     """
     described, vocabulary = read_folder(model_dir)
     prefix = _find(model_dir, checkpoint)
+    path = os.path.join(model_dir, model_dirs.CONFIG)
     return TrainedModel(
         config=described.model,
         vocabulary=vocabulary,
         weights=CheckpointWeights(prefix),
-        labels=_labels(os.path.join(model_dir, model_dirs.CONFIG), described.task),
+        labels=_labels(path, described.task),
+        trained_length=_trained_length(path, described),
     )
 
 
@@ -99,6 +113,26 @@ def _labels(path: str, task: dict[str, Any] | None) -> list[str] | None:
             "pre-trained encoders can be exported"
         )
     return labels
+
+
+def _trained_length(path: str, described: model_dirs.ModelDir) -> int | None:
+    """What `finetune` or `pretrain` wrote about the length of its inputs."""
+    data = described.data if isinstance(described.data, dict) else {}
+    for part, name in (
+        ("features", "max_sequence_length"),
+        ("masking", "sequence_length"),
+    ):
+        settings = data.get(part)
+        if not isinstance(settings, dict) or name not in settings:
+            continue
+        length, longest = settings[name], described.model.max_positions
+        if type(length) is not int or not 1 <= length <= longest:
+            raise UserError(
+                f"{path}: {name} is {length!r}, not between 1 and the model's "
+                f"max_positions = {longest}"
+            )
+        return length
+    return None
 
 
 def _find(model_dir: str, checkpoint: str | None) -> str:

@@ -4,6 +4,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from decoupled.export import say_length
+
 
 def export_command(*arguments):
     return subprocess.run(
@@ -26,11 +30,31 @@ def test_writes_an_export_and_says_how_to_load_it(finetuned_dir, tmp_path):
         "preprocessor",
         "text_classifier",
     ]
-    # 128 as on TF Hub, but this model has 24 positions.
+    assert "texts are packed to 24 pieces; the model's folder does not" in result.stdout
     assert '"sequence_length": 24' in (target / "export.json").read_text()
     assert "model.ckpt-7" in result.stdout
     assert f"tf.saved_model.load('{target}/text_classifier')" in result.stdout
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "length, trained, said",
+    [
+        (32, 32, "texts are packed to 32 pieces; the model was trained at 32"),
+        (16, 32, "texts are packed to 16 pieces; the model was trained at 32"),
+        (
+            128,
+            32,
+            "but the model was trained at 32: no step trained positions 32 to 127",
+        ),
+        (128, None, "the model's folder does not say how long its inputs were"),
+    ],
+)
+def test_says_how_the_length_compares_to_that_of_training(
+    capsys, length, trained, said
+):
+    say_length(length, trained)
+    assert said in capsys.readouterr().out
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(finetuned_dir, tmp_path):

@@ -174,6 +174,30 @@ def test_as_many_labels_as_the_classifier_has(run):
     assert "output_weights has shape [3, 8]" in refused(with_weights(run, weights))
 
 
+@pytest.mark.parametrize(
+    "data, trained, default",
+    [
+        ({"features": {"max_sequence_length": 9}}, 9, 9),
+        ({"masking": {"sequence_length": 24}}, 24, 24),
+        # Of a conversion: TF Hub's 128, but this model has 24 positions.
+        ({"source": "elsewhere"}, None, 24),
+    ],
+)
+def test_the_length_of_training_is_the_default(run, data, trained, default):
+    change_config(run, data=data)
+    model = read_model_dir(str(run))
+    assert (model.trained_length, model.default_length) == (trained, default)
+
+
+@pytest.mark.parametrize("length", ["9", 0, 25, True, None])
+def test_an_impossible_length_of_training(run, length):
+    change_config(run, data={"masking": {"sequence_length": length}})
+    assert refused(run) == (
+        f"config.json: sequence_length is {length!r}, not between 1 and the model's "
+        "max_positions = 24"
+    )
+
+
 @pytest.mark.parametrize("length", [4, 25])
 def test_impossible_sequence_length(run, length):
     assert refused(run, sequence_length=length) == (
