@@ -15,6 +15,8 @@ from decoupled.errors import UserError
 FORMAT = "decoupled-model-1"
 CONFIG = "config.json"
 VOCABULARY = "sentencepiece.model"
+# How a reader chose answers when it was last run, which decides nothing in training.
+ANSWERS = "answers.json"
 
 
 class ModelDir(NamedTuple):

@@ -20,17 +20,6 @@ FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
 Outputs = dict[str, tf.Tensor | list[tf.Tensor]]
 
 
-def _shaped(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """An int32 tensor that is known to have the shape of another, which it has.
-
-    TensorFlow infers shapes before anything runs. It would report two shapes that do
-    not fit in its own words, and the checks would never run. It cannot look into a
-    gather.
-    """
-    places = tf.reshape(tf.range(tf.size(like)), tf.shape(like))
-    return tf.gather(tf.reshape(value, [-1]), places)
-
-
 class _Embeddings(tf.Module):
     """Word + position + type, layer norm, and E_in -> H where the two differ."""
 
@@ -166,7 +155,9 @@ class Encoder(tf.Module):
             # What the first operations need waits for the checks.
             word_ids = tf.identity(inputs["input_word_ids"])
         batch, length = tf.unstack(tf.shape(word_ids))
-        input_mask, type_ids = (_shaped(inputs[n], word_ids) for n in FEATURES[1:])
+        input_mask, type_ids = (
+            layers.shaped(inputs[n], word_ids) for n in FEATURES[1:]
+        )
         padded = 1.0 - tf.cast(input_mask, tf.float32)
         # Sliced last, because a factor here would be taken for that of the scores, and
         # neither would be fused with their product.

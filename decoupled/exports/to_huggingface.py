@@ -161,10 +161,7 @@ def _wanted_shapes(model: _Model) -> dict[str, Shape]:
     if model.head is None:
         return shapes
     count = 2 if model.head == QUESTION_ANSWERING else len(model.labels)
-    return shapes | {
-        "output_weights": (count, config.hidden_size),
-        "output_bias": (count,),
-    }
+    return shapes | names.last_layer_shapes(config, count)
 
 
 def _write(model, shapes, hf_dir):

@@ -85,6 +85,13 @@ class QuestionAnsweringTask(FinetuningTask):
             "version": VERSION,
         }
 
+    def answer_settings(self) -> dict[str, Any]:
+        """The limits of answers."""
+        return {
+            "max_answer_length": self._settings.max_answer_length,
+            "n_best": self._settings.n_best,
+        }
+
     def features(self, vocabulary: Vocabulary, examples: list[Question]) -> Features:
         """See `question_features`."""
         return question_features(vocabulary, examples, self._length, self._settings)
