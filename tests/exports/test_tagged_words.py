@@ -75,6 +75,8 @@ def test_raw_text_has_the_tags_of_the_predictions(tmp_path):
     vocabulary = small_vocabulary(tmp_path / "pieces.model")
     config = model_config(vocab_size=vocabulary.size, num_layers=1)
     weights = finetuned_weights(config, len(LABELS))
+    # More than the bias decides.
+    weights["output_weights"] *= 10
     tagger = TaggerRoot(
         Encoder(config, weights), Classifier(weights), LABELS, vocabulary.path
     )

@@ -124,6 +124,11 @@ def test_settings_are_those_that_change_features():
     }
     assert make_task("xquad", n_best=3).settings() == task.settings()
     assert json.loads(json.dumps(task.settings())) == task.settings()
+    # These change answers only.
+    assert make_task("xquad", n_best=3).answer_settings() == {
+        "max_answer_length": SETTINGS.max_answer_length,
+        "n_best": 3,
+    }
 
 
 def test_a_stride_that_would_skip_text_is_refused():
