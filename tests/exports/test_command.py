@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
-from decoupled.export import say_length
+from decoupled.configs import QuestionAnsweringConfig
+from decoupled.export import report, say_assumed, say_length
 
 
 def export_command(*arguments):
@@ -55,6 +57,38 @@ def test_says_how_the_length_compares_to_that_of_training(
 ):
     say_length(length, trained)
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name, call",
+    [
+        ("text_encoder", "model(['A sentence.', 'Ein Satz.'])['pooled_output']"),
+        ("text_tagger", "model(['A sentence .', 'Ein Satz .'])['tags']"),
+        ("text_qa", "model(['A question?'], ['A text that holds the answer.'])"),
+    ],
+)
+def test_shows_how_each_kind_of_model_is_called(capsys, name, call):
+    description = {
+        "checkpoint": {"name": "model.ckpt-7", "global_step": 7},
+        "bytes": {"preprocessor": 10, name.removeprefix("text_"): 20, name: 30},
+    }
+    report("out", description)
+    printed = capsys.readouterr().out
+    assert f"tf.saved_model.load('out/{name}')" in printed
+    assert call in printed
+
+
+def test_says_which_settings_of_a_reader_are_assumed(capsys):
+    settings = QuestionAnsweringConfig(64, 128, 30, 20)
+    trained = types.SimpleNamespace(answers=settings, assumed=["doc_stride", "n_best"])
+    say_assumed(trained)
+    assert capsys.readouterr().out == (
+        "the model's folder does not say how its answers are chosen; usual settings "
+        "were taken: doc_stride = 128, n_best = 20\n"
+    )
+    trained.assumed = []
+    say_assumed(trained)
+    assert capsys.readouterr().out == ""
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(finetuned_dir, tmp_path):
