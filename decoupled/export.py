@@ -55,8 +55,8 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "max_answer_length",
         None,
-        "Most pieces of an answer; for models that answer questions. Default: that of "
-        "the last evaluation in --model_dir.",
+        "Most pieces of an answer; for models that answer questions. Default: the "
+        "limit of the last evaluation in --model_dir.",
     )
     flags.DEFINE_bool("overwrite", False, "Replace an earlier export in --export_dir.")
 

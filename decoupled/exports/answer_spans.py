@@ -34,6 +34,7 @@ def best_spans(
     end_logits: tf.Tensor,
     batch: tf.Tensor,
     settings: QuestionAnsweringConfig,
+    max_characters: int | None = None,
 ) -> Spans:
     """The best span of the best window of each question.
 
@@ -42,12 +43,13 @@ def best_spans(
       start_logits, end_logits: float32 [windows, length].
       batch: int64, the number of questions.
       settings: of the task.
+      max_characters: most characters of an answer, instead of a number of pieces.
     """
     has_text = windows.ends > windows.starts
     starts = tf.where(has_text, start_logits, _LOWEST)
     limits = tf.where(has_text, end_logits, _LOWEST)
     first, last, scores = _best_of_windows(
-        starts, limits, windows.may_be_middle, settings
+        starts, limits, windows, settings, max_characters
     )
     owner, rows = windows.question, tf.range(tf.size(scores, tf.int64))
     # A maximum over a segment is never less than this.
@@ -73,16 +75,22 @@ def best_spans(
     )
 
 
-def _best_of_windows(starts, limits, may_be_middle, settings):
+def _best_of_windows(starts, limits, windows, settings, max_characters):
     """(first piece, last piece, score) of each window; see `tasks.qa_answers`."""
+    may_be_middle = windows.may_be_middle
     length = tf.shape(starts)[1]
     count = tf.minimum(settings.n_best, length)
     first_scores, firsts = tf.math.top_k(starts, count)
     last_scores, lasts = tf.math.top_k(limits, count)
     sums = first_scores[:, :, tf.newaxis] + last_scores[:, tf.newaxis, :]
     begin, end = firsts[:, :, tf.newaxis], lasts[:, tf.newaxis, :]
-    sizes = end - begin + 1
-    possible = (sizes >= 1) & (sizes <= settings.max_answer_length)
+    if max_characters is None:
+        sizes, most = end - begin + 1, settings.max_answer_length
+    else:
+        sizes = tf.gather(windows.ends, lasts, batch_dims=1)[:, tf.newaxis, :]
+        sizes -= tf.gather(windows.starts, firsts, batch_dims=1)[:, :, tf.newaxis]
+        most = max_characters
+    possible = (end >= begin) & (sizes <= most)
     possible &= tf.gather(may_be_middle, (begin + end + 1) // 2, batch_dims=1)
     sums = tf.reshape(tf.where(possible, sums, _LOWEST), [-1, count * count])
     best = tf.argmax(sums, axis=1, output_type=tf.int32)

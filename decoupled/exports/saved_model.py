@@ -118,7 +118,7 @@ def _write(trained, folder, sequence_length, mlm):
             "global_step": trained.weights.global_step,
         },
         "labels": list(trained.labels) or None,
-        "answers": trained.answers and dataclasses.asdict(trained.answers),
+        "answers": trained.described_answers(),
         "bytes": sizes,
     }
     files.write_json(os.path.join(folder, DESCRIPTION), description)
@@ -133,7 +133,9 @@ def _build_roots(trained, sequence_length, mlm):
     if trained.head == TAGGING:
         text = TextTaggerRoot(model, vocabulary, sequence_length)
     elif trained.head == QUESTION_ANSWERING:
-        text = TextQuestionsRoot(model, vocabulary, sequence_length, trained.answers)
+        text = TextQuestionsRoot(
+            model, vocabulary, sequence_length, trained.answers, trained.max_characters
+        )
     else:
         pairs = trained.config.type_vocab_size > 1
         text = TextRoot(preprocessor, model, pairs, vocabulary.path)

@@ -31,6 +31,7 @@ class TextQuestionsRoot(Root):
       vocabulary: of the model.
       sequence_length: tokens of a window.
       settings: of windows and answers.
+      max_characters: most characters of an answer, instead of a number of pieces.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class TextQuestionsRoot(Root):
         vocabulary: Vocabulary,
         sequence_length: int,
         settings: QuestionAnsweringConfig,
+        max_characters: int | None = None,
     ):
         super().__init__(vocabulary_path=vocabulary.path)
         self.variables = list(model.variables)
@@ -46,7 +48,7 @@ class TextQuestionsRoot(Root):
         self.model = model
         self._tokenizer = vocabulary.tokenizer()
         self._vocabulary, self._length = vocabulary, sequence_length
-        self._settings = settings
+        self._settings, self._max_characters = settings, max_characters
         self._context_pieces = ContextPieces(vocabulary, self._tokenizer)
         self._trim = Trim()
         trace(self.__call__, *_STRINGS)
@@ -81,7 +83,9 @@ class TextQuestionsRoot(Root):
             self._settings,
         )
         logits = self._logits(windows.packed)
-        spans = best_spans(windows, *logits, batch, self._settings)
+        spans = best_spans(
+            windows, *logits, batch, self._settings, self._max_characters
+        )
         start, end = self._trim(spans, text)
         return self._described(contexts, text, start, end) | {"score": spans.score}
 

@@ -53,6 +53,7 @@ class TrainedModel:
       say, as that of a conversion.
     answers: windows and answers of a reader; else None.
     assumed: settings in `answers` that the folder does not say.
+    max_characters: most characters of an answer, instead of the limit in pieces.
     """
 
     config: ModelConfig
@@ -63,6 +64,7 @@ class TrainedModel:
     trained_length: int | None
     answers: QuestionAnsweringConfig | None = None
     assumed: Sequence[str] = ()
+    max_characters: int | None = None
 
     @property
     def default_length(self) -> int:
@@ -97,7 +99,17 @@ class TrainedModel:
             self,
             answers=dataclasses.replace(self.answers, max_answer_length=pieces),
             assumed=[name for name in self.assumed if name != "max_answer_length"],
+            max_characters=None,
         )
+
+    def described_answers(self) -> dict[str, Any] | None:
+        """The settings of a reader as JSON; one of the two limits is None."""
+        if self.answers is None:
+            return None
+        described = dataclasses.asdict(self.answers)
+        if self.max_characters is not None:
+            described["max_answer_length"] = None
+        return described | {"max_characters": self.max_characters}
 
     def check(self, sequence_length: int, mlm: bool) -> None:
         """Refuses what cannot be exported, before anything is written.
@@ -162,9 +174,9 @@ def read_model_dir(model_dir: str, checkpoint: str | None = None) -> TrainedMode
     prefix = _find(model_dir, checkpoint)
     path = os.path.join(model_dir, model_dirs.CONFIG)
     head = _head(path, described.task)
-    answers, assumed = None, ()
+    reader = {}
     if head == QUESTION_ANSWERING:
-        answers, assumed = _reader_settings(model_dir, described.data)
+        reader = _reader_settings(model_dir, described.data)
     return TrainedModel(
         config=described.model,
         vocabulary=vocabulary,
@@ -172,8 +184,7 @@ def read_model_dir(model_dir: str, checkpoint: str | None = None) -> TrainedMode
         head=head,
         labels=_labels(path, described.task) if head in _LABELLED else (),
         trained_length=_trained_length(path, described),
-        answers=answers,
-        assumed=assumed,
+        **reader,
     )
 
 
@@ -197,25 +208,32 @@ def _labels(path: str, task: dict[str, Any]) -> list[str]:
     return labels
 
 
-def _reader_settings(
-    model_dir: str, data: Any
-) -> tuple[QuestionAnsweringConfig, list[str]]:
-    """Settings of windows and answers, and which of them are assumed."""
+def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
+    """`answers`, `assumed` and `max_characters` of a `TrainedModel`."""
     path = os.path.join(model_dir, model_dirs.ANSWERS)
     said = files.read_json(path) if files.exists(path) else {}
     features = data.get("features") if isinstance(data, dict) else None
+    parts = [part for part in (features, said) if isinstance(part, dict)]
     known = {
         name: part[name]
-        for part in (features, said)
-        if isinstance(part, dict)
+        for part in parts
         for name in _READER_DEFAULTS
         if part.get(name) is not None
     }
+    characters = said.get("max_characters") if isinstance(said, dict) else None
+    if characters is not None:
+        if type(characters) is not int or characters < 1:
+            raise UserError(f"{path}: max_characters is {characters!r}, not 1 or more")
+        known["max_answer_length"] = _READER_DEFAULTS["max_answer_length"]
     try:
         settings = QuestionAnsweringConfig(**(_READER_DEFAULTS | known))
     except UserError as error:
         raise UserError(f"{model_dir}: {error}") from error
-    return settings, sorted(set(_READER_DEFAULTS) - set(known))
+    return {
+        "answers": settings,
+        "assumed": sorted(set(_READER_DEFAULTS) - set(known)),
+        "max_characters": characters,
+    }
 
 
 def _trained_length(path: str, described: model_dirs.ModelDir) -> int | None:

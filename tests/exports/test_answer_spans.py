@@ -84,10 +84,40 @@ def test_finds_the_spans_that_the_evaluation_finds(longest, n_best):
         rows = np.flatnonzero(question == number)
         row = rows[expected[rows, 2].argmax()]
         first, last = expected[row, :2].astype(int)
-        assert spans.score[number] == pytest.approx(expected[row, 2])
+        assert float(spans.score[number]) == pytest.approx(expected[row, 2])
         assert spans.start[number] == starts[row, first]
         assert spans.end[number] == ends[row, last]
         assert spans.head_end[number] == ends[row, first]
         assert spans.tail_start[number] == starts[row, last]
     assert spans.score[3] == -np.inf
     assert (int(spans.start[3]), int(spans.end[3])) == (0, 0)
+
+
+def test_a_limit_in_characters():
+    generator = np.random.default_rng(0)
+    question, _, starts, ends, middle = random_windows(generator, 12, 24)
+    windows = Windows(
+        tf.constant(question, tf.int64),
+        {},
+        tf.constant(starts, tf.int64),
+        tf.constant(ends, tf.int64),
+        tf.constant(middle),
+    )
+    logits = generator.normal(size=[2, 12, 24]).astype(np.float32)
+    settings = QuestionAnsweringConfig(8, 8, 1, 24)
+    batch = tf.constant(4, tf.int64)
+    spans = best_spans(windows, *map(tf.constant, logits), batch, settings, 6)
+    has_text = ends > starts
+    for number in range(3):
+        # All spans of all windows, one by one.
+        best = max(
+            logits[0, row, first] + logits[1, row, last]
+            for row in np.flatnonzero(question == number)
+            for first in np.flatnonzero(has_text[row])
+            for last in np.flatnonzero(has_text[row])
+            if first <= last
+            and ends[row, last] - starts[row, first] <= 6
+            and middle[row, (first + last + 1) // 2]
+        )
+        assert float(spans.score[number]) == pytest.approx(best)
+        assert spans.end[number] - spans.start[number] <= 6

@@ -271,6 +271,7 @@ def test_export_says_how_answers_were_chosen(reader):
         "doc_stride": 20,
         "max_answer_length": 9,
         "n_best": 7,
+        "max_characters": None,
     }
 
 

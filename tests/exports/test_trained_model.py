@@ -108,6 +108,23 @@ def test_a_reader_has_the_settings_of_its_training_and_its_last_evaluation(run):
     assert other.answers == QuestionAnsweringConfig(9, 7, 5, 3)
 
 
+def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
+    change_config(run, task=READER, data={"features": FEATURES})
+    answers = {"max_answer_length": "auto", "max_characters": 50, "n_best": 3}
+    (run / "answers.json").write_text(json.dumps(answers))
+    trained = read_model_dir(str(run))
+    assert trained.max_characters == 50
+    assert trained.described_answers() == {
+        "max_question_length": 9,
+        "doc_stride": 7,
+        "max_answer_length": None,
+        "n_best": 3,
+        "max_characters": 50,
+    }
+    other = trained.with_max_answer_length(5)
+    assert (other.max_characters, other.answers.max_answer_length) == (None, 5)
+
+
 def test_a_reader_of_unknown_settings_has_those_of_xtreme(run):
     change_config(run, task=READER, data={"source": "elsewhere"})
     trained = read_model_dir(str(run))
@@ -119,10 +136,12 @@ def test_a_reader_of_unknown_settings_has_those_of_xtreme(run):
             re.MULTILINE,
         )
     )
-    assert dataclasses.asdict(trained.answers) == {
-        n: int(v) for n, v in written.items()
-    }
-    assert trained.assumed == sorted(written)
+    described = dataclasses.asdict(trained.answers)
+    written = {name: int(value) for name, value in written.items()}
+    assert {"max_question_length", "doc_stride", "n_best"} <= set(written)
+    # XTREME's scripts allow 30 pieces.
+    assert described == written | {"max_answer_length": 30}
+    assert trained.assumed == sorted(described)
     with pytest.raises(UserError, match="--sequence_length: 24 leaves 0 pieces of"):
         trained.check(24, mlm=False)
 
@@ -132,6 +151,7 @@ def test_a_reader_of_unknown_settings_has_those_of_xtreme(run):
     [
         ({"n_best": 0}, "QuestionAnsweringConfig.n_best: 0 is not positive"),
         ({"n_best": "7"}, "QuestionAnsweringConfig.n_best"),
+        ({"max_characters": 0}, "answers.json: max_characters is 0, not 1 or more"),
     ],
 )
 def test_impossible_settings_of_a_reader(run, answers, message):
