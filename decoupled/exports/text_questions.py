@@ -68,10 +68,12 @@ class TextQuestionsRoot(Root):
           score -inf.
         """
         batch = tf.size(contexts, tf.int64)
-        as_many = tf.debugging.assert_equal(
-            tf.size(questions, tf.int64),
-            batch,
-            message="questions: there are not as many as contexts",
+        asked = tf.size(questions, tf.int64)
+        # The plain operation: a guard around it is a branch, which the rewriter of
+        # graphs warns of beside the loop below.
+        as_many = tf.raw_ops.Assert(
+            condition=asked == batch,
+            data=["questions: there are not as many as contexts", asked, batch],
         )
         with tf.control_dependencies([as_many]):
             text = characters(contexts)
