@@ -31,9 +31,9 @@ from decoupled.corpora import (
     locales,
     text,
 )
-from decoupled.corpora.beam import DIRECT, LOCAL, Runner
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.documents import TextJob, TextSettings
+from decoupled.corpora.runners import LOCAL, Runner
 from decoupled.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -67,7 +67,10 @@ def define_flags() -> None:
         "Only these languages of --source, e.g. de,fr; English is always there.",
     )
     flags.DEFINE_multi_string(
-        "input", [], "LANGUAGE=GLOB,...: dumps, JSON lines or text of languages."
+        "input",
+        [],
+        "LANGUAGE=GLOB,...: dumps, JSON lines or text of languages, which are codes "
+        "such as en, zh-Hant, zh_TW or sr@latin.",
     )
     flags.DEFINE_string("output_dir", None, "Corpus folder.", required=True)
     flags.DEFINE_integer(
@@ -79,9 +82,11 @@ def define_flags() -> None:
     )
     flags.DEFINE_string(
         "runner",
-        DIRECT,
-        "Beam runner for --input: DirectRunner is this machine; DataflowRunner, "
-        "FlinkRunner, SparkRunner, ... need an --output_dir that all machines reach.",
+        LOCAL.name,
+        "Who reads --input: local is --workers processes of this machine; a runner of "
+        "Apache Beam (DataflowRunner, FlinkRunner, SparkRunner, ...) needs an "
+        "--output_dir that all its machines reach; DirectRunner is Beam's own on this "
+        "machine, to try a pipeline with.",
     )
     flags.DEFINE_multi_string(
         "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."
@@ -171,6 +176,7 @@ def _build_from_catalogs(
     inputs = {
         "source": source,
         "rules": catalogs.RULES,
+        "libraries": catalogs.libraries(),
         "settings": dataclasses.asdict(settings),
         "languages": sorted(languages),
         "files": catalogs.fingerprint_catalogs(packages),
@@ -207,7 +213,8 @@ def _build_from_files(
     sources = _describe_sources(paths)
     given = {
         "source": "text",
-        "rules": documents.cleaning_rules(found),
+        "rules": documents.cleaning_rules(found, settings),
+        "libraries": documents.libraries(found, settings),
         "settings": dataclasses.asdict(settings),
         "languages": {
             language: {
@@ -335,6 +342,8 @@ def _report(built: corpus.Corpus) -> None:
     shown.append([f"all {len(rows)}", *_sums(rows)])
     title = f"{built.folder}: corpus of {built.manifest['source']}"
     console.table(title, ["language", *units, "eval sentences"], shown)
+    if warning := corpus.without_held_out(train["sentences"], held_out):
+        console.say(warning)
     if left_out := built.manifest["dropped"]:
         counts = (f"{count:,} {reason}" for reason, count in left_out.items())
         console.say(f"left out: {', '.join(counts)}")

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from absl import flags
 
 from decoupled import console, files, launch
-from decoupled.corpora.beam import DIRECT, Runner, run_units
-from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.corpus import SPLITS, Corpus, without_held_out
+from decoupled.corpora.runners import LOCAL, Runner, run_units
 from decoupled.data import encoding, records
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
@@ -50,9 +50,11 @@ def define_flags() -> None:
     )
     flags.DEFINE_string(
         "runner",
-        DIRECT,
-        "Beam runner: DirectRunner is this machine; DataflowRunner, FlinkRunner, "
-        "SparkRunner, ... need folders and a vocabulary that all machines reach.",
+        LOCAL.name,
+        "Who encodes: local is --workers processes of this machine; a runner of Apache "
+        "Beam (DataflowRunner, FlinkRunner, SparkRunner, ...) needs folders and a "
+        "vocabulary that all its machines reach; DirectRunner is Beam's own on this "
+        "machine, to try a pipeline with.",
     )
     flags.DEFINE_multi_string(
         "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."
@@ -78,7 +80,7 @@ def build(
     output_dir: str,
     tokens_per_shard: int,
     workers: int,
-    runner: str = DIRECT,
+    runner: str = LOCAL.name,
     beam_options: Sequence[str] = (),
 ) -> records.RecordsManifest:
     """Encodes a corpus; see the module. `workers` 0 chooses their number.
@@ -87,6 +89,7 @@ def build(
       UserError: corpus, vocabulary or output folder cannot be used, or the folder holds
         records of other inputs.
     """
+    where = Runner(runner, workers, tuple(beam_options))
     vocabulary = Vocabulary(vocabulary_path)
     corpus = Corpus(corpus_dir)
     job = encoding.EncodingJob(
@@ -99,7 +102,7 @@ def build(
     if files.exists(os.path.join(output_dir, records.MANIFEST)):
         manifest = _complete(job)
     else:
-        done = _encode(job, corpus, Runner(runner, workers, tuple(beam_options)))
+        done = _encode(job, corpus, where)
         manifest = records.RecordsManifest(
             folder=output_dir,
             vocabulary_fingerprint=vocabulary.fingerprint,
@@ -110,6 +113,16 @@ def build(
         records.write_manifest(manifest)
     encoding.forget_progress(output_dir)
     _print_table(manifest)
+    train, held_out = (
+        [
+            name
+            for name, entry in manifest.splits.get(split, {}).items()
+            if entry.records
+        ]
+        for split in SPLITS
+    )
+    if warning := without_held_out(train, held_out):
+        console.say(warning)
     return manifest
 
 

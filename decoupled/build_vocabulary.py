@@ -38,6 +38,7 @@ from decoupled.data.vocabulary import (
 )
 from decoupled.data.vocabulary_training import train_from_lines
 from decoupled.errors import UserError
+from decoupled.memory import available_memory, readable_bytes
 
 FLAGS = flags.FLAGS
 GIN_FILE = "runs/build_vocabulary.gin"
@@ -46,7 +47,6 @@ REPORT = "vocabulary.json"
 PLOT = "fertility"
 
 _SHOWN_LANGUAGES = 12
-_GIB = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,11 +171,11 @@ def _plan(corpus: Corpus, settings: VocabularySettings) -> dict[str, int]:
     )
     size = sum(sizes[name] * lengths[name] for name in sizes)
     cost = vocabulary_costs.estimate(size, config.vocab_size)
-    available = vocabulary_costs.available_memory()
+    available = available_memory()
     warning = vocabulary_costs.check_memory(size, total, available)
     console.say(
-        f"training {config.vocab_size:,} pieces on some {size / 1e6:,.0f} MB of text "
-        f"takes about {cost.memory / _GIB:.1f} GiB of memory and "
+        f"training {config.vocab_size:,} pieces on some {readable_bytes(size, 1)} of "
+        f"text takes about {readable_bytes(cost.memory, 1)} of memory and "
         f"{max(cost.seconds / 60, 1):,.0f} min on two cores"
     )
     if warning:
@@ -216,7 +216,7 @@ def _train(
     trained = train_from_lines(lines, vocabulary_path(output_dir), settings.vocabulary)
     taken = f"trained in {time.monotonic() - started:,.0f} s"
     if trained.peak_bytes is not None:
-        taken += f" with {trained.peak_bytes / _GIB:.2f} GiB of memory"
+        taken += f" with {readable_bytes(trained.peak_bytes)} of memory"
     console.say(taken)
     _tell_changes(lines)
     return {

@@ -89,13 +89,24 @@ def _run(command):
 
 
 def _report(work_dir, steps):
-    """Prints the table; returns the largest difference of a loss from one process."""
+    """Prints the table; returns the largest difference of a loss from one process.
+
+    Raises:
+      UserError: a run's event files do not have every step.
+    """
     from decoupled.training.events import read_scalars
 
     losses = {n: read_scalars(_folder(work_dir, n), "loss") for n in PROCESSES}
     rates = {
         n: read_scalars(_folder(work_dir, n), "global_step/sec") for n in PROCESSES
     }
+    for processes, own in losses.items():
+        if missing := set(range(1, steps + 1)) - set(own):
+            raise UserError(
+                f"{_folder(work_dir, processes)}: its event files lack {len(missing)} "
+                f"of {steps} steps, as after a full disk; remove the folder and start "
+                "again"
+            )
     alone = losses[PROCESSES[0]]
     worst, rows = 0.0, []
     for processes in PROCESSES:

@@ -14,8 +14,8 @@ from rich.table import Table
 T = TypeVar("T")
 
 SECONDS_BETWEEN_LINES = 10.0
-# Numbers, also with a unit or a sign: 12, -3.4, 84.2%, 1.5M, +0.3.
-_NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?\s?[%a-zA-Z]{0,3}")
+# Numbers, also with a unit or a sign: 12, -3.4, 84.2%, 1.5M, +0.3, 20 bytes.
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?\s?([%a-zA-Z]{0,3}|bytes)")
 _NOTHING = "-"
 
 
@@ -33,7 +33,7 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
       rows: cells; None is shown as "-", an int with thousands separators, a float with
         4 digits. Cells of other types are shown as they are.
     """
-    grid = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    grid = Table(box=box.SIMPLE_HEAD)
     shown = [[_cell(value) for value in row] for row in rows]
     for index, name in enumerate(columns):
         numbers = index > 0 and _are_numbers(row[index] for row in shown)
@@ -43,7 +43,11 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
         grid.add_row(*row)
     # A file has no width: there a row stays one line, however long.
     width = None if sys.stdout.isatty() else 1000
-    Console(width=width, markup=False, highlight=False).print(grid)
+    output = Console(width=width, markup=False, highlight=False)
+    # Not as the table's own title, which would be broken at the table's width.
+    if title:
+        output.print(title, style="table.title", soft_wrap=True)
+    output.print(grid)
     sys.stdout.flush()
 
 
@@ -126,9 +130,9 @@ def _track_in_lines(items, description, total):
 
 
 def _how_far(count: int, total: int | None, seconds: float) -> str:
-    rate = count / seconds
+    each = seconds / count
+    pace = f"{duration(each)} each" if each > 10 else f"{1 / each:,.1f}/s"
     if not total:
-        return f"{count:,}, {rate:,.1f}/s"
-    left = max(total - count, 0) / rate
-    share = f"{count:,} of {total:,} ({count / total:.0%})"
-    return f"{share}, {rate:,.1f}/s, {left:.0f} s left"
+        return f"{count:,}, {pace}"
+    left = duration(max(total - count, 0) * each)
+    return f"{count:,} of {total:,} ({count / total:.0%}), {pace}, {left} left"

@@ -90,9 +90,6 @@ def main(direction: str | None) -> None:
 
 def _check_flags(direction):
     known = _NEEDED[direction] + _ALSO[direction]
-    for name in _NEEDED[direction]:
-        if not flags.FLAGS[name].value:
-            raise UserError(f"--{name}: is required by {direction}")
     for name in sorted(
         {n for names in (*_NEEDED.values(), *_ALSO.values()) for n in names}
     ):
@@ -165,4 +162,5 @@ def _say_converted(report, folder):
 if __name__ == "__main__":
     define_flags()
     taken = take_direction(sys.argv)
+    flags.mark_flags_as_required(_NEEDED.get(taken, ()))
     launch.run(lambda: main(taken), __doc__)

@@ -10,8 +10,8 @@ complete is reused, one that was interrupted goes on.
 
   python -m decoupled.demo --work_dir=demo_run
 
-Writes to --work_dir: results.md, results.json, results.png, export/ and the steps' own
-folders.
+Writes to --work_dir: results.md, results.json, results.png and .svg, export/ and the
+steps' own folders.
 """
 
 import os
@@ -26,6 +26,7 @@ from absl import flags
 
 from decoupled import console, files, launch, model_dir
 from decoupled.errors import UserError
+from decoupled.memory import readable_bytes
 
 MODELS = ("coupled", "decoupled")
 LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
@@ -66,10 +67,11 @@ def main() -> None:
     if data_only:
         return
     report(work_dir)
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     seconds = time.monotonic() - started
     console.say(
-        f"{seconds:.0f} s in all; peak memory of the largest process {peak:.2f} GiB"
+        f"{seconds:.0f} s in all; peak memory of the largest process "
+        f"{readable_bytes(peak)}"
     )
 
 
@@ -182,7 +184,7 @@ def _run(work_dir, step):
 
 
 def report(work_dir: str) -> None:
-    """Prints the table and writes results.md, results.json and results.png."""
+    """Prints the table and writes results.md, results.json and the plot."""
     seconds = files.read_json(os.path.join(work_dir, "seconds.json"))
     results = {model: _results(work_dir, model, seconds) for model in MODELS}
     files.write_json(os.path.join(work_dir, "results.json"), results)
@@ -192,9 +194,8 @@ def report(work_dir: str) -> None:
     console.say("")
     console.table(title, columns, rows)
     files.write_text(os.path.join(work_dir, "results.md"), _markdown(columns, rows))
-    picture = os.path.join(work_dir, "results.png")
-    _plot(work_dir, results, picture)
-    console.say(f"table: {work_dir}/results.md, plot: {picture}")
+    pictures = _plot(work_dir, results, os.path.join(work_dir, "results"))
+    console.say(f"table: {work_dir}/results.md, plot: {', '.join(pictures)}")
 
 
 def _results(work_dir, model, seconds):
@@ -264,54 +265,59 @@ def _cell(value):
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _plot(work_dir, results, path):
-    """Left: masked-LM accuracy in training; right: accuracy per language."""
-    import matplotlib
+def _plot(work_dir, results, stem):
+    """Left: masked-LM accuracy in training and at its end; right: by language."""
+    from decoupled.analyses import plots
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (left, right) = pyplot.subplots(
-        1, 2, figsize=(12, 4.5), width_ratios=[1, 2], layout="constrained"
-    )
-    for model in MODELS:
-        steps, values = _curve(os.path.join(work_dir, model))
-        left.plot(steps, [100 * value for value in values], label=model)
-    left.set(title="Pre-training", xlabel="step", ylabel="masked-LM accuracy, %")
-    left.legend(frameon=False)
-    languages = list(results[MODELS[0]]["languages"])
+    figure, [[left, right]] = plots.grid(1, 2, 5.4, 3.7, width_ratios=[1, 2])
     for index, model in enumerate(MODELS):
-        tested = results[model]["languages"]
-        heights = [tested[name]["accuracy"] for name in languages]
+        look = plots.look(index)
+        steps, values = _curve(os.path.join(work_dir, model))
+        label = f"{model}, training batches"
+        left.plot(steps, [100 * v for v in values], color=look["color"], label=label)
+        held_out = 100 * results[model]["masked_lm_accuracy"]
+        look["linestyle"] = "none"
+        end = max(steps, default=0)
+        left.plot([end], [held_out], label=f"{model}, held-out text", **look)
+    left.set(title="Pre-training", xlabel="step", ylabel="masked-LM accuracy, %")
+    left.set_ylim(bottom=0)
+    _draw_languages(right, {model: results[model]["languages"] for model in MODELS})
+    for axes, columns in ((left, 1), (right, 3)):
+        plots.tidy(axes, grid="y")
+        axes.legend(frameon=False, fontsize=8, ncols=columns)
+    return plots.save(figure, stem)
+
+
+def _draw_languages(axes, tested):
+    """A bar for each model and language, and what the commonest answer would reach."""
+    from decoupled.analyses import plots
+
+    languages = list(tested[MODELS[0]])
+    for index, model in enumerate(MODELS):
+        heights = [tested[model][name]["accuracy"] for name in languages]
         places = [place + 0.4 * (index - 0.5) for place in range(len(languages))]
-        right.bar(places, heights, width=0.4, label=model)
-    majority = results[MODELS[0]]["languages"]
-    right.step(
-        range(len(languages)),
-        [majority[name]["trivial_accuracy"] for name in languages],
-        where="mid",
-        color="black",
-        linewidth=1,
+        colour = plots.COLOURS[index]
+        axes.bar(places, heights, width=0.38, label=model, color=colour)
+    axes.hlines(
+        [tested[MODELS[0]][name]["trivial_accuracy"] for name in languages],
+        [place - 0.4 for place in range(len(languages))],
+        [place + 0.4 for place in range(len(languages))],
+        color=plots.BLACK,
+        linewidth=1.6,
         label="majority class",
     )
-    right.set_xticks(range(len(languages)), languages)
-    right.set(
-        title="Fine-tuned on English, tested in every language", ylabel="accuracy, %"
-    )
-    right.legend(frameon=False, ncols=3)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-    with files.atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
-    pyplot.close(figure)
+    axes.set_xticks(range(len(languages)), languages)
+    axes.set(title="Fine-tuned on English, tested in all", ylabel="accuracy, %")
+    # Room for the legend above the highest bar.
+    axes.set_ylim(top=1.15 * axes.get_ylim()[1])
 
 
 def _curve(folder, window=5):
-    """Steps and smoothed training accuracy from a run's event files."""
+    """Steps and smoothed training accuracy of a run, as far as its events are whole."""
     from decoupled.training.events import read_scalars
 
     points = sorted(read_scalars(folder, "masked_lm_accuracy").items())
-    steps, values = zip(*points, strict=True)
+    steps, values = [step for step, _ in points], [value for _, value in points]
     windows = [values[max(0, i - window + 1) : i + 1] for i in range(len(values))]
     return steps, [sum(near) / len(near) for near in windows]
 

@@ -23,6 +23,7 @@ import sys
 from typing import NamedTuple
 
 import decoupled
+from decoupled.memory import available_memory, readable_bytes
 from decoupled.processor import processor, usable_cores
 
 PACKAGE = pathlib.Path(__file__).parent
@@ -183,8 +184,8 @@ def report_machine() -> None:
     print(f"  {'features':12} {' '.join(cpu_features()) or 'unknown'}")
     print(f"  {'memory':12} {memory()}")
     for name, folder in (("here", os.getcwd()), ("temporary", _temporary_folder())):
-        free = shutil.disk_usage(folder).free / 2**30
-        print(f"  {'disk, ' + name:12} {free:.0f} GiB free in {folder}")
+        free = readable_bytes(shutil.disk_usage(folder).free)
+        print(f"  {'disk, ' + name:12} {free} free in {folder}")
     hints = [f"{name}={os.environ[name]}" for name in TPU_VARIABLES if os.getenv(name)]
     hints += [str(path) for path in pathlib.Path("/dev").glob("accel*")]
     print(f"  {'TPU':12} {', '.join(hints) or 'none: no variable and no device'}")
@@ -201,8 +202,8 @@ def memory() -> str:
     if not path.exists():
         return "unknown"
     sizes = dict(re.findall(r"^(\w+):\s+(\d+) kB", path.read_text(), re.MULTILINE))
-    total, free = (int(sizes[key]) / 2**20 for key in ("MemTotal", "MemAvailable"))
-    return f"{total:.1f} GiB, {free:.1f} GiB available"
+    total, free = 1024 * int(sizes["MemTotal"]), available_memory()
+    return f"{readable_bytes(total)}, {readable_bytes(free)} available"
 
 
 def report_core() -> bool:
@@ -265,7 +266,7 @@ def commands() -> list[str]:
     """The modules of the package that `python -m` runs."""
     return sorted(
         path.stem
-        for path in PACKAGE.glob("*.py")
+        for path in PACKAGE.glob("[!_]*.py")
         if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
     )
 

@@ -1,5 +1,8 @@
 """The exceptions that a user is meant to read."""
 
+import contextlib
+from collections.abc import Iterator
+
 
 class UserError(Exception):
     """Something the user can mend: the message says what, where, and what to do.
@@ -8,6 +11,33 @@ class UserError(Exception):
     (`decoupled.launch`). Everything else that is raised is a defect of ours and keeps
     its traceback.
     """
+
+
+class Mistakes:
+    """Collects mistakes of the user, so that all of them are told at once."""
+
+    def __init__(self):
+        self._found: list[str] = []
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Notes a UserError that is raised inside, instead of raising it."""
+        try:
+            yield
+        except UserError as error:
+            self._found.append(str(error))
+
+    def raise_all(self) -> None:
+        """Raises what was noted.
+
+        Raises:
+          UserError: there was a mistake; of several each has a number.
+        """
+        if len(self._found) > 1:
+            numbered = [f"({n}) {text}" for n, text in enumerate(self._found, start=1)]
+            raise UserError(f"{len(numbered)} mistakes: {'; '.join(numbered)}")
+        if self._found:
+            raise UserError(self._found[0])
 
 
 class Terminated(Exception):

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from decoupled import console, launch
-from decoupled.errors import UserError
+from decoupled.memory import readable_bytes
 
 if TYPE_CHECKING:
     from decoupled.exports.trained_model import TrainedModel
@@ -59,6 +59,7 @@ def define_flags() -> None:
         "limit of the last evaluation in --model_dir.",
     )
     flags.DEFINE_bool("overwrite", False, "Replace an earlier export in --export_dir.")
+    flags.mark_flags_as_required(["model_dir", "export_dir"])
 
 
 # How each model is called on strings, and which of its outputs is shown.
@@ -75,8 +76,8 @@ def report(export_dir: str, description: dict) -> None:
     step = description["checkpoint"]["global_step"]
     console.table(
         f"{export_dir} (checkpoint {description['checkpoint']['name']}, step {step})",
-        ["SavedModel", "MB"],
-        [[name, f"{size / 1e6:.1f}"] for name, size in description["bytes"].items()],
+        ["SavedModel", "size"],
+        [[name, readable_bytes(size)] for name, size in description["bytes"].items()],
     )
     [name] = set(description["bytes"]) & set(_CALLS)
     console.say("Load it anywhere:")
@@ -120,10 +121,6 @@ def say_assumed(trained: "TrainedModel") -> None:
 def main() -> None:
     """Reads, checks, writes, reports."""
     options = flags.FLAGS
-    for name in ("model_dir", "export_dir"):
-        if not options[name].value:
-            raise UserError(f"--{name}: is required")
-
     from decoupled.exports import saved_model
     from decoupled.exports.trained_model import read_model_dir
 

@@ -18,6 +18,10 @@ from decoupled import gfile
 from decoupled.errors import UserError
 
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
+# A part of a path: neither "." nor "..", no separator, nothing that a file system or a
+# terminal reads as more than a name.
+_PART = r"(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+"
+_BELOW = re.compile(rf"{_PART}(?:/{_PART})*")
 
 
 def exists(path: str) -> bool:
@@ -131,6 +135,33 @@ def read_json(path: str) -> Any:
         raise UserError(
             f"{path}: not JSON at line {error.lineno}, column {error.colno}"
         ) from error
+
+
+def is_below(name: Any) -> bool:
+    """True for the name of a file below some folder, as "a.txt" or "train/en/a.txt".
+
+    False for anything else that a manifest or a note may hold: absolute paths, "..",
+    empty parts, backslashes, control characters, what is no string.
+    """
+    return isinstance(name, str) and _BELOW.fullmatch(name) is not None
+
+
+def path_below(folder: str, name: Any, source: str) -> str:
+    """The path of a file that a manifest or a note names.
+
+    Args:
+      folder: that the file lies in. name: what stands in `source`, the file that names
+        it, which may come from anybody.
+
+    Raises:
+      UserError: the name would lead out of the folder, or is none.
+    """
+    if not is_below(name):
+        raise UserError(
+            f"{source}: {name!r} is not the name of a file below {folder}; this folder "
+            "was damaged or made by somebody else, build it again"
+        )
+    return os.path.join(folder, name)
 
 
 def write_text(path: str, text: str) -> None:

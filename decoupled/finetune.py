@@ -17,7 +17,9 @@ resumes, and complete runs are not repeated; a folder with another model is refu
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 Writes to --model_dir
   results.json, .csv, .png, .svg           scores per language, in percent, beside
-                                           those of answers that need no model
+                                           those of answers that need no model;
+                                           languages that XTREME does not list for the
+                                           task are marked and in no mean
   best/                                    the checkpoint that was chosen
   predictions/TASK/SPLIT-LANGUAGE.tsv      in XTREME's format (.json for questions):
       python -m decoupled.score --prediction_folder=MODEL_DIR/predictions \\
@@ -27,6 +29,7 @@ Ends with code 143 where SIGTERM stopped it after saving: run it again to go on.
 """
 
 import os
+import shlex
 from typing import NamedTuple
 
 import gin
@@ -156,6 +159,7 @@ def run_finetuning(
         cache,
         tpu,
     )
+    session.check_files(only_train=mode == "train")
     session.open()
     launch.save_start(folder, "finetune")
     _say_what_is_missing(session)
@@ -163,10 +167,15 @@ def run_finetuning(
     if mode in ("train", "train_and_evaluate"):
         session.train()
     if mode == "predict":
-        predict_run(session.grid.best_run(), predictions)
+        labelled = predict_run(session.grid.best_run(), predictions)
         console.say(f"wrote {os.path.join(predictions, task)}")
+        _say_how_to_score(task, predictions, data_dir, labelled)
     elif mode != "train":
-        _report(session, _evaluate(session, predictions, anew=mode == "eval"))
+        results = _evaluate(session, predictions, anew=mode == "eval")
+        _report(session, results)
+        tested = results[0]["test"].items()
+        labelled = [name for name, values in tested if made.metrics[0] in values]
+        _say_how_to_score(task, predictions, data_dir, labelled)
 
 
 def _say_what_is_missing(session):
@@ -176,6 +185,12 @@ def _say_what_is_missing(session):
     if task.name not in xtreme.TASKS:
         return
     there = data.languages("test")
+    outside = [name for name in there if not xtreme.is_official(task.name, name)]
+    if outside:
+        console.say(
+            f"{task.name}: {', '.join(outside)}: not among XTREME's languages of the "
+            "task; evaluated, and in no mean"
+        )
     missing = [n for n in xtreme.TASKS[task.name].languages if n not in there]
     if there and missing:
         console.say(
@@ -214,6 +229,7 @@ def _report(session, results):
         "seed": best.seed,
         "seeds": list(session.grid.seeds),
         "runs": [_run_summary(session, run) for run in session.grid.all_runs()],
+        "outside_xtreme": finetuning_results.outside_languages(task.name, combined),
         **combined,
     }
     stem = os.path.join(folder, "results")
@@ -224,10 +240,34 @@ def _report(session, results):
     seeds = len(results)
     spread = f"; mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
     title = f"{task.name} at step {choice.step}; trained on English only{spread}"
-    finetuning_results.print_table(title, combined, shown)
+    finetuning_results.print_table(title, task.name, combined, shown)
     drawn = {"task": task.name, "metrics": list(task.headline), **combined}
     paths = plots.draw(plot_results, drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
+
+
+def _say_how_to_score(task, predictions, data_dir, labelled):
+    """Says the command that scores the answers to test files, where these have labels.
+
+    Args:
+      labelled: the languages of these files.
+    """
+    from decoupled.tasks.scored_files import scorable
+
+    if task not in xtreme.TASKS:
+        return
+    languages = scorable(predictions, data_dir, task, labelled)
+    if not languages:
+        return
+    command = [
+        *("python", "-m", "decoupled.score"),
+        f"--prediction_folder={predictions}",
+        f"--label_folder={data_dir}",
+        f"--tasks={task}",
+    ]
+    if not set(xtreme.TASKS[task].languages) <= set(languages):
+        command.append(f"--languages={','.join(languages)}")
+    console.say(f"score with: {shlex.join(command)}")
 
 
 def _run_summary(session, run):

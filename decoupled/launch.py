@@ -33,6 +33,8 @@ INTERRUPTED_CODE = 130
 BROKEN_PIPE_CODE = 141
 # As a shell shows a process that SIGTERM (15) ended: 128 + 15.
 TERMINATED_CODE = 143
+# What absl says of a flag that is marked as required.
+_NOT_GIVEN = "must have a value other than None"
 
 
 def define_gin_flags() -> None:
@@ -40,13 +42,13 @@ def define_gin_flags() -> None:
     flags.DEFINE_multi_string(
         "gin_file",
         [],
-        "A file of settings, e.g. models/tiny.gin; later files win. Found from here, "
+        "A file of settings, e.g. models/base.gin; later files win. Found from here, "
         "then below --gin_location_prefix, then among the files of the package.",
     )
     flags.DEFINE_multi_string(
         "gin_param",
         [],
-        "One setting, e.g. 'TrainingConfig.train_steps = 100'; wins over files.",
+        "One setting, e.g. 'ScheduleConfig.train_steps = 100'; wins over files.",
     )
     flags.DEFINE_alias("gin_bindings", "gin_param")
     flags.DEFINE_multi_string(
@@ -62,6 +64,16 @@ def define_tpu_flags() -> None:
     flags.DEFINE_string("tpu_zone", None, "The node's zone; default: this machine's.")
     flags.DEFINE_string("gcp_project", None, "Its project; default: this machine's.")
     flags.DEFINE_string("tpu_job_name", None, "Job of the TPU's TensorFlow workers.")
+
+
+def define_open_ports_flag() -> None:
+    """Defines --accept_open_ports."""
+    flags.DEFINE_bool(
+        "accept_open_ports",
+        False,
+        "Serve also where other hosts can reach the port: whoever does can run "
+        "programs here, so that a firewall must close it to strangers.",
+    )
 
 
 def tpu_flags() -> dict[str, str | None] | None:
@@ -198,15 +210,24 @@ def _parse_flags(argv, usage):
         raise UserError(
             f"{rest[1]!r} belongs to no flag; write --flag=value (--help lists them)"
         )
+    empty = [
+        name for name in FLAGS if _is_required(FLAGS[name]) and not FLAGS[name].value
+    ]
+    if empty:
+        raise UserError(f"--{', --'.join(empty)} must be given; --help lists the flags")
     _set_log_level()
     return rest
 
 
 def _flag_mistake(error):
-    required = re.findall(r"Flag (--\S+) must have a value other than None", str(error))
+    required = re.findall(rf"Flag (--\S+) {_NOT_GIVEN}", str(error))
     if required:
         return f"{', '.join(required)} must be given"
     return str(error).rstrip(".")
+
+
+def _is_required(flag):
+    return any(_NOT_GIVEN in validator.message for validator in flag.validators)
 
 
 def _set_log_level():
@@ -236,13 +257,14 @@ def _help(usage):
 
 def _flag_help(flag):
     name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}=..."
+    mark = "  (required)" if _is_required(flag) else ""
     default = "" if flag.default in (None, [], "") else f" (default: {flag.default})"
     # absl adds a line of its own to the help of flags that can be repeated.
     text, _, repeated = flag.help.partition(";\n    repeat this option")
     again = " Can be repeated." if repeated else ""
     text = f"{' '.join(text.split())}{again}{default}"
     lines = textwrap.wrap(text, 88, initial_indent="      ", subsequent_indent="      ")
-    return "\n".join([f"  {name}", *lines])
+    return "\n".join([f"  {name}{mark}", *lines])
 
 
 def _command_name():

@@ -64,6 +64,8 @@ def read(model_dir: str) -> ModelDir:
             task=saved["task"],
             data=saved["data"],
         )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{path}: does not fit this version ({files.reason(error)})"

@@ -12,9 +12,14 @@ settings make it fit. Takes the settings of `python -m decoupled.pretrain`.
 must have as many processors as the slice has cores (v4: chips).
 --layouts: instead of the settings' own mesh, these layouts on every mesh of the slice's
 cores that can be; "all" are those of layouts/*.gin. The best is reported in full.
+Every layout is a program to build, which takes some seconds for a large model; so is
+every change of settings that is tried where nothing fits. --advice_minutes bounds how
+long that is tried, --noadvice leaves it out.
 """
 
 import os
+import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import gin
@@ -29,6 +34,8 @@ DEFAULTS = "runs/plan.gin"
 _ALL = "all"
 # A change that leaves more than this share of the memory does not help.
 _HELPS = 0.99
+# Programs of so many seconds are told of one by one.
+_SLOW = 5.0
 
 
 class Settings(NamedTuple):
@@ -53,6 +60,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("json", None, "File for all numbers of all plans.")
     flags.DEFINE_boolean("advice", True, "Where it does not fit, try what would.")
+    flags.DEFINE_float("advice_minutes", 5.0, "Try that for no longer.", lower_bound=0)
     flags.mark_flag_as_required("topology")
 
 
@@ -65,7 +73,7 @@ def main() -> None:
     from decoupled.planning.report import as_json, print_plan
 
     tpu, run = parse_topology(FLAGS.topology), run_of(settings.run)
-    plans = []
+    plans, started = [], time.monotonic()
 
     def make(planned):
         plans.append(make_plan(planned, tpu, settings.config))
@@ -77,7 +85,7 @@ def main() -> None:
         chosen = make(run)
     print_plan(chosen)
     if not chosen.fits and FLAGS.advice:
-        _advise(chosen, make)
+        _advise(chosen, make, (time.monotonic() - started) / len(plans))
     if FLAGS.json:
         files.write_json(FLAGS.json, [as_json(made) for made in plans])
 
@@ -132,30 +140,67 @@ def _layouts():
         yield os.path.basename(path).removesuffix(".gin"), settings.run.mesh
 
 
-def _advise(chosen, make):
-    """Tries what saves memory, the cheapest first, until something fits."""
+def _advise(chosen, make, seconds):
+    """Tries what saves memory, the cheapest first, until something fits.
+
+    Args:
+      seconds: that one program took so far.
+    """
     from decoupled.planning.comparison import levers
     from decoupled.planning.report import SUMMARY, summary_row
 
+    series = list(levers(chosen))
+    count = sum(map(len, series))
+    limit = 60 * FLAGS.advice_minutes
+    console.say(
+        f"looking for settings that fit: at most {count} programs of some "
+        f"{console.duration(seconds)} each, and at most {console.duration(limit)} in "
+        "all (--advice_minutes; --noadvice leaves this out)"
+    )
+    deadline = time.monotonic() + limit
     rows, fits = [], False
-    for series in console.track(levers(chosen), "looking for settings that fit"):
-        last = None
-        for lever in series:
-            changed = make(lever.run)
-            rows.append(summary_row("; ".join(lever.settings), changed))
-            fits, least = changed.fits, last
-            last = changed.memory.total
-            # The rest of a series that no longer helps will not help either.
-            if fits or (least and last > _HELPS * least):
-                break
-        if fits:
-            break
-    console.table("What to change", ["setting", *SUMMARY[1:]], rows)
+    for lever, plan in _try(series, make, deadline):
+        rows.append(summary_row("; ".join(lever.settings), plan))
+        fits = plan.fits
+        left = min(deadline - time.monotonic(), seconds * (count - len(rows)))
+        if not fits and seconds >= _SLOW:
+            console.say(
+                f"{len(rows)} of at most {count} tried, "
+                f"{console.duration(max(left, 0))} left at most"
+            )
+    if rows:
+        console.table("What to change", ["setting", *SUMMARY[1:]], rows)
     if not fits:
+        _say_what_else(len(rows), count, limit, time.monotonic() >= deadline)
+
+
+def _say_what_else(tried, count, limit, over):
+    if over:
         console.say(
-            "none of these fits: split more over `model` (--layouts=all), or take a "
-            "larger slice"
+            f"stopped after {console.duration(limit)} with {tried} of at most {count} "
+            "tried: give it more --advice_minutes"
         )
+    console.say(
+        "none of these fits: split more over `model` (--layouts=all), or take a "
+        "larger slice"
+    )
+
+
+def _try(series, make, deadline) -> Iterator:
+    """Yields levers with their plans until one fits or the time is over."""
+    for levers in series:
+        last = None
+        for lever in levers:
+            if time.monotonic() >= deadline:
+                return
+            plan = make(lever.run)
+            yield lever, plan
+            if plan.fits:
+                return
+            least, last = last, plan.memory.total
+            # The rest of a series that no longer helps will not help either.
+            if least and last > _HELPS * least:
+                break
 
 
 if __name__ == "__main__":

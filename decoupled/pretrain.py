@@ -105,6 +105,8 @@ def run_pretraining(
             "init_checkpoint": prefix and os.path.basename(prefix),
         },
     )
+    if mode != "train":
+        _held_out_counts(config, manifest)
     training = mode in ("train", "train_and_evaluate")
     rows = _sampling_rows(config, manifest) if training else []
     session = _Session(config, manifest, pieces, folder, tpu, prefix)
@@ -148,6 +150,28 @@ def _check_sizes(config, pieces):
             f"MaskingConfig.sequence_length: {masking.sequence_length} is more than "
             f"ModelConfig.max_positions = {model.max_positions}"
         )
+
+
+def _held_out_counts(config, manifest):
+    """Language -> how many held-out sequences are evaluated, none of them 0.
+
+    Raises:
+      UserError: there are none at all.
+    """
+    from decoupled.data.schedule import EVAL
+    from decoupled.data.sequences import evaluation_count
+
+    length, limit = config.masking.sequence_length, config.training.eval_sequences
+    counts = {
+        language: evaluation_count(entry, length, limit)
+        for language, entry in manifest.splits.get(EVAL, {}).items()
+    }
+    if not any(counts.values()):
+        raise UserError(
+            f"{manifest.folder}: no held-out text (split {EVAL!r}) to evaluate; build "
+            "corpus and records with some, or train without evaluation: --mode=train"
+        )
+    return {language: count for language, count in counts.items() if count}
 
 
 def _sampling_rows(config, manifest):
@@ -292,21 +316,11 @@ class _Session:
 
     def _predictions(self):
         from decoupled.data.input_fn import languages_input_fn
-        from decoupled.data.schedule import EVAL
-        from decoupled.data.sequences import evaluation_count
         from decoupled.training.evaluation import Part, predict_parts
 
-        config, length = self.config, self.config.masking.sequence_length
-        limit = config.training.eval_sequences
-        counts = {
-            language: evaluation_count(entry, length, limit)
-            for language, entry in self.manifest.splits.get(EVAL, {}).items()
-        }
-        parts = [Part(language, count) for language, count in counts.items() if count]
-        if not parts:
-            raise UserError(
-                f"{self.manifest.folder}: no held-out text (split {EVAL!r}) to evaluate"
-            )
+        config = self.config
+        counts = _held_out_counts(config, self.manifest)
+        parts = [Part(language, count) for language, count in counts.items()]
         input_fn = languages_input_fn(
             self.manifest,
             self.vocabulary,
@@ -314,7 +328,7 @@ class _Session:
             config.training.eval_batch_size,
             config.training.seed,
             [part.name for part in parts],
-            limit,
+            config.training.eval_sequences,
         )
         predictions = predict_parts(self.graph, self.run, input_fn, parts)
         return console.track(predictions, "evaluating languages", len(parts))

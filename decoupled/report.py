@@ -23,11 +23,11 @@ RUNS = "runs.md"
 
 def define_flags() -> None:
     """The command's flags."""
-    flags.DEFINE_multi_string("sweep_dir", [], "A folder of a sweep.")
+    flags.DEFINE_multi_string("sweep_dir", None, "A folder of a sweep.")
     flags.DEFINE_string("output_dir", None, "Folder of the report, made if missing.")
     flags.DEFINE_list("rows", None, "Only these models, in this order.")
     flags.DEFINE_string("title", None, "Of the table (the first sweep's).")
-    flags.mark_flags_as_required(["output_dir"])
+    flags.mark_flags_as_required(["sweep_dir", "output_dir"])
 
 
 def main() -> None:
@@ -41,8 +41,6 @@ def main() -> None:
     )
 
     options = flags.FLAGS
-    if not options.sweep_dir:
-        raise UserError("--sweep_dir: must be given")
     described = [sweep_results.read_description(path) for path in options.sweep_dir]
     tasks = list(dict.fromkeys(task for one in described for task in one["tasks"]))
     rows = _chosen(sweep_results.read_rows(options.sweep_dir), options.rows)

@@ -185,10 +185,11 @@ def make_data(folders: Folders, languages: list[str]) -> None:
 
 def _message_files(corpus):
     """(language, file) of the messages that are not held out."""
-    languages = files.read_json(os.path.join(corpus, "manifest.json"))["splits"]
+    path = os.path.join(corpus, "manifest.json")
+    languages = files.read_json(path)["splits"]
     for language, content in languages["train"].items():
         for file in content["files"]:
-            yield language, os.path.join(corpus, file["name"])
+            yield language, files.path_below(corpus, file["name"], path)
 
 
 def _run(work_dir, name, title, arguments):

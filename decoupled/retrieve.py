@@ -8,7 +8,8 @@ threshold is tuned on the dev set's gold pairs.
 
 Writes to --output_dir: predictions/TASK/test-LANGUAGE.tsv, which decoupled.score and
 XTREME's own script take; results.json and results.csv, a language a row beside what
-random pairs would give, as far as the data tell what is right. Started again it goes on
+random pairs would give, as far as the data tell what is right. Languages that XTREME
+does not list for the task are marked and in no mean. Started again it goes on
 with the languages that are missing; a folder with other settings is refused.
 
   python -m decoupled.retrieve --task=tatoeba --data_dir=download \\
@@ -31,7 +32,7 @@ from absl import flags
 
 from decoupled import console, files, launch
 from decoupled.configs import MeshConfig, RetrievalConfig
-from decoupled.errors import UserError
+from decoupled.errors import Mistakes, UserError
 from decoupled.metrics import xtreme
 
 TASKS = ("tatoeba", "bucc2018")
@@ -107,34 +108,58 @@ def run_retrieval(
       what results.json holds.
 
     Raises:
-      UserError: checkpoint, settings, data and folder do not fit each other.
+      UserError: checkpoint, settings, data and folder do not fit each other; of the
+        first three all mistakes are named.
     """
-    from decoupled.analyses.sentence_vectors import check_lengths, open_encoder
-    from decoupled.tasks import parallel_sentences
-
-    known = parallel_sentences.languages(task, data_dir)
-    for language in languages or ():
-        if language not in known:
-            folder = parallel_sentences.task_folder(task, data_dir)
-            raise UserError(
-                f"--languages: no {language!r} in {folder}; it has {', '.join(known)}"
-            )
-    encoder = open_encoder(init_checkpoint)
-    check_lengths(encoder, config.retrieval)
+    mistakes = Mistakes()
+    encoder = _open_encoder(init_checkpoint, config.retrieval, mistakes)
+    wanted = _wanted_languages(task, data_dir, languages, mistakes)
+    mistakes.raise_all()
     results = _Results(output_dir, _description(config, task, encoder))
     launch.save_start(output_dir, "retrieve")
     session = _Session(config, encoder, data_dir)
-    wanted = {
-        language: session.fingerprint(task, language) for language in languages or known
-    }
-    missing = [name for name in wanted if not results.has(name, wanted[name])]
+    data = {language: session.fingerprint(task, language) for language in wanted}
+    missing = [name for name in wanted if not results.has(name, data[name])]
     if len(missing) < len(wanted):
         count = len(wanted) - len(missing)
         console.say(f"{results.path}: has {count} of {len(wanted)} languages, reused")
     for found in session.find(task, missing):
-        results.add(found, wanted[found.language])
+        results.add(found, data[found.language])
     results.finish()
     return results.content
+
+
+def _open_encoder(path, settings, mistakes):
+    """The encoder, which has what the settings need; None after a mistake."""
+    from decoupled.analyses.sentence_vectors import check_lengths, open_encoder
+
+    encoder = None
+    with mistakes.noted():
+        encoder = open_encoder(path)
+        with mistakes.noted():
+            check_lengths(encoder, settings)
+        encoder.layer(settings.layer)
+    return encoder
+
+
+def _wanted_languages(task, data_dir, languages, mistakes):
+    """The languages of a run; all of their files were read."""
+    from decoupled.tasks import parallel_sentences
+
+    known = []
+    with mistakes.noted():
+        known = parallel_sentences.languages(task, data_dir)
+        if lost := [name for name in languages or () if name not in known]:
+            folder = parallel_sentences.task_folder(task, data_dir)
+            raise UserError(
+                f"--languages: no {', '.join(map(repr, lost))} in {folder}; it has "
+                f"{', '.join(known)}"
+            )
+    wanted = [name for name in known if languages is None or name in languages]
+    for language in wanted:
+        with mistakes.noted():
+            parallel_sentences.check_language(task, data_dir, language)
+    return wanted
 
 
 def _description(config, task, encoder) -> dict[str, Any]:
@@ -300,16 +325,29 @@ class _Results:
             for name, entry in self.content["languages"].items()
         }
         columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-        rows[_MEAN] = _means(rows, columns)
-        self.content[_MEAN] = rows[_MEAN]
+        official = {
+            name: row
+            for name, row in rows.items()
+            if xtreme.is_official(self.content["task"], name)
+        }
+        outside = [name for name in rows if name not in official]
+        means = _means(official, columns)
+        self.content[_MEAN], self.content["outside_xtreme"] = means, outside
         files.write_json(self.path, self.content)
-        table = [[name, *map(row.get, columns)] for name, row in rows.items()]
+        ordered = {**official, _MEAN: means, **{name: rows[name] for name in outside}}
+        table = [[name, *map(row.get, columns)] for name, row in ordered.items()]
+        self._write_csv(columns, table, outside)
+        for row in table:
+            row[0] += " (outside XTREME)" * (row[0] in outside)
+        self._show(columns, table)
+
+    def _write_csv(self, columns, table, outside):
+        rows = [[*row, "no" if row[0] in outside else "yes"] for row in table]
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(
-            [["language", *columns], *table]
+            [["language", *columns, "official"], *rows]
         )
         files.write_text(os.path.join(self._folder, "results.csv"), text.getvalue())
-        self._show(columns, table)
 
     def _show(self, columns, table):
         settings = self.content["settings"]
@@ -337,7 +375,8 @@ def _means(rows, columns) -> dict[str, float]:
     means = {}
     for column in columns:
         values = [row[column] for row in rows.values() if column in row]
-        means[column] = sum(values) / len(values)
+        if values:
+            means[column] = sum(values) / len(values)
     return means
 
 

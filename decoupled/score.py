@@ -18,8 +18,12 @@ wants them, in files of the same names, or XTREME's download folder, with its la
   tatoeba        test-xx.tsv: a line number a line; or xx-en.en, line by line the
                  translation of the other side: its lines' places once they are sorted
 
+The folder of tatoeba's labels may be called tatoeba_parallel.
+
 Prints scores per language, task and group, and over all; --output gets them as JSON,
 named as the script names them. A task needs all its languages, a group all its tasks.
+Languages that XTREME does not list for a task are scored in a table of their own
+("outside_xtreme" in the JSON) and are in no average.
 Scores are percentages. For udpos, f1 is that of seqeval 0.0.12, of XTREME's time, which
 its own tests expect; f1_seqeval_1_2_2 is what the script gives with that release.
 """
@@ -27,32 +31,23 @@ its own tests expect; f1_seqeval_1_2_2 is what the script gives with that releas
 import importlib.util
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import flags
 
 from decoupled import console, files, launch
-from decoupled.data.xtreme_files import LanguageFile
+from decoupled.data.xtreme_files import is_language
 from decoupled.data.xtreme_labels import read_labels
 from decoupled.data.xtreme_predictions import read_predictions
 from decoupled.errors import UserError
 from decoupled.metrics import xtreme
+from decoupled.tasks.scored_files import Inputs, find_files
 
 FLAGS = flags.FLAGS
-NO_PREDICTIONS = "no predictions"
-NO_LABELS = "no labels"
-NO_LANGUAGES = "none of these languages"
 NOT_ASKED_FOR = "not asked for"
+ONLY_OUTSIDE = "only languages outside XTREME"
 # Shown per language, beside what the task's score is made of.
 ALSO_SHOWN = {"udpos": ("accuracy",)}
-
-
-class Inputs(NamedTuple):
-    """The files of a task by language; `missing` says why there are none."""
-
-    predictions: dict[str, LanguageFile]
-    labels: dict[str, LanguageFile]
-    missing: str | None
 
 
 def define_flags() -> None:
@@ -71,7 +66,7 @@ def define_flags() -> None:
         "languages",
         None,
         "Only these, e.g. en,sw: averages are over them, and a task has a score only "
-        "if it has no other languages. Default: all.",
+        "if it has no other languages. Default: all, also those outside XTREME.",
     )
     flags.DEFINE_bool(
         "missing_answers_are_wrong",
@@ -111,20 +106,21 @@ def score(
 
     Returns:
       what XTREME's script writes: group -> score, `all_task` -> overall score, task ->
-      what `xtreme.task_scores` gives; beside it `missing`, task -> why it has no score,
-      and `files`, task -> language -> the two files.
+      what `xtreme.task_scores` gives; beside it `missing`, task -> why it has no score;
+      `outside_xtreme`, task -> metric -> language -> value, of languages that XTREME
+      does not list for the task; `left_out`, task -> such a language -> which file it
+      lacks; and `files`, task -> language -> the two files.
 
     Raises:
       UserError: a file is missing, malformed or does not fit its labels, or there is
         nothing to score.
     """
     chosen = _choose(tasks, xtreme.TASKS, "--tasks")
-    all_languages = {name for task in xtreme.TASKS.values() for name in task.languages}
-    chosen_languages = _choose(languages, sorted(all_languages), "--languages")
+    _check_codes(languages)
     inputs = {
-        task: find_files(prediction_folder, label_folder, task, chosen_languages)
+        task: find_files(prediction_folder, label_folder, task, languages)
         if task in chosen
-        else Inputs({}, {}, NOT_ASKED_FOR)
+        else Inputs({}, {}, NOT_ASKED_FOR, {})
         for task in xtreme.TASKS
     }
     if tasks is not None:
@@ -134,51 +130,13 @@ def score(
             f"{prediction_folder}: nothing to score; it has no files such as "
             f"{xtreme.prediction_file('xnli', 'en')} with labels in {label_folder}"
         )
+    _check_languages(languages, inputs, prediction_folder)
     _need_seqeval([task for task, entry in inputs.items() if not entry.missing])
-    results = _score_files(inputs, answers_may_miss)
-    return {
-        **xtreme.group_scores(results),
-        **results,
-        "missing": {
-            name: entry.missing for name, entry in inputs.items() if entry.missing
-        },
-        "files": {task: _paths(inputs[task]) for task in results},
-    }
-
-
-def find_files(
-    prediction_folder: str, label_folder: str, task: str, languages: Sequence[str]
-) -> Inputs:
-    """The files of a task, for those of its languages that are asked for.
-
-    Raises:
-      UserError: some languages have predictions, or labels, and others do not.
-    """
-    predictions, labels = {}, {}
-    wanted = [name for name in xtreme.TASKS[task].languages if name in languages]
-    for language in wanted:
-        path = os.path.join(prediction_folder, xtreme.prediction_file(task, language))
-        if files.exists(path):
-            predictions[language] = LanguageFile(path, task, language)
-        for name in xtreme.label_files(task, language):
-            path = os.path.join(label_folder, name)
-            if files.exists(path):
-                labels[language] = LanguageFile(path, task, language)
-                break
-    if not wanted:
-        return Inputs({}, {}, NO_LANGUAGES)
-    if not predictions or not labels:
-        return Inputs({}, {}, NO_LABELS if predictions else NO_PREDICTIONS)
-    for language in wanted:
-        name = xtreme.prediction_file(task, language)
-        _check_there(predictions, language, prediction_folder, name, "predictions")
-        name = " or ".join(xtreme.label_files(task, language))
-        _check_there(labels, language, label_folder, name, "labels")
-    return Inputs(predictions, labels, None)
+    return _as_result(inputs, _score_files(inputs, answers_may_miss))
 
 
 def show(result: dict[str, Any]) -> None:
-    """Prints the scores as two tables."""
+    """Prints the scores as two tables, and a third for languages outside XTREME."""
     scored = [task for task in xtreme.TASKS if task in result]
     shown = [
         (task, metric)
@@ -197,6 +155,15 @@ def show(result: dict[str, Any]) -> None:
         ["", "score", "languages", "averages"],
         [*_task_rows(result), *_group_rows(result)],
     )
+    if result["outside_xtreme"]:
+        console.table(
+            "outside XTREME: in no average",
+            ["task", "language", "scores"],
+            list(_outside_rows(result)),
+        )
+    for task, languages in result["left_out"].items():
+        named = ", ".join(f"{name} ({lacks})" for name, lacks in languages.items())
+        console.say(f"{task}: left out languages outside XTREME: {named}")
 
 
 def _choose(given, known, flag):
@@ -208,6 +175,30 @@ def _choose(given, known, flag):
     return list(known) if given is None else given
 
 
+def _check_codes(languages):
+    wrong = [name for name in languages or () if not is_language(name)]
+    if wrong:
+        raise UserError(
+            f"--languages: {', '.join(map(repr, wrong))}: not the code of a language, "
+            "as sw or zh-TW"
+        )
+
+
+def _check_languages(languages, inputs, prediction_folder):
+    """Refuses wanted languages that no task has."""
+    found = {name for entry in inputs.values() for name in entry.labels}
+    lost = [name for name in languages or () if name not in found]
+    if lost:
+        tasks = [task for task, entry in inputs.items() if entry.missing is None]
+        path = os.path.join(
+            prediction_folder, xtreme.prediction_file(tasks[0], lost[0])
+        )
+        raise UserError(
+            f"--languages: no predictions with labels in {', '.join(lost)}; looked for "
+            f"files such as {path}, in {', '.join(tasks)}"
+        )
+
+
 def _check_asked_for(tasks, inputs, prediction_folder, label_folder):
     for task in tasks:
         if inputs[task].missing:
@@ -215,14 +206,6 @@ def _check_asked_for(tasks, inputs, prediction_folder, label_folder):
                 f"--tasks: {task} has {inputs[task].missing}; looked in "
                 f"{prediction_folder} and {label_folder}"
             )
-
-
-def _check_there(found, language, folder, name, what):
-    if language not in found:
-        raise UserError(
-            f"{os.path.join(folder, name)} (language {language}): missing, while other "
-            f"languages have {what}; --languages scores some of them"
-        )
 
 
 def _need_seqeval(tasks):
@@ -252,7 +235,38 @@ def _score_files(inputs, answers_may_miss):
         )
         scores = xtreme.score_language(task, language, labels, predictions)
         by_task.setdefault(task, {})[language] = scores
-    return {task: xtreme.task_scores(task, found) for task, found in by_task.items()}
+    return by_task
+
+
+def _as_result(inputs, by_task):
+    """What `score` returns, from task -> language -> metric -> value."""
+    results, outside = {}, {}
+    for task, entry in inputs.items():
+        if entry.languages(official=True):
+            results[task] = xtreme.task_scores(task, by_task[task])
+        if others := entry.languages(official=False):
+            outside[task] = _by_metric(by_task[task], others)
+    missing = {task: entry.missing for task, entry in inputs.items() if entry.missing}
+    missing |= {task: ONLY_OUTSIDE for task in outside if task not in results}
+    return {
+        **xtreme.group_scores(results),
+        **results,
+        "missing": missing,
+        "outside_xtreme": outside,
+        "left_out": {
+            task: entry.left_out for task, entry in inputs.items() if entry.left_out
+        },
+        "files": {task: _paths(inputs[task]) for task in by_task},
+    }
+
+
+def _by_metric(by_language, languages):
+    """Metric -> language -> value, for some languages."""
+    metrics = by_language[languages[0]]
+    return {
+        metric: {name: by_language[name][metric] for name in languages}
+        for metric in metrics
+    }
 
 
 def _task_rows(result):
@@ -268,6 +282,14 @@ def _task_rows(result):
             score = _shown(result[task].get("avg_metric"))
             yield [task, score, languages, ", ".join(averages)]
         yield [f"group {group}", _shown(result.get(group)), None, None]
+
+
+def _outside_rows(result):
+    for task, metrics in result["outside_xtreme"].items():
+        shown = (*xtreme.TASKS[task].headline, *ALSO_SHOWN.get(task, ()))
+        for language in metrics[shown[0]]:
+            scores = [f"{name} {_shown(metrics[name][language])}" for name in shown]
+            yield [task, language, ", ".join(scores)]
 
 
 def _group_rows(result):

@@ -9,9 +9,13 @@ Starts the workers and the driver of a run that spans several processes, on this
 Whoever dies is started again with all others, and training goes on from its last
 checkpoint. Over several hosts, one such command on each, in any order:
 
-  python -m decoupled.supervise --workers=host0:2222,host1:2222 --index=1
+  python -m decoupled.supervise --workers=host0:2222,host1:2222 --index=1 \\
+      --accept_open_ports
   python -m decoupled.supervise --workers=host0:2222,host1:2222 --index=0 \\
-      -- decoupled.pretrain ...
+      --accept_open_ports -- decoupled.pretrain ...
+
+There whoever reaches a port can run programs as you: first close the ports to all but
+these hosts with a firewall, whose rule is said where --accept_open_ports is missing.
 
 Ends with the driver's code: 0 done, 2 a mistake to mend, 143 stopped by SIGTERM after
 saving; with 75 after too many restarts.
@@ -21,7 +25,7 @@ import sys
 
 from absl import flags
 
-from decoupled import console, launch
+from decoupled import console, launch, ports
 from decoupled.errors import UserError
 
 
@@ -38,6 +42,7 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "max_restarts", 10, "Gives up after so many without ten minutes between them."
     )
+    launch.define_open_ports_flag()
 
 
 def main() -> None:
@@ -61,20 +66,29 @@ def _groups():
         if values.processes < 1:
             raise UserError("--processes: must be 1 or more")
         command = launch.command_to_run()
+        accepted = values.accept_open_ports
+        if values.processes > 1:
+            ports.check_exposure(["localhost:0"], 0, accepted)
         return lambda: supervision.local_group(
-            command, values.processes, values.devices
+            command, values.processes, values.devices, accepted
         )
     if values.workers is None or values.index is None:
         raise UserError("--processes, or --workers and --index, must be given")
-    if not 0 <= values.index < len(values.workers):
-        raise UserError(f"--index: no worker {values.index} among --workers, from 0")
-    if values.index:
-        worker = supervision.worker_command(
-            values.workers, values.index, values.devices
-        )
+    ports.check_addresses(values.workers, values.index, "--workers")
+    return _group_of_this_host(values)
+
+
+def _group_of_this_host(values):
+    """Makes the group of --workers and --index: the driver, or one worker."""
+    from decoupled import supervision
+
+    workers, index, accepted = values.workers, values.index, values.accept_open_ports
+    ports.check_exposure(workers, index, accepted)
+    if index:
+        worker = supervision.worker_command(workers, index, values.devices, accepted)
         return lambda: supervision.Group(None, [worker], {})
     driver = supervision.module_command(launch.command_to_run())
-    variable = supervision.cluster_variable(values.workers, 0)
+    variable = supervision.cluster_variable(workers, 0, accepted)
     return lambda: supervision.Group(driver, [], variable)
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from decoupled import ports
 from decoupled.errors import WORKER_LOST_CODE
 
 # Seconds between two looks at the processes.
@@ -46,24 +47,29 @@ def module_command(words: Sequence[str]) -> list[str]:
     return list(words)
 
 
-def local_group(command: Sequence[str], workers: int, devices: int) -> Group:
+def local_group(
+    command: Sequence[str], workers: int, devices: int, accept_open_ports: bool = False
+) -> Group:
     """A driver and workers on free ports of this host's loopback interface.
 
     Args:
       command: of the driver. workers: processes, the driver included. devices: virtual
-        CPU devices of each.
+        CPU devices of each. accept_open_ports: also where other hosts can reach them.
     """
     addresses = [f"localhost:{port}" for port in free_ports(workers)]
     return Group(
         driver=module_command(command),
         workers=[
-            worker_command(addresses, index, devices) for index in range(1, workers)
+            worker_command(addresses, index, devices, accept_open_ports)
+            for index in range(1, workers)
         ],
-        environment=cluster_variable(addresses, 0),
+        environment=cluster_variable(addresses, 0, accept_open_ports),
     )
 
 
-def worker_command(addresses: Sequence[str], index: int, devices: int) -> list[str]:
+def worker_command(
+    addresses: Sequence[str], index: int, devices: int, accept_open_ports: bool = False
+) -> list[str]:
     """What starts a worker that ends with this process."""
     return module_command(
         [
@@ -72,15 +78,21 @@ def worker_command(addresses: Sequence[str], index: int, devices: int) -> list[s
             f"--index={index}",
             f"--devices={devices}",
             "--ends_with_parent",
+            *([ports.FLAG] if accept_open_ports else []),
         ]
     )
 
 
-def cluster_variable(addresses: Sequence[str], index: int) -> dict[str, str]:
+def cluster_variable(
+    addresses: Sequence[str], index: int, accept_open_ports: bool = False
+) -> dict[str, str]:
     """TF_CONFIG for worker `index`."""
-    task = {"type": "worker", "index": index}
-    cluster = {"worker": list(addresses)}
-    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+    content = {
+        "cluster": {"worker": list(addresses)},
+        "task": {"type": "worker", "index": index},
+        **({"accept_open_ports": True} if accept_open_ports else {}),
+    }
+    return {"TF_CONFIG": json.dumps(content)}
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,18 +1,18 @@
 """Checks a records folder, every byte of it: checksums, schema, ids, counts, SHA-256.
 
 Prints one line and exits with 0 where all is well; otherwise one line per defect, with
-file and record, and exits with 2.
+file and record, and exits with 2. A corrupt record is passed over and the rest of its
+file is checked; only behind a corrupt length nothing can be read.
 
   python -m decoupled.verify_records --records_dir=records \\
     --vocabulary=vocabulary/sentencepiece.model
 """
 
-import os
 import sys
 
 from absl import flags
 
-from decoupled import console, launch
+from decoupled import console, launch, processes
 from decoupled.data.records import read_manifest
 from decoupled.data.vocabulary import Vocabulary
 
@@ -62,9 +62,8 @@ def verify(records_dir: str, vocabulary_path: str, workers: int = 0) -> list[str
     vocabulary = Vocabulary(vocabulary_path)
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary_path)
     shards = all_shards(manifest)
-    if not workers:
-        small = sum(shard.bytes for shard in shards) < _SMALL_BYTES
-        workers = 1 if small else min(os.cpu_count() or 1, len(shards))
+    are_small = sum(shard.bytes for shard in shards) < _SMALL_BYTES
+    workers = processes.choose_workers(workers, len(shards), are_small)
     defects = []
     found = verify_shards(manifest, workers)
     for own in console.track(found, "verifying files", total=len(shards)):

@@ -10,8 +10,8 @@ in any order:
 
 TF_CONFIG, where it is set, says addresses and index instead. A worker holds its part of
 the model in memory and nothing on disk; it serves one run after the other until it is
-stopped. Whoever reaches the address can run programs in this process: keep it within a
-network that you trust.
+stopped. An address of localhost is open to this host alone. Whoever reaches any other
+can run programs in this process: it needs a firewall and --accept_open_ports.
 """
 
 import os
@@ -19,7 +19,7 @@ import time
 
 from absl import flags
 
-from decoupled import console, launch
+from decoupled import console, launch, ports
 from decoupled.errors import UserError
 
 
@@ -33,6 +33,7 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "ends_with_parent", False, "End when the process that started this one is gone."
     )
+    launch.define_open_ports_flag()
 
 
 def main() -> None:
@@ -43,7 +44,7 @@ def main() -> None:
     task = _task(cluster)
     if flags.FLAGS.devices < 1:
         raise UserError("--devices: must be 1 or more")
-    server = cluster.start_server(task, flags.FLAGS.devices)
+    server = cluster.start_server(task, flags.FLAGS.devices, console.say)
     console.say(
         f"worker {task.index} of {len(task.workers)} at {task.workers[task.index]}, "
         f"with {flags.FLAGS.devices} devices: ready"
@@ -62,12 +63,14 @@ def _task(cluster):
     elif workers is None or index is None:
         raise UserError("--workers and --index go together; give both")
     else:
+        ports.check_addresses(workers, index, "--workers")
         task = cluster.Task(tuple(workers), index)
-        cluster.check_task(task, "--workers")
     if task.index == 0:
         raise UserError(
             "--index: worker 0 is the driver itself: start pretrain or finetune there"
         )
+    if flags.FLAGS.accept_open_ports:
+        return task._replace(accept_open_ports=True)
     return task
 
 

@@ -1,6 +1,7 @@
 """What all tests share: a quiet TensorFlow, and the folder of real data."""
 
 import os
+import socket
 
 import pytest
 
@@ -22,3 +23,15 @@ def data_dir() -> str:
     if not folder:
         pytest.skip("DECOUPLED_DATA_DIR is unset: no real data to read")
     return folder
+
+
+@pytest.fixture
+def outside_address() -> str:
+    """An address of this host beside the loopback's; skips where there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            # Sends nothing: it chooses an interface for an address of no host.
+            asking.connect(("203.0.113.1", 9))
+        except OSError:
+            pytest.skip("no interface beside the loopback interface")
+        return asking.getsockname()[0]

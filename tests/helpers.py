@@ -13,7 +13,7 @@ from decoupled.configs import (
 )
 from decoupled.ops.placement import PlacementMeshImpl
 
-ALONE = ClusterConfig((), 120.0, 30.0)
+ALONE = ClusterConfig((), 120.0, 30.0, False)
 SESSION_CONFIG = tf.ConfigProto(
     device_count={"CPU": 4},
     intra_op_parallelism_threads=1,

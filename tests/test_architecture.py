@@ -22,6 +22,10 @@ BASE = {
     "errors",
     "files",
     "gfile",
+    "gin_reader",
+    "memory",
+    "ports",
+    "processes",
     "processor",
 }
 START = {"launch", "model_dir", "supervision"}
@@ -54,6 +58,8 @@ DISTRIBUTIONS = {
     "gin": "gin-config",
     "google": "protobuf",
     "mesh_tensorflow": "mesh-tensorflow",
+    # Of the release that TensorFlow requires.
+    "tensorboard": "tensorflow",
     "tensorflow_estimator": "tensorflow",
     "tensorflow_text": "tensorflow-text",
 }
@@ -130,10 +136,17 @@ def test_mesh_tensorflow_is_imported_by_compat_only():
 
 def test_gin_is_imported_by_configurations_and_commands_only():
     # Mesh-TensorFlow registers functions with gin while compat.py imports it.
-    allowed = {PACKAGE / name for name in ("bindings.py", "compat.py")}
+    allowed = {PACKAGE / name for name in ("bindings.py", "gin_reader.py", "compat.py")}
     allowed |= set((PACKAGE / "configs").iterdir())
     for path in importers_of("gin") - allowed:
         assert group_of(module_of(path)) == "command", f"{path} imports gin"
+
+
+def test_gin_reads_no_text_itself():
+    """gin imports modules where a text says so; `gin_reader` refuses that."""
+    readers = re.compile(r"\bgin(?:\.config)?(?:\.| import )parse_")
+    for path in SOURCES:
+        assert not readers.search(path.read_text(encoding="utf-8")), path
 
 
 def test_flags_need_no_tensorflow():
@@ -201,3 +214,14 @@ def test_data_are_never_run(path):
         given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
         assert given.get("shell", "False") == "False", f"line {call.lineno}: shell"
         assert given.get("allow_pickle", "False") == "False", f"line {call.lineno}"
+
+
+def test_cores_are_counted_in_one_place():
+    """`os.cpu_count` also counts the cores that a container or taskset keeps back."""
+    counting = {
+        path
+        for path in SOURCES
+        for name, _ in calls_of(path)
+        if name.endswith("cpu_count")
+    }
+    assert counting == {PACKAGE / "processor.py"}

@@ -166,6 +166,46 @@ def test_lines_after_an_include_keep_their_numbers(write):
     assert message_of(configure, [write(text, "a.gin")]).startswith("a.gin:4: ")
 
 
+@pytest.mark.parametrize(
+    "text,message",
+    [
+        (
+            "TrainingConfig.train_steps = 1",
+            "a.gin:1: TrainingConfig has no parameter 'train_steps'; "
+            "ScheduleConfig has one",
+        ),
+        (
+            "a/ModelConfig:\n  batch_size = 1",
+            "a.gin:2: ModelConfig has no parameter 'batch_size'; RetrievalConfig and "
+            "TrainingConfig have one",
+        ),
+        (
+            "example_root.seed = 1",
+            "a.gin:1: example_root has no parameter 'seed'; TrainingConfig has one",
+        ),
+    ],
+)
+def test_a_parameter_of_another_class_is_told_with_the_class(write, text, message):
+    assert message_of(configure, [write(text, "a.gin")]) == message
+
+
+@pytest.mark.parametrize("word", ["true", "adamw", "none"])
+def test_a_word_without_quotes_is_told(write, word):
+    message = message_of(configure, [write(f"ALPHA = {word}", "a.gin")])
+    assert message == f"a.gin:1: {word!r} is no value; a text needs quotes"
+
+
+def test_a_setting_of_the_runs_of_a_sweep_is_told_where_it_belongs():
+    files = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/table4.gin"]
+    params = ["ScheduleConfig.train_steps = 3"]
+    message = message_of(bindings.configure, configs.sweep, files, params)
+    assert message == (
+        "gin: ScheduleConfig.train_steps: set, but sweep asks for no such setting; the "
+        "runs of a sweep take theirs from SweepConfig.pretraining and "
+        "SweepConfig.finetuning: add it there, as a string"
+    )
+
+
 def test_known_names_are_listed(write):
     message = message_of(configure, [write("MaskingConfig.mask_rate = 1")])
     assert "did you mean masking_rate" in message
@@ -184,7 +224,7 @@ def test_known_names_are_listed(write):
         ("SamplingConfig.alpha =", "--gin_param='SamplingConfig.alpha =': Unable to "),
         (
             "include 'no.gin'",
-            "--gin_param=\"include 'no.gin'\": no.gin: no such gin file",
+            "--gin_param=\"include 'no.gin'\": must be one setting, ",
         ),
         ("SamplingConfig.alpha = 3.0", "SamplingConfig.alpha: 3.0 is not in [0, 1]"),
         ("SamplingConfig.alpha = %BETA", "gin: %BETA is used but defined nowhere"),
@@ -216,7 +256,7 @@ def test_missing_values_are_named():
 
 def test_a_file_that_is_not_utf8_is_named(write, tmp_path):
     (tmp_path / "a.gin").write_bytes(b"\xff")
-    assert message_of(configure, ["a.gin"]).startswith("a.gin: cannot read (")
+    assert message_of(configure, ["a.gin"]).startswith("a.gin: not UTF-8 at byte 0")
 
 
 @gin.configurable

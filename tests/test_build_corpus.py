@@ -9,6 +9,7 @@ import pytest
 
 from decoupled import build_corpus
 from decoupled.build_corpus import CorpusSettings, build
+from decoupled.corpora import corpus
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.documents import TextSettings
@@ -96,11 +97,43 @@ def test_catalogs_give_text_task_and_pairs(package, tmp_path, capsys):
     german = found["parallel/de-en.de"].decode().splitlines()
     english = found["parallel/de-en.en"].decode().splitlines()
     assert [line.replace("Ding", "item") for line in german] == english
-    corpus = Corpus(folder)
-    assert list(corpus.sentences("eval", "de")) == german
-    assert corpus.manifest["tasks"]["catalogs"]["labels"] == ["forum", "shop"]
+    built = Corpus(folder)
+    assert list(built.sentences("eval", "de")) == german
+    assert built.manifest["tasks"]["catalogs"]["labels"] == ["forum", "shop"]
     printed = capsys.readouterr().out
     assert "all 2" in printed and "2 labels (forum, shop)" in printed
+
+
+def test_catalogs_killed_after_the_manifest_are_complete(
+    package, tmp_path, monkeypatch
+):
+    source = f"catalogs:{package}"
+    build(source, [], str(tmp_path / "whole"), SETTINGS)
+    folder = tmp_path / "corpus"
+
+    def killed(*_):
+        raise SystemError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "mark_finished", killed)
+        with pytest.raises(SystemError):
+            build(source, [], str(folder), SETTINGS)
+    assert (folder / "manifest.json").exists()
+    assert corpus.is_unfinished(str(folder))
+    # Of an earlier build of other inputs.
+    (folder / "text/train/de/text-00000-of-00009.txt").write_text("Alt.")
+    assert not build(source, [], str(folder), SETTINGS)
+    assert files_below(folder) == files_below(tmp_path / "whole")
+
+
+def test_catalogs_read_by_another_version_are_other_inputs(
+    package, tmp_path, monkeypatch
+):
+    folder = str(tmp_path / "corpus")
+    build(f"catalogs:{package}", [], folder, SETTINGS)
+    monkeypatch.setattr("polib.__version__", "0.0.1")
+    with pytest.raises(UserError, match=r"other inputs \(libraries\.polib: '"):
+        build(f"catalogs:{package}", [], folder, SETTINGS)
 
 
 def test_only_the_languages_that_are_asked_for(package, tmp_path):
@@ -116,8 +149,8 @@ def test_only_the_languages_that_are_asked_for(package, tmp_path):
 def test_text_files_give_text(text_input, tmp_path):
     folder = str(tmp_path / "corpus")
     assert build(None, [text_input], folder, SETTINGS)
-    corpus = Corpus(folder)
-    train, held_out = (list(corpus.documents(s, "en")) for s in ("train", "eval"))
+    built = Corpus(folder)
+    train, held_out = (list(built.documents(s, "en")) for s in ("train", "eval"))
     assert sorted(train + held_out) == sorted(
         [f"Sentence one of {i}.", f"Sentence two of {i}."] for i in range(100)
     )
@@ -127,8 +160,8 @@ def test_text_files_give_text(text_input, tmp_path):
 def test_equal_documents_share_a_split(tmp_path):
     (tmp_path / "en.txt").write_text("\n\n".join(f"Number {i % 9}." for i in range(90)))
     build(None, [f"en={tmp_path}/en.txt"], str(tmp_path / "c"), SETTINGS)
-    corpus = Corpus(str(tmp_path / "c"))
-    train, held_out = (set(corpus.sentences(s, "en")) for s in ("train", "eval"))
+    built = Corpus(str(tmp_path / "c"))
+    train, held_out = (set(built.sentences(s, "en")) for s in ("train", "eval"))
     assert train and held_out and not train & held_out
 
 

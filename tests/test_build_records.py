@@ -1,5 +1,6 @@
 """build_records: every document in its shard, resumable, nothing half-written."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.data import encoding, reading, records
 from decoupled.data.verification import all_shards, verify_shard
 from decoupled.errors import UserError
+from tests.corpora.no_beam import run_without_beam
 from tests.data.small_corpus import make_corpus, make_vocabulary
 
 
@@ -25,13 +27,14 @@ def source(tmp_path_factory):
     return folder
 
 
-def build(source, output, tokens_per_shard=300, workers=1):
+def build(source, output, tokens_per_shard=300, workers=1, **further):
     return build_records.build(
         str(source / "corpus"),
         str(source / "vocabulary.model"),
         str(output),
         tokens_per_shard,
         workers,
+        **further,
     )
 
 
@@ -83,6 +86,12 @@ def test_records_are_the_documents_of_the_corpus(source, tmp_path, capsys):
     names = tree(tmp_path / "records")
     assert not any("progress" in name or "part-" in name for name in names)
     assert "Records in" in capsys.readouterr().out
+
+
+def test_languages_without_held_out_records_are_told(source, tmp_path, capsys):
+    build(source, tmp_path / "records")
+    told = "warning: no held-out text in sw; pretrain cannot evaluate there"
+    assert capsys.readouterr().out.count(told) == 1
 
 
 def test_a_long_document_becomes_several_records(source, tmp_path):
@@ -162,11 +171,103 @@ def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path
     assert tree(tmp_path / "records") == tree(tmp_path / "fresh")
 
 
+def notes(folder, suffix):
+    """Path -> content of the notes of a build."""
+    found = [path for path in (folder / "work").rglob(f"*{suffix}")]
+    return {path: json.loads(path.read_text()) for path in found}
+
+
+def test_a_note_never_moves_a_file_of_somebody_else(source, tmp_path, monkeypatch):
+    output = tmp_path / "records"
+
+    def killed(*_):
+        raise ValueError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "gather", killed)
+        with pytest.raises(ValueError, match="killed"):
+            build(source, output)
+    (tmp_path / "mine.txt").write_text("mine")
+    found = notes(output, units.DONE)
+    assert found
+    for path, note in found.items():
+        note["result"]["shards"][0]["name"] = "../../../mine.txt"
+        path.write_text(json.dumps(note))
+    build(source, output)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    build(source, tmp_path / "fresh")
+    assert tree(output) == tree(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda note: note["shards"][0].update(name="../../../mine.txt"),
+        lambda note: note["shards"][0].pop("tokens"),
+        lambda note: note.update(document="many"),
+        lambda note: note.update(more=1),
+        lambda note: note.update(shards=7),
+    ],
+)
+def test_damaged_notes_of_progress_begin_a_file_anew(
+    source, tmp_path, monkeypatch, change
+):
+    output = tmp_path / "records"
+    written = []
+    write_shard = records.write_shard
+
+    def killed_at_third(*arguments):
+        if len(written) == 2:
+            raise ValueError("killed")
+        written.append(arguments)
+        return write_shard(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "write_shard", killed_at_third)
+        with pytest.raises(ValueError, match="killed"):
+            build(source, output)
+    ((path, note),) = notes(output, "progress.json").items()
+    change(note)
+    path.write_text(json.dumps(note))
+    (tmp_path / "mine.txt").write_text("mine")
+    build(source, output)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    build(source, tmp_path / "fresh")
+    assert tree(output) == tree(tmp_path / "fresh")
+
+
+def test_beam_is_not_needed_and_writes_the_same(source, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        # "import apache_beam" fails.
+        patch.setitem(sys.modules, "apache_beam", None)
+        build(source, tmp_path / "local")
+    build(source, tmp_path / "beam", workers=0, runner="DirectRunner")
+    assert tree(tmp_path / "local") == tree(tmp_path / "beam")
+
+
 @pytest.mark.slow
-def test_several_processes_write_the_same(source, tmp_path):
+def test_several_processes_write_the_same_and_need_no_beam(source, tmp_path):
+    program = (
+        "import sys\n"
+        "from decoupled import build_records\n"
+        "corpus, vocabulary, output = sys.argv[1:]\n"
+        "build_records.build(corpus, vocabulary, output, 300, workers=2)\n"
+    )
+    run_without_beam(
+        program,
+        tmp_path / "blocked",
+        source / "corpus",
+        source / "vocabulary.model",
+        tmp_path / "two",
+    )
     build(source, tmp_path / "one")
-    build(source, tmp_path / "two", workers=2)
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+def test_flags_that_would_be_ignored_are_refused_before_anything_else(tmp_path):
+    with pytest.raises(UserError, match="^--workers=1: has no effect with --runner=Fl"):
+        build(tmp_path / "nowhere", tmp_path / "records", runner="FlinkRunner")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_of_other_inputs_is_refused(source, tmp_path):

@@ -113,7 +113,7 @@ def test_the_sample_is_shown_and_reported(corpus, tmp_path, capsys):
     build(corpus, str(tmp_path / "v"), settings(sampling=weighted))
     printed = capsys.readouterr().out
     assert "120 sentences in 2 languages, alpha 0.5" in printed
-    assert "GiB of memory and 1 min on two cores" in printed
+    assert "MiB of memory and 1 min on two cores" in printed
     assert "trained in" in printed
     sample = json.loads((tmp_path / "v/vocabulary.json").read_text())["sample"]
     assert (sample["lines"], sample["long_sentences_cut"]) == (120, 0)
@@ -161,7 +161,7 @@ def test_byte_fallback_reports_bytes(corpus, tmp_path, capsys):
 def test_a_machine_without_the_memory_is_told_before_anything_is_made(
     corpus, tmp_path, monkeypatch
 ):
-    module = "decoupled.build_vocabulary.vocabulary_costs.available_memory"
+    module = "decoupled.build_vocabulary.available_memory"
     monkeypatch.setattr(module, lambda: 1 << 20)
     with pytest.raises(UserError, match="0 sentences would fit: lower it, or max_byt"):
         build(corpus, str(tmp_path / "v"), settings())

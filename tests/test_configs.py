@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pathlib
 import subprocess
 import sys
 
@@ -112,7 +113,9 @@ GOOD = {
         pretraining=(),
         finetuning=(),
     ),
-    configs.ClusterConfig: dict(workers=(), start_seconds=120.0, patience_seconds=30.0),
+    configs.ClusterConfig: dict(
+        workers=(), start_seconds=120.0, patience_seconds=30.0, accept_open_ports=False
+    ),
     configs.RetrievalConfig: dict(
         layer=-1,
         pool_special_tokens=True,
@@ -236,12 +239,23 @@ REFUSED = [
     ("SweepConfig", dict(seeds=(0, 0)), "seeds"),
     ("SweepConfig", dict(finetuning_runs=0), "finetuning_runs"),
     ("SweepConfig", dict(task_files=()), "task_files"),
+    ("SweepConfig", dict(rows=("../a",)), "rows"),
+    ("SweepConfig", dict(rows=("",)), "rows"),
+    ("SweepConfig", dict(keep_layers={"a": "1"}), "keep_layers"),
+    ("SweepConfig", dict(tasks=("..",)), "tasks"),
+    ("SweepConfig", dict(tasks=("/tmp/a",)), "tasks"),
+    ("SweepConfig", dict(task_files={"xnli": 1}), "task_files"),
     ("SweepConfig", dict(pretraining=(1,)), "pretraining"),
+    ("SweepConfig", dict(pretraining=("A = 1\nB = 1",)), "pretraining"),
+    ("SweepConfig", dict(pretraining=("A = 1\r",)), "pretraining"),
+    ("SweepConfig", dict(finetuning=("A = 1\n",)), "finetuning"),
+    ("SweepConfig", dict(finetuning=("A = 1\u2028B = 1",)), "finetuning"),
     ("SweepConfig", dict(finetuning="x"), "finetuning"),
     ("ClusterConfig", dict(workers=["a:1"]), "workers"),
     ("ClusterConfig", dict(workers=("a:1", 2)), "workers"),
     ("ClusterConfig", dict(start_seconds=0.0), "start_seconds"),
     ("ClusterConfig", dict(patience_seconds="30"), "patience_seconds"),
+    ("ClusterConfig", dict(accept_open_ports="no"), "accept_open_ports"),
     ("RetrievalConfig", dict(layer=1.0), "layer"),
     ("RetrievalConfig", dict(pool_special_tokens=1), "pool_special_tokens"),
     ("RetrievalConfig", dict(centre="yes"), "centre"),
@@ -254,6 +268,8 @@ REFUSED = [
     ("QuestionAnsweringConfig", dict(doc_stride=0), "doc_stride"),
     ("QuestionAnsweringConfig", dict(doc_stride=64.5), "doc_stride"),
     ("QuestionAnsweringConfig", dict(max_answer_length=-1), "max_answer_length"),
+    ("QuestionAnsweringConfig", dict(max_answer_length="30"), "max_answer_length"),
+    ("QuestionAnsweringConfig", dict(max_answer_length=None), "max_answer_length"),
     ("QuestionAnsweringConfig", dict(n_best="20"), "n_best"),
 ]
 
@@ -272,6 +288,25 @@ def test_impossible_values_are_refused_by_the_name_of_the_field(name, change, fi
     assert message.startswith(name)
     assert field in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan")])
+def test_what_must_be_positive_is_said_for_values_that_are_not_finite(value):
+    kind = configs.OptimizerConfig
+    with pytest.raises(UserError) as caught:
+        kind(**{**GOOD[kind], "epsilon": float(value)})
+    assert str(caught.value) == (
+        f"OptimizerConfig.epsilon: {float(value)} is not a finite number above 0"
+    )
+
+
+@pytest.mark.parametrize("value", [-1, float("inf"), float("nan")])
+def test_what_must_not_be_negative_is_said_for_values_that_are_not_finite(value):
+    kind = configs.OptimizerConfig
+    with pytest.raises(UserError) as caught:
+        kind(**{**GOOD[kind], "clip_norm": float(value)})
+    told = f"{float(value)} is not a finite number of at least 0"
+    assert str(caught.value) == f"OptimizerConfig.clip_norm: {told}"
 
 
 def test_every_field_of_every_configuration_has_a_refusal():
@@ -310,6 +345,15 @@ def test_epochs_of_a_language():
     assert [some.epochs_of(name) for name in ("en", "sw")] == [(0, 2.5), (0, 10)]
     assert kind(0.5, None, 1, {"en": 3}).epochs_of("sw") == (1, math.inf)
     assert not kind(0.5, {"en": 1}, None, None).limits_epochs
+
+
+@pytest.mark.parametrize("kind", GOOD, ids=lambda kind: kind.__name__)
+def test_every_configuration_is_documented_with_all_its_fields(kind):
+    page = pathlib.Path(__file__).parent.parent / "docs" / "configuration.md"
+    first = kind.__doc__.splitlines()[0]
+    fields = ", ".join(f"`{field.name}`" for field in dataclasses.fields(kind))
+    row = f"| `{kind.__name__}` | {first} | {fields} |"
+    assert row in page.read_text(encoding="utf-8").splitlines()
 
 
 def test_configs_load_no_tensorflow():

@@ -43,6 +43,12 @@ def test_table_puts_names_left_and_numbers_right(capsys):
     ]
 
 
+def test_a_title_is_one_line_however_narrow_the_table(capsys):
+    title = "The largest weights, and a core's slice, on data:8 with batch:data"
+    console.table(title, ["a", "b"], [["x", 1]])
+    assert lines_of(capsys)[0] == title
+
+
 def test_table_off_a_terminal_does_not_cut_long_rows(capsys):
     console.table("", ["name", "text"], [["x" * 120, "y" * 120]])
     assert any("x" * 120 in line and "y" * 120 in line for line in lines_of(capsys))
@@ -69,6 +75,7 @@ def test_cells(value, text):
     "cells,numbers",
     [
         (["1", "2,000", "-3.5e-05", "84.2%", "1.5 M", "-"], True),
+        (["0 bytes", "3.50 MiB"], True),
         (["1", "two"], False),
         (["-", ""], False),
         (["3 of 4"], False),
@@ -103,6 +110,12 @@ def test_track_takes_the_total_from_the_caller(capsys, clock):
     for _ in console.track(iter("ab"), "reading", total=4):
         clock[0] += 10.0
     assert lines_of(capsys)[0] == "reading: 1 of 4 (25%), 0.1/s, 30 s left"
+
+
+def test_track_says_how_long_one_of_few_items_takes(capsys, clock):
+    for _ in console.track(range(9), "planning"):
+        clock[0] += 30.0
+    assert lines_of(capsys)[0] == "planning: 1 of 9 (11%), 30 s each, 4 min 00 s left"
 
 
 class Terminal(io.StringIO):

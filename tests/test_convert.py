@@ -40,7 +40,8 @@ def test_the_first_word_is_the_direction():
     [
         ([], "the first word must be one of from_tf, from_hf, to_hf, which way to"),
         (["sideways"], "the first word must be one of .*, not 'sideways'"),
-        (["to_hf", "--model_dir=a"], "--hf_dir: is required by to_hf"),
+        (["to_hf", "--model_dir=a"], "--hf_dir must be given; --help lists the flags"),
+        (["from_hf", "--model_dir=a", "--hf_dir="], "--hf_dir must be given; "),
         (
             ["to_hf", "--model_dir=a", "--hf_dir=b", "--vocabulary=c"],
             "--vocabulary: has no meaning for to_hf",

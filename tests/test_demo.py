@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from decoupled import demo, files
+from decoupled.analyses import plots
 from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model
 
@@ -65,9 +66,24 @@ def test_table_and_plot(work_dir, capsys):
     assert "results.png" in capsys.readouterr().out
 
 
+def test_the_plot_has_the_table_s_accuracies_in_the_colours_of_all_plots(work_dir):
+    demo.report(str(work_dir))
+    drawn = (work_dir / "results.svg").read_text()
+    for words in ("coupled, training batches", "decoupled, held-out text", "majority"):
+        assert words in drawn
+    assert plots.BLUE.lower() in drawn and plots.ORANGE.lower() in drawn
+
+
+def test_a_run_without_a_whole_event_is_reported(work_dir):
+    for path in work_dir.glob("*/events.out.tfevents.*"):
+        path.write_bytes(b"")
+    demo.report(str(work_dir))
+    assert (work_dir / "results.png").exists()
+
+
 def test_curve_is_the_mean_of_the_last_values(work_dir):
     steps, values = demo._curve(str(work_dir / "coupled"), window=2)
-    assert steps == (1, 2, 3)
+    assert steps == [1, 2, 3]
     assert values == pytest.approx([0.1, 0.15, 0.25])
 
 

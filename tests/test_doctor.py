@@ -1,6 +1,7 @@
 """The doctor explains good and bad installations, with Python's own library alone."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -18,7 +19,7 @@ def package(name, installed="1.0", extra="", fits=True):
 def test_requirements_have_names_limits_and_extras():
     entries = doctor.requirements()
     assert ("mesh-tensorflow", "==0.1.21", "") in entries
-    assert {"", "demo", "data", "dev", "interop", "xtreme"} == {
+    assert {"", "beam", "demo", "data", "dev", "interop", "xtreme"} == {
         extra for *_, extra in entries
     }
 
@@ -78,7 +79,8 @@ def test_the_machine_is_described(capsys):
     doctor.report_machine()
     out = capsys.readouterr().out
     assert f"{usable_cores()} cores usable" in out
-    assert "GiB free in" in out
+    assert re.search(r"memory +[\d.,]+ [KMGT]iB, [\d.,]+ [KMGT]iB available", out)
+    assert re.search(r"disk, here +[\d.,]+ [KMGT]iB free in ", out)
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,27 @@ def test_fingerprints_are_sha256(tmp_path):
     assert files.fingerprint("é") == hashlib.sha256(b"\xc3\xa9").hexdigest()
 
 
+@pytest.mark.parametrize(
+    "name", ["a", "a.txt", "train/en/a.txt", "..a", "a..", "...", "sr@latin/é 1.txt"]
+)
+def test_names_below_a_folder(name):
+    assert files.is_below(name)
+    assert files.path_below("/data", name, "m.json") == f"/data/{name}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "/", "/etc/passwd", "../a", "a/../b", "a/..", "./a", "a//b", "a/"]
+    + ["a\\b", "gs://b/a", "a\n", "a\x00b", "a\x7f", "a\u2028b", "\ud800"]
+    + [None, 7, ["a"], b"a"],
+)
+def test_names_that_lead_elsewhere_are_refused_in_one_line(name):
+    assert not files.is_below(name)
+    with pytest.raises(UserError, match="m.json: .*not the name of a file") as caught:
+        files.path_below("/data", name, "m.json")
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_shard_names():
     assert files.shard_name("text", 3, 10, ".txt") == "text-00003-of-00010.txt"
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decoupled.compat import tf
-from decoupled.configs import FinetuningConfig, MeshConfig
+from decoupled.configs import FinetuningConfig, MeshConfig, QuestionAnsweringConfig
 from decoupled.errors import UserError
 from decoupled.finetune import FinetuneConfig, run_finetuning
 from decoupled.training.hooks import SaveCheckpoints
@@ -28,6 +28,20 @@ FINETUNING = FinetuningConfig(
     learning_rates=(),
     class_weights="none",
 )
+
+
+def squad(*answers):
+    """A file of questions about one paragraph, in SQuAD's form; None has no answer."""
+    questions = [
+        {
+            "id": f"q{number}",
+            "question": "What?",
+            "answers": [] if text is None else [{"text": text, "answer_start": 0}],
+        }
+        for number, text in enumerate(answers)
+    ]
+    paragraph = {"context": "which one is a", "qas": questions}
+    return json.dumps({"data": [{"paragraphs": [paragraph]}]})
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +176,124 @@ def test_predictions_are_labels_with_probabilities(folder):
     assert results["task"] == "catalogs"
     # 66 examples, 2 epochs, batches of 8: the last batch goes into a third epoch.
     assert results["global_step"] == 17
+
+
+# Folder and files of a task of each kind, complete and right.
+RIGHT = {
+    "catalogs": {
+        "catalogs/labels.txt": "record\nword\n",
+        "catalogs/train-en.tsv": "a\trecord\nb\tword\n",
+        "catalogs/dev-en.tsv": "a\trecord\n",
+        "catalogs/test-sw.tsv": "b\tword\n",
+    },
+    "xnli": {
+        "xnli/train-en.tsv": "a\tb\tneutral\n",
+        "xnli/dev-en.tsv": "a\tb\tneutral\n",
+        "xnli/dev-sw.tsv": "a\tb\tneutral\n",
+        "xnli/test-my.tsv": "a\tb\n",
+    },
+    "udpos": {
+        "udpos/train-en.tsv": "a\tNOUN\n",
+        "udpos/dev-en.tsv": "a\tNOUN\n",
+        "udpos/test-de.tsv": "a\n",
+    },
+    "panx": {
+        "panx/train-en.tsv": "a\tB-LOC\n",
+        "panx/dev-en.tsv": "a\tO\n",
+        "panx/test-de.tsv": "a\n",
+    },
+    "xquad": {
+        "squad/train-v1.1.json": squad("one", "which"),
+        "squad/dev-v1.1.json": squad("one", "which"),
+        "xquad/xquad.ro.json": squad("one", "which"),
+    },
+    "tydiqa": {
+        f"tydiqa/tydiqa-goldp-v1.1-{split}/tydiqa.goldp.{name}.{split}.json": squad("a")
+        for split, name in (("train", "en"), ("dev", "en"), ("dev", "sw"))
+    },
+}
+WRONG = [
+    ("catalogs", "catalogs/dev-en.tsv", "a\trecords\n", ":1: unknown label 'records'"),
+    ("catalogs", "catalogs/test-sw.tsv", "a\n", ":1: 1 columns"),
+    ("xnli", "xnli/dev-en.tsv", "a\tb\tmaybe\n", ":1 .*unknown label 'maybe'"),
+    ("xnli", "xnli/dev-en.tsv", "a\tb\n", ":1 .*no label after the sentences"),
+    ("xnli", "xnli/dev-sw.tsv", "", "holds no example"),
+    ("xnli", "xnli/test-my.tsv", "a\n", ":1 .*1 columns"),
+    ("udpos", "udpos/dev-en.tsv", "a\tNOUNS\n", ":1 .*'NOUNS' is not a part of speech"),
+    ("udpos", "udpos/test-de.tsv", "a\tNOUN\nb\n", ":2 .*no tag after the word"),
+    ("panx", "panx/test-de.tsv", "a\tB-DOG\n", ":1 .*'B-DOG' is not O, or"),
+    ("xquad", "squad/dev-v1.1.json", "{", "not JSON"),
+    ("xquad", "squad/dev-v1.1.json", squad("one", None), "'q1' has no answer"),
+    ("xquad", "xquad/xquad.ro.json", '{"data": [1]}', "article 1 is no object"),
+    (
+        "tydiqa",
+        "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.sw.dev.json",
+        "[]",
+        "no ques",
+    ),
+]
+
+
+def write_files(folder, texts):
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def tune_right(folder, data, task):
+    """Trains a step on a task's files in `data`, and evaluates; writes to data/run."""
+    config, _, _, init, out, mode = arguments(
+        folder, data / "run", "train_and_evaluate", eval_every_steps=2
+    )
+    config = config._replace(
+        finetuning=dataclasses.replace(config.finetuning, max_sequence_length=20),
+        question_answering=QuestionAnsweringConfig(4, 4, "auto", 5),
+    )
+    run_finetuning(config, task, str(data), init, out, mode)
+
+
+@pytest.mark.parametrize("task, name, text, message", WRONG)
+def test_a_bad_dev_or_test_file_ends_a_run_before_its_first_step(
+    folder, tmp_path, task, name, text, message
+):
+    write_files(tmp_path, {**RIGHT[task], name: text})
+    with pytest.raises(UserError, match=f"{tmp_path}/{name}.*{message}"):
+        tune_right(folder, tmp_path, task)
+    assert not (tmp_path / "run").exists()
+
+
+def test_answers_may_be_longer_than_those_in_training_and_that_is_said(
+    folder, tmp_path, capsys
+):
+    """The longest in training has 5 characters; one of two in the test has 8."""
+    right = {**RIGHT["xquad"], "xquad/xquad.ro.json": squad("which on", "which")}
+    write_files(tmp_path, right)
+    tune_right(folder, tmp_path, "xquad")
+    assert (
+        "xquad: an answer has at most 7 characters, 1.5 times the longest one in "
+        "training (QuestionAnsweringConfig.max_answer_length = 'auto'); longer right "
+        "answers are lost: test ro 50.00%; none in the other files (2)\n"
+    ) in capsys.readouterr().out
+    predictions = tmp_path / "run/predictions/xquad/test-ro.json"
+    answers = json.loads(predictions.read_text()).values()
+    assert len(answers) == 2 and max(map(len, answers)) <= 7
+    results = json.loads((tmp_path / "run/results.json").read_text())
+    assert results["outside_xtreme"] == ["ro"] and "f1" in results["test"]["ro"]
+
+
+def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tmp_path):
+    texts = {
+        **RIGHT["xnli"],
+        "xnli/dev-sw.tsv": "a\n",
+        "xnli/test-my.tsv": "b\tc\td\n",
+    }
+    write_files(tmp_path, texts)
+    config, _, _, init, out, _ = arguments(folder, tmp_path / "run")
+    told = "2 mistakes: .*dev-sw.tsv:1 .*test-my.tsv:1 .*unknown label 'd'"
+    with pytest.raises(UserError, match=told):
+        run_finetuning(config, "xnli", str(tmp_path), init, out, "train_and_evaluate")
+    run_finetuning(config, "xnli", str(tmp_path), init, out, "train")
+    assert variables(out)["global_step"] == 1
 
 
 def interrupt_at_six(*settings):

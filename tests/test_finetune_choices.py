@@ -6,8 +6,11 @@ On a task in XTREME's format whose files the test writes.
 import csv
 import dataclasses
 import json
+import shlex
 import shutil
 import statistics
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -332,3 +335,33 @@ def test_without_english_dev_there_is_no_choice_of_rates(folder, pawsx, tmp_path
     with pytest.raises(UserError, match="learning_rates: 2 to choose from, but pawsx"):
         tune(folder, tmp_path / "run", task="pawsx", data="unlabelled", **GRID)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_score_command_that_is_printed_runs_as_it_is(folder, capsys):
+    """Also with a language outside XTREME, one without labels, and odd paths."""
+    data, out = folder / "more data", folder / "one run's"
+    shutil.copytree(folder / "data", data)
+    (data / "xnli/test-my.tsv").write_text(pairs("sw"))
+    (data / "xnli/test-ur.tsv").write_text("neno\tlugha\n")
+    tune(folder, out, data=data.name, num_epochs=0.2)
+    printed = capsys.readouterr().out
+    assert "xnli: my: not among XTREME's languages of the task" in printed
+    [line] = [x for x in printed.splitlines() if x.startswith("score with: ")]
+    tune(folder, out, "predict", data=data.name, num_epochs=0.2)
+    assert line in capsys.readouterr().out.splitlines()
+
+    command = shlex.split(line.removeprefix("score with: "))
+    assert command[0] == "python" and command[-1] == "--languages=en,sw,my"
+    output = out / "scores.json"
+    done = subprocess.run(
+        [sys.executable, *command[1:], f"--output={output}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    scores, results = read(output), read(out / "results.json")
+    assert results["outside_xtreme"] == ["my"]
+    tested = {name: row.get("accuracy") for name, row in results["test"].items()}
+    assert tested.pop("ur") is None
+    assert scores["outside_xtreme"] == {"xnli": {"accuracy": {"my": tested.pop("my")}}}
+    assert scores["xnli"]["accuracy"] == tested

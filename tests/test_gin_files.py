@@ -7,7 +7,7 @@ import re
 import gin
 import pytest
 
-from decoupled import bindings, doctor
+from decoupled import bindings, doctor, gin_reader
 
 FOLDER = pathlib.Path(bindings.packaged_folder())
 FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.gin"))
@@ -49,7 +49,8 @@ def test_there_are_files():
 
 @pytest.mark.parametrize("name", FILES)
 def test_file_can_be_read_with_all_that_it_includes(name):
-    bindings.Reader(no_root).read_file(bindings.find_file(name))
+    reader = gin_reader.Reader(no_root, bindings.find_file)
+    reader.read_file(bindings.find_file(name))
 
 
 @pytest.mark.parametrize("name", FILES)

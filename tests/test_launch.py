@@ -111,19 +111,40 @@ def test_mistakes_end_in_one_line_and_exit_code_2(run, arguments, message):
     assert done.stderr.count("\n") == 1
 
 
-def test_flags_that_must_be_given_are_named(run, tmp_path):
+@pytest.fixture
+def run_with_required_flags(run, tmp_path):
     text = COMMAND.replace(
         "launch.run",
         """flags.mark_flag_as_required("folder")
-    flags.DEFINE_string("other", None, "Also needed.", required=True)
+    flags.DEFINE_multi_string("other", None, "Also needed.", required=True)
     launch.run""",
     )
     (tmp_path / "command.py").write_text(text)
-    done = run()
+    return run
+
+
+def test_flags_that_must_be_given_are_named(run_with_required_flags):
+    done = run_with_required_flags()
     assert done.returncode == 2
     assert done.stderr == (
         "command: error: --folder, --other must be given; --help lists the flags\n"
     )
+
+
+def test_an_empty_value_of_a_flag_that_must_be_given_is_none(run_with_required_flags):
+    done = run_with_required_flags("--folder=", "--other=x")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "command: error: --folder must be given; --help lists the flags\n"
+    )
+
+
+def test_help_marks_the_flags_that_must_be_given(run_with_required_flags):
+    lines = run_with_required_flags("--help").stdout.splitlines()
+    assert [line for line in lines if line.endswith("(required)")] == [
+        "  --folder=...  (required)",
+        "  --other=...  (required)",
+    ]
 
 
 def test_a_defect_keeps_its_traceback(run):

@@ -207,8 +207,8 @@ def test_values_that_cannot_be_are_refused_as_in_a_gin_file(folder):
     with open(path, "w") as handle:
         json.dump(saved, handle)
 
-    assert "ModelConfig.num_layers: -1 is not positive" in refusal(
-        model_dir.read, folder
+    assert refusal(model_dir.read, folder) == (
+        f"{path}: ModelConfig.num_layers: -1 is not a finite number above 0"
     )
 
 

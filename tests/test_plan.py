@@ -1,12 +1,19 @@
 """python -m decoupled.plan."""
 
 import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
 import types
 
 import pytest
 
 from decoupled import launch, plan
 from decoupled.errors import UserError
+
+ROOT = pathlib.Path(__file__).parent.parent
 
 TINY = (
     "ModelConfig.vocab_size = 48",
@@ -22,7 +29,7 @@ TINY = (
 def run(monkeypatch, capsys):
     """Runs the command with the demo model made tiny; returns what it prints."""
 
-    def run_with(topology, *more, layouts=(), json_file=None, advice=True):
+    def run_with(topology, *more, layouts=(), json_file=None, advice=True, minutes=5.0):
         given = types.SimpleNamespace(
             gin_file=["models/demo_decoupled.gin"],
             gin_param=[*TINY, *more],
@@ -31,6 +38,7 @@ def run(monkeypatch, capsys):
             layouts=[*layouts],
             json=json_file,
             advice=advice,
+            advice_minutes=minutes,
         )
         monkeypatch.setattr(launch, "FLAGS", given)
         monkeypatch.setattr(plan, "FLAGS", given)
@@ -66,18 +74,81 @@ def test_layouts_beside_each_other(run, tmp_path):
     assert [made["mesh_shape"] for made in json.loads(path.read_text())] == ["data:8"]
 
 
+TOO_LARGE = (
+    "MeshConfig.mesh_shape = 'data:8'",
+    "MeshConfig.layout_rules = 'batch:data'",
+    "PlanConfig.memory_share = 0.0026",
+    "TrainingConfig.batch_size = 4096",
+)
+
+
 def test_what_would_fit_is_looked_for(run):
-    shown = run(
-        "v2-8",
-        "MeshConfig.mesh_shape = 'data:8'",
-        "MeshConfig.layout_rules = 'batch:data'",
-        "PlanConfig.memory_share = 0.0026",
-        "TrainingConfig.batch_size = 4096",
-    )
+    shown = run("v2-8", *TOO_LARGE)
     assert "DOES NOT FIT" in shown
     # The first that is tried, and the last: it fits.
     assert "TrainingConfig.gradient_accumulation = 2" in shown
     assert "TrainingConfig.gradient_accumulation = 4" not in shown
+
+
+def test_the_search_says_first_how_long_it_may_take(run):
+    shown = run("v2-8", *TOO_LARGE, minutes=7.5)
+    said = re.search(
+        r"^looking for settings that fit: at most (\d+) programs of some \d+ s each, "
+        r"and at most 7 min 30 s in all \(--advice_minutes; --noadvice leaves this out",
+        shown,
+        re.MULTILINE,
+    )
+    assert int(said[1]) >= 2
+    assert shown.index(said[0]) < shown.index("What to change")
+
+
+def test_the_search_ends_when_its_time_is_over(run):
+    shown = run("v2-8", *TOO_LARGE, minutes=0.0)
+    assert re.search(r"stopped after 0 s with 0 of at most \d+ tried: give it", shown)
+    assert "What to change" not in shown
+
+
+def test_nothing_is_looked_for_where_the_user_does_not_want_it(run):
+    assert "looking for settings" not in run("v2-8", *TOO_LARGE, advice=False)
+
+
+def test_a_small_model_s_memory_is_not_zero(run):
+    shown = run("v2-8", *TOO_LARGE[:2])
+    assert re.search(r"weights +[\d.,]+ [KM]iB", shown)
+    assert re.search(r"CrossReplicaSum +8 +\d+ +[\d.,]+ [KM]iB", shown)
+    assert not re.search(r" 0\.0+ [KMG]", shown)
+
+
+COMMANDS = sorted(
+    {
+        " ".join(found.split())
+        for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+        for found in re.findall(
+            r"python -m decoupled\.plan((?:[^`\n]|\\\n|(?<=\S)\n(?=--))*)",
+            path.read_text(encoding="utf-8"),
+        )
+        # One that names the folder of a run of the reader's.
+        if "--topology" in found and "RUN/" not in found
+    }
+)
+PARSE = """
+import sys
+from decoupled import launch, plan
+plan.define_flags()
+launch.run(lambda: print(launch.parse_gin(plan.plan, plan.DEFAULTS).run.model), "")
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_of_the_documents_run_as_they_are_written(command):
+    words = shlex.split(command)
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, *words], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ModelConfig(vocab_size=" in done.stdout
+    # The mesh of the defaults has one processor, which no slice has.
+    assert "--layouts" in command or "MeshConfig.mesh_shape" in command
 
 
 @pytest.mark.parametrize(

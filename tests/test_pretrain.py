@@ -357,6 +357,19 @@ def test_records_of_another_vocabulary_are_refused(data, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("mode", ["train_and_evaluate", "eval", "predict"])
+def test_records_without_held_out_text_end_before_the_first_step(data, tmp_path, mode):
+    folder = tmp_path / "records"
+    shutil.copytree(data[0], folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["splits"]["eval"] = {}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    arguments = (config(), str(folder), data[1], str(tmp_path / "run"))
+    with pytest.raises(UserError, match="records: no held-out text .*--mode=train$"):
+        run_pretraining(*arguments, mode)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_mesh_and_records_that_cannot_be_used_are_named(data, tmp_path):
     mesh = MeshConfig("m:5", "vocab:m", "float32", "gather", "float32")
     none = str(tmp_path / "none")

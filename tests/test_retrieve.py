@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -101,7 +103,9 @@ def test_results_stand_beside_those_of_random_pairs(tatoeba):
         rows = list(csv.DictReader(handle))
     assert [row["language"] for row in rows] == ["sw", "th", "mean"]
     assert float(rows[0]["accuracy"]) == swahili["accuracy"]
-    assert list(rows[0]) == ["language", "accuracy", "random_accuracy", "examples"]
+    columns = ["language", "accuracy", "random_accuracy", "examples", "official"]
+    assert list(rows[0]) == columns
+    assert {row["official"] for row in rows} == {"yes"}
 
 
 def test_scores_are_those_of_the_score_command(tatoeba, data):
@@ -124,6 +128,31 @@ def test_xtreme_hides_the_alignment_and_gets_the_same_predictions(
     name = "tatoeba/test-sw.tsv"
     assert predictions(tmp_path / "out", name) == predictions(tatoeba[0], name)
     assert "do not tell what is right" in capsys.readouterr().out
+
+
+def test_a_language_outside_xtreme_is_marked_and_in_no_mean(
+    model, data, tatoeba, tmp_path, capsys
+):
+    for side in ("sw", "en"):
+        text = (data / f"tatoeba/sw-en.{side}").read_text()
+        name = "mt" if side == "sw" else side
+        write_lines(tmp_path / f"data/tatoeba_parallel/mt-en.{name}", text.splitlines())
+        write_lines(tmp_path / f"data/tatoeba_parallel/sw-en.{side}", text.splitlines())
+    results = run(model, tmp_path / "data", tmp_path / "out", layer=1)
+    assert results["languages"]["mt"] == results["languages"]["sw"]
+    swahili = tatoeba[1]["languages"]["sw"]["accuracy"]
+    assert results["mean"]["accuracy"] == swahili
+    assert results["outside_xtreme"] == ["mt"]
+    lines = (tmp_path / "out/results.csv").read_text().splitlines()
+    names = [(line.split(",")[0], line.rpartition(",")[2]) for line in lines[1:]]
+    assert names == [("sw", "yes"), ("mean", "yes"), ("mt", "no")]
+    assert "mt (outside XTREME)" in capsys.readouterr().out
+    # The score command reads labels of this folder, too, and marks the same language.
+    scores = score.score(
+        str(tmp_path / "out/predictions"), str(tmp_path / "data"), None, ["sw", "mt"]
+    )
+    assert scores["tatoeba"]["accuracy"] == {"sw": swahili}
+    assert scores["outside_xtreme"]["tatoeba"]["accuracy"] == {"mt": swahili}
 
 
 def test_a_run_goes_on_with_what_is_missing(model, data, tatoeba, tmp_path, capsys):
@@ -163,6 +192,52 @@ def test_languages_and_files_that_are_not_there(model, data, tmp_path):
     (tmp_path / "bucc2018/ru-en.dev.gold").unlink()
     with pytest.raises(UserError, match="ru-en.dev.gold: missing; bucc2018 needs"):
         run(model, tmp_path, tmp_path / "out", "bucc2018")
+
+
+def test_all_mistakes_are_told_at_once(model, data, tmp_path):
+    write_lines(tmp_path / "tatoeba/sw-en.sw", SOURCES["sw"])
+    write_lines(tmp_path / "tatoeba/sw-en.en", ENGLISH[:4])
+    write_lines(tmp_path / "tatoeba/th-en.th", SOURCES["th"])
+    with pytest.raises(UserError) as caught:
+        run(
+            model, tmp_path, tmp_path / "out", languages=["sw", "th", "xx", "yy"],
+            layer=9, max_sequence_length=1000,
+        )  # fmt: skip
+    message = str(caught.value)
+    for told in (
+        "5 mistakes: (1) RetrievalConfig.max_sequence_length: 1000",
+        "(2) RetrievalConfig.layer: 9",
+        "(3) --languages: no 'xx', 'yy' in ",
+        "(4) " + str(tmp_path / "tatoeba/sw-en.en"),
+        "(5) " + str(tmp_path / "tatoeba/th-en.en") + ": missing",
+    ):
+        assert told in message
+    assert "\n" not in message
+    with pytest.raises(
+        UserError, match=r"^2 mistakes: \(1\) .*config.json.*no folder t"
+    ):
+        run(str(tmp_path), tmp_path / "nowhere", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_test_file_ends_the_run_before_the_first_sentence(model, data, tmp_path):
+    write_bucc(tmp_path / "bucc2018", "ru")
+    write_bucc(tmp_path / "bucc2018", "zh")
+    write_lines(tmp_path / "bucc2018/zh-en.test.en", ["no tab"])
+    with pytest.raises(UserError, match="zh-en.test.en:1 .*not id, tab, sentence"):
+        run(model, tmp_path, tmp_path / "out", "bucc2018")
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_flags_are_named_at_once():
+    done = subprocess.run(
+        [sys.executable, "-m", "decoupled.retrieve", "--data_dir=x"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    for flag in ("--task", "--init_checkpoint", "--output_dir"):
+        assert flag in done.stderr
 
 
 def test_settings_of_the_package_are_complete():

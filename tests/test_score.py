@@ -198,6 +198,75 @@ def test_only_some_languages_have_averages_and_no_score(submission):
     assert not {"all_task", *xtreme.GROUPS} & set(result)
 
 
+def add_language(folder, task, language, labels=True, predictions=True):
+    """Adds files with the content of the other languages."""
+    for kind, texts in (("labels", LABELS), ("predictions", PREDICTIONS)):
+        if labels if kind == "labels" else predictions:
+            path = folder / kind / xtreme.prediction_file(task, language)
+            path.write_text(texts[task])
+
+
+@pytest.mark.parametrize("task", xtreme.TASKS)
+def test_a_language_outside_xtreme_is_scored_and_in_no_average(submission, task):
+    expected = score(submission)
+    add_language(submission, task, "mt")
+    found = score(submission)
+    # All languages have the same files but English.
+    other = xtreme.TASKS[task].languages[-1]
+    names = [name for name in expected[task] if not name.startswith("avg_")]
+    assert found["outside_xtreme"] == {
+        task: {name: {"mt": expected[task][name][other]} for name in names}
+    }
+    paths = found["files"][task].pop("mt")
+    assert paths["labels"].endswith(xtreme.prediction_file(task, "mt"))
+    assert {**found, "outside_xtreme": {}} == expected
+
+
+def test_languages_outside_xtreme_can_be_chosen(submission):
+    add_language(submission, "xnli", "my")
+    result = score(submission, tasks=["xnli", "panx"], languages=["ur", "my"])
+    assert result["xnli"]["accuracy"] == {"ur": pytest.approx(TWO_THIRDS)}
+    assert result["outside_xtreme"] == {
+        "xnli": {"accuracy": {"my": pytest.approx(TWO_THIRDS)}}
+    }
+    # Burmese is one of XTREME's languages of PAN-X.
+    assert set(result["panx"]["f1"]) == {"ur", "my"}
+    alone = score(submission, tasks=["xnli"], languages=["my"])
+    assert alone["missing"]["xnli"] == "only languages outside XTREME"
+    assert "xnli" not in alone and set(alone["outside_xtreme"]) == {"xnli"}
+
+
+def test_half_of_a_language_outside_xtreme_is_told(submission, capsys):
+    add_language(submission, "xnli", "my", labels=False)
+    add_language(submission, "xnli", "zh-TW")
+    (submission / "labels/xquad/xquad.ro.json").write_text(LABELS["xquad"])
+    result = score(submission)
+    assert result["left_out"] == {
+        "xnli": {"my": "no labels"},
+        "xquad": {"ro": "no predictions"},
+    }
+    command.show(result)
+    printed = capsys.readouterr().out
+    assert "xnli: left out languages outside XTREME: my (no labels)" in printed
+    assert "xquad: left out languages outside XTREME: ro (no predictions)" in printed
+    rows = [line.split() for line in printed.splitlines()]
+    assert ["xnli", "zh-TW", "accuracy", "66.67"] in rows
+    assert ["xnli", f"{result['xnli']['avg_metric']:.2f}", "15", "of", "15"] in [
+        row[:5] for row in rows
+    ]
+
+
+def test_labels_of_tatoeba_in_either_folder(submission):
+    expected = score(submission, tasks=["tatoeba"])["tatoeba"]
+    labels = submission / "labels"
+    shutil.rmtree(labels / "tatoeba")
+    (labels / "tatoeba_parallel").mkdir()
+    for language in xtreme.TASKS["tatoeba"].languages:
+        path = labels / f"tatoeba_parallel/{language}-en.en"
+        path.write_text("Cat.\nAnd.\nBut.\nDog.\n")
+    assert score(submission, tasks=["tatoeba"])["tatoeba"] == expected
+
+
 def test_missing_answers(submission):
     path = submission / "predictions/tydiqa/test-ko.json"
     path.write_text('{"q1": "Lake."}')
@@ -229,7 +298,13 @@ def test_missing_answers(submission):
             "predictions: nothing to score; it has no files such as xnli/",
         ),
         (None, {"tasks": ["xnlu"]}, "--tasks: no 'xnlu' in XTREME; it has pawsx, xnli"),
-        (None, {"languages": ["xx"]}, "--languages: no 'xx' in XTREME; it has af, ar"),
+        (
+            None,
+            {"languages": ["xx", "en", "mt"]},
+            "--languages: no predictions with labels in xx, mt; looked for files such "
+            "as ",
+        ),
+        (None, {"languages": ["../en"]}, "--languages: '../en': not the code of a lan"),
         (
             None,
             {"tasks": ["bucc2018"], "languages": ["en"]},
@@ -243,6 +318,14 @@ def test_what_is_missing_is_named(submission, change, choices, message):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(UserError, match=re.escape(message)):
         score(submission, **choices)
+
+
+def test_all_missing_languages_are_named(submission):
+    for path in (submission / "predictions/xnli").glob("test-[bt]*"):
+        path.unlink()
+    told = r"test-bg.tsv \(language bg\): missing, and so are those of th, tr, while"
+    with pytest.raises(UserError, match=told):
+        score(submission)
 
 
 def test_tagging_needs_seqeval(submission, monkeypatch):

@@ -6,10 +6,20 @@ import sys
 
 import pytest
 
+from decoupled.supervision import local_group
+
 
 def run(*words, **environment):
+    return run_python("-m", *words, **environment)
+
+
+def run_code(code, *words):
+    return run_python("-c", code, *words)
+
+
+def run_python(*words, **environment):
     return subprocess.run(
-        [sys.executable, "-m", *words],
+        [sys.executable, *words],
         capture_output=True,
         text=True,
         timeout=120,
@@ -25,7 +35,8 @@ def run(*words, **environment):
         (["--processes=0", "--", "true"], "--processes: must be 1 or more"),
         (["--", "true"], "--processes, or --workers and --index, must be given"),
         (["--processes=2", "--index=1", "--", "true"], "leave --workers, --index out"),
-        (["--workers=a:1,b:2", "--index=2"], "no worker 2 among --workers"),
+        (["--workers=a:1,b:2", "--index=2"], "no worker 2 among 2"),
+        (["--workers=a:1,b", "--index=1"], "--workers: 'b' is no address"),
         (["--processes=1", "--devices=0", "--", "true"], "--devices must be 1 or more"),
         (["--proceses=2", "--", "true"], "proceses"),
     ],
@@ -34,6 +45,45 @@ def test_mistakes_end_in_one_line(words, problem):
     done = run("decoupled.supervise", *words)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and problem in done.stderr
+
+
+# The command on a host whose interface eth0 is up: no other part is replaced.
+ON_A_HOST = """
+from decoupled import launch, ports, supervise
+ports.outside_interfaces = lambda: ["eth0"]
+ports.can_bind_to_loopback = lambda: {binds}
+supervise.define_flags()
+launch.run(supervise.main, "", runs_command=True)
+"""
+DRIVER = ["--", sys.executable, "-c", "import os; print(os.environ['TF_CONFIG'])"]
+
+
+@pytest.mark.parametrize(
+    "binds, words, address",
+    [
+        (True, ["--workers=h:2222,b:2222", "--index=0", *DRIVER], "h:2222"),
+        (True, ["--workers=h:2222,b:2222", "--index=1"], "b:2222"),
+        (False, ["--processes=2", *DRIVER], "localhost:0"),
+    ],
+)
+def test_ports_that_strangers_reach_are_refused_in_one_line(binds, words, address):
+    done = run_code(ON_A_HOST.format(binds=binds), *words)
+    assert done.returncode == 2 and done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert f"{address}: TensorFlow listens on every interface (eth0)" in line
+    assert "iptables -A INPUT" in line
+    assert line.endswith("and then accept it with --accept_open_ports")
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_the_driver_and_the_workers_are_told_what_the_user_accepted(accepted):
+    flag = ["--accept_open_ports"] if accepted else []
+    code = ON_A_HOST.format(binds=not accepted)
+    done = run_code(code, "--processes=1", *flag, *DRIVER)
+    assert done.returncode == 0, done.stderr
+    assert ('"accept_open_ports": true' in done.stdout) is accepted
+    group = local_group(["decoupled.pretrain"], 2, 1, accepted)
+    assert ("--accept_open_ports" in group.workers[0]) is accepted
 
 
 def test_the_driver_gets_its_own_flags_and_its_place_in_the_cluster():

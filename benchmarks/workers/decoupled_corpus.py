@@ -44,7 +44,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     return step, {
         "characters": len(text),
         "leftovers": leftovers.count(text),
-        "versions": protocol.versions("mwxml", "mwparserfromhell", "sentencex"),
+        "versions": protocol.versions("mwparserfromhell", "sentencex"),
     }
 
 

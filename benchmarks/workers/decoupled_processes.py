@@ -9,7 +9,7 @@ from decoupled_pretraining import graph_config, training_step
 
 from decoupled.configs import ClusterConfig
 from decoupled.supervision import free_ports, worker_command
-from decoupled.training.cluster import Cluster
+from decoupled.training.cluster import Cluster, Task
 
 START_SECONDS = 300.0
 COUNTED_STEPS = 2
@@ -42,8 +42,8 @@ def start_cluster(processes: int, mesh) -> Cluster:
     for index in range(1, processes):
         command = worker_command(addresses, index, devices)
         subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    config = ClusterConfig(tuple(addresses), START_SECONDS, START_SECONDS)
-    return Cluster(addresses, config, mesh, print)
+    config = ClusterConfig(tuple(addresses), START_SECONDS, START_SECONDS, False)
+    return Cluster(Task(tuple(addresses), 0), config, mesh, print)
 
 
 def loopback_bytes() -> int:

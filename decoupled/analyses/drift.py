@@ -175,7 +175,7 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
         axes[1].set_ylim(0, 1.05)
     for panel in axes:
         panel.set_xlabel("layer (0: input embedding)", fontsize=9)
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        plots.whole_numbers(panel)
         plots.tidy(panel)
     plots.title_and_legend(figure, axes[0], "What the layers know of masked words")
     return plots.save(figure, stem)

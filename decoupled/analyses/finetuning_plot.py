@@ -4,6 +4,7 @@ from typing import Any
 
 from decoupled.analyses import plots
 from decoupled.analyses.finetuning_results import SPREAD
+from decoupled.metrics.xtreme import is_official
 from decoupled.training.task_data import ENGLISH, SPLITS
 from decoupled.training.zero_shot_results import TRIVIAL
 
@@ -35,12 +36,21 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     for index, metric in enumerate(metrics):
         places = [i - _GROUP / 2 + width * (index + 0.5) for i in range(len(languages))]
         _bars(axes, places, width, languages.values(), metric, index)
-    axes.set_xticks(range(len(languages)), list(languages))
+    shown = [
+        name if is_official(result["task"], name) else f"{name}*" for name in languages
+    ]
+    axes.set_xticks(range(len(languages)), shown)
+    if shown != list(languages):
+        axes.set_xlabel("* a language that XTREME does not list for the task")
     axes.set_xlim(-0.6, len(languages) - 0.4)
     axes.set_ylim(0, 100)
     axes.set_ylabel(f"{split} score, %")
     plots.tidy(axes, grid="y")
     title = f"{result['task']}: trained on English, zero-shot in the others"
+    if any(
+        f"{metric}{SPREAD}" in row for row in languages.values() for metric in metrics
+    ):
+        title += "; lines: standard deviation over seeds"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=8)
     return plots.save(figure, stem)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoupled import console, files
+from decoupled.metrics.xtreme import is_official
 from decoupled.training.task_data import ENGLISH, SPLITS
 from decoupled.training.zero_shot_results import TRIVIAL
 
@@ -17,7 +18,9 @@ from decoupled.training.zero_shot_results import TRIVIAL
 SPREAD = "_spread"
 # Shown beside the metrics that make a task's score.
 _ALSO_SHOWN = "accuracy"
-_COLUMNS = "task split language metric value spread trivial examples".split()
+# Beside the name of a language that XTREME does not list for the task.
+OUTSIDE = " (outside XTREME)"
+_COLUMNS = "task split language metric value spread trivial examples official".split()
 
 
 def combine(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict]]:
@@ -73,28 +76,48 @@ def mean_over(languages: dict[str, dict], metric: str, zero_shot: bool) -> float
     return statistics.fmean(values) if values else None
 
 
-def print_table(title: str, results: dict[str, dict], metrics: Sequence[str]) -> None:
+def outside_languages(task: str, results: dict[str, dict]) -> list[str]:
+    """The languages of all splits that XTREME does not list for the task, by name."""
+    languages = {name for split in SPLITS for name in results[split]}
+    return sorted(name for name in languages if not is_official(task, name))
+
+
+def print_table(
+    title: str, task: str, results: dict[str, dict], metrics: Sequence[str]
+) -> None:
     """Prints a row per language: each metric beside that of trivial answers.
 
+    Languages outside XTREME come after the means, which are without them.
+
     Args:
-      title: above the table. results: of `combine`. metrics: to show.
+      title: above the table. task: its name. results: of `combine`.
+      metrics: to show.
     """
     splits = [split for split in SPLITS if results[split]]
+    outside = outside_languages(task, results)
     languages = {name for split in splits for name in results[split]}
+    languages.difference_update(outside)
     columns = ["language"]
     for split in splits:
         for metric in metrics:
             columns += [f"{split} {metric}", "trivial"]
         columns.append("examples")
     names = sorted(languages, key=lambda name: (name != ENGLISH, name))
-    rows = [
-        [name, *_cells([results[split].get(name, {}) for split in splits], metrics)]
-        for name in names
-    ]
+
+    def row(name, mark=""):
+        of_splits = [results[split].get(name, {}) for split in splits]
+        return [f"{name}{mark}", *_cells(of_splits, metrics)]
+
+    rows = [row(name) for name in names]
+    averaged = {
+        split: {name: v for name, v in results[split].items() if name in languages}
+        for split in splits
+    }
     if len(names) > 1:
-        rows.append(_mean_row("mean", results, splits, metrics, False))
+        rows.append(_mean_row("mean", averaged, splits, metrics, False))
     if ENGLISH in languages and len(names) > 2:
-        rows.append(_mean_row("mean but en", results, splits, metrics, True))
+        rows.append(_mean_row("mean but en", averaged, splits, metrics, True))
+    rows += [row(name, OUTSIDE) for name in outside]
     console.table(title, columns, rows)
 
 
@@ -131,7 +154,8 @@ def write_csv(
     """Writes a line per split, language and metric, atomically.
 
     Columns: task, split, language, metric, value, spread (over seeds), trivial (the
-    value of answers that need no model), examples; empty where there is none.
+    value of answers that need no model), examples; empty where there is none; official:
+    no for a language that XTREME does not list for the task, else yes.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -143,5 +167,6 @@ def write_csv(
                     continue
                 names = (metric, f"{metric}{SPREAD}", f"{TRIVIAL}{metric}", "examples")
                 numbers = [values.get(name, "") for name in names]
-                writer.writerow([task, split, language, metric, *numbers])
+                official = "yes" if is_official(task, language) else "no"
+                writer.writerow([task, split, language, metric, *numbers, official])
     files.write_text(path, text.getvalue())

@@ -5,6 +5,7 @@ what it scores. Where the last layers are specialised on guessing words, droppin
 costs nothing or helps.
 """
 
+import math
 import os
 import statistics
 from collections.abc import Sequence
@@ -124,7 +125,9 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
             panel.errorbar(
                 [point["layers"] for point in own],
                 [point["mean"] for point in own],
-                yerr=[point["std"] or 0 for point in own],
+                yerr=[
+                    math.nan if point["std"] is None else point["std"] for point in own
+                ],
                 capsize=2,
                 label=model,
                 **plots.look(index),
@@ -132,9 +135,12 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
         panel.set_title(task, fontsize=10)
         panel.set_xlabel("layers kept", fontsize=9)
         panel.set_ylabel(f"{result['metric'] or 'score'} on {result['split']}", size=9)
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        plots.whole_numbers(panel)
         plots.tidy(panel)
-    plots.title_and_legend(figure, axes[0], "Fine-tuned without the last layers")
+    points = [point for found in tasks.values() for point in found["points"]]
+    seeds = max(len(point["scores"]) for point in points)
+    title = f"Fine-tuned without the last layers; {plots.over_seeds(seeds)}"
+    plots.title_and_legend(figure, axes[0], title)
     return plots.save(figure, stem)
 
 
@@ -157,7 +163,7 @@ def _read_results(folder) -> list[tuple[str, dict]]:
         return [(path, results)]
     # learning_rate_R/seed_S/ and what is below it.
     seeds = ["/".join(run["checkpoint"].split("/")[:2]) for run in chosen]
-    paths = [os.path.join(folder, seed, RESULTS) for seed in seeds]
+    paths = [files.path_below(folder, f"{seed}/{RESULTS}", path) for seed in seeds]
     return [(each, files.read_json(each)) for each in paths]
 
 
@@ -170,7 +176,8 @@ def _score(path, results, split, metric):
     scored = {
         language: statistics.fmean(values[name] for name in metrics)
         for language, values in languages.items()
-        if all(name in values for name in metrics)
+        if xtreme.is_official(results["task"], language)
+        and all(name in values for name in metrics)
     }
     if not scored:
         known = sorted(set(_metrics(languages)))

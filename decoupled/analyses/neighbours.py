@@ -154,7 +154,7 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
                 _line(panel, layers, direction, name, plots.look(index))
         for panel, direction in zip(axes, DIRECTIONS.values(), strict=True):
             panel.set_title(direction if row is None else f"{row}: {direction}", size=9)
-            panel.xaxis.get_major_locator().set_params(integer=True)
+            plots.whole_numbers(panel)
             panel.set_ylim(bottom=0)
             plots.tidy(panel)
         axes[0].set_ylabel("accuracy, %", fontsize=9)
@@ -163,6 +163,7 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
     title = "Nearest-neighbour translation"
     if len(models) == 1:
         title += f", {models[0]['name']}"
+    title += "; bands: 95% confidence intervals"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)

@@ -57,6 +57,20 @@ def tidy(axes, grid: str = "both") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def whole_numbers(axes) -> None:
+    """Marks the x axis at whole numbers alone, also where it shows one or two."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def over_seeds(seeds: int) -> str:
+    """What error bars are, for a title: nothing is spread over one seed."""
+    if seeds < 2:
+        return "one seed"
+    return f"bars: standard deviation over {seeds} seeds"
+
+
 def title_and_legend(figure, axes, title: str) -> None:
     """The title of the figure and, below the panels, the legend of one's series."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)

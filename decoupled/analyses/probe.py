@@ -45,7 +45,9 @@ class ProbeSettings:
         for name in ("learning_rate", "clip_norm"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 < value < float("inf"):
-                raise UserError(f"probing.{name}: {value!r} is not positive")
+                raise UserError(
+                    f"probing.{name}: {value!r} is not a finite number above 0"
+                )
         if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
             raise UserError(f"probing.dropout: {self.dropout!r} is not in [0, 1)")
 

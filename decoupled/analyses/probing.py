@@ -110,7 +110,7 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
                 panel.plot(layers, values, label=model["name"], **plots.look(index))
             panel.set_title(task, fontsize=10)
             panel.set_xlabel("layer (0: input embedding)", fontsize=9)
-            panel.xaxis.get_major_locator().set_params(integer=True)
+            plots.whole_numbers(panel)
             plots.tidy(panel)
         row[0].set_ylabel(_AXES[variant], fontsize=9)
     plots.title_and_legend(figure, axes[0][0], "Edge probing of frozen layers")

@@ -1,7 +1,8 @@
 """Pictures of a reproduction: Figures 1 and 2 and Table 8, over seeds."""
 
+import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from decoupled.analyses import plots
@@ -22,9 +23,13 @@ def plot_dropped(result: dict[str, Any], stem: str) -> list[str]:
     figure, [[axes]] = plots.grid(1, 1, 5.2, 3.4)
     for index, (name, by_layers) in enumerate(result["dropped"].items()):
         by_place = {kept: list(seeds.values()) for kept, seeds in by_layers.items()}
-        _line(axes, by_place, name, index)
+        _line(axes, by_place, name, index, len(result["dropped"]))
     axes.set(xlabel="layers kept in fine-tuning", ylabel="mean score of tasks, %")
-    return _finish(figure, axes, "Fine-tuned without the last layers", stem)
+    plots.whole_numbers(axes)
+    seeds = _most(
+        s for by_layers in result["dropped"].values() for s in by_layers.values()
+    )
+    return _finish(figure, axes, "Fine-tuned without the last layers", seeds, stem)
 
 
 def plot_translation(result: dict[str, Any], stem: str) -> list[str]:
@@ -37,10 +42,12 @@ def plot_translation(result: dict[str, Any], stem: str) -> list[str]:
     figure, [[axes]] = plots.grid(1, 1, 5.2, 3.4)
     for index, (name, seeds) in enumerate(result["translation"].items()):
         layers = zip(*seeds.values(), strict=True)
-        _line(axes, dict(enumerate(layers)), name, index)
+        _line(axes, dict(enumerate(layers)), name, index, len(result["translation"]))
     axes.set(xlabel="layer (0: input embedding)", ylabel="accuracy, %")
     axes.set_ylim(bottom=0)
-    return _finish(figure, axes, "Nearest-neighbour translation from English", stem)
+    plots.whole_numbers(axes)
+    title = "Nearest-neighbour translation from English"
+    return _finish(figure, axes, title, _most(result["translation"].values()), stem)
 
 
 def plot_similarity(result: dict[str, Any], stem: str) -> list[str]:
@@ -64,19 +71,19 @@ def plot_similarity(result: dict[str, Any], stem: str) -> list[str]:
     left.set_xlabel("Spearman x 100, mean of the sets", fontsize=9)
     right.set_xlabel("masked-LM accuracy, %", fontsize=9)
     plots.tidy(right)
-    return _finish(figure, left, "Word similarity and guessing masked words", stem)
+    title = "Word similarity and guessing masked words"
+    return _finish(figure, left, title, _most(result["masked_lm"].values()), stem)
 
 
-def _line(axes, by_place: Mapping[int, Any], name, index):
+def _line(axes, by_place: Mapping[int, Any], name, index, count):
     places = sorted(by_place)
     means, deviations = zip(
         *(_spread(by_place[place]) for place in places), strict=True
     )
     look = plots.look(index)
     # Side by side, or bars would hide each other.
-    drawn = [place + _SHIFT * (index - 1) for place in places]
+    drawn = [place + _SHIFT * (index - (count - 1) / 2) for place in places]
     axes.errorbar(drawn, means, deviations, capsize=3, label=name, **look)
-    axes.set_xticks(sorted({*axes.get_xticks(), *places}) if index else places)
 
 
 def _points(axes, names, by_model, shift, label, style):
@@ -101,13 +108,18 @@ def _points(axes, names, by_model, shift, label, style):
 
 
 def _spread(values):
+    """Mean and standard deviation, which is NaN for one seed and draws no bar."""
     values = list(values)
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    deviation = statistics.stdev(values) if len(values) > 1 else math.nan
     return statistics.fmean(values), deviation
 
 
-def _finish(figure, axes, title, stem):
+def _most(by_seed: Iterable[Mapping[int, Any]]) -> int:
+    """The largest number of seeds."""
+    return max(map(len, by_seed), default=0)
+
+
+def _finish(figure, axes, title, seeds, stem):
     plots.tidy(axes)
-    note = "bars: standard deviation over seeds"
-    plots.title_and_legend(figure, axes, f"{title}; {note}")
+    plots.title_and_legend(figure, axes, f"{title}; {plots.over_seeds(seeds)}")
     return plots.save(figure, stem)

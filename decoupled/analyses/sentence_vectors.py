@@ -35,6 +35,14 @@ from decoupled.training.mesh import check_mesh, length_step, mesh_size
 from decoupled.training.model_fn import RunSpec
 from decoupled.training.saved_run import open_run
 
+_LENGTH = "RetrievalConfig.max_sequence_length"
+# What the sizes of the mesh's dimensions come from here.
+_SETTINGS = {
+    "batch": "RetrievalConfig.batch_size",
+    "sequence": _LENGTH,
+    "memory": _LENGTH,
+}
+
 
 class TrainedEncoder(NamedTuple):
     """A checkpoint with what is known of it.
@@ -141,7 +149,8 @@ def encode_texts(
     lengths = sorted({batch.length for batch in batches})
     for length in lengths:
         for size in (config.batch_size, batch_size):
-            check_mesh(mesh, make_dims(encoder.model, size, length))
+            dims = make_dims(encoder.model, size, length)
+            check_mesh(mesh, dims, settings=_SETTINGS)
     input_fn = batch_input_fn(
         encoder.vocabulary, tokens, batches, batch_size, config.pool_special_tokens
     )

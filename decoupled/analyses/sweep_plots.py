@@ -41,7 +41,8 @@ def plot_scores(result: dict, stem: str) -> list[str]:
 
 def _title(rows):
     seeds = max((len(row.masked_lm_accuracy) for row in rows), default=0)
-    return f"{len(rows)} models; bars: standard deviation over {seeds} seeds"
+    models = "1 model" if len(rows) == 1 else f"{len(rows)} models"
+    return f"{models}; {plots.over_seeds(seeds)}"
 
 
 def _scatter(axes, rows, values, places):
@@ -54,7 +55,7 @@ def _scatter(axes, rows, values, places):
         axes.errorbar(
             drawn[index],
             found.mean,
-            found.deviation,
+            found.deviation if len(by_seed) > 1 else None,
             label=row.name,
             capsize=3,
             **look,

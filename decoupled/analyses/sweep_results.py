@@ -135,12 +135,23 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
     """sweep.json of a sweep.
 
     Raises:
-      UserError: there is none.
+      UserError: there is none, it is damaged, or it names folders outside the sweep's.
     """
     path = os.path.join(sweep_dir, DESCRIPTION)
     if not files.exists(path):
         raise UserError(f"{sweep_dir}: no {DESCRIPTION}; is it a folder of a sweep?")
-    return files.read_json(path)
+    described = files.read_json(path)
+    try:
+        rows = [row["name"] for row in described["rows"]]
+        seeds = [f"seed_{seed}" for seed in described["seeds"]]
+        for name in (*rows, *seeds, *described["tasks"]):
+            files.path_below(sweep_dir, name, path)
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not the description of a sweep ({files.reason(error)}); start "
+            "the sweep again in another folder"
+        ) from error
+    return described
 
 
 def headline(task: str) -> tuple[str, ...]:
@@ -210,14 +221,16 @@ def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, 
       results: results.json of a run of fine-tuning.
 
     Returns:
-      those languages that have all metrics of the task's score; maybe none.
+      those of XTREME's languages, for a task of XTREME, that have all metrics of the
+      task's score; maybe none.
     """
     metrics, found = headline(task), {}
     for split in _SPLITS:
         found = {
             language: values
             for language, values in results[split].items()
-            if all(metric in values for metric in metrics)
+            if xtreme.is_official(task, language)
+            and all(metric in values for metric in metrics)
         }
         if len(found) > 1:
             break

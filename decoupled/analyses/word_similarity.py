@@ -176,7 +176,8 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
             panel.set_yticks(range(len(models)), labels or [""] * len(models))
             panel.set_ylim(len(models) - 0.4, -0.6)
         axes[row][0].set_ylabel(title, fontsize=9)
-    plots.title_and_legend(figure, axes[0][0], "Word similarity by embeddings")
+    title = "Word similarity by embeddings; bars: 95% confidence intervals"
+    plots.title_and_legend(figure, axes[0][0], title)
     return plots.save(figure, stem)
 
 

@@ -37,7 +37,9 @@ def check_positive(config: Any, names: str) -> None:
     for name in names.split():
         value = getattr(config, name)
         if not 0 < value < math.inf:
-            raise UserError(f"{where(config, name)}: {value} is not positive")
+            raise UserError(
+                f"{where(config, name)}: {value} is not a finite number above 0"
+            )
 
 
 def check_not_negative(config: Any, names: str) -> None:
@@ -45,7 +47,9 @@ def check_not_negative(config: Any, names: str) -> None:
     for name in names.split():
         value = getattr(config, name)
         if not 0 <= value < math.inf:
-            raise UserError(f"{where(config, name)}: {value} is negative or no number")
+            raise UserError(
+                f"{where(config, name)}: {value} is not a finite number of at least 0"
+            )
 
 
 def check_rates(config: Any, names: str, closed: bool = False) -> None:

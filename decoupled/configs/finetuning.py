@@ -15,6 +15,7 @@ from decoupled.configs.checks import (
 from decoupled.errors import UserError
 
 CLASS_WEIGHTS = ("none", "balanced")
+AUTO = "auto"
 SCORINGS = ("cosine", "euclidean", "ratio_margin", "distance_margin")
 
 
@@ -69,18 +70,23 @@ class QuestionAnsweringConfig:
     max_question_length: pieces of a question; the rest is cut off.
     doc_stride: pieces between the starts of neighbouring windows over a context that
       does not fit into one; the windows overlap where it is smaller than they are.
-    max_answer_length: most pieces of an answer.
+    max_answer_length: most pieces of an answer, or "auto": an answer may be half as
+      long again, in characters, as the longest one in training.
     n_best: likeliest starts and ends of each window that are tried with each other.
     """
 
     max_question_length: int
     doc_stride: int
-    max_answer_length: int
+    max_answer_length: int | str
     n_best: int
 
     def __post_init__(self):
         check_types(self)
-        check_positive(self, "max_question_length doc_stride max_answer_length n_best")
+        check_positive(self, "max_question_length doc_stride n_best")
+        if type(self.max_answer_length) is str:
+            check_choice(self, "max_answer_length", (AUTO,))
+        else:
+            check_positive(self, "max_answer_length")
 
 
 @gin.register

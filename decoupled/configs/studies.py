@@ -1,6 +1,7 @@
 """Sweeps of models, their scale, and plans of TPU runs."""
 
 import dataclasses
+import re
 from typing import NamedTuple
 
 import gin
@@ -8,6 +9,19 @@ import gin
 from decoupled.configs.checks import check_positive, check_rates, check_types
 from decoupled.configs.model import ModelConfig
 from decoupled.errors import UserError
+
+# What the tuples and dicts of a sweep hold.
+_KINDS = {
+    "rows": str,
+    "keep_layers": int,
+    "tasks": str,
+    "seeds": int,
+    "task_files": str,
+    "pretraining": str,
+    "finetuning": str,
+}
+# Rows and tasks name files and folders.
+_FOLDER = re.compile(r"\w[\w.-]*")
 
 
 @gin.register
@@ -40,7 +54,7 @@ class SweepConfig:
     finetuning_runs: seeds of fine-tuning for each pre-trained model.
     task_files: task -> its gin file ("" for none), "*" for those not named; {task} in
       it stands for the name.
-    pretraining, finetuning: bindings of every run.
+    pretraining, finetuning: bindings of every run, one a string, each on one line.
     """
 
     title: str
@@ -56,20 +70,16 @@ class SweepConfig:
     def __post_init__(self):
         check_types(self)
         check_positive(self, "finetuning_runs")
-        for name, kind in (
-            ("rows", str),
-            ("tasks", str),
-            ("seeds", int),
-            ("pretraining", str),
-            ("finetuning", str),
-        ):
+        for name, kind in _KINDS.items():
             values = getattr(self, name)
-            if any(type(value) is not kind for value in values):
+            held = values.values() if isinstance(values, dict) else values
+            if any(type(value) is not kind for value in held):
                 raise UserError(
                     f"SweepConfig.{name}: {values!r} must hold {kind.__name__} only"
                 )
             if name in ("rows", "tasks", "seeds") and len(set(values)) < len(values):
                 raise UserError(f"SweepConfig.{name}: {values!r} names one twice")
+        self._check_strings()
         if not self.rows or not self.seeds:
             raise UserError("SweepConfig.rows, SweepConfig.seeds: name at least one")
         unknown = sorted(set(self.keep_layers) - set(self.rows))
@@ -77,6 +87,24 @@ class SweepConfig:
             raise UserError(
                 f"SweepConfig.keep_layers: {', '.join(unknown)} are not among the rows"
             )
+
+    def _check_strings(self):
+        """Refuses what could name a folder outside the sweep's, or a job of its own."""
+        for name in ("rows", "tasks"):
+            for value in getattr(self, name):
+                if not _FOLDER.fullmatch(value):
+                    raise UserError(
+                        f"SweepConfig.{name}: {value!r} cannot name a folder; use "
+                        "letters, digits, '_', '-' and '.', and begin with a letter, "
+                        "a digit or '_'"
+                    )
+        for name in ("pretraining", "finetuning"):
+            for value in getattr(self, name):
+                if value.splitlines() not in ([value], []):
+                    raise UserError(
+                        f"SweepConfig.{name}: {value!r} has more than one line; write "
+                        "each setting as a string of its own, on one line"
+                    )
 
 
 class SweepRoot(NamedTuple):

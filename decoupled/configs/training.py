@@ -132,11 +132,14 @@ class ClusterConfig:
       alone. TF_CONFIG, where it is set, says it instead.
     start_seconds: how long the driver waits for the others.
     patience_seconds: how long a worker may be silent before the run ends.
+    accept_open_ports: serves addresses that other hosts can reach, although whoever
+      reaches them can run programs here (`decoupled.ports`).
     """
 
     workers: tuple
     start_seconds: float
     patience_seconds: float
+    accept_open_ports: bool
 
     def __post_init__(self):
         check_types(self)

@@ -9,19 +9,29 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from decoupled import console, gfile
+import numpy as np
+
+from decoupled import console, files, gfile
 from decoupled.corpora import corpus
-from decoupled.corpora.beam import Runner, run_units
 from decoupled.corpora.corpus import SPLITS, WORK, Corpus
 from decoupled.corpora.documents import TextJob, TextUnit, digests_path, make_units
-from decoupled.corpora.duplicates import UniqueJob, find_duplicates, unique_unit
+from decoupled.corpora.duplicates import (
+    UniqueJob,
+    find_duplicates,
+    find_held_out,
+    has_document,
+    unique_unit,
+)
+from decoupled.corpora.runners import Runner, run_units
 from decoupled.errors import UserError
 
 DUPLICATE = "duplicate document"
 REPEATED_FILE = "repeated file"
+# In the work folder: what the build was begun with.
+_INPUTS = "inputs.json"
 # Below this many bytes of input, other processes would start for longer than they work.
 _SMALL_BYTES = 4 << 20
-# Equal documents take a copy of text.
+# Writing a unit anew takes a copy of its text.
 _SMALL_TEXT_BYTES = 256 << 20
 
 
@@ -62,6 +72,7 @@ def build_text(
     existed = gfile.isdir(folder)
     corpus.mark_unfinished(folder)
     gfile.makedirs(job.work_dir)
+    _note_inputs(job.work_dir, inputs)
     try:
         repeated = collections.Counter()
         units = _units(job, sources, repeated)
@@ -70,8 +81,7 @@ def build_text(
             _Part(unit, result["splits"], collections.Counter(result["dropped"]))
             for unit, result in zip(units, results, strict=True)
         ]
-        if job.settings.drop_duplicates:
-            parts = _without_duplicates(job, parts, runner)
+        parts = _written_anew(job, parts, runner)
         _check_text(sources, parts)
         _write_manifest(folder, sources, inputs, parts, repeated)
     except UserError:
@@ -82,20 +92,40 @@ def build_text(
 
 
 def clean_up(folder: str) -> None:
-    """Removes what a complete corpus does not need: notes, and text left out of it."""
-    listed = {
-        os.path.dirname(entry["name"])
+    """Removes what a complete corpus does not need: notes, and text left out of it.
+
+    Text of files lies in a folder for each unit, text of catalogs does not.
+    """
+    names = [
+        entry["name"]
         for languages in Corpus(folder).manifest["splits"].values()
         for counts in languages.values()
         for entry in counts["files"]
-    }
+    ]
+    listed = {*names, *map(os.path.dirname, names)}
     for split in SPLITS:
         for path in gfile.glob(os.path.join(folder, "text", split, "*", "*")):
-            if os.path.relpath(path, folder) not in listed:
+            if os.path.relpath(path, folder) in listed:
+                continue
+            if gfile.isdir(path):
                 gfile.rmtree(path)
+            else:
+                gfile.remove(path)
     if gfile.isdir(os.path.join(folder, WORK)):
         gfile.rmtree(os.path.join(folder, WORK))
     corpus.mark_finished(folder)
+
+
+def _note_inputs(work_dir: str, inputs: Mapping[str, Any]) -> None:
+    """Says so where the build that was begun here had other inputs."""
+    path = os.path.join(work_dir, _INPUTS)
+    begun = files.read_json(path) if files.exists(path) else inputs
+    if different := corpus.difference(begun, inputs):
+        console.say(
+            f"{work_dir}: begun with other inputs ({different}); what depends on them "
+            "is done anew"
+        )
+    files.write_json(path, dict(inputs))
 
 
 def _units(job, sources, repeated: collections.Counter) -> list[TextUnit]:
@@ -113,26 +143,33 @@ def _units(job, sources, repeated: collections.Counter) -> list[TextUnit]:
     return units
 
 
-def _without_duplicates(job, parts: list[_Part], runner) -> list[_Part]:
-    """The parts, those with duplicates written anew without them."""
+def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
+    """The parts, written anew those with duplicates or with a document to hold out."""
     anew = {}
     for language in console.track(_languages(parts), "looking for equal documents"):
         own = [part for part in parts if part.unit.language == language]
-        found = find_duplicates(
-            [digests_path(job.corpus_dir, part.unit) for part in own]
-        )
-        for part, duplicates in zip(own, found, strict=True):
+        paths = [digests_path(job.corpus_dir, part.unit) for part in own]
+        found = [np.zeros(0, np.int64)] * len(own)
+        if job.settings.drop_duplicates:
+            found = find_duplicates(paths)
+        held_out = None
+        if job.settings.eval_share and not any("eval" in part.splits for part in own):
+            held_out = find_held_out(paths)
+        for part, path, duplicates in zip(own, paths, found, strict=True):
             if duplicates.size:
                 part.dropped[DUPLICATE] += int(duplicates.size)
-                unique = unique_unit(job, part.unit, part.splits, duplicates)
-                anew[part.unit.name] = unique
+            holds_out = held_out is not None and has_document(path, held_out)
+            if duplicates.size or holds_out:
+                anew[part.unit.name] = unique_unit(
+                    job, part.unit, part.splits, duplicates, held_out
+                )
     if not anew:
         return parts
     results = run_units(
         UniqueJob(job),
         list(anew.values()),
         runner,
-        "leaving out equal documents",
+        "leaving out and holding out documents",
         _SMALL_TEXT_BYTES,
     )
     splits = {

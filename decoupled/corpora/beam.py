@@ -1,119 +1,67 @@
-"""Does the units of a job on Apache Beam: in processes of this machine or on a cluster.
+"""Does units of work on Apache Beam, whose runners share them among other machines.
 
-    Create(shares) | Reshuffle | ParDo(do each unit of the share)
+    Create(units) | Reshuffle | Map(do a unit)
 
 A unit reads and writes files of its own (`decoupled.corpora.units`); no text goes
-through Beam, whose runner on one machine keeps what is shuffled in memory.
-
-On a cluster a share is one unit, and the cluster's runner balances them. Beam's own
-runner on one machine gives each process its part of the shares beforehand, however long
-they take; here each process has one share, that of all units, and takes the next one
-that no other has taken.
+through Beam, and what becomes of a unit is read from its note. Beam is imported where a
+unit is to be done on it, and nowhere else.
 """
 
 import contextlib
+import functools
 import io
 import logging
-import os
 import re
-import shlex
-import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
 
-from decoupled import console
-from decoupled.corpora import installed, units
+from decoupled.corpora import units
 from decoupled.corpora.units import Job, Unit
 from decoupled.errors import UserError
 
+# Beam's own on this machine.
 DIRECT = "DirectRunner"
 # Its job server may have options of its own.
 PORTABLE = "PortableRunner"
-# Started by Beam for each process beside this one.
-_WORKER_MODULE = "decoupled.corpora.beam_worker"
 _USER_ERROR = re.compile(r"\.UserError: (.+?)(?: \[while running .*)?$")
 _POLL_SECONDS = 0.2
 _REMOTE_POLL_SECONDS = 10.0
 
 
-class Runner(NamedTuple):
-    """Where the units are done.
-
-    name: a Beam runner, e.g. "DirectRunner" (this machine), "DataflowRunner",
-    "FlinkRunner", "SparkRunner", "PortableRunner".
-    workers: processes on this machine; 0: one per core, or none beside this one where
-    the job is small. A cluster's are set by its own options.
-    options: further options of Beam, "NAME=VALUE" or "NAME".
-    """
-
-    name: str = DIRECT
-    workers: int = 0
-    options: tuple[str, ...] = ()
-
-
-LOCAL = Runner()
-
-
-def run_units(
-    job: Job,
-    wanted: Sequence[Unit],
-    runner: Runner,
-    description: str,
-    small: int,
-) -> list[dict[str, Any]]:
-    """Does the units that are not done yet; shows how far they are.
+def do_units(
+    job: Job, wanted: Sequence[Unit], runner: str, options: Sequence[str]
+) -> Iterator[str | None]:
+    """Yields for each unit, as it ends, why it failed, or None.
 
     Args:
-      job: what is done with each. wanted: the units, names unique.
-      runner: where. description: what a unit is part of, for the progress.
-      small: units that weigh less together are done in this process, unless the runner
-        says otherwise: to start others would take longer.
-
-    Returns:
-      the result of each, in the order of `wanted`.
+      job: what is done with each. wanted: the units, without notes.
+      runner: a Beam runner's name. options: Beam's, "NAME=VALUE" or "NAME".
 
     Raises:
-      UserError: units failed. All others are done; the first reason is told.
+      UserError: Beam does not know the runner or one of its options, or a unit could
+        not even leave a note.
     """
-    installed.need("apache_beam")
-    results = {unit.name: units.result_of(job, unit) for unit in wanted}
-    missing = [unit for unit in wanted if results[unit.name] is None]
-    if len(missing) < len(wanted):
-        console.say(f"{description}: {len(wanted) - len(missing)} done before")
-    if missing:
-        units.forget(job, missing)
-        _run(job, missing, runner, description, small)
-    for unit in missing:
-        results[unit.name] = units.result_of(job, unit)
-        if results[unit.name] is None:
-            raise RuntimeError(f"{job.work_dir}: {unit.name} ended without a note")
-    return [results[unit.name] for unit in wanted]
-
-
-def _run(job, missing, runner, description, small):
-    """Runs the pipeline beside this thread, which follows the notes."""
     raised = []
-    failures = []
-    with contextlib.ExitStack() as stack:
-        claims = None
-        if runner.name == DIRECT:
-            claims = stack.enter_context(tempfile.TemporaryDirectory())
-        arguments = (_run_pipeline, raised, job, missing, runner, small, claims)
-        # A daemon, so that Ctrl-C ends the command and with it the processes.
-        pipeline = threading.Thread(target=_keep_error, args=arguments, daemon=True)
-        killed = stack.enter_context(_quiet())
+    arguments = (_run_pipeline, raised, job, wanted, runner, options)
+    # A daemon, so that Ctrl-C ends the command.
+    pipeline = threading.Thread(target=_keep_error, args=arguments, daemon=True)
+    with _quiet():
         pipeline.start()
-        waited = {unit.name for unit in missing}
-        seen = _follow(job, waited, pipeline, failures, killed)
-        for _ in console.track(seen, description, total=len(missing)):
-            pass
+        yield from _follow(job, {unit.name for unit in wanted}, pipeline)
     if raised:
         raise _as_user_error(raised[0])
-    if failures:
-        told = f" ({len(failures) - 1} more failed)" if len(failures) > 1 else ""
-        raise UserError(f"{failures[0]}{told}; what else was done is kept")
+
+
+def _do_unit(job, unit):
+    """What Beam calls, in this process or on another machine; without annotations, as
+    Beam would check them, which a protocol does not allow.
+
+    Raises:
+      UserError: the unit failed, and there is no room for the note that says why.
+    """
+    failure = units.attempt(job, unit)
+    if failure is not None:
+        units.note_failure(job, unit, failure)
 
 
 def _keep_error(function, raised, *arguments):
@@ -123,61 +71,33 @@ def _keep_error(function, raised, *arguments):
         raised.append(error)
 
 
-def _follow(
-    job,
-    waited: set[str],
-    pipeline: threading.Thread,
-    failures: list[str],
-    killed: list[BaseException],
-) -> Iterator[str]:
-    """The names of units as they end; their failures are said at once, and kept."""
+def _follow(job, waited: set[str], pipeline: threading.Thread) -> Iterator[str | None]:
+    """Looks at the notes until the pipeline ends."""
     wait = _REMOTE_POLL_SECONDS if "://" in job.work_dir else _POLL_SECONDS
     running = True
     while running:
         pipeline.join(wait)
         # Asked before the look at the folder, so that no note comes after the last.
         running = pipeline.is_alive()
-        for name, message in sorted(units.ended(job, waited).items()):
+        for name, failure in sorted(units.ended(job, waited).items()):
             waited.remove(name)
-            if message is not None:
-                console.say(message)
-                failures.append(message)
-            yield name
-        if running and killed:
-            raise UserError(
-                f"{job.work_dir}: a worker process was killed, most likely for lack of "
-                "memory; run the same command again with fewer --workers"
-            )
+            yield failure
 
 
-def _run_pipeline(job, missing, runner, small, claims):
+def _run_pipeline(job, wanted, runner, options):
     import apache_beam
 
-    from decoupled.corpora.beam_units import DoUnits
-
-    ordered = sorted(missing, key=lambda unit: (-unit.weight, unit.name))
-    workers = _workers(runner, ordered, small)
-    shares = [tuple(ordered)] * workers if claims else [(unit,) for unit in ordered]
-    pipeline = _make_pipeline(runner, workers)
-    # The numbers keep equal shares apart.
+    pipeline = _make_pipeline(runner, options)
     (
         pipeline
-        | apache_beam.Create(list(enumerate(shares)))
+        | apache_beam.Create(list(wanted))
         | apache_beam.Reshuffle()
-        | "units" >> apache_beam.ParDo(DoUnits(job, claims))
+        | "units" >> apache_beam.Map(functools.partial(_do_unit, job))
     )
     pipeline.run().wait_until_finish()
 
 
-def _workers(runner, ordered, small) -> int:
-    if runner.workers:
-        return min(runner.workers, len(ordered))
-    if sum(unit.weight for unit in ordered) < small:
-        return 1
-    return min(os.cpu_count() or 1, len(ordered))
-
-
-def _make_pipeline(runner: Runner, workers: int):
+def _make_pipeline(runner: str, options: Sequence[str]):
     """An empty pipeline.
 
     Raises:
@@ -185,24 +105,26 @@ def _make_pipeline(runner: Runner, workers: int):
     """
     import apache_beam
     from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-    given = [f"--{option.lstrip('-')}" for option in runner.options]
-    local = _local_runner(workers) if runner.name == DIRECT else None
-    name = f"--direct_num_workers={workers}" if local else f"--runner={runner.name}"
+    given = [f"--{option.lstrip('-')}" for option in options]
+    # By name, "DirectRunner" would first try to download another one.
+    direct = FnApiRunner() if runner == DIRECT else None
+    named = [] if direct else [f"--runner={runner}"]
     complaints = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaints):
-            options = PipelineOptions([*given, name])
-            unknown = _unknown_options(options)
-            if unknown and runner.name != PORTABLE:
+            parsed = PipelineOptions([*given, *named])
+            unknown = _unknown_options(parsed)
+            if unknown and runner != PORTABLE:
                 raise ValueError(f"no option {', '.join(unknown)}")
-            return apache_beam.Pipeline(local, options)
+            return apache_beam.Pipeline(direct, parsed)
     except (SystemExit, ValueError) as error:
         # argparse prints what is wrong, and exits.
         lines = complaints.getvalue().strip().splitlines()
         told = lines[-1] if isinstance(error, SystemExit) and lines else str(error)
         told = " ".join(told.split())
-        raise UserError(f"Beam with {runner.name}: {told}") from error
+        raise UserError(f"Beam with {runner}: {told}") from error
 
 
 def _unknown_options(options) -> list[str]:
@@ -211,44 +133,15 @@ def _unknown_options(options) -> list[str]:
     return sorted(set(given) - set(known))
 
 
-def _local_runner(workers: int):
-    """Beam's own runner on this machine: this process, or others."""
-    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-    from apache_beam.transforms.environments import SubprocessSDKEnvironment
-
-    environment = None
-    if workers > 1:
-        # exec: the process that Beam knows is the worker and not a shell around it.
-        command = f"{shlex.quote(sys.executable)} -m {_WORKER_MODULE} {os.getpid()}"
-        environment = SubprocessSDKEnvironment.from_command_string(
-            f"exec {command} 2>{os.devnull}"
-        )
-    # By name, "DirectRunner" would first try to download another one.
-    return FnApiRunner(default_environment=environment)
-
-
 @contextlib.contextmanager
-def _quiet() -> Iterator[list[BaseException]]:
-    """Keeps Beam's log from the terminal; what it raises says all that is wrong.
-
-    Yields:
-      what Beam's threads raised that wait for a worker process each. Where one of these
-      is killed, the pipeline would wait for ever.
-    """
-    killed = []
-
-    def keep(arguments):
-        if "Worker subprocess exited" in str(arguments.exc_value):
-            killed.append(arguments.exc_value)
-
-    disabled, hook = logging.root.manager.disable, threading.excepthook
+def _quiet() -> Iterator[None]:
+    """Keeps Beam's log from the terminal; what it raises says all that is wrong."""
+    disabled = logging.root.manager.disable
     # Beam logs to the root, also while it is imported.
     logging.disable(logging.CRITICAL)
-    threading.excepthook = keep
-    yield killed
+    yield
     # Left so where the command ends before the pipeline, whose threads then complain.
     logging.disable(disabled)
-    threading.excepthook = hook
 
 
 def _as_user_error(error: BaseException) -> BaseException:

@@ -81,6 +81,18 @@ def read_catalogs(packages: Sequence[str]) -> Catalogs:
     return Catalogs(messages, dict(sorted(dropped.items())))
 
 
+def libraries() -> dict[str, str]:
+    """The version of the library that reads catalogs.
+
+    The catalogs are told by their contents, `fingerprint_catalogs`, and not by the
+    version of the package that they come with.
+
+    Raises:
+      UserError: it is not installed.
+    """
+    return {"polib": _polib().__version__}
+
+
 def fingerprint_catalogs(packages: Sequence[str]) -> dict[str, str]:
     """Package -> one SHA-256 over the names and contents of its catalogs.
 
@@ -143,15 +155,19 @@ def _catalog_name(application: str) -> str:
     return CORE if last in _CORE_FOLDERS else last
 
 
-def _read_entries(path: str) -> "list[polib.POEntry]":
+def _polib():
     # polib rather than Babel: Babel prints a warning for each plural form too many.
     # Imported here, as corpora of text files do without it.
     try:
         import polib
     except ImportError as error:
         raise UserError("catalogs: polib is missing; pip install polib") from error
+    return polib
+
+
+def _read_entries(path: str) -> "list[polib.POEntry]":
     try:
-        return list(polib.pofile(files.read_text(path)))
+        return list(_polib().pofile(files.read_text(path)))
     except OSError as error:
         line = re.search(r"line (\d+)", str(error))
         where = f"line {line[1]}" if line else files.reason(error)

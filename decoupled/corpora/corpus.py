@@ -18,12 +18,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from decoupled import files, gfile
+from decoupled.corpora import locales
 from decoupled.corpora.shards import Document, TextShards
 from decoupled.errors import UserError
 
 FORMAT = "decoupled-corpus-1"
 MANIFEST = "manifest.json"
 SPLITS = ("train", "eval")
+# A warning names so many languages.
+_NAMED_LANGUAGES = 10
+# What the manifest counts of each language.
+COUNTED = ("documents", "sentences", "characters", "bytes")
 MAX_FILE_BYTES = 64 << 20
 # Says that a folder without a manifest is ours to clear: a killed run left it.
 _BUILDING = "building.txt"
@@ -39,7 +44,8 @@ class Corpus:
       folder, manifest; fingerprint: SHA-256 of the manifest, hence of all text.
 
     Raises:
-      UserError: the folder holds no corpus, an empty one, or a file of another size.
+      UserError: the folder holds no corpus, an empty one, or a file of another size; or
+        its manifest is damaged, or names files or languages that it must not.
     """
 
     def __init__(self, folder: str):
@@ -55,6 +61,11 @@ class Corpus:
         self.manifest = files.read_json(path)
         if not isinstance(self.manifest, dict) or self.manifest.get("format") != FORMAT:
             raise UserError(f"{path}: not the manifest of a corpus ({FORMAT}); {build}")
+        try:
+            _check_manifest(folder, path, self.manifest)
+        except (KeyError, TypeError, AttributeError) as error:
+            told = f"{type(error).__name__}: {files.reason(error)}"
+            raise UserError(f"{path}: damaged ({told}); {build}") from error
         if not self.languages("train"):
             raise UserError(f"{folder}: the corpus is empty; {build}")
         for entry in self._entries():
@@ -105,6 +116,22 @@ class Corpus:
             )
 
 
+def _check_manifest(folder: str, path: str, manifest: dict[str, Any]) -> None:
+    """Raises a UserError for a hostile name, another error for what is missing."""
+    for split, languages in manifest["splits"].items():
+        if split not in SPLITS:
+            raise KeyError(f"no split {split!r}")
+        for language, counts in languages.items():
+            locales.check_language(language, path)
+            for entry in counts["files"]:
+                files.path_below(folder, entry["name"], path)
+                if not isinstance(entry["bytes"], int):
+                    raise TypeError(f"{entry['bytes']!r} bytes")
+            for unit in COUNTED:
+                if not isinstance(counts[unit], int):
+                    raise TypeError(f"{counts[unit]!r} {unit}")
+
+
 def read_documents(
     folder: str, entries: Iterable[dict[str, Any]]
 ) -> Iterator[Document]:
@@ -130,7 +157,7 @@ def read_documents(
 
 
 def _lines(folder: str, entry: dict[str, Any]) -> Iterator[str]:
-    path = os.path.join(folder, entry["name"])
+    path = files.path_below(folder, entry["name"], os.path.join(folder, MANIFEST))
     digest = hashlib.sha256()
     with gfile.GFile(path, "rb") as handle:
         for line in handle:
@@ -151,7 +178,10 @@ def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
     """
     if files.exists(os.path.join(folder, MANIFEST)):
         corpus = Corpus(folder)
-        different = difference(corpus.manifest.get("inputs", {}), inputs)
+        saved = corpus.manifest.get("inputs", {})
+        # Manifests of before do not say which versions of the libraries made the text.
+        known = {"libraries": inputs.get("libraries"), **saved}
+        different = difference(known, inputs)
         if different:
             raise UserError(
                 f"{folder}: holds a corpus of other inputs ({different}); choose "
@@ -261,6 +291,24 @@ def _building(folder: str) -> Iterator[None]:
             gfile.rmtree(folder)
         raise
     mark_finished(folder)
+
+
+def without_held_out(train: Iterable[str], held_out: Iterable[str]) -> str:
+    """A warning that names the languages of `train` that are not in `held_out`.
+
+    "" where there are none.
+    """
+    missing = sorted(set(train) - set(held_out))
+    if not missing:
+        return ""
+    more = len(missing) - _NAMED_LANGUAGES
+    told = ", ".join(missing[:_NAMED_LANGUAGES]) + (
+        f" and {more} more" if more > 0 else ""
+    )
+    return (
+        f"warning: no held-out text in {told}; pretrain cannot evaluate there (more "
+        "documents, or a larger share to hold out, would give some)"
+    )
 
 
 def mark_unfinished(folder: str) -> None:

@@ -32,7 +32,8 @@ DIGEST = np.dtype("<u8")
 class TextSettings:
     """How files become documents.
 
-    eval_share: share of the documents that is held out.
+    eval_share: share of the documents that is held out; unless it is 0, at least one of
+      a language that has two different ones.
     min_characters: shorter sentences are left out where text is split into sentences.
     split_json, split_text: the lines of JSON texts, and of plain text, are paragraphs
       to be split into sentences; otherwise each is one sentence as it is.
@@ -99,7 +100,8 @@ class TextJob:
     def inputs(self, unit: TextUnit) -> dict[str, Any]:
         """All that the text depends on."""
         return {
-            "rules": cleaning_rules([unit.path]),
+            "rules": cleaning_rules([unit.path], self.settings),
+            "libraries": libraries([unit.path], self.settings),
             "settings": dataclasses.asdict(self.settings),
             "max_file_bytes": self.max_file_bytes,
             "language": unit.language,
@@ -122,29 +124,50 @@ class TextJob:
         return {"splits": splits, "dropped": dict(sorted(dropped.items()))}
 
     def is_intact(self, result: dict[str, Any]) -> bool:
-        """False where a text file is missing or has another size."""
+        """False where a text file is missing, has another size, or is none of ours."""
+        try:
+            entries = [
+                (entry["name"], entry["bytes"])
+                for counts in result["splits"].values()
+                for entry in counts["files"]
+            ]
+        except (KeyError, TypeError, AttributeError):
+            return False
         return all(
-            _size(os.path.join(self.corpus_dir, entry["name"])) == entry["bytes"]
-            for counts in result["splits"].values()
-            for entry in counts["files"]
+            files.is_below(name) and _size(os.path.join(self.corpus_dir, name)) == size
+            for name, size in entries
         )
 
 
 def check_installed(paths: Sequence[str], settings: TextSettings) -> None:
     """Raises a UserError where a package is missing that one of the files needs."""
     if any(_is_split(path, settings) for path in paths):
-        installed.need("sentencex")
+        installed.need("data", "sentencex")
     if any(text.is_dump(path) for path in paths):
-        installed.need("mwxml", "mwparserfromhell")
+        installed.need("data", "mwparserfromhell")
 
 
-def cleaning_rules(paths: Sequence[str]) -> list[int]:
+def cleaning_rules(paths: Sequence[str], settings: TextSettings) -> list[int]:
     """Versions of the rules that make text of such files."""
-    if not any(text.is_dump(path) for path in paths):
-        return [RULES]
-    from decoupled.corpora import wikitext
+    rules = [RULES]
+    # Imported here: text that stays as it is needs no library.
+    if any(_is_split(path, settings) for path in paths):
+        from decoupled.corpora import sentences
 
-    return [RULES, wikitext.RULES]
+        rules.append(sentences.RULES)
+    if any(text.is_dump(path) for path in paths):
+        from decoupled.corpora import wikitext
+
+        rules.append(wikitext.RULES)
+    return rules
+
+
+def libraries(paths: Sequence[str], settings: TextSettings) -> dict[str, str]:
+    """Versions of the libraries that decide what text such files become."""
+    used = ["sentencex"] if any(_is_split(path, settings) for path in paths) else []
+    if any(text.is_dump(path) for path in paths):
+        used.append("mwparserfromhell")
+    return installed.versions(used)
 
 
 def make_units(
@@ -205,8 +228,14 @@ def write_documents(
     folder: str,
     language: str,
     documents: Iterator[tuple[int, Document]],
+    held_out: int | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Writes documents, each with its digest, below text/SPLIT/LANGUAGE/`folder`.
+
+    Args:
+      job: folder and settings. folder: of the unit. language: a code.
+      documents: with their digests, in order.
+      held_out: digest of documents that belong to eval whatever their share.
 
     Returns:
       split -> files and counts, for splits that have text.
@@ -223,7 +252,8 @@ def write_documents(
             for split in SPLITS
         }
         for number, document in documents:
-            writers[split_of(number, job.settings.eval_share)].write(document)
+            split = split_of(number, job.settings.eval_share)
+            writers["eval" if number == held_out else split].write(document)
     return {split: writer.counts for split, writer in writers.items() if writer.counts}
 
 

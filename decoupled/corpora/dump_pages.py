@@ -52,7 +52,7 @@ class PageCutter:
     """Reads a dump once, from front to back.
 
     Attributes:
-      head: what stands before the first page.
+      head: from <mediawiki> to the first page.
       last: the last complete page so far, or None.
     """
 
@@ -71,7 +71,6 @@ class PageCutter:
         self.last = None
         self._find_root()
         self._at_page = self._find_page()
-        self.head = self._buffer[: self._position]
 
     def pages(self) -> Iterator[RawPage]:
         """Yields all pages.
@@ -93,7 +92,7 @@ class PageCutter:
         name = root[1:-1].decode("utf-8", "replace")
         if start != at or name != "mediawiki":
             raise NotADump(f"not a MediaWiki export (its first element is {name!r})")
-        self._root_end = end
+        self._root_start, self._root_end = start, end
 
     def _find_page(self):
         """Moves to the next page; False at the end of the dump."""
@@ -102,6 +101,7 @@ class PageCutter:
             while token == b"<!":
                 at, _, token = self._find(_PAGE_OR_END, self._skip_declaration(at))
             self._position = at
+            self.head = self._buffer[self._root_start : at]
         else:
             at = self._after_space_and_comments(self._position)
             self._position = at

@@ -1,8 +1,10 @@
-"""Equal documents of a language: found by their digests, and left out of the text.
+"""What a language's documents together decide: equal ones, and one that is held out.
 
 Of equal documents the first stays, in the order of the files and of the documents in
-them, however many processes read them. A unit that has later ones is written anew, into
-UNIT-unique beside UNIT; most units of most corpora have none.
+them, however many processes read them. Where a language's digests hold out none of its
+documents, the one with the lowest is held out: a larger share would take it first.
+Units that this changes are written anew, into UNIT-unique beside UNIT; most units of
+most corpora stay as they are.
 """
 
 import dataclasses
@@ -49,6 +51,31 @@ def find_duplicates(
     ]
 
 
+def find_held_out(paths: Sequence[str]) -> int | None:
+    """The digest of the document to hold out, of a language that has none held out.
+
+    Args:
+      paths: files of the digests of all of its documents.
+
+    Returns:
+      None for a language of one document, or of equal ones: it is needed for training.
+    """
+    ends = [
+        (int(digests.min()), int(digests.max()))
+        for digests in map(_read, paths)
+        if digests.size
+    ]
+    if not ends:
+        return None
+    lowest, highest = min(low for low, _ in ends), max(high for _, high in ends)
+    return lowest if lowest != highest else None
+
+
+def has_document(path: str, number: int) -> bool:
+    """True where a file of digests has this one."""
+    return bool((_read(path) == number).any())
+
+
 def _repeated(paths, starts, number: int, passes: int) -> np.ndarray:
     """Places of repeated digests among those that belong to one pass."""
     values, places = [], []
@@ -70,15 +97,17 @@ def _read(path: str) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class UniqueUnit:
-    """A unit with documents to leave out: their numbers, and its text files.
+    """A unit to write anew: the documents to leave out or to hold out, and its text.
 
     splits: of the unit's result. duplicates: a file of numbers, int64; sha256: its.
+    held_out: the digest of a document that goes from train to eval, or None.
     """
 
     unit: TextUnit
     splits: dict[str, Any]
     duplicates: str
     sha256: str
+    held_out: int | None = None
 
     @property
     def name(self) -> str:
@@ -97,7 +126,7 @@ class UniqueUnit:
 
 @dataclasses.dataclass(frozen=True)
 class UniqueJob:
-    """Writes units anew, without some of their documents."""
+    """Writes units anew, without some of their documents or with one held out."""
 
     text_job: TextJob
 
@@ -109,7 +138,8 @@ class UniqueJob:
     def inputs(self, unit: UniqueUnit) -> dict[str, Any]:
         """All that the text depends on."""
         given = self.text_job.inputs(unit.unit)
-        return {**given, "splits": unit.splits, "duplicates": unit.sha256}
+        changes = {"duplicates": unit.sha256, "held_out": unit.held_out}
+        return {**given, "splits": unit.splits, **changes}
 
     def run(self, unit: UniqueUnit) -> dict[str, Any]:
         """Writes a unit's text anew; returns counts by split."""
@@ -118,7 +148,9 @@ class UniqueJob:
         documents.clear(folder, unit.name, language)
         kept = _without_duplicates(folder, unit, self.text_job.settings.eval_share)
         with documents.cleared_on_failure(folder, unit.name, language):
-            splits = documents.write_documents(self.text_job, unit.name, language, kept)
+            splits = documents.write_documents(
+                self.text_job, unit.name, language, kept, unit.held_out
+            )
         return {"splits": splits}
 
     def is_intact(self, result: dict[str, Any]) -> bool:
@@ -126,13 +158,15 @@ class UniqueJob:
         return self.text_job.is_intact(result)
 
 
-def unique_unit(job: TextJob, unit: TextUnit, splits, duplicates) -> UniqueUnit:
-    """The unit that leaves documents out; `duplicates`: their numbers, int64."""
+def unique_unit(
+    job: TextJob, unit: TextUnit, splits, duplicates, held_out: int | None
+) -> UniqueUnit:
+    """The unit that leaves out `duplicates`, numbers of documents, int64."""
     path = os.path.join(job.work_dir, f"{unit.name}.duplicates")
     content = duplicates.astype("<i8").tobytes()
     with files.atomic_write(path, "wb") as handle:
         handle.write(content)
-    return UniqueUnit(unit, splits, path, files.fingerprint(content))
+    return UniqueUnit(unit, splits, path, files.fingerprint(content), held_out)
 
 
 def _without_duplicates(

@@ -1,6 +1,10 @@
-"""Names of locale folders -> language codes.
+"""Language codes: what they may be, and those of locale folders.
 
-The rule, per package:
+A code is the name of a folder, and what settings and inputs call a language: ASCII
+letters and digits, in parts with a single "-", "_" or "@" between them, a letter first,
+as in `en`, `zh-Hant`, `zh_TW`, `be-tarask`, `sr@latin`.
+
+The rule for the locale folders of a package:
 
 * Codes are BCP 47: `zh_Hans` -> `zh-Hans`, `sr@latin` -> `sr-Latn`, `es_AR` -> `es-AR`.
 * English variants (`en_GB`) are left out: English comes from the message ids alone.
@@ -13,14 +17,19 @@ The rule, per package:
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from decoupled.errors import UserError
 
 ENGLISH = "en"
+# To be found within longer text; a code is also no longer than `MAX_CODE`.
+CODE = r"[A-Za-z][A-Za-z0-9]*(?:[-_@][A-Za-z0-9]+)*"
+MAX_CODE = 64
 _LOCALE = re.compile(
     r"(?P<language>[a-z]{2,3})"
     r"(?:[_-](?P<script>[A-Za-z]{4}))?"
     r"(?:[_-](?P<territory>[A-Za-z]{2}|\d{3}))?"
-    r"(?:@(?P<modifier>\w+))?"
+    r"(?:@(?P<modifier>[A-Za-z0-9]+))?"
 )
 _MODIFIERS = {"latin": "Latn", "cyrillic": "Cyrl", "devanagari": "Deva"}
 
@@ -29,6 +38,20 @@ class _Locale(NamedTuple):
     language: str
     script: str | None
     territory: str | None
+
+
+def check_language(code: Any, source: str) -> None:
+    """Raises a UserError, which begins with `source`, where `code` is no language code.
+
+    Codes become names of folders, also those that a manifest or a dump's owner chose.
+    """
+    is_short = isinstance(code, str) and len(code) <= MAX_CODE
+    if not (is_short and re.fullmatch(CODE, code)):
+        raise UserError(
+            f"{source}: {code!r} is no language code, which has ASCII letters and "
+            'digits, a letter first, a single "-", "_" or "@" between parts (zh-Hant, '
+            f"zh_TW, sr@latin), and {MAX_CODE} characters at most"
+        )
 
 
 def language_codes(folders: Iterable[str]) -> dict[str, str]:

@@ -12,6 +12,10 @@ import sentencex
 
 from decoupled.corpora.wiki_templates import HOLE
 
+# Version of the rules that split and choose sentences, counted up with every change of
+# them; a corpus of other rules is not taken for one of these.
+RULES = 1
+
 SHORT = "lines that are too short"
 NO_TEXT = "lines of numbers and signs"
 MARKUP = "lines with markup"
@@ -54,13 +58,20 @@ _MARKUP = re.compile(
     r"|(?<=:)//|(?<=&)#?\w+;|(?<=_)_|(?<=~)~~)"
 )
 _LEADING = " \t,;:،؛、，；。)]）*#•·-–—"
+# Round ones only: "[A] trial" and "[a]ny trial" begin a sentence that is quoted.
+_SMALL_IN_BRACKETS = re.compile(r"[(（][\"'“„«‹”‘‚]*(?P<letter>[^\W\d_])")
+_BRACKETS = re.compile(r"\([^()]*\)|（[^（）]*）")
+_CLOSING_QUOTES = tuple('"”“’»«›」』】》')
+_SENTENCE_END = tuple(".!?…。！？．؟۔।॥։።")
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:
     """The sentences of a paragraph, without white space around them.
 
-    A part that begins with a small letter, or has neither letter nor digit, belongs to
-    the sentence before: an abbreviation was taken for its end.
+    A part belongs to the sentence before, where an abbreviation was taken for its end,
+    if it begins with a small letter, also one in brackets; if it has neither letter nor
+    digit; or if it begins, after a closing quotation mark, with brackets that hold no
+    whole sentence: `„сл. Хр.“ (След Христа)`.
 
     Args:
       paragraph: one line.
@@ -71,7 +82,7 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
     separator = ""
     for part in sentencex.segment(_known_code(language), paragraph):
         sentence = part.strip()
-        if sentences and (sentence[:1].islower() or not _WORD.search(sentence)):
+        if sentences and _goes_on(sentences[-1], sentence):
             sentences[-1] = f"{sentences[-1]}{separator}{sentence}".rstrip()
         elif sentence:
             sentences.append(sentence)
@@ -106,8 +117,22 @@ def clean_sentences(
     return kept
 
 
+def _goes_on(before: str, part: str) -> bool:
+    """True where `part` is no sentence of its own but belongs to the one before."""
+    if part[:1].islower() or not _WORD.search(part):
+        return True
+    if small := _SMALL_IN_BRACKETS.match(part):
+        if small["letter"].islower():
+            return True
+    brackets = _BRACKETS.match(part)
+    if not (brackets and before.endswith(_CLOSING_QUOTES)):
+        return False
+    inside = brackets[0][1:-1].rstrip(" \"'“”’»")
+    return not inside.endswith(_SENTENCE_END)
+
+
 def _known_code(language):
-    code = language.lower().replace("_", "-")
+    code = language.lower().replace("_", "-").replace("@", "-")
     return _CODES.get(code) or code.split("-")[0] or _UNKNOWN
 
 

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from typing import IO
 
 from decoupled import files, gfile
+from decoupled.corpora import locales
 from decoupled.errors import UserError
 
-_LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
 # A comma separates inputs only before a language: paths may have commas.
-_BETWEEN_INPUTS = re.compile(rf",(?={_LANGUAGE.pattern}=)")
+_BETWEEN_INPUTS = re.compile(rf",(?={locales.CODE}=)")
 
 _DUMP = re.compile(r"\.xml(-[\w-]+)?(\.bz2|\.gz|\.7z)?$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -33,13 +33,15 @@ def find_inputs(inputs: list[str]) -> dict[str, list[str]]:
     """Language -> sorted files, from inputs such as `en=/en/*.txt,de=/de/*.jsonl`.
 
     Raises:
-      UserError: an input is no LANGUAGE=GLOB, matches no file, or matches one again.
+      UserError: an input is no LANGUAGE=GLOB, its language is no code
+        (`locales.check_language`), it matches no file, or matches one again.
     """
     found: dict[str, list[str]] = {}
     for value in (part for given in inputs for part in _BETWEEN_INPUTS.split(given)):
         language, separator, pattern = value.partition("=")
-        if not (separator and pattern and _LANGUAGE.fullmatch(language)):
+        if not (separator and pattern and language):
             raise UserError(f"--input={value}: not of the form LANGUAGE=GLOB")
+        locales.check_language(language, "--input")
         try:
             paths = [p for p in gfile.glob(pattern) if _is_file(p)]
         except gfile.OpError as error:

@@ -40,7 +40,7 @@ _REPAIRS = (
     # (; born 1900), (born 1900; ), ( ), (, )
     (re.compile(rf"([(（])[ {_SEPARATORS}:]+"), r"\1"),
     (re.compile(rf"(?<![ {_SEPARATORS}:])[ {_SEPARATORS}:]+([)）])"), r"\1"),
-    (re.compile(r" ?[(（][\W_]{0,3}[)）]| ?\[ ?\]"), ""),
+    (re.compile(rf" ?[(（](?:[^\w{HOLE}]|_){{0,3}}[)）]| ?\[ ?\]"), ""),
     (re.compile(r" ?“ ?”| ?«\s?»"), ""),
     (re.compile(rf"([{_SEPARATORS}])(?: ?[{_SEPARATORS}])+"), r"\1"),
     (re.compile(rf" ?[{_SEPARATORS}] ?([.。．।۔؟])(?![.\w])"), r"\1"),
@@ -79,9 +79,16 @@ def _close_gaps(paragraph):
 
 
 def _parenthesis_text(found):
-    """Nothing for one with a part lost, unless it is an argument, as in f(x)."""
+    """Nothing for one with a part lost.
+
+    It stays, and the hole with it, where it is an argument, as in f(x), or the first
+    letter of a word, as in "(F)undamental".
+    """
     text = found[0]
     if GAP not in text and HOLE not in text:
+        return text
+    after = found.string[found.end() : found.end() + 1]
+    if after.islower():
         return text
     before = found.string[found.start() - 1 : found.start()]
     return "" if not before or _BEFORE_PARENTHESIS.match(before) else text

@@ -5,7 +5,8 @@ processes or machines can share it, and so that a job that was killed, or one of
 inputs was bad, goes on with what is missing. The work folder holds, for a unit NAME,
 
     NAME.done.json      {"inputs": ..., "result": ...}, written last
-    NAME.failed.json    {"message": ...}, why it cannot be done; removed at the next try
+    NAME.failed.json    {"message": ...}, why Beam could not do it; removed at the next
+                        try
 
 A unit is done where the inputs of its note are those that it would have now.
 """
@@ -56,18 +57,31 @@ class Job(Protocol):
         """False where files that the note speaks of are not there any more."""
 
 
-def attempt(job: Job, unit: Unit) -> None:
-    """Does a unit and leaves its note, also where that says why it cannot be done."""
+def attempt(job: Job, unit: Unit) -> str | None:
+    """Does a unit and leaves its note; returns why it cannot be done, or None."""
     try:
         result = job.run(unit)
         note = {"inputs": job.inputs(unit), "result": result}
         files.write_json(_path(job, unit.name, DONE), note)
     except UserError as error:
-        _note_failure(job, unit, str(error))
+        return str(error)
     except gfile.OpError as error:
         # Readers name their own files, so that this one comes from writing.
         told = f"{job.work_dir}: cannot write ({files.reason(error)})"
-        _note_failure(job, unit, f"{told}; make room and run the same command again")
+        return f"{told}; make room and run the same command again"
+    return None
+
+
+def note_failure(job: Job, unit: Unit, message: str) -> None:
+    """Leaves a note for the command, which may wait on another machine.
+
+    Raises:
+      UserError: `message`, where there is no room even for the note.
+    """
+    try:
+        files.write_json(_path(job, unit.name, FAILED), {"message": message})
+    except gfile.OpError as error:
+        raise UserError(message) from error
 
 
 def result_of(job: Job, unit: Unit) -> dict[str, Any] | None:
@@ -76,9 +90,9 @@ def result_of(job: Job, unit: Unit) -> dict[str, Any] | None:
     if not files.exists(path):
         return None
     note = files.read_json(path)
-    if note.get("inputs") != job.inputs(unit) or not job.is_intact(note["result"]):
+    if not isinstance(note, dict) or note.get("inputs") != job.inputs(unit):
         return None
-    return note["result"]
+    return note["result"] if job.is_intact(note.get("result")) else None
 
 
 def forget(job: Job, units: Collection[Unit]) -> None:
@@ -104,14 +118,6 @@ def ended(job: Job, waited: Collection[str]) -> dict[str, str | None]:
                 path = _path(job, name, suffix)
                 found[name] = files.read_json(path)["message"] if failed else None
     return found
-
-
-def _note_failure(job, unit, message):
-    try:
-        files.write_json(_path(job, unit.name, FAILED), {"message": message})
-    except gfile.OpError as error:
-        # No room even for the note: Beam carries the message.
-        raise UserError(message) from error
 
 
 def _notes(job):

@@ -23,10 +23,10 @@ _SIMPLE_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*\|)?([^\[\]|:#\n]*)\]\]")
 _LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
 _LINK_DEPTH = 4
 
-# An apostrophe before emphasis: "l'''Odyssée''" is an apostrophe and italics.
-_APOSTROPHE = re.compile(r"'''(?<=[^\W\d_]''')((?:[^'\n]|'(?!'))+)''(?!')")
-_EMPHASIS = re.compile(r"'''?(?:'')?(?!')")
-_MANY_APOSTROPHES = re.compile("'{4,}")
+_EMPHASIS = re.compile("('{2,})")
+_ARTICLE = re.compile(r"[^\W\d_]{1,4}")
+# A picture with one of these stands beside the text, not within it.
+_BESIDE = frozenset("thumb thumbnail frame framed frameless left right center".split())
 
 _FORMATTING = re.compile(
     r"</?(?:small|big|span|div|center|u|s|b|i|em|strong|font|abbr|cite|q|bdi|bdo|del|ins"
@@ -36,6 +36,10 @@ _FORMATTING = re.compile(
     re.IGNORECASE,
 )
 _BREAK = re.compile(r"</?br\b[^<>]*>|</?(?:p|li|div|blockquote|dd|h\d)\s*>", re.I)
+# A large first letter beside its word.
+_INITIAL = re.compile(
+    r"<(div|p|center)\b[^<>]*>\s*([^\W\d_])\s*</\1\s*>\s*(?=[^\W\d_])", re.IGNORECASE
+)
 _RAISED = re.compile(r"<(sub|sup)\b[^<>]*>([^<>\n]{0,40})</\1\s*>", re.IGNORECASE)
 _RUBY_TEXT = re.compile(r"<(rt|rp)\b[^<>]*>[^<>\n]*</\1\s*>", re.IGNORECASE)
 _SUPERSCRIPT = str.maketrans("0123456789+-−–=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁼⁽⁾ⁿ")
@@ -54,13 +58,14 @@ def plain_links_and_tags(text: str) -> str:
     for _ in range(_LINK_DEPTH):
         if "[[" not in text:
             break
-        text, count = _LINK.subn(lambda link: _link_text(link[1]), text)
+        text, count = _LINK.subn(_link_or_initial, text)
         if not count:
             break
     if "''" in text:
         text = _plain_emphasis(text)
     if "<" in text:
         text = _RUBY_TEXT.sub("", text)
+        text = _INITIAL.sub(_joined_initial, text)
         text = _BREAK.sub("\n", text)
         text = _FORMATTING.sub("", text)
         text = _RAISED.sub(_raised_text, text)
@@ -133,6 +138,30 @@ def _entity_text(entity):
         return ""
 
 
+def _link_or_initial(link):
+    """The text of a link; of a picture of a word's first letter that letter, or a hole.
+
+    `[[File:Initial F.png|20px|alt=F]]undamental`
+    """
+    text = _link_text(link[1])
+    if text or not link.string[link.end() : link.end() + 1].islower():
+        return text
+    target, *options = (option.strip() for option in link[1].split("|"))
+    if not _is_file(target) or _BESIDE.intersection(options):
+        return text
+    letters = [option.removeprefix("alt=").strip() for option in options]
+    return next((x for x in letters if len(x) == 1 and x.isalpha()), HOLE)
+
+
+def _joined_initial(found):
+    return found[2] if found.string[found.end()].islower() else found[0]
+
+
+def _is_file(target):
+    prefix, colon, _ = target.partition(":")
+    return bool(colon) and wiki_names.normal_form(prefix) in wiki_names.FILE_NAMESPACES
+
+
 def _link_text(inner):
     target, bar, text = inner.partition("|")
     target = target.strip()
@@ -151,11 +180,35 @@ def _link_text(inner):
 
 
 def _plain_emphasis(text):
-    text = _APOSTROPHE.sub(r"'\1", text)
-    text = _MANY_APOSTROPHES.sub(
-        lambda found: "'" * {4: 1, 5: 0}.get(len(found[0]), len(found[0]) - 5), text
+    return "\n".join(
+        _without_emphasis(line) if "''" in line else line for line in text.split("\n")
     )
-    return _EMPHASIS.sub("", text)
+
+
+def _without_emphasis(line):
+    """A line without the marks of bold and italics, which do not reach beyond it.
+
+    Three apostrophes behind a letter close bold text that is open. Otherwise, where two
+    follow, they are an apostrophe and the beginning of italics: "l'''Odyssée''".
+    """
+    pieces = _EMPHASIS.split(line)
+    counts = [len(mark) for mark in pieces[1::2]]
+    # Both bold and italics stay open: here MediaWiki, too, looks for an apostrophe.
+    italics, bolds = (sum(n != one for n in counts) for one in (3, 2))
+    unbalanced = italics % 2 and bolds % 2
+    bold = False
+    for index, count in enumerate(counts):
+        before = pieces[2 * index]
+        apostrophe = count in (4, 6)
+        if count == 3 and before[-1:].isalpha():
+            if bold:
+                apostrophe = bool(unbalanced and _ARTICLE.fullmatch(before))
+            else:
+                apostrophe = counts[index + 1 : index + 2] == [2]
+        if count != 2 and not (count == 3 and apostrophe):
+            bold = not bold
+        pieces[2 * index + 1] = "'" if apostrophe else ""
+    return "".join(pieces)
 
 
 def _raised_text(found):

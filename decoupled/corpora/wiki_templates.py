@@ -28,10 +28,13 @@ _FIRST = names("""
     nihongo foot, ill, ill2, illm, interlanguage link, interlanguage link multi, lien,
     仮リンク, link-interwiki, link-en, link-de, link-fr, link-ja, link-ru, link-es,
     link-it, le, sic, not a typo, typo, as written, proper name, key, key press,
-    keypress, vanchor, visible anchor, oldstyledate, num, число, gloss, angbr
+    keypress, vanchor, visible anchor, oldstyledate, num, число, gloss, angbr,
+    x-smaller, xx-smaller, x-large, xx-large, x-larger, xx-larger, xxx-larger, huge,
+    dropcap, drop cap, drop initial, dropinitial, initial, large initial, di, lettrine,
+    initiale, capolettera, буквица
 """)
-_SECOND = names("lang, langue, lang2, color, font color, colored text, font")
-_LAST = names("transl, transliteration, rtl-lang, script")
+_SECOND = names("lang, langue, lang2, color, font color, colored text")
+_LAST = names("transl, transliteration, rtl-lang, script, font, resize")
 _SECOND_OR_FIRST = names("""
     нп, нп2, нп3, нп4, нп5, не переведено, не переведено 2, не переведено 3,
     не переведено 5, iw, iw2, не перекладено

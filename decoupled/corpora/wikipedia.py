@@ -2,20 +2,16 @@
 
 Reads `*-pages-articles*.xml.bz2` and what is like it, local or remote. An article is
 the last revision of a page of the main namespace that is neither a redirect nor a
-disambiguation page. mwxml parses the XML; `dump_pages` gives it one page after another,
-so that it sees only pages that may be articles and its tree does not grow.
+disambiguation page. `dump_pages` cuts the XML into pages and `page_xml` parses one at a
+time, and of these only pages that may be articles.
 """
 
 import collections
 import html
+import itertools
 import re
-import xml.etree.ElementTree
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
-
-import mwxml
-from mwxml.element_iterator import ElementIterator
-from mwxml.errors import MalformedXML
 
 from decoupled.corpora import wiki_names
 from decoupled.corpora.dump_pages import (
@@ -25,6 +21,12 @@ from decoupled.corpora.dump_pages import (
     RawPage,
 )
 from decoupled.corpora.dump_stream import Damaged, xml_pieces
+from decoupled.corpora.page_xml import (
+    BadXml,
+    PageFields,
+    parse_namespaces,
+    parse_page,
+)
 from decoupled.errors import UserError
 
 OTHER_NAMESPACES = "pages outside namespace 0"
@@ -34,9 +36,6 @@ NO_TEXT = "pages without text"
 NO_WIKITEXT = "pages that are not wikitext"
 TOO_LARGE = f"pages above {MAX_PAGE_BYTES >> 20} MiB"
 
-# What mwxml needs around pages where a dump has no <siteinfo>.
-_HEAD = b"<mediawiki><siteinfo></siteinfo>"
-_END = b"</mediawiki>"
 # Both stand before a page's first revision.
 _NAMESPACE = re.compile(rb"<ns>\s*(-?\d+)\s*</ns>")
 _REVISION = re.compile(rb"<revision[\s>]")
@@ -47,12 +46,12 @@ _REDIRECT = re.compile(r"\s*[#＃]\s*[^\W\d_][^\[\]#*\n]{2,30}\[\[[^\[\]\n]+\]\]
 class Article(NamedTuple):
     """A page of the main namespace: its title, its number in the wiki, its wikitext.
 
-    Names of the namespaces of files and categories are English in the wikitext's links,
-    whatever the dump calls them.
+    The number is None where the dump has none. Names of the namespaces of files and
+    categories are English in the wikitext's links, whatever the dump calls them.
     """
 
     title: str
-    page_id: int
+    page_id: int | None
     wikitext: str
 
 
@@ -75,20 +74,20 @@ def read_articles(
     cutter = None
     try:
         cutter = PageCutter(xml_pieces(path))
-        reader = _Reader(cutter, dropped, part, parts)
-        yield from reader.articles()
+        namespaces = parse_namespaces(cutter.head)
+        to_english = _namespaces_to_english(namespaces)
+        for raw in itertools.islice(cutter.pages(), part, None, parts):
+            if not _is_chosen(raw, dropped):
+                continue
+            page = parse_page(raw.content)
+            number, title = _split_title(page, namespaces)
+            if _is_article(page, number, title, dropped):
+                yield Article(title, page.page_id, to_english(page.text))
         if cutter.last is None:
             raise NotADump("holds no page")
     except (Damaged, NotADump) as error:
         raise UserError(f"{path}: {error}{_progress(cutter)}") from error
-    except (
-        xml.etree.ElementTree.ParseError,
-        MalformedXML,
-        # mwxml on values that are no numbers, or missing.
-        AttributeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except BadXml as error:
         raise UserError(
             f"{path}: cannot read the XML of page {_name(cutter)} ({error})"
         ) from error
@@ -108,98 +107,62 @@ def _name(cutter):
     return f"{page.number} ({title!r}, byte {page.offset} of the XML)"
 
 
-class _Reader:
-    """Chosen pages as one XML file, which mwxml reads; and what mwxml makes of them."""
-
-    def __init__(self, cutter: PageCutter, dropped, part: int, parts: int):
-        self._pages = cutter.pages()
-        self._head = cutter.head
-        self._dropped = dropped
-        self._part = part
-        self._parts = parts
-        self._error = None
-        self._ended = False
-
-    def read(self, size: int) -> bytes:
-        """The next page, whatever its size; for `xml.etree.ElementTree.iterparse`.
-
-        The XML also ends well where the dump does not: mwxml then gets to the last
-        complete page before `articles` raises.
-        """
-        if self._head is not None:
-            head, self._head = self._head, None
-            return head if b"<siteinfo" in head else _HEAD
-        try:
-            for page in self._pages:
-                if self._is_chosen(page):
-                    return page.content
-        except (Damaged, NotADump) as error:
-            self._error = error
-        end = b"" if self._ended else _END
-        self._ended = True
-        return end
-
-    def articles(self) -> Iterator[Article]:
-        """Yields the articles, then raises what ended the reading too soon."""
-        root = ElementIterator.from_file(self)
-        dump = mwxml.Dump.from_element(root)
-        to_english = _namespaces_to_english(dump.site_info)
-        for page in dump.pages:
-            text = self._wikitext(page)
-            if text is not None:
-                yield Article(page.title, page.id, to_english(text))
-            # Else the tree keeps an empty element for each page.
-            del root.element[:]
-        if self._error:
-            raise self._error
-
-    def _is_chosen(self, page: RawPage) -> bool:
-        if (page.number - 1) % self._parts != self._part:
-            return False
-        if page.content is None:
-            self._dropped[TOO_LARGE] += 1
-            return False
-        revision = _REVISION.search(page.content)
-        start = page.content[: revision.start()] if revision else page.content
-        namespace = _NAMESPACE.search(start)
-        if namespace and namespace[1] != b"0":
-            self._dropped[OTHER_NAMESPACES] += 1
-        elif b"<redirect" in start:
-            self._dropped[REDIRECTS] += 1
-        else:
-            return True
+def _is_chosen(page: RawPage, dropped) -> bool:
+    """False, and counted, where a page can be left out without parsing it."""
+    if page.content is None:
+        dropped[TOO_LARGE] += 1
         return False
-
-    def _wikitext(self, page) -> str | None:
-        """The text of the last revision; None, and counted, where it is no article."""
-        revision = collections.deque(page, maxlen=1)
-        text = revision[0].text if revision else None
-        model = revision[0].model if revision else None
-        if page.namespace != 0:
-            reason = OTHER_NAMESPACES
-        elif page.redirect is not None:
-            reason = REDIRECTS
-        elif not text or not text.strip():
-            reason = NO_TEXT
-        elif model not in (None, "wikitext"):
-            reason = NO_WIKITEXT
-        elif _REDIRECT.match(text):
-            reason = REDIRECTS
-        elif wiki_names.is_disambiguation(page.title, text):
-            reason = DISAMBIGUATION
-        else:
-            return text
-        self._dropped[reason] += 1
-        return None
+    revision = _REVISION.search(page.content)
+    start = page.content[: revision.start()] if revision else page.content
+    namespace = _NAMESPACE.search(start)
+    if namespace and namespace[1] != b"0":
+        dropped[OTHER_NAMESPACES] += 1
+    elif b"<redirect" in start:
+        dropped[REDIRECTS] += 1
+    else:
+        return True
+    return False
 
 
-def _namespaces_to_english(site_info) -> Callable[[str], str]:
+def _split_title(page: PageFields, namespaces: Mapping[str, int]) -> tuple[int, str]:
+    """The number of a page's namespace, and its title as people write it."""
+    title = page.title.replace("_", " ")
+    if page.namespace is not None:
+        return page.namespace, title
+    # Exports before version 0.6 have the namespace in the title alone.
+    name, colon, rest = page.title.partition(":")
+    if colon and name in namespaces and not rest.startswith(" "):
+        return namespaces[name], rest.replace("_", " ")
+    return 0, title
+
+
+def _is_article(page: PageFields, namespace: int, title: str, dropped) -> bool:
+    """False, and counted, where a page is no article."""
+    if namespace != 0:
+        reason = OTHER_NAMESPACES
+    elif page.is_redirect:
+        reason = REDIRECTS
+    elif not page.text or not page.text.strip():
+        reason = NO_TEXT
+    elif page.model not in (None, "wikitext"):
+        reason = NO_WIKITEXT
+    elif _REDIRECT.match(page.text):
+        reason = REDIRECTS
+    elif wiki_names.is_disambiguation(title, page.text):
+        reason = DISAMBIGUATION
+    else:
+        return True
+    dropped[reason] += 1
+    return False
+
+
+def _namespaces_to_english(namespaces: Mapping[str, int]) -> Callable[[str], str]:
     """What replaces a wiki's names of namespaces in links: `[[Datei:` -> `[[File:`."""
     english = {6: "File", 14: "Category", -2: "Media"}
     names = {
-        namespace.name.casefold(): english[namespace.id]
-        for namespace in site_info.namespaces or ()
-        if namespace.id in english and namespace.name != english[namespace.id]
+        name.casefold(): english[number]
+        for name, number in namespaces.items()
+        if number in english and name != english[number]
     }
     if not names:
         return lambda text: text

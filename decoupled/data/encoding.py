@@ -17,7 +17,7 @@ import numpy as np
 
 from decoupled import files, gfile
 from decoupled.corpora.corpus import SPLITS, Corpus, read_documents
-from decoupled.data.records import LanguageRecords, Shard, write_shard
+from decoupled.data.records import LanguageRecords, Shard, read_shard, write_shard
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
 
@@ -102,8 +102,11 @@ class EncodingJob:
         }
 
     def is_intact(self, result: dict[str, Any]) -> bool:
-        """True: a shard that is not here any more has its final name already."""
-        return True
+        """False where the note is none of ours: its shards are to be renamed.
+
+        Whether they are here does not matter: one that is not has its final name.
+        """
+        return _are_parts(result.get("shards")) if isinstance(result, dict) else False
 
 
 class EncodedLanguage(NamedTuple):
@@ -253,7 +256,7 @@ def _records(documents, vocabulary, limit: int, progress) -> Iterator[_Record]:
 def _write_shard(folder, progress, held: list[_Record], vocab_size: int) -> None:
     shard = write_shard(
         folder,
-        f"part-{len(progress.shards):05d}.tfrecord",
+        _part_name(len(progress.shards)),
         [record.ids for record in held],
         vocab_size,
     )
@@ -270,10 +273,32 @@ def _read_progress(folder: str, inputs: dict) -> _Progress:
     path = os.path.join(folder, _PROGRESS)
     if files.exists(path):
         saved = files.read_json(path)
-        if saved.get("inputs") == inputs:
+        if _is_progress(saved) and saved["inputs"] == inputs:
             return _Progress(**saved)
     _clear(folder)
     return _Progress(inputs)
+
+
+def _is_progress(saved: Any) -> bool:
+    """True for what `_save` wrote; anybody may have changed it."""
+    counted = {field.name for field in dataclasses.fields(_Progress)}
+    if not isinstance(saved, dict) or saved.keys() != counted:
+        return False
+    counts = (saved[name] for name in counted - {"inputs", "shards"})
+    return _are_parts(saved["shards"]) and all(type(count) is int for count in counts)
+
+
+def _part_name(index: int) -> str:
+    return f"part-{index:05d}.tfrecord"
+
+
+def _are_parts(shards: Any) -> bool:
+    """True for what a note says of shards; anybody may have written it."""
+    try:
+        names = [read_shard(shard).name for shard in shards]
+    except (KeyError, TypeError):
+        return False
+    return names == [_part_name(index) for index in range(len(names))]
 
 
 def _clear(folder: str) -> None:

@@ -12,7 +12,9 @@ truncated, damaged or of another format is replaced, with a word about it.
 
 import hashlib
 import json
+import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -29,6 +31,8 @@ _RECORD_BYTES = 4 << 20
 _COMPRESSION, _LEVEL = "ZLIB", 1
 # Booleans, numbers, bytes and text; nothing that would have to be pickled.
 _KINDS = "biufcSU"
+# What zlib makes of a byte at most (zlib.net/zlib_tech.html).
+_MAX_RATIO = 1032
 
 Features = dict[str, np.ndarray]
 
@@ -128,12 +132,16 @@ def _write(path: str, key: dict, features: Features, arrays: Features) -> None:
 def _read(path: str, key: dict) -> Features:
     records = _records(path)
     header = _header(next(records, b""), key)
+    # A header may promise anything; memory is taken for what the file can hold.
+    if sum(map(_size, header.arrays)) > _MAX_RATIO * tf.io.gfile.stat(path).length:
+        raise _DamagedError("damaged (it says that it holds more than it can)")
     digest = _digest(key, header.arrays)
     features = {}
     for name, dtype, shape in header.arrays:
-        features[name] = np.empty(shape, np.dtype(dtype))
+        features[name] = _empty(shape, dtype)
         _fill(_bytes(features[name]), records)
         digest.update(_bytes(features[name]))
+        _check_text(features[name])
     if next(records, None) is not None or digest.hexdigest() != header.sha256:
         raise _DamagedError("damaged (its content is not what was written)")
     return features
@@ -160,9 +168,45 @@ def _header(record: bytes, key: dict) -> _Header:
             raise _DamagedError("of another format")
         if _canonical(content["key"]) != _canonical(key):
             raise _DamagedError("made of other inputs than its name says")
-        return _Header(content["arrays"], content["sha256"])
-    except (ValueError, KeyError, TypeError) as error:
+        arrays = [_described(*entry) for entry in content["arrays"]]
+        return _Header(arrays, content["sha256"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _DamagedError("damaged (it does not say what it holds)") from error
+
+
+def _described(name: Any, dtype: Any, shape: Any) -> tuple[str, str, list[int]]:
+    """An array's entry in the header, as it came.
+
+    Raises:
+      ValueError, TypeError: it is none that `_write` wrote.
+    """
+    kind = np.dtype(dtype if isinstance(dtype, str) else None)
+    known = kind.str == dtype and kind.kind in _KINDS and kind.itemsize
+    if not (isinstance(name, str) and known):
+        raise ValueError(f"{name!r}: {dtype!r} is no type of an array")
+    if not isinstance(shape, list) or any(type(n) is not int or n < 0 for n in shape):
+        raise ValueError(f"{name!r}: {shape!r} is no shape")
+    return name, dtype, shape
+
+
+def _empty(shape: list[int], dtype: str) -> np.ndarray:
+    try:
+        return np.empty(shape, np.dtype(dtype))
+    except (ValueError, MemoryError) as error:
+        raise _DamagedError(f"damaged ({files.reason(error)})") from error
+
+
+def _size(described: tuple[str, str, list[int]]) -> int:
+    """Bytes of an array."""
+    _, dtype, shape = described
+    return np.dtype(dtype).itemsize * math.prod(shape)
+
+
+def _check_text(array: np.ndarray) -> None:
+    """Python cannot read every four bytes as a character."""
+    if array.dtype.kind == "U" and array.size:
+        if array.reshape(-1).view(f"{array.dtype.str[0]}u4").max() > sys.maxunicode:
+            raise _DamagedError("damaged (its text is none)")
 
 
 def _fill(content: np.ndarray, records: Iterator[bytes]) -> None:

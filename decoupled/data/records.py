@@ -15,6 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from decoupled import files, gfile
+from decoupled.corpora import locales
+from decoupled.corpora.corpus import SPLITS
 from decoupled.errors import UserError
 
 FORMAT = "decoupled-records-1"
@@ -130,6 +132,20 @@ def read_manifest(folder: str) -> RecordsManifest:
     return manifest
 
 
+def read_shard(item: dict) -> Shard:
+    """A shard from JSON.
+
+    Raises:
+      KeyError, TypeError: a field is missing, or of another type.
+    """
+    return Shard(
+        **{
+            field.name: _typed(item[field.name], field.type)
+            for field in dataclasses.fields(Shard)
+        }
+    )
+
+
 def write_manifest(manifest: RecordsManifest) -> None:
     """Writes `manifest.folder/manifest.json` atomically, after everything else."""
     content = {
@@ -227,15 +243,7 @@ def _typed(value, kind: type):
 
 
 def _language(entry: dict) -> LanguageRecords:
-    shards = tuple(
-        Shard(
-            **{
-                field.name: _typed(item[field.name], field.type)
-                for field in dataclasses.fields(Shard)
-            }
-        )
-        for item in entry["files"]
-    )
+    shards = tuple(read_shard(item) for item in entry["files"])
     totals = {
         name: _typed(entry[name], int) for name in ("records", "sentences", "tokens")
     }
@@ -244,7 +252,12 @@ def _language(entry: dict) -> LanguageRecords:
 
 def _check_manifest(manifest: RecordsManifest, path: str) -> None:
     for split, languages in manifest.splits.items():
+        if split not in SPLITS:
+            raise UserError(
+                f"{path}: {split!r} is no split; rebuild with {BUILD_COMMAND}"
+            )
         for language, entry in languages.items():
+            locales.check_language(language, path)
             where = f"{path}: {split}/{language}"
             for name in ("records", "tokens"):
                 total = sum(getattr(shard, name) for shard in entry.files)
@@ -256,5 +269,6 @@ def _check_manifest(manifest: RecordsManifest, path: str) -> None:
             for shard in entry.files:
                 if os.path.dirname(shard.name) != f"{split}/{language}":
                     raise UserError(f"{where}: file {shard.name!r} lies elsewhere")
+                files.path_below(manifest.folder, shard.name, path)
                 if shard.records < 1 or shard.tokens < shard.records:
                     raise UserError(f"{where}: {shard.name} has an empty record")

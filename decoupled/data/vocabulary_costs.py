@@ -7,11 +7,10 @@ that of the EM algorithm, and grows with the text.
 """
 
 import math
-import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoupled.errors import UserError
+from decoupled.memory import readable_bytes
 
 _BYTES_BEFORE_TEXT = 20 << 20
 # Of memory per byte of text: sentences and what they are normalised to.
@@ -29,15 +28,8 @@ SEED_PIECES = 1_000_000
 SHRINKING = 0.75
 ROUNDS_PER_SHRINKING = 2
 _SURPLUS = 1.1
-_GIB = 1 << 30
 # Beyond this share of what is free, others on the machine may be in the way.
 _COMFORTABLE = 0.8
-MEMINFO = "/proc/meminfo"
-# The limit of a container, by version of control groups; each may be missing.
-CGROUP_LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
 
 
 class Cost(NamedTuple):
@@ -75,23 +67,6 @@ def fitting_text(memory: float) -> float:
     return max(one_part, many_parts)
 
 
-def available_memory(
-    meminfo: str = MEMINFO, limits: Sequence[str] = CGROUP_LIMITS
-) -> int | None:
-    """Bytes that a new process can have, swap included; None where Linux is not asked.
-
-    Args:
-      meminfo, limits: files of the system.
-    """
-    numbers = dict(re.findall(r"^(\w+): +(\d+) kB", _content(meminfo), re.MULTILINE))
-    if "MemAvailable" not in numbers:
-        return None
-    free = 1024 * (int(numbers["MemAvailable"]) + int(numbers.get("SwapFree", 0)))
-    # "max" stands for no limit.
-    found = (_content(path).strip() for path in limits)
-    return min([free, *(int(limit) for limit in found if limit.isdigit())])
-
-
 def check_memory(
     text_bytes: float, sentences: int, available: int | None
 ) -> str | None:
@@ -110,8 +85,9 @@ def check_memory(
         sentences * fitting_text(_COMFORTABLE * available) / text_bytes
     )
     numbers = (
-        f"training on {sentences:,} sentences takes some {needed / _GIB:.1f} GiB of "
-        f"memory, {available / _GIB:.1f} GiB are free; {fitting:,} sentences would fit"
+        f"training on {sentences:,} sentences takes some {readable_bytes(needed, 1)} "
+        f"of memory, {readable_bytes(available, 1)} are free; {fitting:,} sentences "
+        "would fit"
     )
     if needed <= available:
         return f"{numbers} comfortably"
@@ -119,12 +95,3 @@ def check_memory(
         f"VocabularyConfig.max_sentences: {numbers}: lower it, or max_bytes, or use a "
         "larger machine"
     )
-
-
-def _content(path: str) -> str:
-    """The text of a file of the system; "" where there is none."""
-    try:
-        with open(path, encoding="utf-8") as handle:
-            return handle.read()
-    except OSError:
-        return ""

@@ -5,11 +5,12 @@ Python takes for one; the special characters that Unicode also calls line ends a
 """
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.errors import UserError
 
 PARTS_OF_SPEECH = (
@@ -25,8 +26,37 @@ FORMS = {
     "tatoeba": ("0|[1-9][0-9]*", "a line number, from 0"),
 }
 
+# A language in the name of a file: ur, zh-TW, zh_Hant.
+_LANGUAGE = "[A-Za-z]{2,}(?:[-_][A-Za-z0-9]+)*"
 _LINE_END = re.compile("\r\n|\r|\n")
 _SHOWN = 60
+
+
+def is_language(name: str) -> bool:
+    """Whether a name can stand for a language in the name of a file."""
+    return re.fullmatch(_LANGUAGE, name) is not None
+
+
+def languages_of(folder: str, *templates: str) -> list[str]:
+    """The languages that have a file, by name.
+
+    Args:
+      folder: above the files; it may be missing.
+      templates: paths below it; {language}, once or more in the name of the file,
+        stands for the language. Those without it tell no language.
+    """
+    found: set[str] = set()
+    for template in templates:
+        below, name = os.path.split(template)
+        if "{language}" not in name:
+            continue
+        parts = [re.escape(part) for part in name.split("{language}")]
+        same = r"\1"
+        pattern = f"{parts[0]}({_LANGUAGE}){same.join(parts[1:])}"
+        place = os.path.join(folder, below)
+        names = gfile.listdir(place) if gfile.isdir(place) else []
+        found.update(m[1] for m in (re.fullmatch(pattern, n) for n in names) if m)
+    return sorted(found)
 
 
 class Sentence(NamedTuple):

@@ -275,7 +275,8 @@ def _read_shards(folder, index):
         raise UserError(f'{index}: no "weight_map" of tensors to files')
     tensors = {}
     for shard in sorted(set(map(str, places.values()))):
-        if os.path.basename(shard) != shard or not shard.endswith(".safetensors"):
+        is_name = files.is_below(shard) and "/" not in shard
+        if not (is_name and shard.endswith(".safetensors")):
             raise UserError(f"{index}: {shard!r} is not the name of a shard beside it")
         path = os.path.join(folder, shard)
         if not files.exists(path):

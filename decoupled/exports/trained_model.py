@@ -8,6 +8,7 @@ from typing import Any
 from decoupled import files
 from decoupled import model_dir as model_dirs
 from decoupled.configs import ModelConfig, QuestionAnsweringConfig
+from decoupled.configs.finetuning import AUTO
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
 from decoupled.exports import weights as names
@@ -225,6 +226,9 @@ def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
         if type(characters) is not int or characters < 1:
             raise UserError(f"{path}: max_characters is {characters!r}, not 1 or more")
         known["max_answer_length"] = _READER_DEFAULTS["max_answer_length"]
+    elif known.get("max_answer_length") == AUTO:
+        # Only training data tells that limit.
+        del known["max_answer_length"]
     try:
         settings = QuestionAnsweringConfig(**(_READER_DEFAULTS | known))
     except UserError as error:

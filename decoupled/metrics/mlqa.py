@@ -1,7 +1,9 @@
 """Exact match and F1 of answers as of MLQA, whose rules depend on the language.
 
 The rules are those of MLQA's published script. Punctuation is Unicode's; articles are
-those of the language; Chinese characters are words of their own.
+those of the language; Chinese characters are words of their own. The script has no
+rules for other languages: there no word is an article, and white space parts words. A
+language with a region or a script (zh-TW) has the rules of the language itself.
 """
 
 import functools
@@ -29,12 +31,9 @@ LANGUAGES = tuple(_ARTICLES)
 
 
 def words(answer: str, language: str) -> list[str]:
-    """The words of an answer that count.
-
-    Raises:
-      KeyError: MLQA has no rule for the language.
-    """
-    articles = _ARTICLES[language]
+    """The words of an answer that count."""
+    language = re.split("[-_]", language)[0]
+    articles = _ARTICLES.get(language)
     text = "".join(c for c in answer.lower() if not _is_punctuation(c))
     if articles is not None:
         text = re.sub(articles, " ", text)
@@ -49,7 +48,6 @@ def mlqa_scores(
     """Exact match and F1 in percent; see `squad_scores`.
 
     Raises:
-      KeyError: MLQA has no rule for the language.
       ValueError: there are no questions, or one has no right answer.
     """
     to_words = functools.partial(words, language=language)

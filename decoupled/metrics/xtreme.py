@@ -42,63 +42,77 @@ class XtremeTask(NamedTuple):
     languages: two-letter codes, all of which its score needs.
     suffix: of the files with predictions.
     headline: the metrics whose mean is the score.
-    label_files: where labels may lie below the folder with labels, the first that is
-      there; {language} and {name}, TyDi QA's own word for it, stand for the language.
+    label_files: where labels may lie in the task's folder, the first that is there;
+      {language} and {name}, TyDi QA's own word for it, stand for the language.
+    folders: names that the task's folder with labels or data may have.
     """
 
     languages: tuple[str, ...]
     suffix: str
     headline: tuple[str, ...]
     label_files: tuple[str, ...]
+    folders: tuple[str, ...]
 
 
-def _task(languages, suffix, headline, *label_files):
+def _task(name, languages, suffix, headline, *label_files, folders=()):
     official = f"test-{{language}}.{suffix}"
     return XtremeTask(
         tuple(languages.split()),
         suffix,
         tuple(headline.split()),
         (official, *label_files),
+        (name, *folders),
     )
 
 
 _TYDIQA_DEV = "tydiqa-goldp-v1.1-dev"
 TASKS = {
-    "pawsx": _task("de en es fr ja ko zh", "tsv", "accuracy"),
-    "xnli": _task("ar bg de el en es fr hi ru sw th tr ur vi zh", "tsv", "accuracy"),
+    "pawsx": _task("pawsx", "de en es fr ja ko zh", "tsv", "accuracy"),
+    "xnli": _task(
+        "xnli", "ar bg de el en es fr hi ru sw th tr ur vi zh", "tsv", "accuracy"
+    ),
     "panx": _task(
+        "panx",
         "ar he vi id jv ms tl eu ml ta te af nl en de el bn hi mr ur fa fr it pt es bg "
         "ru ja ka ko th sw yo my zh kk tr et fi hu",
         "tsv",
         "f1",
     ),
     "udpos": _task(
+        "udpos",
         "af ar bg de el en es et eu fa fi fr he hi hu id it ja kk ko mr nl pt ru ta te "
         "th tl tr ur vi yo zh",
         "tsv",
         "f1",
     ),
-    "bucc2018": _task("de fr ru zh", "tsv", "f1", "{language}-en.test.gold"),
+    "bucc2018": _task(
+        "bucc2018", "de fr ru zh", "tsv", "f1", "{language}-en.test.gold"
+    ),
     "tatoeba": _task(
+        "tatoeba",
         "ar he vi id jv tl eu ml ta te af nl de el bn hi mr ur fa fr it pt es bg ru ja "
         "ka ko th sw zh kk tr et fi hu",
         "tsv",
         "accuracy",
         "{language}-en.en",
+        folders=("tatoeba_parallel",),
     ),
     "xquad": _task(
+        "xquad",
         "en es de el ru tr ar vi th zh hi",
         "json",
         "exact_match f1",
         "xquad.{language}.json",
     ),
     "mlqa": _task(
+        "mlqa",
         "en es de ar hi vi zh",
         "json",
         "exact_match f1",
         "MLQA_V1/test/test-context-{language}-question-{language}.json",
     ),
     "tydiqa": _task(
+        "tydiqa",
         "en ar bn fi id ko ru sw te",
         "json",
         "exact_match f1",
@@ -114,11 +128,45 @@ def prediction_file(task: str, language: str) -> str:
     return f"{task}/test-{language}.{TASKS[task].suffix}"
 
 
+def label_templates(task: str) -> list[str]:
+    """Paths where labels may lie below the folder with all of them, best first.
+
+    {language} stands for the language, and in one of TyDi QA {name} for its own word.
+    """
+    described = TASKS[task]
+    return [
+        f"{folder}/{p}" for folder in described.folders for p in described.label_files
+    ]
+
+
 def label_files(task: str, language: str) -> list[str]:
-    """Paths where labels may lie below the folder with all of them, best first."""
+    """`label_templates` of a language, without those for which it has no word."""
     name = _TYDIQA_NAMES.get(language)
-    patterns = TASKS[task].label_files
-    return [f"{task}/{p.format(language=language, name=name)}" for p in patterns]
+    return [
+        template.format(language=language, name=name)
+        for template in label_templates(task)
+        if name is not None or "{name}" not in template
+    ]
+
+
+def is_official(task: str, language: str) -> bool:
+    """Whether a language is one of those over which XTREME averages a task.
+
+    Every language is one for a task that XTREME does not have.
+    """
+    return task not in TASKS or language in TASKS[task].languages
+
+
+def in_order(task: str, languages: Iterable[str]) -> list[str]:
+    """Those of XTREME's languages of the task in its order, then the others by name."""
+    given = set(languages)
+    official = [name for name in TASKS[task].languages if name in given]
+    return official + sorted(given.difference(official))
+
+
+def english_first(task: str, languages: Iterable[str]) -> list[str]:
+    """`in_order`, but English before all others."""
+    return sorted(in_order(task, languages), key=lambda name: name != "en")
 
 
 def score_language(
@@ -143,7 +191,8 @@ def task_scores(
 
     Args:
       task: its name in XTREME.
-      by_language: language -> metric -> value.
+      by_language: language -> metric -> value, of one of the task's languages or more;
+        languages that XTREME does not list are left out.
 
     Returns:
       metric -> language -> value; "avg_" + metric -> mean over these languages; and

@@ -24,6 +24,26 @@ NAMES = {
     "labels": "classes of a fine-tuning task",
 }
 
+_LENGTH = "MaskingConfig.sequence_length or FinetuningConfig.max_sequence_length"
+# What a user changes to change the size of a dimension.
+SETTINGS = {
+    "batch": "TrainingConfig.batch_size",
+    "sequence": _LENGTH,
+    "memory": _LENGTH,
+    "predictions": "MaskingConfig.max_predictions",
+    "vocab": "ModelConfig.vocab_size",
+    "input_embedding": "ModelConfig.input_embedding_size",
+    "output_embedding": "ModelConfig.output_embedding_size",
+    "hidden": "ModelConfig.hidden_size",
+    "heads": "ModelConfig.num_heads",
+    "head_size": "ModelConfig.head_size",
+    "intermediate": "ModelConfig.intermediate_size",
+    "positions": "ModelConfig.max_positions",
+    "token_types": "ModelConfig.type_vocab_size",
+    "pooled": "ModelConfig.hidden_size",
+    "labels": "the rule",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Dims:

@@ -7,7 +7,10 @@ rows at most; sums over rows and matrix products are faster as TensorFlow's own 
 (docs/performance.md).
 """
 
-from collections.abc import Callable
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator
 
 from decoupled.compat import tf
 
@@ -41,6 +44,37 @@ def row_sums(x: tf.Tensor) -> tf.Tensor:
     if width % _LANES == 0:
         x = tf.add_n(tf.split(x, width // _LANES, axis=-1))
     return tf.reduce_sum(x, axis=-1, keepdims=True)
+
+
+@functools.cache
+def compile_first_quietly() -> None:
+    """Compiles a kernel whose announcement nobody sees; later ones announce nothing.
+
+    XLA announces the first kernel of a process on stderr, in two lines that no level of
+    logging leaves out. Here that kernel is tiny, and what is written to stderr while it
+    is compiled and run is dropped: a fraction of a second. What fails is raised as
+    ever. Nothing happens where TF_CPP_MIN_LOG_LEVEL is 0, which shows every line.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
+        return
+    # Of its own: GPUs are left to the sessions that use them.
+    config = tf.ConfigProto(device_count={"GPU": 0})
+    with tf.Graph().as_default(), tf.Session(config=config) as session, _no_stderr():
+        given = tf.placeholder(tf.float32, [1])
+        session.run(compiled(tf.exp)(given), {given: [0.0]})
+
+
+@contextlib.contextmanager
+def _no_stderr() -> Iterator[None]:
+    """Drops what the process writes to stderr, from C++ too."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 class _CompiledWhereLarge:

@@ -12,7 +12,6 @@ computes in float32 inside one kernel (`decoupled.ops.rounding`). Adafactor's st
 tensors of the graph.
 """
 
-import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -176,8 +175,3 @@ def _largest(tensors, sizes):
         counts[shape] += 1
         total[shape] += sizes(tensor)
     return [Tensors(s, counts[s], b) for s, b in total.most_common()]
-
-
-def gibibytes(count: float) -> float:
-    """Bytes in GiB."""
-    return count / math.pow(2, 30)

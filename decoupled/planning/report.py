@@ -1,7 +1,7 @@
 """Plans as tables and as JSON."""
 
 from decoupled import console
-from decoupled.planning.hardware import GIB
+from decoupled.memory import readable_bytes
 from decoupled.planning.plan import Plan
 from decoupled.planning.prediction import seconds
 
@@ -24,9 +24,9 @@ def summary_row(name: str, plan: Plan) -> list[object]:
     return [
         name,
         plan.run.mesh.mesh_shape,
-        _gib(memory.weights + memory.slots),
-        _gib(memory.gradients + memory.activations),
-        _gib(memory.total),
+        readable_bytes(memory.weights + memory.slots),
+        readable_bytes(memory.gradients + memory.activations),
+        readable_bytes(memory.total),
         "yes" if plan.fits else "no",
         f"{times.step:.3f} s",
         f"{times.collectives:.3f} s",
@@ -113,22 +113,24 @@ def _size(shape):
 def _print_memory(plan):
     memory = plan.memory
     rows = [
-        ["weights", _gib(memory.weights), ""],
-        ["slots", _gib(memory.slots), ""],
+        ["weights", readable_bytes(memory.weights), ""],
+        ["slots", readable_bytes(memory.slots), ""],
         [
             "gradients",
-            _gib(memory.all_gradients),
-            f"{_gib(memory.gradients)} of them at the peak",
+            readable_bytes(memory.all_gradients),
+            f"{readable_bytes(memory.gradients)} of them at the peak",
         ],
-        ["activations", _gib(memory.activations), "at the peak"],
+        ["activations", readable_bytes(memory.activations), "at the peak"],
     ]
     for tensors in memory.largest[:_ROWS]:
         if tensors.bytes > memory.total / 1000:
             each = f"{tensors.count} of {tensors.shape}"
-            rows.append(["  of these", _gib(tensors.bytes), each])
-    rows.append(["peak", _gib(memory.total), "fits" if plan.fits else "DOES NOT FIT"])
-    rows.append(["usable", _gib(plan.usable_bytes), plan.tpu.name])
-    rows.append(["memory of a core", _gib(plan.tpu.core_hbm_bytes), ""])
+            rows.append(["  of these", readable_bytes(tensors.bytes), each])
+    rows.append(
+        ["peak", readable_bytes(memory.total), "fits" if plan.fits else "DOES NOT FIT"]
+    )
+    rows.append(["usable", readable_bytes(plan.usable_bytes), plan.tpu.name])
+    rows.append(["memory of a core", readable_bytes(plan.tpu.core_hbm_bytes), ""])
     console.table("Memory of a core", ["", "bytes", ""], rows)
 
 
@@ -138,8 +140,8 @@ def _print_collectives(plan):
             c.kind,
             len(c.group),
             c.count,
-            f"{c.bytes / 1e6:.2f} MB",
-            f"{c.count * c.bytes / 1e6:.1f} MB",
+            readable_bytes(c.bytes),
+            readable_bytes(c.count * c.bytes),
             f"{1000 * c.count * seconds(c, plan.tpu):.2f} ms",
         ]
         for c in _by_time(plan)
@@ -150,7 +152,7 @@ def _print_collectives(plan):
         shown.append(
             [
                 "the rest", None, sum(c.count for c in rest), None,
-                f"{sum(c.count * c.bytes for c in rest) / 1e6:.1f} MB",
+                readable_bytes(sum(c.count * c.bytes for c in rest)),
                 f"{1000 * sum(c.count * seconds(c, plan.tpu) for c in rest):.2f} ms",
             ]
         )  # fmt: skip
@@ -185,10 +187,6 @@ def _print_times(plan):
         ["1T tokens", f"{times.days(_TRILLION / tokens):.1f} days", ""],
     ]
     console.table("Time", ["", "", ""], rows)
-
-
-def _gib(count):
-    return f"{count / GIB:.2f} GiB"
 
 
 def _s(value):

@@ -11,8 +11,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from decoupled import files
-from decoupled.configs import ModelConfig, SweepConfig
+from decoupled import bindings, files
+from decoupled.configs import ModelConfig, SweepConfig, pretrain
+from decoupled.gin_reader import Reader
 from decoupled.sweeps.scale import model_bindings
 
 RECORD = "job.json"
@@ -81,7 +82,11 @@ def make_jobs(
 
     The first seed of all rows comes first, so that an interrupted sweep can already be
     looked at.
+
+    Raises:
+      UserError: a setting of the runs is none that their commands take.
     """
+    _check_settings(sweep)
     jobs = []
     for seed in sweep.seeds:
         for row in rows:
@@ -92,6 +97,14 @@ def make_jobs(
                 for task in sweep.tasks
             ]
     return jobs
+
+
+def _check_settings(sweep):
+    reader = Reader(pretrain, bindings.find_file)
+    for name in ("pretraining", "finetuning"):
+        for text in getattr(sweep, name):
+            where = f"SweepConfig.{name}: {text!r}"
+            reader.check_setting(text, where, (PRETRAINING, FINETUNING))
 
 
 def _pretraining(sweep, row, seed, inputs, sweep_dir):
@@ -121,7 +134,7 @@ def _finetuning(sweep, row, seed, task, inputs, sweep_dir, pretraining):
     gin_file = sweep.task_files.get(task, sweep.task_files.get("*", ""))
     arguments = (
         f"--task={task}",
-        *([f"--gin_file={gin_file.format(task=task)}"] if gin_file else []),
+        *([f"--gin_file={gin_file.replace('{task}', task)}"] if gin_file else []),
         *(f"--gin_param={param}" for param in params),
         f"--data_dir={inputs.data_dirs[task]}",
         f"--init_checkpoint={pretraining.folder}",

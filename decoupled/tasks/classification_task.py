@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled import files
-from decoupled.compat import tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.data.xtreme_files import LanguageFile
+from decoupled.data.xtreme_files import LanguageFile, languages_of
 from decoupled.errors import UserError
 from decoupled.metrics.accuracy import accuracy
-from decoupled.metrics.xtreme import TASKS
+from decoupled.metrics.xtreme import english_first
 from decoupled.tasks import examples as labelled_texts
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.examples import LabelledTexts
@@ -72,11 +71,9 @@ class SequenceClassificationTask(FinetuningTask):
         self._length = max_sequence_length
 
     def languages(self, data_dir: str, split: str) -> list[str]:
-        """XTREME's languages of the task whose file is there, English first."""
-        folder = os.path.join(data_dir, self.name)
-        names = set(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else ()
-        languages = sorted(TASKS[self.name].languages, key=lambda name: name != "en")
-        return [name for name in languages if f"{split}-{name}.tsv" in names]
+        """The languages that have a file: English, XTREME's others, then the rest."""
+        found = languages_of(data_dir, f"{self.name}/{split}-{{language}}.tsv")
+        return english_first(self.name, found)
 
     def path(self, data_dir: str, split: str, language: str) -> str:
         """`NAME/SPLIT-LANGUAGE.tsv`."""

@@ -37,7 +37,10 @@ class FinetuningTask(abc.ABC):
 
     @abc.abstractmethod
     def languages(self, data_dir: str, split: str) -> list[str]:
-        """Languages of the task whose file of this split is there, English first."""
+        """Languages whose file of this split is there, English first.
+
+        Those that XTREME does not list for the task come last.
+        """
 
     @abc.abstractmethod
     def path(self, data_dir: str, split: str, language: str) -> str:
@@ -72,6 +75,27 @@ class FinetuningTask(abc.ABC):
           name -> array [rows, ...]; `example_index` int32 [rows] says whose row it is,
           in rising order.
         """
+
+    def see_training(self, training: list[Any]) -> None:
+        """Takes from the training examples what `answers` depends on.
+
+        Called once, before `answers`; most tasks need nothing of them.
+        """
+        return None
+
+    def answer_limit(self) -> str | None:
+        """The longest answer that `answers` gives, in words; None without a limit."""
+        return None
+
+    def share_beyond_limit(
+        self, vocabulary: Vocabulary, examples: list[Any]
+    ) -> float | None:
+        """Share of labelled examples whose right answers are all beyond `answer_limit`.
+
+        Returns:
+          0 to 1; None where no example is labelled or answers have no limit.
+        """
+        return None
 
     @abc.abstractmethod
     def network(self, dropout: float, label_smoothing: float) -> Task:

@@ -12,22 +12,17 @@ Below --data_dir, L being a language other than English:
 """
 
 import os
-import re
 from collections import Counter
 from typing import NamedTuple
 
 from decoupled import files, gfile
-from decoupled.data.xtreme_files import LanguageFile
+from decoupled.data.xtreme_files import LanguageFile, languages_of
 from decoupled.data.xtreme_labels import read_labels, sorted_positions
 from decoupled.errors import UserError
+from decoupled.metrics import xtreme
 
-FOLDERS = {"tatoeba": ("tatoeba", "tatoeba_parallel"), "bucc2018": ("bucc2018",)}
 DEV, TEST = "dev", "test"
 
-_FILE_NAMES = {
-    "tatoeba": r"([\w-]+?)-en\.(?:\1|en)",
-    "bucc2018": r"([\w-]+?)-en\.(?:dev|test)\.(?:\1|en|gold)",
-}
 _PARTS = {
     "tatoeba": "{language} en",
     "bucc2018": "dev.{language} dev.en dev.gold test.{language} test.en",
@@ -72,22 +67,22 @@ def task_folder(task: str, data_dir: str) -> str:
     Raises:
       UserError: there is none.
     """
-    for name in FOLDERS[task]:
+    for name in xtreme.TASKS[task].folders:
         folder = os.path.join(data_dir, name)
         if gfile.isdir(folder):
             return folder
-    raise UserError(f"{data_dir}: has no folder {FOLDERS[task][0]}; {_GET}")
+    raise UserError(f"{data_dir}: has no folder {task}; {_GET}")
 
 
 def languages(task: str, data_dir: str) -> list[str]:
-    """The languages that have a file of the task, sorted.
+    """The languages that have a file of the task, by name, also outside XTREME.
 
     Raises:
       UserError: there are none.
     """
     folder = task_folder(task, data_dir)
-    matches = (re.fullmatch(_FILE_NAMES[task], name) for name in gfile.listdir(folder))
-    found = sorted({match[1] for match in matches if match})
+    templates = [f"{{language}}-en.{part}" for part in _PARTS[task].split()]
+    found = languages_of(folder, *templates)
     if not found:
         example = {"tatoeba": "sw-en.sw", "bucc2018": "de-en.test.de"}[task]
         raise UserError(f"{folder}: has no files such as {example}; {_GET}")
@@ -98,16 +93,32 @@ def language_files(task: str, data_dir: str, language: str) -> list[str]:
     """All files of a language that are read; those with labels may be missing.
 
     Raises:
-      UserError: another one is missing.
+      UserError: others are missing; all of them are named.
     """
     folder = task_folder(task, data_dir)
     paths = [
-        _file(task, os.path.join(folder, f"{language}-en.{part}"), language).path
+        os.path.join(folder, f"{language}-en.{part}")
         for part in _PARTS[task].format(language=language).split()
     ]
+    if missing := [path for path in paths if not files.exists(path)]:
+        raise _missing(task, missing, language)
     labels = [f"test-{language}.tsv", f"{language}-en.test.gold"]
     known = (os.path.join(folder, name) for name in labels)
     return [*paths, *(path for path in known if files.exists(path))]
+
+
+def check_language(task: str, data_dir: str, language: str) -> None:
+    """Reads all files of a language, so that what is wrong in them is told early.
+
+    Raises:
+      UserError: files are missing, or one is empty or malformed.
+    """
+    language_files(task, data_dir, language)
+    if task == "tatoeba":
+        read_tatoeba(data_dir, language)
+        return
+    for split in (DEV, TEST):
+        read_bucc(data_dir, split, language)
 
 
 def read_tatoeba(data_dir: str, language: str) -> Tatoeba:
@@ -231,7 +242,12 @@ def read_parallel(
 
 def _file(task, path, language):
     if not files.exists(path):
-        raise UserError(
-            f"{path}: missing; {task} needs this file of language {language!r}; {_GET}"
-        )
+        raise _missing(task, [path], language)
     return LanguageFile(path, task, language)
+
+
+def _missing(task, paths, language):
+    return UserError(
+        f"{', '.join(paths)}: missing; {task} needs all of its files in language "
+        f"{language!r}; {_GET}"
+    )

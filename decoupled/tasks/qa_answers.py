@@ -5,6 +5,7 @@ import string
 import numpy as np
 
 from decoupled.configs import QuestionAnsweringConfig
+from decoupled.configs.finetuning import AUTO
 from decoupled.tasks.questions import Question
 
 # The rules of `trim`, which exports follow, too: what an answer does not end with, and
@@ -12,6 +13,8 @@ from decoupled.tasks.questions import Question
 CLOSING_SIGNS = string.whitespace + ".,;:!?。，、；：！？،؛؟।-–—"
 PARTNERS = dict(zip("([{（［｛「『《〈【", ")]}）］｝」』》〉】", strict=True))
 _OPENING = {closing: opening for opening, closing in PARTNERS.items()}
+# The features of windows that tell where a span may be.
+_PLACES = ("character_starts", "character_ends", "max_context")
 # Windows whose pairs of starts and ends are in memory at once.
 _WINDOWS_AT_ONCE = 4096
 
@@ -22,6 +25,7 @@ def best_answers(
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     settings: QuestionAnsweringConfig,
+    max_characters: int | None = None,
 ) -> list[str]:
     """The answer of each question, cut from its context as it is written.
 
@@ -36,13 +40,15 @@ def best_answers(
       features: of `qa_features.question_features`.
       start_logits, end_logits: float [windows, sequence].
       settings: of the task.
+      max_characters: most characters of an answer; needed where
+        `settings.max_answer_length` is "auto", and of no effect elsewhere.
 
     Returns:
       One text per question, trimmed (see `trim`); "" for a question whose context has
       no text.
     """
     answers = [""] * len(questions)
-    spans = best_spans(features, start_logits, end_logits, settings)
+    spans = best_spans(features, start_logits, end_logits, settings, max_characters)
     owner = features["example_index"]
     # The best window of each question last; of equal ones the first window.
     order = np.lexsort((-np.arange(len(owner)), spans[:, 2], owner))
@@ -123,12 +129,15 @@ def best_spans(
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     settings: QuestionAnsweringConfig,
+    max_characters: int | None = None,
 ) -> np.ndarray:
-    """The best span of each window.
+    """The best span of each window; for its arguments see `best_answers`.
 
     Returns:
       float64 [windows, 3]: first piece, last piece, score; -inf without a context.
     """
+    if settings.max_answer_length == AUTO and max_characters is None:
+        raise ValueError("max_answer_length is auto: max_characters must be given")
     parts = [np.zeros([0, 3])]
     # The space before the first word is a piece without characters.
     has_text = features["character_ends"] > features["character_starts"]
@@ -136,27 +145,26 @@ def best_spans(
         rows = slice(begin, begin + _WINDOWS_AT_ONCE)
         starts = np.where(has_text[rows], start_logits[rows], -np.inf)
         ends = np.where(has_text[rows], end_logits[rows], -np.inf)
-        may_be_middle = features["max_context"][rows] > 0
-        parts.append(_best_of_windows(starts, ends, may_be_middle, settings))
+        own = {name: features[name][rows] for name in _PLACES}
+        found = _best_of_windows(starts, ends, own, settings, max_characters)
+        parts.append(found)
     return np.concatenate(parts)
 
 
-def _best_of_windows(starts, ends, may_be_middle, settings):
-    """As `best_spans`; logits outside the context are -inf.
-
-    Args:
-      may_be_middle: bool [windows, sequence]; see `best_answers`.
-    """
+def _best_of_windows(starts, ends, features, settings, max_characters):
+    """As `best_spans`; logits outside the context are -inf."""
     rows = np.arange(len(starts))
     first_places, first_scores = _largest(starts, settings.n_best)
     last_places, last_scores = _largest(ends, settings.n_best)
     scores = first_scores[:, :, np.newaxis] + last_scores[:, np.newaxis, :]
     firsts, lasts = first_places[:, :, np.newaxis], last_places[:, np.newaxis, :]
-    length = lasts - firsts + 1
-    possible = (length >= 1) & (length <= settings.max_answer_length)
+    possible = lasts >= firsts
+    possible &= _are_short(firsts, lasts, features, settings, max_characters)
     # Rounded up: only so does the best window for the middle hold all of every span
     # that any window holds (see `qa_features.most_context`).
     middles = (firsts + lasts + 1) // 2
+    # See `best_answers`.
+    may_be_middle = features["max_context"] > 0
     possible &= may_be_middle[rows[:, np.newaxis, np.newaxis], middles]
     scores = np.where(possible, scores, -np.inf).reshape(len(starts), -1)
     best = scores.argmax(axis=1)
@@ -170,6 +178,15 @@ def _best_of_windows(starts, ends, may_be_middle, settings):
     return np.stack(
         [first, last, np.where(found, scores[rows, best], sums[rows, single])], axis=1
     )
+
+
+def _are_short(firsts, lasts, features, settings, max_characters):
+    """bool [windows, starts, ends]: which spans are no longer than answers may be."""
+    if settings.max_answer_length != AUTO:
+        return lasts - firsts < settings.max_answer_length
+    rows = np.arange(len(firsts))[:, np.newaxis, np.newaxis]
+    ends, starts = features["character_ends"], features["character_starts"]
+    return ends[rows, lasts] - starts[rows, firsts] <= max_characters
 
 
 def _largest(logits, count):

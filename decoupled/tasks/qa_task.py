@@ -4,6 +4,7 @@ from typing import Any
 
 from decoupled import console, files
 from decoupled.configs import QuestionAnsweringConfig
+from decoupled.configs.finetuning import AUTO
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.xtreme_files import LanguageFile
 from decoupled.errors import UserError
@@ -15,6 +16,9 @@ from decoupled.tasks.qa_baseline import sliding_window_answer, usual_length
 from decoupled.tasks.qa_features import SPECIALS, VERSION, question_features
 from decoupled.tasks.question_files import question_file, question_languages
 from decoupled.tasks.questions import Question, read_questions
+
+# A translation of an answer may be longer than the English one.
+_LONGER_THAN_IN_TRAINING = 1.5
 
 
 class QuestionAnsweringTask(FinetuningTask):
@@ -55,9 +59,12 @@ class QuestionAnsweringTask(FinetuningTask):
         self.prediction_suffix = TASKS[name].suffix
         self._length = max_sequence_length
         self._settings = settings
+        self._max_characters: int | None = None
+        # Files whose repairs were told: a file is read several times.
+        self._told: set[str] = set()
 
     def languages(self, data_dir: str, split: str) -> list[str]:
-        """XTREME's languages of the task whose file is there, English first."""
+        """The languages that have a file: English, XTREME's others, then the rest."""
         return question_languages(self.name, data_dir, split)
 
     def path(self, data_dir: str, split: str, language: str) -> str:
@@ -65,15 +72,25 @@ class QuestionAnsweringTask(FinetuningTask):
         return question_file(self.name, data_dir, split, language)
 
     def read(self, data_dir: str, split: str, language: str) -> list[Question]:
-        """The questions; training goes without those whose context has no answer."""
+        """The questions; training goes without those whose context has no answer.
+
+        Only questions of test files may lack answers.
+        """
         path = self.path(data_dir, split, language)
         file = LanguageFile(path, self.name, language)
         read = read_questions(file)
-        if repairs := read.repairs():
+        repairs = read.repairs()
+        if repairs and path not in self._told:
+            self._told.add(path)
             console.say(f"{path}: {repairs}")
         found = [question for question in read.questions if question.has_span]
         if not found and split != "test":
             raise file.error("no question has an answer, which only tests may lack")
+        unanswered = [q.identifier for q in read.questions if not q.answers]
+        if unanswered and split == "dev":
+            raise file.error(
+                f"question {unanswered[0]!r} has no answer, which only tests may lack"
+            )
         return found if split == "train" else read.questions
 
     def settings(self) -> dict[str, Any]:
@@ -86,15 +103,49 @@ class QuestionAnsweringTask(FinetuningTask):
         }
 
     def answer_settings(self) -> dict[str, Any]:
-        """The limits of answers."""
+        """The limits of answers; of "auto" that in characters, after `see_training`."""
+        in_pieces = self._settings.max_answer_length != AUTO
         return {
             "max_answer_length": self._settings.max_answer_length,
+            "max_characters": None if in_pieces else self._max_characters,
             "n_best": self._settings.n_best,
         }
 
     def features(self, vocabulary: Vocabulary, examples: list[Question]) -> Features:
         """See `question_features`."""
         return question_features(vocabulary, examples, self._length, self._settings)
+
+    def see_training(self, training: list[Question]) -> None:
+        """Of "auto" for max_answer_length the longest answer decides the limit."""
+        longest = max(len(a.text.strip()) for q in training for a in q.answers)
+        self._max_characters = int(_LONGER_THAN_IN_TRAINING * longest)
+
+    def answer_limit(self) -> str:
+        """In pieces or, after `see_training`, in characters."""
+        name = "QuestionAnsweringConfig.max_answer_length"
+        if self._settings.max_answer_length != AUTO:
+            return f"{self._settings.max_answer_length} pieces ({name})"
+        return (
+            f"{self._max_characters} characters, {_LONGER_THAN_IN_TRAINING} times the "
+            f"longest one in training ({name} = {AUTO!r})"
+        )
+
+    def share_beyond_limit(
+        self, vocabulary: Vocabulary, examples: list[Question]
+    ) -> float | None:
+        """Of the questions with answers; pieces are those of an answer by itself."""
+        texts = [[a.text.strip() for a in q.answers] for q in examples if q.answers]
+        if not texts:
+            return None
+        flat = [text for answers in texts for text in answers]
+        if self._settings.max_answer_length == AUTO:
+            limit, lengths = self._max_characters, map(len, flat)
+        else:
+            limit = self._settings.max_answer_length
+            lengths = map(len, vocabulary.encode_batch(flat))
+        lengths = iter(lengths)
+        shortest = [min(next(lengths) for _ in answers) for answers in texts]
+        return sum(length > limit for length in shortest) / len(texts)
 
     def network(self, dropout: float, label_smoothing: float) -> ExtractiveQA:
         """The graph's side of the task."""
@@ -110,6 +161,7 @@ class QuestionAnsweringTask(FinetuningTask):
             outputs["start_logits"],
             outputs["end_logits"],
             self._settings,
+            self._max_characters,
         )
 
     def score(

@@ -13,8 +13,9 @@ XTREME tests on dev, and so chooses by a part of the test set.
 import os
 
 from decoupled import files
+from decoupled.data.xtreme_files import languages_of
 from decoupled.errors import UserError
-from decoupled.metrics.xtreme import TASKS
+from decoupled.metrics.xtreme import english_first
 
 _SQUAD_TRAIN = "squad/train-v1.1.json"
 _SQUAD_DEV = "squad/dev-v1.1.json"
@@ -34,14 +35,19 @@ _HOW_TO_GET = {
 
 
 def question_languages(task: str, data_dir: str, split: str) -> list[str]:
-    """XTREME's languages of the task whose file of this split is there, English first.
+    """The languages that have a file: English, XTREME's others, then the rest.
 
     Args:
       task: "xquad", "mlqa" or "tydiqa". data_dir: the folder with a folder per task.
       split: "train", "dev" or "test".
     """
-    languages = sorted(TASKS[task].languages, key=lambda name: name != _ENGLISH)
-    return [name for name in languages if _find(task, data_dir, split, name)]
+    templates = _names(task, split, "{language}")
+    found = [_ENGLISH, *languages_of(data_dir, *templates)]
+    return [
+        name
+        for name in english_first(task, found)
+        if _find(task, data_dir, split, name)
+    ]
 
 
 def question_file(task: str, data_dir: str, split: str, language: str) -> str:
@@ -58,9 +64,6 @@ def question_file(task: str, data_dir: str, split: str, language: str) -> str:
     if not names:
         raise UserError(
             f"{data_dir}: no place for {what}; XTREME has this split in English only"
-            if language in TASKS[task].languages
-            else f"{data_dir}: no place for {what}; the task has "
-            f"{', '.join(TASKS[task].languages)}"
         )
     folder = names[0].split("/")[0]
     raise UserError(
@@ -75,8 +78,6 @@ def _find(task, data_dir, split, language) -> str | None:
 
 def _names(task, split, language) -> list[str]:
     """Where the file may lie, the first that is there; none for a file unknown here."""
-    if language not in TASKS[task].languages:
-        return []
     english = language == _ENGLISH
     if split == "train" and task != "tydiqa":
         return [_SQUAD_TRAIN] if english else []

@@ -17,9 +17,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from decoupled import gfile
-from decoupled.data.xtreme_files import FORMS, LanguageFile
+from decoupled.data.xtreme_files import (
+    FORMS,
+    LanguageFile,
+    is_language,
+    languages_of,
+)
 from decoupled.errors import UserError
-from decoupled.metrics.xtreme import TASKS
+from decoupled.metrics.xtreme import english_first
 
 _HOW_TO_GET = {
     "udpos": (
@@ -50,7 +55,7 @@ class _Line(NamedTuple):
 
 
 def files_by_language(task: str, data_dir: str, split: str) -> dict[str, str]:
-    """The files of a split that are there, in the order of XTREME, English first.
+    """The files of a split that are there: English, XTREME's others, then the rest.
 
     Args:
       task: "udpos" or "panx". data_dir: the folder with a folder per task.
@@ -63,11 +68,12 @@ def files_by_language(task: str, data_dir: str, split: str) -> dict[str, str]:
         for name in sorted(names)
         if re.fullmatch(rf"{task}_processed_maxlen\d+", name)
     ]
+    plain = languages_of(folder, f"{split}-{{language}}.tsv")
+    within = [name for place in processed for name in _names(place)]
     found = {}
-    for language in sorted(TASKS[task].languages, key=lambda name: name != "en"):
-        plain = f"{split}-{language}.tsv"
-        if plain in names:
-            found[language] = os.path.join(folder, plain)
+    for language in english_first(task, [*plain, *filter(is_language, within)]):
+        if language in plain:
+            found[language] = os.path.join(folder, f"{split}-{language}.tsv")
         elif path := _processed_file(processed, split, language):
             found[language] = path
     return found

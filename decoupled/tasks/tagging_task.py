@@ -65,7 +65,7 @@ class TaggingTask(FinetuningTask):
         self._length = max_sequence_length
 
     def languages(self, data_dir: str, split: str) -> list[str]:
-        """XTREME's languages of the task whose file is there, English first."""
+        """The languages that have a file: English, XTREME's others, then the rest."""
         return list(files_by_language(self.name, data_dir, split))
 
     def path(self, data_dir: str, split: str, language: str) -> str:

@@ -17,9 +17,11 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
+from decoupled import ports
 from decoupled.compat import estimator, mtf, tf
 from decoupled.configs import ClusterConfig, MeshConfig
 from decoupled.errors import WORKER_LOST_CODE, UserError, WorkerLost
+from decoupled.ops.compiled import compile_first_quietly
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.training import mesh as meshes
 
@@ -33,13 +35,20 @@ _FRAME_HEAD = 9
 # Seconds between two questions to a worker, and until an answer counts as missing.
 _INTERVAL = 2.0
 _ANSWER_SECONDS = 5.0
+# How the user of a driver accepts open ports.
+_ACCEPT = "ClusterConfig.accept_open_ports = True"
 
 
 class Task(NamedTuple):
-    """A process of a cluster: all addresses ("host:port"), and which one is its own."""
+    """A process of a cluster.
+
+    workers: addresses of all ("host:port"). index: which one is its own.
+    accept_open_ports: the user takes it that other hosts can reach this one's port.
+    """
 
     workers: tuple[str, ...]
     index: int
+    accept_open_ports: bool = False
 
 
 def from_environment(
@@ -48,7 +57,8 @@ def from_environment(
     """The task that TF_CONFIG gives this process, or None where it is not set.
 
     TF_CONFIG is {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker",
-    "index": 0}}. A "chief" counts as the first worker.
+    "index": 0}}. A "chief" counts as the first worker. "accept_open_ports": true may
+    stand beside these.
 
     Raises:
       UserError: it is not of this form.
@@ -62,6 +72,7 @@ def from_environment(
         chiefs = list(jobs.get("chief", []))
         workers = tuple(chiefs + list(jobs.get(JOB, [])))
         kind, index = content["task"]["type"], int(content["task"]["index"])
+        accepted = content.get("accept_open_ports", False) is True
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f'{VARIABLE}: needs {{"cluster": {{"worker": ["host:port", ...]}}, "task": '
@@ -71,48 +82,31 @@ def from_environment(
     if unknown:
         raise UserError(f"{VARIABLE}: jobs {', '.join(unknown)} are of no use here")
     index += len(chiefs) if kind == JOB else 0
-    check_task(Task(workers, index), VARIABLE)
-    return Task(workers, index)
-
-
-def check_task(task: Task, where: str) -> None:
-    """Checks addresses and index.
-
-    Raises:
-      UserError: naming `where` they come from.
-    """
-    for address in task.workers:
-        host, colon, port = address.rpartition(":")
-        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
-            raise UserError(f"{where}: {address!r} is no address; write host:port")
-    if len(set(task.workers)) < len(task.workers):
-        raise UserError(f"{where}: names an address twice")
-    if not 0 <= task.index < len(task.workers):
-        raise UserError(
-            f"{where}: no worker {task.index} among {len(task.workers)}, from 0"
-        )
+    task = Task(workers, index, accepted)
+    ports.check_addresses(workers, index, VARIABLE)
+    return task
 
 
 class Cluster:
     """The driver's side of a cluster: its server, its mesh, its watch.
 
     Args:
-      workers: addresses of all workers, this process first.
+      task: addresses of all workers, this process first.
       config: patience. mesh: what is trained on it.
 
     Raises:
-      UserError: the mesh cannot be divided among the workers.
+      UserError: the mesh cannot be divided among the workers, or other hosts can reach
+        this one's port and the user has not accepted it.
       WorkerLost: not all workers answered in time.
     """
 
-    def __init__(
-        self, workers: Sequence[str], config: ClusterConfig, mesh: MeshConfig, say
-    ):
-        check_task(Task(tuple(workers), 0), "ClusterConfig.workers")
+    def __init__(self, task: Task, config: ClusterConfig, mesh: MeshConfig, say):
+        workers = task.workers
+        ports.check_addresses(workers, task.index, "ClusterConfig.workers")
         self.devices = mesh_devices(len(workers), mesh)
         local = len(self.devices) // len(workers)
         self._mesh = mesh
-        server = start_server(Task(tuple(workers), 0), local)
+        server = start_server(task, local, say, _ACCEPT)
         self.master = server.target
         others = workers[1:]
         say(f"worker 0 of {len(workers)} at {workers[0]}, with {local} devices")
@@ -171,10 +165,12 @@ def join_cluster(
             f"{VARIABLE}: this is worker {task.index}, and the driver is worker 0; "
             "start python -m decoupled.worker here"
         )
-    workers = config.workers if task is None else task.workers
-    if len(workers) < 2:
+    if task is None:
+        task = Task(config.workers, 0)
+    if len(task.workers) < 2:
         return None
-    return Cluster(workers, config, mesh, say)
+    accepted = task.accept_open_ports or config.accept_open_ports
+    return Cluster(task._replace(accept_open_ports=accepted), config, mesh, say)
 
 
 def mesh_devices(workers: int, mesh: MeshConfig) -> list[str]:
@@ -198,29 +194,53 @@ def mesh_devices(workers: int, mesh: MeshConfig) -> list[str]:
     ]
 
 
-def start_server(task: Task, devices: int) -> tf.distribute.Server:
+def start_server(
+    task: Task, devices: int, say: Callable[[str], None], accept: str = ports.FLAG
+) -> tf.distribute.Server:
     """Serves this process' devices to the cluster.
+
+    An address of the loopback interface is served there alone.
 
     Args:
       task: which worker this is. devices: number of its virtual CPU devices; GPUs are
-        served all.
+        served all. say: prints a line, here a warning where other hosts can reach the
+        port. accept: what the user writes to accept that.
 
     Raises:
-      UserError: the address cannot be used.
+      UserError: the address cannot be used, or other hosts can reach the port and the
+        user has not accepted it.
     """
-    config = tf.ConfigProto(device_count={"CPU": devices})
+    own = task.workers[task.index]
+    warning = ports.check_exposure(
+        task.workers, task.index, task.accept_open_ports, accept
+    )
+    compile_first_quietly()
     try:
-        return tf.distribute.Server(
+        # It listens from here on, and answers nobody before it is started.
+        server = tf.distribute.Server(
             tf.train.ClusterSpec({JOB: list(task.workers)}),
             job_name=JOB,
             task_index=task.index,
-            config=config,
+            config=tf.ConfigProto(device_count={"CPU": devices}),
+            start=False,
         )
     except (tf.errors.OpError, RuntimeError) as error:
         raise UserError(
-            f"{task.workers[task.index]}: cannot serve this address; is it taken, or "
-            f"another host's? ({' '.join(str(error).split())})"
+            f"{own}: cannot serve this address; is it taken, or another host's? "
+            f"({' '.join(str(error).split())})"
         ) from error
+    if warning:
+        say(f"warning: {warning}")
+    elif ports.is_loopback(own) and not _close_to_others(own):
+        raise UserError(f"{own}: cannot be bound to the loopback interface")
+    server.start()
+    return server
+
+
+def _close_to_others(address):
+    """Binds the server to the loopback interface, if there is any other."""
+    port = int(address.rpartition(":")[2])
+    return ports.bind_to_loopback(port) or not ports.outside_interfaces()
 
 
 def is_alive(address: str, seconds: float = _ANSWER_SECONDS) -> bool:

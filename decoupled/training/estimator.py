@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from decoupled.compat import estimator, tf
 from decoupled.errors import Terminated
+from decoupled.ops.compiled import compile_first_quietly
 from decoupled.training import tpu
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.graph import GraphConfig
@@ -22,6 +23,8 @@ def make_estimator(
     """
     config = run.training
     tf.logging.set_verbosity(tf.logging.ERROR)
+    if run.tpu is None:
+        compile_first_quietly()
     run_config = estimator.tpu.RunConfig(
         model_dir=run.model_dir,
         tf_random_seed=config.seed,

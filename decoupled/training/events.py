@@ -2,6 +2,10 @@
 
 from typing import Any
 
+from tensorboard.backend.event_processing.event_file_loader import (
+    LegacyEventFileLoader,
+)
+
 from decoupled.compat import tf
 
 
@@ -36,11 +40,12 @@ def write_scalars(folder: str, step: int, scalars: dict[str, Any]) -> None:
 def read_scalars(folder: str, tag: str) -> dict[int, float]:
     """step -> value of one scalar, from all event files directly in `folder`.
 
-    Where a run was resumed, later files win.
+    Where a run was resumed, later files win. A file that a kill or a full disk cut off
+    is read up to its last whole record, as TensorBoard reads it.
     """
     values = {}
     for path in sorted(tf.io.gfile.glob(f"{folder}/events.out.tfevents.*")):
-        for event in tf.train.summary_iterator(path):
+        for event in LegacyEventFileLoader(path).Load():
             for value in event.summary.value:
                 if value.tag == tag:
                     values[event.step] = _number(value)

@@ -65,6 +65,7 @@ class Session:
         self._model = finetuned_model(self._source.description.model, config.finetuning)
         self.data = TaskData(task, data_dir, self._source.vocabulary, cache)
         self.training = self.data.examples("train", ENGLISH)
+        task.see_training(self.training)
         self._stop = StopOnSignal()
         self._cluster: Cluster | None = None
         self._tpu = TpuAddress(**tpu) if tpu else None
@@ -74,6 +75,19 @@ class Session:
         count = len(self.grid.rates) * num_runs
         self.several = count > 1 or _holds_several(folder)
         check_graph(self._graph(*self._first()), config.training)
+
+    def check_files(self, only_train: bool) -> None:
+        """Reads the dev and test files, so that training does not end in a bad one.
+
+        Args:
+          only_train: whether no file but English dev will be used.
+
+        Raises:
+          UserError: there are none to evaluate, or some are malformed.
+        """
+        english_dev = [("dev", ENGLISH)] if self.data.has_english_dev() else []
+        wanted = english_dev if only_train else self.data.files_to_answer()
+        self.data.check(self.training, wanted)
 
     def open(self) -> None:
         """Claims the folder, and that of its run, with the other processes at hand.

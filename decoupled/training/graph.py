@@ -60,6 +60,13 @@ class GraphConfig(NamedTuple):
     recompute_layers: bool = False
 
 
+# What the size of the batch comes from, where that is not the batch of a step.
+_OF_A_MICROBATCH = {
+    "batch": "TrainingConfig.batch_size or TrainingConfig.gradient_accumulation"
+}
+_OF_AN_EVALUATION = {"batch": "TrainingConfig.eval_batch_size"}
+
+
 class _Context(NamedTuple):
     config: GraphConfig
     mesh: mtf.Mesh
@@ -71,14 +78,16 @@ def check_graph(config: GraphConfig, training: TrainingConfig) -> None:
     """Checks that the mesh fits model, task and batches, before anything is built.
 
     Raises:
-      UserError: naming the rule, the dimension and the sizes.
+      UserError: naming the rule, the dimension, the sizes and the setting.
     """
-    for batch in (
-        training.batch_size // training.gradient_accumulation,
-        training.eval_batch_size,
+    accumulation = training.gradient_accumulation
+    of_a_step = {} if accumulation == 1 else _OF_A_MICROBATCH
+    for batch, settings in (
+        (training.batch_size // accumulation, of_a_step),
+        (training.eval_batch_size, _OF_AN_EVALUATION),
     ):
         dims = make_dims(config.model, batch, config.task.sequence_length)
-        meshes.check_mesh(config.mesh, dims, config.task.extra_dims())
+        meshes.check_mesh(config.mesh, dims, config.task.extra_dims(), settings)
 
 
 def build_graph(

@@ -5,13 +5,13 @@ Here every name, product and divisibility is checked before a graph is built.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
 from decoupled.errors import UserError
-from decoupled.model.dims import NAMES, Dims
+from decoupled.model.dims import NAMES, SETTINGS, Dims
 from decoupled.ops.placement import PlacementMeshImpl
 
 # A finer choice of lengths would save little.
@@ -82,26 +82,35 @@ def _pairs(text, where):
         yield name, value
 
 
-def check_mesh(config: MeshConfig, dims: Dims, extra: Iterable = ()) -> None:
+def check_mesh(
+    config: MeshConfig,
+    dims: Dims,
+    extra: Iterable[mtf.Dimension] = (),
+    settings: Mapping[str, str] | None = None,
+) -> None:
     """Checks names and divisibility against the sizes of a graph.
 
     Args:
       config: mesh shape and layout rules.
       dims: the model's dimensions.
-      extra: further mtf.Dimension of the task (predictions, labels).
+      extra: further dimensions of the task (predictions, labels).
+      settings: name of a dimension -> the setting of its size, where that is not the
+        one in `decoupled.model.dims.SETTINGS`.
 
     Raises:
-      UserError: naming the rule, the dimension and the sizes.
+      UserError: naming the rule, the dimension, the sizes and the setting.
     """
     axes = parse_mesh_shape(config.mesh_shape)
     rules = parse_layout(config.layout_rules, axes)
+    changeable = {**SETTINGS, **(settings or {})}
     for dimension in [*vars(dims).values(), *extra]:
         axis = rules.get(dimension.name)
         if axis is not None and dimension.size % axes[axis]:
             raise UserError(
                 f"MeshConfig.layout_rules: rule {dimension.name}:{axis}: dimension "
                 f"{dimension.name!r} of size {dimension.size} does not divide into "
-                f"{axes[axis]} parts; change mesh_shape or the size"
+                f"{axes[axis]} parts; change mesh_shape or "
+                f"{changeable[dimension.name]}"
             )
 
 

@@ -1,6 +1,7 @@
 """A fine-tuning task's files as examples and as features, tokenised once."""
 
 import importlib.metadata
+import os
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from decoupled import console, files
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.errors import Mistakes, UserError
 
 ENGLISH = "en"
 SPLITS = ("dev", "test")
@@ -41,10 +43,50 @@ class TaskData:
         """Whether checkpoints can be compared without a look at other languages."""
         return ENGLISH in self.languages("dev")
 
+    def files_to_answer(self) -> list[tuple[str, str]]:
+        """The splits and languages of all dev and test files.
+
+        Raises:
+          UserError: there are none.
+        """
+        wanted = [(split, name) for split in SPLITS for name in self.languages(split)]
+        if not wanted:
+            raise UserError(
+                f"{os.path.join(self.data_dir, self.task.name)}: holds no dev or test "
+                f"file of {self.task.name} in any language"
+            )
+        return wanted
+
     def fingerprint(self, split: str, language: str) -> str:
         """SHA-256 of a file."""
         path = self.task.path(self.data_dir, split, language)
         return files.file_fingerprint(path)
+
+    def check(self, training: list[Any], wanted: list[tuple[str, str]]) -> None:
+        """Reads files, so that what is wrong in one ends a run before its first step.
+
+        Says which right answers are longer than the task's answers can be. One file is
+        in memory at a time, and no features are made.
+
+        Args:
+          training: the English training examples.
+          wanted: splits and languages of the files.
+
+        Raises:
+          UserError: files are missing or malformed; all of them are named.
+        """
+        beyond = {f"train {ENGLISH}": self._share_beyond_limit(training)}
+        mistakes = Mistakes()
+        for split, language in console.track(wanted, f"reading {self.task.name}"):
+            with mistakes.noted():
+                share = self._share_beyond_limit(self.examples(split, language))
+                beyond[f"{split} {language}"] = share
+        mistakes.raise_all()
+        if limit := self.task.answer_limit():
+            console.say(f"{self.task.name}: {_limit_in_words(limit, beyond)}")
+
+    def _share_beyond_limit(self, examples):
+        return self.task.share_beyond_limit(self.vocabulary, examples)
 
     def examples(self, split: str, language: str) -> list[Any]:
         """What the task reads from a file."""
@@ -88,3 +130,14 @@ class TaskData:
             part["example_index"] = part["example_index"] + np.int32(start)
             parts.append(part)
         return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+
+def _limit_in_words(limit: str, beyond: dict[str, float | None]) -> str:
+    known = {name: share for name, share in beyond.items() if share is not None}
+    lost = [f"{name} {share:.2%}" for name, share in known.items() if share]
+    told = f"an answer has at most {limit}; "
+    if not lost:
+        return f"{told}no right answer is longer"
+    others = len(known) - len(lost)
+    rest = f"; none in the other files ({others})" if others else ""
+    return f"{told}longer right answers are lost: {', '.join(lost)}{rest}"

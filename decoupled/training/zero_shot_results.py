@@ -4,31 +4,15 @@ import os
 from typing import Any
 
 from decoupled import console, files
-from decoupled.errors import UserError
 from decoupled.training.evaluation import finished_results
 from decoupled.training.events import write_scalars
 from decoupled.training.finetuning_run import EVENTS, FinetuningRun, scalar_name
-from decoupled.training.task_data import SPLITS, TaskData
+from decoupled.training.task_data import SPLITS
 from decoupled.training.zero_shot import Answers, answer_languages
 
 RESULTS = "results.json"
 # Before the name of a metric: of answers that need no model.
 TRIVIAL = "trivial_"
-
-
-def files_to_answer(data: TaskData) -> list[tuple[str, str]]:
-    """The splits and languages of all dev and test files.
-
-    Raises:
-      UserError: there are none.
-    """
-    wanted = [(split, name) for split in SPLITS for name in data.languages(split)]
-    if not wanted:
-        raise UserError(
-            f"{os.path.join(data.data_dir, data.task.name)}: holds no dev or test file "
-            f"of {data.task.name} in any language"
-        )
-    return wanted
 
 
 def evaluate_run(
@@ -82,14 +66,23 @@ def finished_run(run: FinetuningRun) -> dict[str, Any] | None:
     return results
 
 
-def predict_run(run: FinetuningRun, predictions: str) -> None:
-    """Writes the answers to all dev and test files, labelled or not."""
+def predict_run(run: FinetuningRun, predictions: str) -> list[str]:
+    """Writes the answers to all dev and test files, labelled or not.
+
+    Returns:
+      the languages whose test files have labels.
+    """
+    task, labelled = run.data.task, []
     for found in _answers(run, "predicting"):
-        _write(run.data.task, predictions, found)
+        _write(task, predictions, found)
+        scores = task.score(found.language, found.examples, found.answers)
+        if found.split == "test" and scores is not None:
+            labelled.append(found.language)
+    return labelled
 
 
 def _answers(run, doing):
-    wanted = files_to_answer(run.data)
+    wanted = run.data.files_to_answer()
     spec = run.spec._replace(model_dir=run.chosen().folder)
     answers = answer_languages(run.graph, spec, run.data, wanted)
     return console.track(answers, f"{doing} {run.data.task.name}, files", len(wanted))

@@ -47,7 +47,7 @@ def test_a_task_shows_its_score_and_accuracy():
 
 def test_the_table_has_a_row_per_language_and_means(capsys):
     results = finetuning_results.combine([run(70.0, 60.0), run(74.0, 61.0)])
-    finetuning_results.print_table("a task", results, ["f1"])
+    finetuning_results.print_table("a task", "panx", results, ["f1"])
     lines = capsys.readouterr().out.splitlines()
     rows = {line.strip().split("   ")[0]: line.split() for line in lines}
     assert rows["en"] == "en 72.00 ± 2.83 10.00 4 - - -".split()
@@ -62,10 +62,28 @@ def test_csv_has_a_line_per_number(tmp_path):
     results = finetuning_results.combine([run(70.0, 60.0), run(74.0, 60.0)])
     finetuning_results.write_csv(str(path), "panx", results, ["f1", "recall"])
     lines = path.read_text().splitlines()
-    assert lines[0] == "task,split,language,metric,value,spread,trivial,examples"
-    assert lines[2] == "panx,dev,sw,f1,60.0,0.0,20.0,3"
-    assert lines[3] == "panx,test,sw,f1,50.0,0.0,,5"
+    columns = "task,split,language,metric,value,spread,trivial,examples,official"
+    assert lines[0] == columns
+    assert lines[2] == "panx,dev,sw,f1,60.0,0.0,20.0,3,yes"
+    assert lines[3] == "panx,test,sw,f1,50.0,0.0,,5,yes"
     assert len(lines) == 4
+
+
+def test_languages_outside_xtreme_are_marked_and_in_no_mean(tmp_path, capsys):
+    """Swahili is a language of PAN-X and none of XTREME's UD-POS."""
+    assert finetuning_results.outside_languages("panx", run(70.0, 60.0)) == []
+    results = run(70.0, 60.0)
+    results["test"]["de"] = {"f1": 40.0, "examples": 2}
+    assert finetuning_results.outside_languages("udpos", results) == ["sw"]
+    finetuning_results.print_table("a task", "udpos", results, ["f1"])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert "mean 70.00 10.00 - 40.00 - -".split() in lines
+    assert lines.index("sw (outside XTREME) 60.00 20.00 3 50.00 - 5".split()) > (
+        lines.index("mean but en - - - 40.00 - -".split())
+    )
+    path = tmp_path / "results.csv"
+    finetuning_results.write_csv(str(path), "udpos", results, ["f1"])
+    assert path.read_text().splitlines()[2] == "udpos,dev,sw,f1,60.0,,20.0,3,no"
 
 
 def drawn(**changes):
@@ -86,6 +104,23 @@ def test_the_picture_shows_test_files_or_else_dev_files(tmp_path):
     with open(svg, encoding="utf-8") as handle:
         text = handle.read()
     assert "dev score" in text and ">en<" in text and "trivial" in text
+
+
+def test_the_picture_says_what_its_lines_are(tmp_path):
+    pytest.importorskip("matplotlib")
+    several = finetuning_results.combine([run(70.0, 60.0), run(74.0, 61.0)])
+    for result, spread in ((drawn(), False), (drawn(**several), True)):
+        _, svg = plot_results(result, str(tmp_path / "plot"))
+        with open(svg, encoding="utf-8") as handle:
+            assert ("lines: standard deviation over seeds" in handle.read()) is spread
+
+
+def test_the_picture_marks_languages_outside_xtreme(tmp_path):
+    pytest.importorskip("matplotlib")
+    _, svg = plot_results(drawn(task="udpos"), str(tmp_path / "outside"))
+    with open(svg, encoding="utf-8") as handle:
+        text = handle.read()
+    assert ">sw*<" in text and "XTREME does not list" in text
 
 
 def test_without_labels_there_is_no_picture(tmp_path):

@@ -118,6 +118,7 @@ def test_table_and_plots(model, parallel, result, tmp_path, capsys):
         "xx: source to target",
         "accuracy, %",
         "layer (0: input embedding)",
+        "Nearest-neighbour translation; bands: 95% confidence intervals",
         "B",
     ):
         assert f">{text}<" in svg

@@ -34,6 +34,31 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
+@pytest.mark.parametrize("places", [[2], [1, 2], range(13), range(0, 3000, 500)])
+def test_whole_numbers_stand_at_the_axis_of_layers(places):
+    figure, [[axes]] = plots.grid(1, 1, 3.0, 2.0)
+    axes.plot(places, places)
+    plots.whole_numbers(axes)
+    figure.draw_without_rendering()
+    low, high = axes.get_xlim()
+    shown = [place for place in axes.get_xticks() if low <= place <= high]
+    assert shown and all(place == round(place) for place in shown)
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert not any("." in label for label in labels)
+
+
+@pytest.mark.parametrize(
+    "seeds, words",
+    [
+        (0, "one seed"),
+        (1, "one seed"),
+        (3, "bars: standard deviation over 3 seeds"),
+    ],
+)
+def test_titles_say_what_bars_are(seeds, words):
+    assert plots.over_seeds(seeds) == words
+
+
 def test_without_matplotlib_there_is_no_plot(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
     assert plots.draw(lambda result, stem: sys.exit(1), {}, str(tmp_path)) == []

@@ -287,6 +287,20 @@ def test_nothing_complete_is_a_document_too(tmp_path):
     assert "| e_out_128 | 8 | 8 |" in path.read_text()
 
 
+@pytest.mark.parametrize(
+    "seeds, note", [(1, "one seed"), (3, "bars: standard deviation over 3 seeds")]
+)
+def test_one_layer_of_one_model_has_one_mark(seeds, note, tmp_path):
+    scores = {seed: 50.0 + seed for seed in range(seeds)}
+    reproduction_plots.plot_dropped(
+        {"dropped": {"e_out_128": {2: scores}}}, str(tmp_path / "one")
+    )
+    found = texts_of(tmp_path / "one.svg")
+    assert f"Fine-tuned without the last layers; {note}" in found
+    places = found[: found.index("layers kept in fine-tuning")]
+    assert places == ["2"]
+
+
 def test_pictures(runs, tmp_path):
     evidence = read_evidence(str(runs))
     drawn = {

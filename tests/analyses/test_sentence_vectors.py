@@ -87,7 +87,9 @@ def test_more_tokens_than_positions(encoder):
 
 def test_a_mesh_that_does_not_fit(encoder):
     mesh = MeshConfig("b:3", "batch:b", "float32", "gather", "float32")
-    with pytest.raises(UserError, match="'batch' of size 4"):
+    with pytest.raises(
+        UserError, match="'batch' of size 4 .* RetrievalConfig.batch_size"
+    ):
         sentence_vectors.layer_vectors(encoder, ENGLISH, retrieval(), mesh)
 
 

@@ -59,6 +59,8 @@ def sweep(tmp_path):
             "en": {"exact_match": 50.0, "f1": 70.0},
             "de": {"exact_match": 30.0, "f1": 40.0},
             "th": {"examples": 3},
+            # Outside XTREME's XQuAD: in no mean.
+            "ro": {"exact_match": 0.0, "f1": 0.0},
         },
     }
     add_task(folder, "xquad", "e_out_128", 0, questions)
@@ -164,6 +166,25 @@ def test_a_folder_without_a_sweep(tmp_path):
         sweep_results.read_rows([str(tmp_path)])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda described: described["rows"][0].update(name="../../other"),
+        lambda described: described["seeds"].append("0/../../.."),
+        lambda described: described["tasks"].append("/etc"),
+        lambda described: described.pop("seeds"),
+        lambda described: described.update(rows=[7]),
+    ],
+)
+def test_a_sweep_that_names_folders_outside_its_own_is_refused(sweep, change):
+    described = json.loads((sweep / "sweep.json").read_text())
+    change(described)
+    write(sweep / "sweep.json", described)
+    with pytest.raises(UserError, match="sweep.json: ") as caught:
+        sweep_results.read_rows([str(sweep)])
+    assert "\n" not in str(caught.value)
+
+
 def test_curves_are_means_over_seeds(sweep):
     for seed, offset in ((0, 0.0), (1, 0.2)):
         run = str(sweep / "models" / "e_out_128" / f"seed_{seed}")
@@ -188,6 +209,17 @@ def test_pictures(sweep, tmp_path):
     assert [path.rpartition(".")[2] for path in paths] == ["png", "svg"]
     for text in ("e_out_128", "e_out_3072", "E_out", "masked-LM accuracy, %"):
         assert text in svg
+
+
+def test_the_title_says_what_bars_are(sweep, tmp_path):
+    rows = sweep_results.read_rows([str(sweep)])
+    alone = [row._replace(masked_lm_accuracy={0: 20.0}) for row in rows[:1]]
+    for drawn, title in (
+        (rows, "2 models; bars: standard deviation over 2 seeds"),
+        (alone, "1 model; one seed"),
+    ):
+        sweep_plots.plot_scores({"rows": drawn, "tasks": []}, str(tmp_path / "scores"))
+        assert f">{title}<" in (tmp_path / "scores.svg").read_text()
 
 
 def test_labels_that_would_touch_are_left_out():

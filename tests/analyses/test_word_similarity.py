@@ -142,9 +142,9 @@ def test_what_is_shown(planted, tmp_path, capsys):
     assert "85.7%" in shown
     png, svg = word_similarity.plot(planted, str(tmp_path / "plot"))
     assert os.path.getsize(png) > 1000
-    assert {"pairs", "planted", "input embedding", "output embedding"} <= set(
-        texts_of(svg)
-    )
+    title = "Word similarity by embeddings; bars: 95% confidence intervals"
+    expected = {"pairs", "planted", "input embedding", "output embedding", title}
+    assert expected <= set(texts_of(svg))
 
 
 def test_the_sets_of_table_8(data_dir):

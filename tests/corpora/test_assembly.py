@@ -3,6 +3,7 @@
 import bz2
 import errno
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -15,11 +16,12 @@ import pytest
 
 from decoupled.build_corpus import CorpusSettings, build
 from decoupled.corpora import assembly, documents, text
-from decoupled.corpora.beam import Runner
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.documents import TextSettings
+from decoupled.corpora.runners import Runner
 from decoupled.errors import UserError
+from tests.corpora.no_beam import run_without_beam
 
 SETTINGS = CorpusSettings(
     text=TextSettings(
@@ -66,8 +68,9 @@ def inputs(tmp_path):
     return [f"en={folder}/en*.bz2,de={folder}/de.jsonl", f"sw={folder}/sw.txt"]
 
 
-def make(inputs, folder, workers=1, settings=SETTINGS):
-    build(None, inputs, str(folder), settings, runner=Runner(workers=workers))
+def make(inputs, folder, workers=1, settings=SETTINGS, name="local"):
+    runner = Runner(name, workers if name == "local" else 0)
+    build(None, inputs, str(folder), settings, runner=runner)
     return Corpus(str(folder))
 
 
@@ -132,15 +135,22 @@ def test_the_manifest_says_what_was_read_and_what_was_dropped(inputs, tmp_path):
     assert manifest["dropped"][assembly.DUPLICATE] == 1
 
 
-@pytest.mark.slow
-def test_several_processes_make_the_same(inputs, tmp_path):
+def test_several_processes_make_the_same_and_need_no_beam(inputs, tmp_path):
+    # With equal documents, which further units leave out.
     (tmp_path / "in/de2.jsonl").write_text(
         f"{(tmp_path / 'in/de.jsonl').read_text()}\n" * 2
     )
     inputs = [*inputs, f"de={tmp_path}/in/de2.jsonl"]
+    program = (
+        "import sys\n"
+        "from tests.corpora.test_assembly import make\n"
+        "make(sys.argv[2:], sys.argv[1], workers=3)\n"
+    )
+    run_without_beam(program, tmp_path / "blocked", tmp_path / "three", *inputs)
     make(inputs, tmp_path / "one")
-    make(inputs, tmp_path / "three", workers=3)
-    assert tree(tmp_path / "one") == tree(tmp_path / "three")
+    make(inputs, tmp_path / "beam", name="DirectRunner")
+    assert len(tree(tmp_path / "one")) > 5
+    assert tree(tmp_path / "one") == tree(tmp_path / "three") == tree(tmp_path / "beam")
 
 
 def test_the_first_of_equal_documents_stays(tmp_path):
@@ -177,6 +187,82 @@ def test_duplicates_stay_where_asked(tmp_path):
     corpus = make([f"en={tmp_path}/a.txt"], tmp_path / "c", settings=settings)
     kept = sorted(all_documents(corpus, "en"))
     assert kept == [["One."], ["One."], ["Two."]]
+
+
+def write_texts(path, numbers):
+    path.write_text("\n\n".join(f"Document {number}." for number in numbers))
+
+
+def with_share(share, **changes):
+    changes = {**vars(SETTINGS.text), "eval_share": share, **changes}
+    return CorpusSettings(TextSettings(**changes), SETTINGS.task)
+
+
+@pytest.mark.parametrize("drop_duplicates", [True, False])
+def test_a_language_has_a_held_out_document(tmp_path, drop_duplicates):
+    """Otherwise nothing of 97 documents is held out, with a share of 1%."""
+    for name, first in (("a", 0), ("b", 10)):
+        write_texts(tmp_path / f"{name}.txt", [*range(first, first + 10), 3])
+    settings = with_share(1e-9, drop_duplicates=drop_duplicates)
+    found = make([f"en={tmp_path}/*.txt"], tmp_path / "c", settings=settings)
+    train, held_out = (list(found.documents(s, "en")) for s in ("train", "eval"))
+    chosen = min(([f"Document {n}."] for n in range(20)), key=documents.digest)
+    assert set(map(tuple, held_out)) == {tuple(chosen)}
+    assert chosen not in train
+    assert len(train) + len(held_out) == (20 if drop_duplicates else 22)
+    # What stays is in the order of the files.
+    order = [int(document[0][9:-1]) for document in train]
+    if drop_duplicates:
+        assert order == sorted(order)
+    # It is the first that a larger share holds out.
+    share = (documents.digest(chosen) + 1) / 2**64
+    larger = make([f"en={tmp_path}/*.txt"], tmp_path / "l", settings=with_share(share))
+    assert chosen in list(larger.documents("eval", "en"))
+
+
+def test_a_language_with_held_out_documents_has_no_more(tmp_path):
+    write_texts(tmp_path / "a.txt", range(40))
+    found = make([f"en={tmp_path}/a.txt"], tmp_path / "c")
+    for split in ("train", "eval"):
+        for document in found.documents(split, "en"):
+            assert documents.split_of(documents.digest(document), 0.2) == split
+
+
+def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):
+    write_texts(tmp_path / "a.txt", range(20))
+    inputs, settings = [f"en={tmp_path}/a.txt"], with_share(1e-9)
+    make(inputs, tmp_path / "whole", settings=settings)
+
+    def killed(*_):
+        raise SystemError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(assembly, "_check_text", killed)
+        with pytest.raises(SystemError):
+            make(inputs, tmp_path / "c", settings=settings)
+    monkeypatch.setattr(text, "read_documents", killed)
+    make(inputs, tmp_path / "c", settings=settings)
+    assert tree(tmp_path / "c") == tree(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "share, numbers, told",
+    [
+        (0.2, {"a": [1], "b": range(40)}, "no held-out text in sw; pretrain"),
+        (0.2, {"a": range(40), "b": range(40)}, None),
+        (0.0, {"a": range(40), "b": range(40)}, "no held-out text in en, sw; pretrain"),
+    ],
+)
+def test_languages_without_held_out_text_are_told(
+    tmp_path, capsys, share, numbers, told
+):
+    for name, own in numbers.items():
+        write_texts(tmp_path / f"{name}.txt", own)
+    inputs = [f"sw={tmp_path}/a.txt,en={tmp_path}/b.txt"]
+    make(inputs, tmp_path / "c", settings=with_share(share))
+    printed = capsys.readouterr().out
+    assert printed.count("warning: ") == (told is not None)
+    assert told is None or told in printed
 
 
 def test_a_file_given_under_two_names_is_read_once(tmp_path, capsys):
@@ -271,6 +357,62 @@ def test_other_settings_after_a_kill_are_begun_anew(inputs, tmp_path, monkeypatc
     make(inputs, tmp_path / "c", settings=settings)
     make(inputs, tmp_path / "fresh", settings=settings)
     assert tree(tmp_path / "c") == tree(tmp_path / "fresh")
+
+
+def with_version(monkeypatch, package, version):
+    versions = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata,
+        "version",
+        lambda name: version if name == package else versions(name),
+    )
+
+
+@pytest.mark.parametrize("package", ["sentencex", "mwparserfromhell"])
+def test_another_version_of_a_library_begins_anew_and_says_so(
+    inputs, tmp_path, monkeypatch, capsys, package
+):
+    def killed(*_):
+        raise SystemError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(assembly, "find_duplicates", killed)
+        with pytest.raises(SystemError):
+            make(inputs, tmp_path / "c")
+    with_version(monkeypatch, package, "0.0.1")
+    read = []
+    read_unit = documents.read_unit
+    monkeypatch.setattr(
+        documents,
+        "read_unit",
+        lambda unit, *rest: read.append(unit.language) or read_unit(unit, *rest),
+    )
+    capsys.readouterr()
+    corpus = make(inputs, tmp_path / "c")
+    told = f"begun with other inputs (libraries.{package}: "
+    assert capsys.readouterr().out.count(told) == 1
+    # Plain text with a sentence a line needs no library.
+    assert set(read) == ({"de", "en"} if package == "sentencex" else {"en"})
+    assert corpus.manifest["inputs"]["libraries"][package] == "0.0.1"
+
+
+def test_a_finished_corpus_of_another_version_is_refused(inputs, tmp_path, monkeypatch):
+    make(inputs, tmp_path / "c")
+    with_version(monkeypatch, "sentencex", "0.0.1")
+    with pytest.raises(UserError, match=r"libraries\.sentencex: '.*' != '0\.0\.1'"):
+        make(inputs, tmp_path / "c")
+    # It is read as before.
+    assert Corpus(str(tmp_path / "c")).languages("train") == ["de", "en", "sw"]
+
+
+def test_a_finished_corpus_that_names_no_versions_is_reused(inputs, tmp_path, capsys):
+    make(inputs, tmp_path / "c")
+    path = tmp_path / "c/manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["inputs"]["libraries"]
+    path.write_text(json.dumps(manifest))
+    make(inputs, tmp_path / "c")
+    assert "complete already, reused" in capsys.readouterr().out
 
 
 @pytest.mark.slow

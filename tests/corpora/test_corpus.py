@@ -5,7 +5,13 @@ import os
 
 import pytest
 
-from decoupled.corpora.corpus import Corpus, difference, find_corpus, write_corpus
+from decoupled.corpora.corpus import (
+    Corpus,
+    difference,
+    find_corpus,
+    read_documents,
+    write_corpus,
+)
 from decoupled.errors import UserError
 
 ENGLISH = [
@@ -168,6 +174,51 @@ def test_another_manifest_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text('{"format": "decoupled-records-1"}')
     with pytest.raises(UserError, match="not the manifest of a corpus"):
         Corpus(str(tmp_path))
+
+
+def edit_manifest(folder, change):
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    change(content["splits"])
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (
+            lambda splits: splits["train"]["en"]["files"][0].update(name="../secret"),
+            "'../secret' is not the name of a file below",
+        ),
+        (
+            lambda splits: splits["eval"]["en"]["files"][0].update(name="/etc/passwd"),
+            "'/etc/passwd' is not the name",
+        ),
+        (
+            lambda splits: splits["train"].update({"../..": splits["train"]["en"]}),
+            r"'\.\./\.\.' is no language code",
+        ),
+        (lambda splits: splits.update({"..": {}}), r"damaged .*no split '\.\.'"),
+        (lambda splits: splits["train"]["en"].pop("files"), "damaged .*files"),
+        (lambda splits: splits.update(train=[]), "damaged"),
+        (lambda splits: splits["train"].update(en=None), "damaged"),
+        (lambda splits: splits["train"]["en"].update(sentences="many"), "'many' sent"),
+    ],
+)
+def test_a_hostile_manifest_is_refused_in_one_line(tmp_path, change, told):
+    write(tmp_path / "c")
+    (tmp_path / "secret").write_text("mine")
+    edit_manifest(tmp_path / "c", change)
+    with pytest.raises(UserError, match=told) as caught:
+        Corpus(str(tmp_path / "c"))
+    assert "\n" not in str(caught.value)
+
+
+def test_documents_are_never_read_from_elsewhere(tmp_path):
+    (tmp_path / "secret").write_text("mine")
+    entries = [{"name": "../secret", "sha256": ""}]
+    with pytest.raises(UserError, match="'../secret' is not the name of a file below"):
+        list(read_documents(str(tmp_path / "c"), entries))
 
 
 def test_a_missing_or_shorter_file_is_named(tmp_path):

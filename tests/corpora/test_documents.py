@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 
-from decoupled.corpora import documents, text
+from decoupled.corpora import documents, sentences, text, wikitext
 from decoupled.corpora.corpus import read_documents
 from decoupled.corpora.documents import TextJob, TextSettings
 from decoupled.errors import UserError
@@ -127,6 +127,22 @@ def test_a_unit_leaves_text_counts_and_digests(tmp_path):
     assert not job.is_intact(result)
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        {},
+        {"splits": []},
+        {"splits": {"train": {"files": [{"name": "a"}]}}},
+        {"splits": {"train": {"files": [{"name": "../secret", "bytes": 4}]}}},
+        {"splits": {"train": {"files": [{"name": "/etc/hostname", "bytes": 4}]}}},
+    ],
+)
+def test_a_note_that_is_none_of_ours_means_that_nothing_is_done(tmp_path, result):
+    (tmp_path / "secret").write_text("mine")
+    assert not TextJob(str(tmp_path / "corpus"), SETTINGS).is_intact(result)
+
+
 def test_a_digest_is_the_start_of_the_sha256():
     known = hashlib.sha256(b"One.\nTwo.").hexdigest()
     assert documents.digest(["One.", "Two."]) == int(known[:16], 16)
@@ -155,6 +171,18 @@ def test_the_same_file_elsewhere_is_the_same_unit(tmp_path):
     assert one.name != changed.name
     stricter = TextJob(str(tmp_path), dataclasses.replace(SETTINGS, min_characters=9))
     assert job.inputs(one) != stricter.inputs(one)
+
+
+@pytest.mark.parametrize(
+    "path, versions",
+    [
+        ("a.txt", [documents.RULES]),
+        ("a.jsonl", [documents.RULES, sentences.RULES]),
+        ("a.xml.bz2", [documents.RULES, sentences.RULES, wikitext.RULES]),
+    ],
+)
+def test_the_rules_that_make_a_text_have_versions(path, versions):
+    assert documents.cleaning_rules([path], SETTINGS) == versions
 
 
 @pytest.mark.parametrize("name", ["min_characters", "part_bytes", "max_parts"])

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from decoupled.corpora.duplicates import find_duplicates
+from decoupled.corpora.duplicates import (
+    find_duplicates,
+    find_held_out,
+    has_document,
+)
 
 
 def digests(folder, *lists):
@@ -42,3 +46,26 @@ def test_several_passes_find_the_same(tmp_path, at_once):
                 expected[-1].append(place)
             seen.add(number)
     assert found(digests(tmp_path, *lists), at_once) == expected
+
+
+@pytest.mark.parametrize(
+    "lists, expected",
+    [
+        (([7, 5, 9], [6]), 5),
+        (([7], [], [2**64 - 1, 3]), 3),
+        (([2**64 - 1], [2**64 - 2]), 2**64 - 2),
+        # Needed for training.
+        (([7],), None),
+        (([7, 7], [7]), None),
+        (([], []), None),
+        ((), None),
+    ],
+)
+def test_the_document_to_hold_out_has_the_lowest_digest(tmp_path, lists, expected):
+    assert find_held_out(digests(tmp_path, *lists)) == expected
+
+
+def test_a_document_is_found_in_its_file(tmp_path):
+    one, other = digests(tmp_path, [7, 2**64 - 1], [])
+    assert has_document(one, 2**64 - 1) and not has_document(one, 8)
+    assert not has_document(other, 7)

@@ -69,6 +69,7 @@ def test_sentences_end_where_the_language_ends_them(language, paragraph, expecte
         "be-x-old",
         "sr-Latn",
         "zh_Hans",
+        "sr@latin",
         "EN",
     ],
 )
@@ -85,6 +86,47 @@ def test_a_small_letter_begins_no_sentence():
     assert split_sentences("Она умерла в 5 в. до н. э. в Афинах. Да.", "xx") == [
         "Она умерла в 5 в. до н. э. в Афинах.",
         "Да.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "language, sentence",
+    [
+        ("bg", "Годините се бележат със „сл.Хр.“ (след Христа) или „н.е.“ (от н.е.)."),
+        ("bg", "Годините се бележат със „сл.Хр.“ (След Христа) или без уточнение."),
+        ("sr", "Године се бележе са „н.е.“ (нове ере) или „п.н.е.“ (пре нове ере)."),
+        ("de", "Er schrieb „Was tun?“ (deutsch 1902) und „Wo?“ (Bonn 1903) in Genf."),
+        ("fr", "Il publia « Où ? » (en 1900) puis « Ici ! » (Paris, 1901) sans nom."),
+        ("en", 'It has "who are you?" (WRU), "are you?" (RU), and others.'),
+        ("ru", "Он написал «Что делать?» (роман) и «Кто виноват?» (Москва, 1846)."),
+        ("zh", "他写了“谁？”（小说）和“哪里？”（诗）。"),
+        ("hi", "उसने “कौन?” (उपन्यास) लिखा।"),
+    ],
+)
+def test_brackets_after_a_quotation_belong_to_its_sentence(language, sentence):
+    assert split_sentences(sentence, language) == [sentence]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "(The others stayed.) Then it rained.",
+        "(The others stayed. It rained.)",
+        "[A] trial followed.",
+        "[a]ny trial followed.",
+        "(2) The next day came.",
+    ],
+)
+def test_brackets_that_hold_or_begin_a_sentence_begin_one(second):
+    assert split_sentences(f"He said it plainly. {second}", "en")[0] == (
+        "He said it plainly."
+    )
+
+
+def test_a_whole_sentence_in_brackets_stands_alone_also_after_a_quotation():
+    assert split_sentences('He said "Go." (The others stayed.) It rained.', "en") == [
+        'He said "Go."',
+        "(The others stayed.) It rained.",
     ]
 
 
@@ -160,4 +202,9 @@ def test_a_real_dump_reads_as_prose(data_dir):
     assert len(suspicious) / len(found) < 0.0005
     assert len(unended) / len(found) < 0.003
     assert sum(sentence[0].islower() for sentence in found) / len(found) < 0.002
+    # Bold text leaves no apostrophe behind: "Achilles' was a Greek hero".
+    titles = [
+        d[0] for d in documents if d and re.match(r"[^,.(]*\w' (?:is|was) ", d[0])
+    ]
+    assert titles == []
     assert sum(not document for document in documents) <= 1

@@ -69,10 +69,23 @@ def test_inputs_are_globs_by_language(tmp_path):
     }
 
 
-@pytest.mark.parametrize("value", ["en", "=a.txt", "en=", "../x=a.txt", "e n=a.txt"])
+@pytest.mark.parametrize("value", ["en", "=a.txt", "en="])
 def test_malformed_input(value):
     with pytest.raises(UserError, match="not of the form LANGUAGE=GLOB"):
         find_inputs([value])
+
+
+@pytest.mark.parametrize("language", ["../x", "e n", "/en", "en\n"])
+def test_a_language_that_is_no_code_is_refused(language):
+    with pytest.raises(UserError, match="--input: .* is no language code"):
+        find_inputs([f"{language}=a.txt"])
+
+
+def test_codes_of_all_kinds_separate_inputs(tmp_path):
+    write(tmp_path / "a,b.txt", "x")
+    codes = ["be-tarask", "sr@latin", "zh-Hant", "zh_TW"]
+    found = find_inputs([",".join(f"{code}={tmp_path}/a,b.txt" for code in codes)])
+    assert list(found) == codes
 
 
 def test_input_without_files(tmp_path):

@@ -173,6 +173,22 @@ def test_a_dump_without_siteinfo_and_namespaces(tmp_path):
     assert read(write(tmp_path / "a.xml", xml))[0] == [("A", 3, "b")]
 
 
+@pytest.mark.parametrize(
+    "title, article",
+    [
+        ("Diskussion:A", None),
+        ("Diskussion: A", "Diskussion: A"),
+        ("2001: A_Space_Odyssey", "2001: A Space Odyssey"),
+        ("A_b", "A b"),
+    ],
+)
+def test_a_dump_older_than_namespace_numbers(tmp_path, title, article):
+    xml = dump_xml([page(title, "b")], GERMAN).replace("<ns>0</ns>", "")
+    articles, dropped = read(write(tmp_path / "a.xml", xml))
+    assert [each.title for each in articles] == ([article] if article else [])
+    assert dropped == ({} if article else {"pages outside namespace 0": 1})
+
+
 @pytest.mark.parametrize("block", [100, 1 << 10, 1 << 20])
 def test_pages_are_found_wherever_the_pieces_are_cut(block):
     xml = dump_xml(PAGES).encode()
@@ -255,7 +271,7 @@ def test_wrong_xml_gives_the_pages_before(tmp_path):
     "old, new, reason",
     [
         ("<id>50</id>", "<id>fifty</id>", "invalid literal for int"),
-        ("<id>50</id>", "<number>50</number>", "Unexpected tag"),
+        ("<id>50</id>", "<number>50</number>", "unexpected element 'number' in page"),
         ("about the [[number]] 4", "&undefined;", "undefined entity"),
         ("about the [[number]] 4", "\x02", "invalid token"),
     ],
@@ -265,6 +281,15 @@ def test_a_page_that_is_none_is_named(tmp_path, old, new, reason):
     titles, message = read_until_error(write(tmp_path / "a.xml", xml))
     assert titles == [f"Article {n}" for n in range(4)]
     assert message.startswith("cannot read the XML of page 5 (") and reason in message
+
+
+def test_a_damaged_head_is_named(tmp_path):
+    xml = dump_xml(PAGES).replace("</siteinfo>", "</sitename>")
+    assert read_until_error(write(tmp_path / "a.xml", xml)) == (
+        [],
+        "cannot read the XML of page 0 (the head of the dump) (mismatched tag: line 2, "
+        "column 367)",
+    )
 
 
 @pytest.mark.parametrize(

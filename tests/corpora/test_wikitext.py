@@ -59,6 +59,50 @@ def line(text):
             "C'est l'''Odyssée'' d'''Homère'', un livre.",
             "C'est l'Odyssée d'Homère, un livre.",
         ),
+        (
+            "'''Achilles''' (''Akhilleus'') was a ''hero'' and '''no''' god.",
+            "Achilles (Akhilleus) was a hero and no god.",
+        ),
+        (
+            "'''L'''Odyssée''''' est un poème de ''Homère'', dit-on.",
+            "L'Odyssée est un poème de Homère, dit-on.",
+        ),
+        (
+            "Nell'''Odissea'' di '''Omero''' ''c'è'' un re di Itaca.",
+            "Nell'Odissea di Omero c'è un re di Itaca.",
+        ),
+        ("It is ''''quoted''' and '''bold'''s here.", "It is 'quoted and bolds here."),
+        # The first letter of a word
+        (
+            "'''F'''undamental ''f''orces are [[f]]orces.",
+            "Fundamental forces are forces.",
+        ),
+        (
+            "{{dropcap|F}}undamental laws {{resize|150%|h}}old.",
+            "Fundamental laws hold.",
+        ),
+        (
+            "[[File:F.png|20px|alt=F]]undamental laws hold everywhere.",
+            "Fundamental laws hold everywhere.",
+        ),
+        (
+            "[[File:F.png|20px]]undamental laws hold everywhere.",
+            f"{HOLE}undamental laws hold everywhere.",
+        ),
+        (
+            "[[File:F.png|thumb|left|A]]fundamental laws hold everywhere.",
+            "fundamental laws hold everywhere.",
+        ),
+        (
+            "He spoke of ({{unknown|F}})undamental laws of nature.",
+            f"He spoke of ({HOLE})undamental laws of nature.",
+        ),
+        (
+            "<div style='float:left'>F</div>undamental laws hold <p>A</p>Now.",
+            "Fundamental laws hold A Now.",
+        ),
+        ("<center>F</center>\n\nundamental laws hold.", "Fundamental laws hold."),
+        ("The value of f({{unknown|x}}) is one.", f"The value of f({HOLE}) is one."),
         # Tags and entities
         (
             "H<sub>2</sub>O at 10<sup>6</sup> in the 1<sup>st</sup> try.",

@@ -1,5 +1,6 @@
 """The cache of features: what comes back, what is never served, what is repaired."""
 
+import json
 import os
 
 import numpy as np
@@ -221,6 +222,65 @@ def test_whole_records_that_are_wrong(tmp_path, lines, change, problem):
     rewrite(path, change)
     assert_same(cached(tmp_path, lines)[0], FEATURES)
     assert lines == [f"{path}: {problem}; these features are built anew"]
+
+
+def header_with(key, described, content):
+    """Records whose digest is right, whatever they hold."""
+    digest = feature_cache._digest(key, described)
+    digest.update(content)
+    header = {
+        "format": feature_cache.FORMAT,
+        "key": key,
+        "arrays": described,
+        "sha256": digest.hexdigest(),
+    }
+    return [json.dumps(header).encode(), content]
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        [["a", "|O", [1]]],
+        [["a", "<M8[s]", [1]]],
+        [["a", "|V8", [1]]],
+        [["a", "i4,i4", [1]]],
+        [["a", [["x", "|O"]], [1]]],
+        [["a", None, [1]]],
+        [["a", "<i4", [1 << 60]]],
+        [["a", "<i4", [1 << 20, 1 << 20]]],
+        [["a", f"<U{1 << 28}", [1 << 20]]],
+        [["a", "<i4", [-2]]],
+        [["a", "<i4", 2]],
+        [["a", "<i4", [2.0]]],
+        [["a", "<i4", [True, 2]]],
+        [["a", "<i4", [1] * 100]],
+        [["a", "<i4", [0, 1 << 70]]],
+        [["a", "<U0", [2]]],
+        [[7, "<i4", [2]]],
+        [["a", "<U2", [1]]],
+        ["a"],
+        7,
+    ],
+    ids=str,
+)
+def test_a_hostile_header_is_told_and_replaced(tmp_path, lines, described):
+    """The digest protects against accidents; whoever writes the file makes it fit."""
+    cached(tmp_path, lines)
+    path = cache_path(str(tmp_path), KEY)
+    rewrite(path, lambda _: header_with(KEY, described, b"\xff" * 8))
+    features, calls = cached(tmp_path, lines)
+    assert calls == 1
+    assert_same(features, FEATURES)
+    (line,) = lines
+    assert line.startswith(f"{path}: damaged (")
+
+
+def test_a_header_nested_too_deeply_is_damaged(tmp_path, lines):
+    cached(tmp_path, lines)
+    path = cache_path(str(tmp_path), KEY)
+    rewrite(path, lambda _: [b"[" * 100_000])
+    assert cached(tmp_path, lines)[1] == 1
+    assert len(lines) == 1
 
 
 def test_what_a_killed_process_left_is_not_read(tmp_path, lines):

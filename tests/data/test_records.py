@@ -77,6 +77,18 @@ def test_missing_folder_names_the_command(tmp_path):
             lambda m: m["splits"]["train"]["en"]["files"][0].update(name="../secret"),
             "train/en: file '../secret' lies elsewhere",
         ),
+        (
+            lambda m: m["splits"]["train"]["en"]["files"][0].update(name="train/en/.."),
+            "'train/en/..' is not the name of a file below",
+        ),
+        (
+            lambda m: m["splits"]["train"].update(
+                {"../..": m["splits"]["train"]["en"]}
+            ),
+            r"'\.\./\.\.' is no language code",
+        ),
+        (lambda m: m["splits"].update({"..": {}}), r"'\.\.' is no split"),
+        (lambda m: m["splits"]["train"].update(en={"files": [7]}), "damaged"),
     ],
 )
 def test_damaged_manifest_is_refused(tmp_path, change, told):

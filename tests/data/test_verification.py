@@ -2,11 +2,17 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.data import records
-from decoupled.data.verification import all_shards, stray_files, verify_shard
+from decoupled.data import records, verification
+from decoupled.data.verification import (
+    all_shards,
+    stray_files,
+    verify_shard,
+    verify_shards,
+)
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 
 NAME = "train/en/tokens-00000-of-00001.tfrecord"
@@ -59,17 +65,69 @@ def test_flipped_byte(folder, record):
     assert defects(folder) == [f"{folder / NAME}: record {record}: {told}"]
 
 
+def test_every_corrupt_record_is_told(folder):
+    """A corrupt record is passed over; what follows it is checked."""
+    for record in (3, 4, 1999):
+        flip_byte(folder / NAME, record_end(record) - 6)
+    told = "corrupt (its checksum does not match)"
+    assert defects(folder) == [
+        f"{folder / NAME}: record {record}: {told}" for record in (3, 4, 1999)
+    ]
+
+
+def test_all_kinds_of_defects_of_one_file_are_told(tmp_path):
+    documents = [[6, 7], [8, 10_003], [9], [9, 9], [20_000], [10]]
+    make_records(tmp_path, {"en": [documents]})
+    path = tmp_path / NAME
+    ends = np.cumsum([len(records.serialize(ids)) + 16 for ids in documents])
+    flip_byte(path, int(ends[2]) - 6)
+    path.write_bytes(path.read_bytes()[:-5])
+    told = "is outside the vocabulary of 10000 pieces"
+    assert defects(tmp_path) == [
+        f"{path}: record 1: id 10003 {told}",
+        f"{path}: record 2: corrupt (its checksum does not match)",
+        f"{path}: record 4: id 20000 {told}",
+        f"{path}: record 5: truncated",
+    ]
+
+
+@pytest.mark.parametrize("record", [0, 17, 1999])
+def test_a_corrupt_length_ends_the_reading(folder, record):
+    start = record_end(record - 1) if record else 0
+    flip_byte(folder / NAME, start)
+    flip_byte(folder / NAME, record_end(1999) - 1)
+    told = "corrupt length; the rest of the file cannot be read"
+    assert defects(folder) == [f"{folder / NAME}: record {record}: {told}"]
+
+
+def test_a_length_without_end_is_truncated(folder):
+    """A whole checksum over a length of exabytes takes no memory."""
+    length = (1 << 62).to_bytes(8, "little")
+    (folder / NAME).write_bytes(length + verification._checksum(length) + b"x")
+    assert defects(folder) == [f"{folder / NAME}: record 0: truncated"]
+
+
+@pytest.mark.parametrize("content", [b"", b"123456789", bytes(range(256)) * 3])
+def test_checksums_are_those_of_tensorflow(tmp_path, content):
+    path = str(tmp_path / "a.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(content)
+    written = tf.io.gfile.GFile(path, "rb").read()
+    assert written[8:12] == verification._checksum(written[:8])
+    assert written[-4:] == verification._checksum(content)
+
+
 def test_missing(folder):
     (folder / NAME).unlink()
     assert defects(folder) == [f"{folder / NAME}: missing"]
 
 
 def test_ids_outside_the_vocabulary(tmp_path):
-    make_records(tmp_path, {"en": [[[6, 7], [8, 10_003], [9], [20_000]]]})
+    make_records(tmp_path, {"en": [[[6, 7], [8, 10_003], [9], [20_000, 7, 30_000]]]})
+    told = "outside the vocabulary of 10000 pieces"
     assert defects(tmp_path) == [
-        f"{tmp_path / NAME}: record 1: id 10003 is outside the vocabulary of 10000 "
-        "pieces",
-        f"{tmp_path / NAME}: 1 more records with such defects",
+        f"{tmp_path / NAME}: record 1: id 10003 is {told}",
+        f"{tmp_path / NAME}: record 3: id 20000 (and 1 more) is {told}",
     ]
 
 
@@ -83,8 +141,9 @@ def test_ids_outside_the_vocabulary(tmp_path):
 )
 def test_records_of_another_schema(folder, record, told):
     rewrite(folder, [records.serialize([6]), record, records.serialize([6])])
-    (found,) = defects(folder)
+    found, counts = defects(folder)
     assert found.startswith(f"{folder / NAME}: record 1: {told}")
+    assert counts == f"{folder / NAME}: 3 records, the manifest says 2000"
 
 
 def test_other_contents_of_the_same_counts(folder):
@@ -100,3 +159,14 @@ def test_files_that_the_manifest_does_not_know(folder):
     assert stray_files(manifest) == [f"{other}: not in the manifest"]
     none = dataclasses.replace(manifest, splits={})
     assert len(stray_files(none)) == 2
+
+
+@pytest.mark.slow
+def test_several_processes_find_the_same_in_the_same_order(tmp_path):
+    shards = [[[n, 6]] for n in range(6, 18)]
+    manifest = make_records(tmp_path, {"en": shards[:6], "sw": shards[6:]})
+    for number in (1, 4, 9):
+        flip_byte(tmp_path / all_shards(manifest)[number].name, -6)
+    found = list(verify_shards(manifest, 2))
+    assert found == list(verify_shards(manifest, 1))
+    assert [n for n, defects in enumerate(found) if defects] == [1, 4, 9]

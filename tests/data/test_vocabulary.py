@@ -5,7 +5,9 @@ have equal scores, and Python and graph may break exact ties differently.
 """
 
 import itertools
+import struct
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,9 +66,9 @@ def in_graph(vocabulary, texts):
 
 
 def assert_graph_agrees(vocabulary, texts):
-    """Graph and Python give the same ids, or segmentations that are exactly as good.
+    """Graph and Python give the same ids, or segmentations of equal score in float32.
 
-    Returns the number of such ties. They occur where characters repeat: "YYYY" is
+    Returns how often they differ. Exact ties occur where characters repeat: "YYYY" is
     "YYY" + "Y" as well as "Y" + "YYY".
     """
     scores, ties = vocabulary.scores(), 0
@@ -212,6 +214,57 @@ def test_any_unicode_text_in_the_graph(vocabulary, texts):
 def test_real_text_in_the_graph(vocabulary, sentences):
     ties = assert_graph_agrees(vocabulary, sentences)
     assert ties < 0.01 * len(sentences)
+
+
+def serialized(scores):
+    """A SentencePiece model file: special pieces, then pieces with these scores."""
+
+    def message(number, content):
+        assert len(content) < 128
+        return bytes([number << 3 | 2, len(content)]) + content
+
+    def piece(text, score, kind):
+        fields = message(1, text.encode()), b"\x15", struct.pack("<f", score)
+        return message(1, b"".join([*fields, bytes([3 << 3, kind])]))
+
+    normal, unknown, control = 1, 2, 3
+    kinds = dict.fromkeys(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], control)
+    kinds["<unk>"] = unknown
+    pieces = [piece(text, 0.0, kind) for text, kind in kinds.items()]
+    pieces += [piece(text, score, normal) for text, score in scores.items()]
+    # A unigram model; text stays as it is, and no space comes before it.
+    unigram = message(2, bytes([3 << 3, 1]))
+    return b"".join(
+        [*pieces, unigram, message(3, message(1, b"identity") + b"\x18\0\x20\0")]
+    )
+
+
+def test_scores_of_long_text_have_the_resolution_of_float32_in_the_graph(tmp_path):
+    """r + est is better than re + st by 0.00003, which a long sum cannot hold."""
+    scores = {"x": -7.3, "r": -5.508579, "est": -8.160132, "re": -6.449142}
+    scores |= {"st": -7.219603, "e": -30.0, "s": -30.0, "t": -30.0}
+    gap = (scores["r"] + scores["est"]) - (scores["re"] + scores["st"])
+    assert 3e-5 < gap < 4e-5
+    path = tmp_path / "sentencepiece.model"
+    path.write_bytes(serialized(scores))
+    vocabulary = Vocabulary(str(path))
+    better, worse = (
+        [vocabulary.piece_to_id(piece) for piece in pieces]
+        for pieces in (["x", "x", "r", "est"], ["x", "x", "re", "st"])
+    )
+    text = "xxrest" * 1000
+    python, [graph] = vocabulary.encode(text), in_graph(vocabulary, [text])
+    python, graph = (
+        [ids[start : start + 4] for start in range(0, 4000, 4)]
+        for ids in (python, graph)
+    )
+    assert graph.count(worse) > 100 and python.count(better) > 990
+    total = 0.0
+    for cut in graph:
+        total += 2 * scores["x"] + scores["r"] + scores["est"]
+        if cut != better:
+            # Two sums of each way are rounded, by half of the resolution at most.
+            assert cut == worse and gap < 2 * np.spacing(np.float32(-total))
 
 
 @pytest.mark.parametrize("unit", ["a", "é value ", "สวัสดี", "👩"])

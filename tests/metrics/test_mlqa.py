@@ -62,9 +62,10 @@ def test_values_of_the_published_script(language, prediction, answers, exact_mat
     assert found == pytest.approx({"exact_match": exact_match, "f1": f1}, abs=1e-9)
 
 
-def test_another_language_has_no_rules():
-    with pytest.raises(KeyError, match="sw"):
-        mlqa_scores([("q", ["a"])], {"q": "a"}, "sw")
+def test_other_languages_have_no_articles_and_regions_no_rules_of_their_own():
+    assert words("The «Mto», mkubwa!", "sw") == ["the", "mto", "mkubwa"]
+    assert words("长江 a", "zh-TW") == words("长江 a", "zh") == ["长", "江", "a"]
+    assert words("The river", "en_GB") == ["river"]
 
 
 @given(st.sampled_from(LANGUAGES), st.text())

@@ -51,6 +51,32 @@ def test_file_names():
     ]
 
 
+def test_files_of_languages_that_xtreme_does_not_list():
+    assert xtreme.label_files("tydiqa", "ja") == [
+        "tydiqa/test-ja.json",
+        "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.ja.dev.json",
+        "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.ja.dev.json",
+    ]
+    assert xtreme.label_files("tatoeba", "mt") == [
+        "tatoeba/test-mt.tsv",
+        "tatoeba/mt-en.en",
+        "tatoeba_parallel/test-mt.tsv",
+        "tatoeba_parallel/mt-en.en",
+    ]
+
+
+def test_official_languages_come_first():
+    assert xtreme.in_order("xquad", ["ro", "hi", "ja", "en"]) == [
+        "en",
+        "hi",
+        "ja",
+        "ro",
+    ]
+    assert not xtreme.is_official("xquad", "ro") and xtreme.is_official("xquad", "hi")
+    # A task of our own has no languages but those of its files.
+    assert xtreme.is_official("catalogs", "ast")
+
+
 def test_score_of_a_task():
     by_language = {name: {"f1": 50.0, "recall": 1.0} for name in ("fr", "ru", "zh")}
     by_language["de"] = {"f1": 80.0, "recall": 3.0}

@@ -1,5 +1,8 @@
 """Which tensors get a kernel of their own."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -50,3 +53,25 @@ def test_sums_of_rows(width, is_compiled):
         found = session.run(sums(tf.constant(x)))
     wanted = x.astype(np.float64).sum(-1, keepdims=True)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+KERNELS = """
+import os
+from decoupled.compat import tf
+from decoupled.ops.compiled import compile_first_quietly, compiled
+
+compile_first_quietly()
+compile_first_quietly()
+with tf.Graph().as_default(), tf.Session() as session:
+    given = tf.placeholder(tf.float32, [2])
+    print(session.run(compiled(tf.square)(given), {given: [2.0, 3.0]}))
+os.write(2, b"an error")
+"""
+
+
+def test_the_first_kernel_of_a_process_announces_nothing_and_errors_are_seen():
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "an error")
+    assert done.stdout == "[4. 9.]\n"

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from decoupled.configs import SweepConfig
+from decoupled.errors import UserError
 from decoupled.sweeps.jobs import Inputs, Job, Row, make_jobs
 from tests.helpers import tiny_model
 
@@ -87,3 +88,38 @@ def test_a_sweep_without_tasks_is_pretraining_alone(tmp_path):
     sweep = dataclasses.replace(SWEEP, tasks=())
     made = make_jobs(sweep, ROWS, INPUTS, str(tmp_path))
     assert [job.kind for job in made] == ["pretrain"] * 4
+
+
+@pytest.mark.parametrize("name", ["pretraining", "finetuning"])
+@pytest.mark.parametrize(
+    "setting,mistake",
+    [
+        ("import os", "'import os' would run code"),
+        ("import\tos as x", "'import os as x' would run code"),
+        ("from __gin__ import dynamic_registration", "would run code"),
+        ("A = 1; import os", "Expected newline"),
+        ("include 'stranger.gin'", "must be one setting"),
+        ("", "must be one setting"),
+        ("TrainingConfig.seed = @os.getpid()", "no configurable named 'os.getpid'"),
+        ("TrainingConfig.sead = 1", "TrainingConfig has no parameter 'sead'"),
+        ("TrainingConfg.seed = 1", "no configurable named 'TrainingConfg'"),
+    ],
+)
+def test_a_setting_that_jobs_would_refuse_is_refused_first(name, setting, mistake):
+    sweep = dataclasses.replace(SWEEP, **{name: (setting,)})
+    with pytest.raises(UserError) as caught:
+        make_jobs(sweep, ROWS, INPUTS, "S")
+    assert str(caught.value).startswith(f"SweepConfig.{name}: {setting!r}: ")
+    assert mistake in str(caught.value)
+
+
+def test_settings_of_a_sweep_may_bind_macros_and_what_the_command_takes(tmp_path):
+    settings = ("RATE = 0.1", "finetune.mesh = @wide/MeshConfig()", "a/b/C = %RATE")
+    sweep = dataclasses.replace(SWEEP, finetuning=settings)
+    assert make_jobs(sweep, ROWS, INPUTS, str(tmp_path))
+
+
+def test_a_task_is_put_into_the_name_of_its_file_and_nothing_else_is(tmp_path):
+    sweep = dataclasses.replace(SWEEP, task_files={"*": "{task.__class__}/{task}.gin"})
+    job = make_jobs(sweep, ROWS, INPUTS, str(tmp_path))[1]
+    assert "--gin_file={task.__class__}/xnli.gin" in job.arguments

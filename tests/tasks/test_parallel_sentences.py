@@ -81,6 +81,27 @@ def test_a_missing_side_is_named_with_a_way_to_get_it(tmp_path):
         reader.language_files("tatoeba", folder, "sw")
 
 
+def test_all_missing_files_of_a_language_are_named(tmp_path):
+    folder = write(tmp_path, bucc_files())
+    for name in ("de-en.dev.gold", "de-en.test.de"):
+        (tmp_path / "bucc2018" / name).unlink()
+    with pytest.raises(UserError, match="dev.gold, .*de-en.test.de: missing; bucc2018"):
+        reader.check_language("bucc2018", folder, "de")
+
+
+def test_languages_outside_xtreme_are_read_too(tmp_path):
+    folder = write(tmp_path, {"tatoeba/mt-en.mt": SWAHILI, "tatoeba/mt-en.en": ENGLISH})
+    assert reader.languages("tatoeba", folder) == ["mt"]
+    reader.check_language("tatoeba", folder, "mt")
+
+
+@pytest.mark.parametrize("split", [reader.DEV, reader.TEST])
+def test_the_check_of_a_language_reads_its_files(tmp_path, split):
+    files = {**bucc_files(), f"bucc2018/de-en.{split}.en": ["no tab"]}
+    with pytest.raises(UserError, match=f"de-en.{split}.en:1 .language de.: not id"):
+        reader.check_language("bucc2018", write(tmp_path, files), "de")
+
+
 def test_no_folder_and_no_files(tmp_path):
     with pytest.raises(UserError, match="no folder bucc2018; get it with"):
         reader.languages("bucc2018", str(tmp_path))

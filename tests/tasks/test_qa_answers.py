@@ -48,9 +48,10 @@ def logits(*rows, width=8):
     return result
 
 
-def answers(features, starts, ends, settings=SETTINGS, count=1):
+def answers(features, starts, ends, settings=SETTINGS, count=1, most=None):
     questions = [Question(str(i), "?", CONTEXT, ()) for i in range(count)]
-    return best_answers(questions, features, logits(*starts), logits(*ends), settings)
+    scores = logits(*starts), logits(*ends)
+    return best_answers(questions, features, *scores, settings, most)
 
 
 def test_the_best_start_and_end():
@@ -76,6 +77,21 @@ def test_an_answer_is_not_too_long():
     assert answers(window(), starts, ends) == ["one two three"]
     four = dataclasses.replace(SETTINGS, max_answer_length=4)
     assert answers(window(), starts, ends, four) == ["one two three four"]
+
+
+def test_auto_limits_characters_instead_of_pieces():
+    """The context is "one two three four"; each word is a piece."""
+    starts, ends = [{3: 5, 4: 1}], [{6: 5, 5: 2}]
+    auto = dataclasses.replace(SETTINGS, max_answer_length="auto")
+    for most, expected in (
+        (18, "one two three four"),
+        (17, "one two three"),
+        (13, "one two three"),
+        (12, "two three"),
+    ):
+        assert answers(window(), starts, ends, auto, most=most) == [expected]
+    with pytest.raises(ValueError, match="max_characters must be given"):
+        answers(window(), starts, ends, auto)
 
 
 def test_where_no_pair_is_possible_the_best_piece_answers():

@@ -24,6 +24,7 @@ from tests.tasks.question_samples import (
     TEXTS,
     documents,
     make_vocabulary,
+    question,
     write_document,
 )
 
@@ -127,8 +128,12 @@ def test_settings_are_those_that_change_features():
     # These change answers only.
     assert make_task("xquad", n_best=3).answer_settings() == {
         "max_answer_length": SETTINGS.max_answer_length,
+        "max_characters": None,
         "n_best": 3,
     }
+    task = make_task("xquad", max_answer_length="auto")
+    task.see_training([question("The Elbe is 1,094 km long.", "1,094 km")])
+    assert task.answer_settings()["max_characters"] == 12
 
 
 def test_a_stride_that_would_skip_text_is_refused():
@@ -162,6 +167,59 @@ def test_only_tests_may_lack_answers(tmp_path):
             task.read(str(tmp_path), split, "en")
     examples = task.read(str(tmp_path), "test", "en")
     assert task.score("en", examples, ["", ""]) is None
+
+
+def test_one_dev_question_without_an_answer_is_named(tmp_path):
+    document = documents("en")
+    questions = document["data"][0]["paragraphs"][0]["qas"]
+    questions[1]["answers"] = []
+    write_document(tmp_path / "squad/dev-v1.1.json", document)
+    with pytest.raises(
+        UserError, match="dev-v1.1.json .*question 'en-1' has no answer"
+    ):
+        make_task("xquad").read(str(tmp_path), "dev", "en")
+
+
+def test_repairs_are_told_once(folder, tmp_path, capsys):
+    document = documents("en")
+    first = document["data"][0]["paragraphs"][0]["qas"][0]
+    first["answers"][0]["answer_start"] += 1
+    write_document(tmp_path / "xquad/xquad.en.json", document)
+    task = make_task("xquad")
+    for _ in range(3):
+        task.read(str(tmp_path), "test", "en")
+    assert capsys.readouterr().out.count("not at its answer_start") == 1
+
+
+def asked(*answers):
+    """Questions with one answer each, all of it the context."""
+    return [question(answer, answer) for answer in answers]
+
+
+def test_the_limit_of_answers_follows_the_training_answers(vocabulary):
+    task = make_task("xquad", max_answer_length="auto")
+    task.see_training(asked("abcd", "ab cd ef gh "))
+    assert task.answer_limit().startswith("16 characters, 1.5 times the longest one")
+    examples = asked("a" * 16, "a" * 17, "a", f"  {'a' * 16} ")
+    assert task.share_beyond_limit(vocabulary, examples) == 1 / 4
+    several = examples[1]._replace(answers=(*examples[1].answers, *examples[2].answers))
+    assert task.share_beyond_limit(vocabulary, [several]) == 0
+    unlabelled = [examples[0]._replace(answers=())]
+    assert task.share_beyond_limit(vocabulary, unlabelled) is None
+    assert task.share_beyond_limit(vocabulary, unlabelled + examples) == 1 / 4
+
+
+def test_a_limit_in_pieces_depends_on_the_vocabulary(folder, vocabulary):
+    examples = make_task("xquad").read(str(folder), "test", "zh")
+    lengths = [len(vocabulary.encode(q.answers[0].text)) for q in examples]
+    low, high = sorted(lengths)
+    assert low < high
+    for most, share in ((high, 0), (high - 1, 1 / 2), (low - 1, 1)):
+        task = make_task("xquad", max_answer_length=most)
+        task.see_training(examples)
+        limit = f"{most} pieces (QuestionAnsweringConfig.max_answer_length)"
+        assert task.answer_limit() == limit
+        assert task.share_beyond_limit(vocabulary, examples) == share
 
 
 def test_trivial_answers(folder):

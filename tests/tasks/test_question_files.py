@@ -23,6 +23,7 @@ def folder(tmp_path):
         TYDIQA.format(split="train", name="ko"),
         TYDIQA.format(split="dev", name="en"),
         TYDIQA.format(split="dev", name="te"),
+        TYDIQA.format(split="dev", name="ja"),
     ]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -35,14 +36,14 @@ def folder(tmp_path):
     [
         ("xquad", "train", ["en"]),
         ("xquad", "dev", ["en"]),
-        # Japanese is no language of XQuAD.
-        ("xquad", "test", ["en", "zh"]),
+        # Japanese is no language of XTREME's XQuAD.
+        ("xquad", "test", ["en", "zh", "ja"]),
         ("mlqa", "train", ["en"]),
         ("mlqa", "dev", ["en", "hi"]),
         ("mlqa", "test", ["en", "hi"]),
         ("tydiqa", "train", ["en"]),
         ("tydiqa", "dev", ["en"]),
-        ("tydiqa", "test", ["en", "te"]),
+        ("tydiqa", "test", ["en", "te", "ja"]),
     ],
 )
 def test_languages(folder, task, split, languages):
@@ -90,7 +91,7 @@ def test_the_other_spelling_of_tydiqa(folder, split):
         ("xquad", "train", "de", "no place for the train file of task xquad in "
          "language 'de'; XTREME has this split in English only"),
         ("tydiqa", "dev", "te", "XTREME has this split in English only"),
-        ("mlqa", "test", "th", "'th'; the task has en, es, de, ar, hi, vi, zh"),
+        ("mlqa", "test", "th", "test-context-th-question-th.json: missing, the test f"),
     ],
 )  # fmt: skip
 def test_a_missing_file(folder, task, split, language, message):

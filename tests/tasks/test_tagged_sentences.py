@@ -112,7 +112,7 @@ def make(folder, *names):
         path.write_text("")
 
 
-def test_languages_of_xtreme_english_first(tmp_path):
+def test_languages_of_xtreme_come_first_and_english_before_them(tmp_path):
     make(
         tmp_path / "udpos",
         *(f"test-{name}.tsv" for name in ("zh", "af", "en", "de", "xx")),
@@ -120,7 +120,7 @@ def test_languages_of_xtreme_english_first(tmp_path):
         "test-ar.conll",
     )
     found = files_by_language("udpos", str(tmp_path), "test")
-    assert list(found) == ["en", "af", "de", "zh"]
+    assert list(found) == ["en", "af", "de", "zh", "xx"]
     assert found["de"] == str(tmp_path / "udpos" / "test-de.tsv")
     assert files_by_language("panx", str(tmp_path), "test") == {}
 
@@ -151,6 +151,7 @@ def test_what_preprocessing_made_is_found_and_rejoined(tmp_path):
         "0\n0\n\n0\n\n\n2\n",
     )
     assert find_file("udpos", str(tmp_path), "test", "th") == file.path
+    assert list(files_by_language("udpos", str(tmp_path), "test")) == ["th"]
     assert read_sentences(file, True) == [
         TaggedSentence(["a", "b", "c"], ["NOUN", "VERB", "NUM"]),
         TaggedSentence(["d"], ["X"]),

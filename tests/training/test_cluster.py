@@ -12,9 +12,10 @@ import time
 
 import pytest
 
+from decoupled import ports
 from decoupled.configs import ClusterConfig, MeshConfig
 from decoupled.errors import UserError, WorkerLost
-from decoupled.supervision import free_ports
+from decoupled.supervision import cluster_variable, free_ports
 from decoupled.training import cluster
 from decoupled.training.cluster import Task
 
@@ -75,7 +76,7 @@ def test_processors_are_shared_out_worker_after_worker():
 
 
 def test_a_driver_alone_has_no_cluster():
-    config = ClusterConfig((), 1.0, 1.0)
+    config = ClusterConfig((), 1.0, 1.0, False)
     assert cluster.join_cluster(config, mesh("all:1"), print, {}) is None
     with pytest.raises(UserError, match="start python -m decoupled.worker here"):
         cluster.join_cluster(
@@ -85,7 +86,7 @@ def test_a_driver_alone_has_no_cluster():
 
 def test_tf_config_is_not_left_for_the_estimator():
     environment = variable(["localhost:1"])
-    config = ClusterConfig((), 1.0, 1.0)
+    config = ClusterConfig((), 1.0, 1.0, False)
     assert cluster.join_cluster(config, mesh("all:1"), print, environment) is None
     assert environment == {}
 
@@ -162,16 +163,41 @@ def test_the_watch_tells_of_a_silent_worker_once(worker):
 
 def test_a_worker_with_too_few_devices_is_named(worker):
     _, addresses = worker
-    config = ClusterConfig(tuple(addresses), 10.0, 10.0)
+    config = ClusterConfig(tuple(addresses), 10.0, 10.0, False)
     with pytest.raises(UserError, match=f"{addresses[1]}: has no CPU:1; start it with"):
         cluster.join_cluster(config, mesh("m:4"), [].append, {})
+
+
+def test_a_worker_at_localhost_is_open_to_this_host_alone(worker, outside_address):
+    port = int(worker[1][1].rpartition(":")[2])
+    socket.create_connection(("127.0.0.1", port), 5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((outside_address, port), 5)
+
+
+def test_an_address_that_other_hosts_reach_must_be_accepted(monkeypatch):
+    monkeypatch.setattr(ports, "outside_interfaces", lambda: ["eth0"])
+    workers = tuple(f"0.0.0.0:{port}" for port in free_ports(2))
+    told = f"{workers[0]}: TensorFlow listens on every interface"
+    config = ClusterConfig(workers, 0.1, 1.0, False)
+    with pytest.raises(UserError, match=told) as refused:
+        cluster.join_cluster(config, mesh("m:2"), print, {})
+    assert str(refused.value).endswith("ClusterConfig.accept_open_ports = True")
+    said = []
+    cluster.start_server(Task(workers, 0, True), 1, said.append)
+    assert len(said) == 1 and said[0].startswith(f"warning: {told}")
+
+
+def test_what_supervise_accepted_reaches_the_driver():
+    environment = cluster_variable(["a:1", "b:2"], 0, accept_open_ports=True)
+    assert cluster.from_environment(environment) == Task(("a:1", "b:2"), 0, True)
 
 
 def test_an_address_that_is_taken():
     with socket.create_server(("localhost", 0)) as server:
         address = f"localhost:{server.getsockname()[1]}"
         with pytest.raises(UserError, match=f"{address}: cannot serve this address"):
-            cluster.start_server(Task((address, "localhost:1"), 0), 1)
+            cluster.start_server(Task((address, "localhost:1"), 0), 1, print)
 
 
 def test_a_second_session_ends_the_run():

@@ -8,8 +8,14 @@ import pytest
 from decoupled.compat import tf
 from decoupled.configs import MeshConfig
 from decoupled.errors import UserError
-from decoupled.training.graph import build_graph
-from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
+from decoupled.training.graph import build_graph, check_graph
+from tests.helpers import (
+    adamw,
+    masked_lm_features,
+    schedule,
+    tiny_model,
+    tiny_training,
+)
 from tests.training.runs import (
     BOTH_AXES,
     DATA_AXIS,
@@ -57,6 +63,25 @@ def test_parameters_and_slots_are_the_same_on_every_mesh(name, twenty_steps):
     assert difference < 1e-5, where
     np.testing.assert_allclose(losses, twenty_steps[1], atol=1e-5)
     np.testing.assert_allclose(norms, twenty_steps[2], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes, size, setting",
+    [
+        ({"batch_size": 7}, 7, "TrainingConfig.batch_size"),
+        (
+            {"batch_size": 6, "gradient_accumulation": 2},
+            3,
+            "TrainingConfig.batch_size or TrainingConfig.gradient_accumulation",
+        ),
+        ({"eval_batch_size": 9}, 9, "TrainingConfig.eval_batch_size"),
+    ],
+)
+def test_a_batch_that_does_not_divide_is_told_with_its_setting(changes, size, setting):
+    with pytest.raises(UserError) as caught:
+        check_graph(graph_config(mesh=DATA_AXIS), tiny_training(**changes))
+    assert f"dimension 'batch' of size {size} does not divide" in str(caught.value)
+    assert str(caught.value).endswith(f"; change mesh_shape or {setting}")
 
 
 @pytest.mark.slow

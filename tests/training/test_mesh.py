@@ -5,7 +5,7 @@ import pytest
 from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
 from decoupled.errors import UserError
-from decoupled.model.dims import make_dims, predictions_dim
+from decoupled.model.dims import NAMES, SETTINGS, make_dims, predictions_dim
 from decoupled.training import mesh as meshes
 from tests.helpers import tiny_model
 
@@ -91,26 +91,39 @@ def test_a_mesh_that_fits_is_accepted():
 
 
 @pytest.mark.parametrize(
-    ("shape", "rules", "name", "size", "parts"),
+    ("shape", "rules", "name", "size", "parts", "setting"),
     [
-        ("d:3", "batch:d", "batch", 8, 3),
-        ("d:2;m:5", "batch:d;vocab:m", "vocab", 48, 5),
-        ("m:3", "hidden:m", "hidden", 16, 3),
+        ("d:3", "batch:d", "batch", 8, 3, "TrainingConfig.batch_size"),
+        ("d:2;m:5", "batch:d;vocab:m", "vocab", 48, 5, "ModelConfig.vocab_size"),
+        ("m:3", "hidden:m", "hidden", 16, 3, "ModelConfig.hidden_size"),
         # Heads are split whole: 16 columns of a kernel would divide, 4 heads do not.
-        ("m:8", "heads:m", "heads", 4, 8),
-        ("m:3", "intermediate:m", "intermediate", 32, 3),
-        ("m:3", "positions:m", "positions", 20, 3),
-        ("m:4", "token_types:m", "token_types", 2, 4),
+        ("m:8", "heads:m", "heads", 4, 8, "ModelConfig.num_heads"),
+        (
+            "m:3",
+            "intermediate:m",
+            "intermediate",
+            32,
+            3,
+            "ModelConfig.intermediate_size",
+        ),
+        ("m:3", "positions:m", "positions", 20, 3, "ModelConfig.max_positions"),
+        ("m:4", "token_types:m", "token_types", 2, 4, "ModelConfig.type_vocab_size"),
     ],
 )
-def test_a_dimension_that_does_not_divide_is_named(shape, rules, name, size, parts):
+def test_a_dimension_that_does_not_divide_is_named_with_its_setting(
+    shape, rules, name, size, parts, setting
+):
     message = refusal(check, shape, rules)
 
     axis = rules.rpartition(":")[2]
     assert message == (
         f"MeshConfig.layout_rules: rule {name}:{axis}: dimension {name!r} of size "
-        f"{size} does not divide into {parts} parts; change mesh_shape or the size"
+        f"{size} does not divide into {parts} parts; change mesh_shape or {setting}"
     )
+
+
+def test_every_dimension_has_the_setting_that_changes_it():
+    assert set(SETTINGS) == set(NAMES)
 
 
 def test_dimensions_of_the_task_are_checked_too():

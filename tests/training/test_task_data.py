@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from decoupled.errors import UserError
 from decoupled.training import task_data
 from decoupled.training.task_data import TaskData
 
@@ -18,6 +19,7 @@ class Numbers:
     def __init__(self, window=4):
         self.window = window
         self.asked = []
+        self.limit = None
 
     def languages(self, data_dir, split):
         return ["sw"] if split == "test" else ["en", "sw"]
@@ -26,8 +28,20 @@ class Numbers:
         return f"{data_dir}/{split}-{language}.txt"
 
     def read(self, data_dir, split, language):
-        with open(self.path(data_dir, split, language), encoding="utf-8") as handle:
-            return [int(word) for word in handle.read().split()]
+        path = self.path(data_dir, split, language)
+        try:
+            with open(path, encoding="utf-8") as handle:
+                return [int(word) for word in handle.read().split()]
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: no numbers") from error
+
+    def answer_limit(self):
+        return None if self.limit is None else f"{self.limit} units"
+
+    def share_beyond_limit(self, vocabulary, examples):
+        if self.limit is None or not examples:
+            return None
+        return sum(example > self.limit for example in examples) / len(examples)
 
     def settings(self):
         return {"window": self.window}
@@ -93,3 +107,50 @@ def test_checkpoints_can_be_compared_where_there_is_english_dev(folder):
     assert data.has_english_dev()
     data.task.languages = lambda data_dir, split: ["sw"]
     assert not data.has_english_dev()
+
+
+FILES = [("dev", "en"), ("dev", "sw"), ("test", "sw")]
+
+
+def test_a_check_names_every_file_that_is_wrong_and_makes_no_features(folder):
+    (folder / "dev-sw.txt").write_text("1 x")
+    data = make(folder)
+    with pytest.raises(UserError, match="2 mistakes: .*dev-sw.txt.*test-sw.txt"):
+        data.check([1], FILES)
+    (folder / "dev-sw.txt").write_text("1")
+    with pytest.raises(UserError, match="^[^;]*test-sw.txt: no numbers$"):
+        data.check([1], FILES)
+    (folder / "test-sw.txt").write_text("")
+    data.check([1], FILES)
+    assert data.task.asked == [] and not (folder / "cache").exists()
+
+
+def test_a_check_says_which_right_answers_are_too_long(folder, capsys):
+    (folder / "dev-sw.txt").write_text("3 3 3")
+    (folder / "test-sw.txt").write_text("")
+    data = make(folder)
+    data.check([1], FILES)
+    assert capsys.readouterr().out == ""
+    said = {
+        3: "numbers: an answer has at most 3 units; no right answer is longer\n",
+        2: (
+            "numbers: an answer has at most 2 units; longer right answers are lost: "
+            "dev en 20.00%, dev sw 100.00%; none in the other files (1)\n"
+        ),
+        0: (
+            "numbers: an answer has at most 0 units; longer right answers are lost: "
+            "train en 100.00%, dev en 100.00%, dev sw 100.00%\n"
+        ),
+    }
+    for limit, line in said.items():
+        data.task.limit = limit
+        data.check([1], FILES)
+        assert capsys.readouterr().out == line
+
+
+def test_a_task_without_dev_and_test_files_is_refused(folder):
+    data = make(folder)
+    assert data.files_to_answer() == FILES
+    data.task.languages = lambda data_dir, split: []
+    with pytest.raises(UserError, match="numbers: holds no dev or test file of numb"):
+        data.files_to_answer()

@@ -1,0 +1,222 @@
+"""Units are done once each, whoever does them; what fails is told in one line."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from decoupled.corpora.runners import Runner, run_units
+from decoupled.errors import UserError
+from tests.corpora.toy_job import ToyJob, ToyUnit
+
+WORKERS = [1, 2]
+NAMES = ["a", "bb", "ccc", "dddd"]
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+
+def units(**fails):
+    return [ToyUnit(name, fails.get(name, "")) for name in NAMES]
+
+
+def run(folder, wanted, workers=1, version=1, small=0):
+    job = ToyJob(str(folder), version)
+    return job, run_units(job, wanted, Runner(workers=workers), "toys", small)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 9])
+def test_each_unit_is_done_once_and_results_keep_their_order(tmp_path, workers):
+    job, results = run(tmp_path, units(), workers)
+    assert [result["letters"] for result in results] == [1, 2, 3, 4]
+    assert job.begun() == NAMES
+    assert (os.getpid() in job.processes()) == (workers == 1)
+    assert len(job.processes()) <= workers
+
+
+def test_small_jobs_are_done_in_this_process(tmp_path):
+    assert run(tmp_path, units(), 0, small=5)[0].processes() == {os.getpid()}
+
+
+def test_the_largest_unit_is_begun_first(tmp_path):
+    weighed = [ToyUnit(name, weight=number) for number, name in enumerate(NAMES)]
+    job, results = run(tmp_path, weighed)
+    assert [name for name, _ in job.log()] == NAMES[::-1]
+    assert [result["letters"] for result in results] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_what_is_done_is_not_done_again(tmp_path, capsys, workers):
+    run(tmp_path, units()[:2], workers)
+    job, results = run(tmp_path, units(), workers)
+    assert [result["letters"] for result in results] == [1, 2, 3, 4]
+    assert job.begun() == NAMES
+    assert "toys: 2 done before" in capsys.readouterr().out
+
+
+def test_other_inputs_are_done_anew(tmp_path):
+    run(tmp_path, units())
+    job, _ = run(tmp_path, units(), version=2)
+    assert job.begun() == sorted(NAMES * 2)
+
+
+def test_what_was_lost_is_done_anew(tmp_path):
+    run(tmp_path, units())
+    for path in tmp_path.glob("*.txt"):
+        path.unlink()
+    job, _ = run(tmp_path, units())
+    assert job.begun() == sorted(NAMES * 2)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_bad_input_is_told_and_the_others_are_done(tmp_path, capfd, workers):
+    with pytest.raises(UserError) as caught:
+        run(tmp_path, units(bb="input"), workers)
+    assert str(caught.value) == (
+        "bb.bz2: truncated at byte 7; what else was done is kept"
+    )
+    printed = capfd.readouterr()
+    # Also at once, while the others go on.
+    assert printed.out == "bb.bz2: truncated at byte 7\n"
+    assert printed.err == ""
+    job, results = run(tmp_path, units())
+    assert [result["letters"] for result in results] == [1, 2, 3, 4]
+    assert job.begun() == ["a", "bb", "bb", "ccc", "dddd"]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_several_bad_inputs_are_counted(tmp_path, workers):
+    with pytest.raises(UserError, match=r"\.bz2: .* \(1 more failed\); what else"):
+        run(tmp_path, units(a="input", ccc="input"), workers)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_full_disk_is_told(tmp_path, workers):
+    with pytest.raises(UserError) as caught:
+        run(tmp_path, units(bb="disk"), workers)
+    assert str(caught.value).startswith(
+        f"{tmp_path}: cannot write (No space left on device); make room"
+    )
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_disk_without_room_for_a_note_is_told(tmp_path, monkeypatch, workers):
+    # No note can be written where a folder has its name.
+    (tmp_path / "bb.done.json").mkdir()
+    monkeypatch.setattr("decoupled.corpora.units.forget", lambda *_: None)
+    monkeypatch.setattr("decoupled.corpora.units.result_of", lambda *_: None)
+    with pytest.raises(UserError) as caught:
+        run(tmp_path, units(), workers)
+    assert str(caught.value).startswith(
+        f"{tmp_path}: cannot write (Is a directory); make room"
+    )
+    assert ToyJob(str(tmp_path)).begun() == NAMES
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_defect_of_ours_keeps_its_traceback(tmp_path, workers):
+    with pytest.raises(ValueError, match="^a defect of ours$") as caught:
+        run(tmp_path, units(bb="defect"), workers)
+    own = caught.value.__cause__ if workers > 1 else caught.getrepr()
+    assert "toy_job.py" in str(own)
+
+
+def test_a_killed_process_is_told_and_what_was_done_is_kept(tmp_path):
+    # The one that is killed waits for the others.
+    wanted = units(dddd="killed last")
+    with pytest.raises(UserError) as caught:
+        run(tmp_path, wanted, workers=2)
+    assert str(caught.value) == (
+        f"{tmp_path}: a worker process was killed, most likely for lack of memory; run "
+        "the same command again with fewer --workers"
+    )
+    job, results = run(tmp_path, units())
+    assert [result["letters"] for result in results] == [1, 2, 3, 4]
+    assert job.begun() == [*NAMES, "dddd"]
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_processes_end_with_their_parent(tmp_path, ended_by):
+    """Ctrl-C reaches the whole group of processes, the others the parent alone."""
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "tests.corpora.toy_job", str(tmp_path)],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    workers = wait_for(lambda: began(tmp_path) == 2 and children_of(parent.pid))
+    assert len(workers & ToyJob(str(tmp_path)).processes()) == 2
+    send = os.killpg if ended_by == signal.SIGINT else os.kill
+    send(parent.pid, ended_by)
+    told = parent.communicate(timeout=30)[1].decode()
+    assert wait_for(lambda: not any(map(is_running, workers)))
+    if ended_by == signal.SIGINT:
+        # Of the parent alone.
+        assert told.count("Traceback") == 1 and told.endswith("KeyboardInterrupt\n")
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("waited for a minute")
+
+
+def began(folder):
+    return len(ToyJob(str(folder)).log()) if (folder / "log").exists() else 0
+
+
+def children_of(parent):
+    found = set()
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            found.add(int(path.parent.name))
+    return found
+
+
+def is_running(process):
+    try:
+        status = pathlib.Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (
+            {"options": ("region=here",)},
+            "--beam_option=region=here: has no effect with --runner=local; give a Beam "
+            "runner",
+        ),
+        (
+            {"name": "FlinkRunner", "workers": 2},
+            "--workers=2: has no effect with --runner=FlinkRunner, whose workers are "
+            "set by its own --beam_option",
+        ),
+    ],
+)
+def test_arguments_that_would_be_ignored_are_refused(arguments, told):
+    with pytest.raises(UserError) as caught:
+        Runner(**arguments)
+    assert str(caught.value) == told
+
+
+def test_without_beam_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(UserError) as caught:
+        Runner("DirectRunner")
+    assert str(caught.value) == (
+        "apache_beam is not installed; run pip install 'decoupled[beam]', or in a "
+        "checkout pip install '.[beam]'"
+    )
+    Runner()

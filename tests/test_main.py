@@ -1,0 +1,61 @@
+"""`python -m decoupled` shows the way to the commands."""
+
+import subprocess
+import sys
+
+import pytest
+
+from decoupled import __main__ as listed
+from decoupled import doctor
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "decoupled", *arguments],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_every_command_is_listed_once():
+    names = [name for names in listed.COMMANDS.values() for name in names]
+    assert sorted(names) == doctor.commands()
+
+
+def test_commands_come_in_the_order_of_their_needs():
+    lines = listed.listing().splitlines()
+    names = [line.split()[0] for line in lines if line.startswith("  ")]
+    path = ["doctor", "build_corpus", "build_vocabulary", "build_records", "pretrain"]
+    path += ["finetune", "score", "export", "sweep", "report", "worker"]
+    assert [name for name in names if name in path] == path
+
+
+def test_each_has_one_line_which_begins_its_own_help():
+    lines = [line for line in listed.listing().splitlines() if line.startswith("  ")]
+    for line in lines:
+        name, _, sentence = line.strip().partition(" ")
+        source = (doctor.PACKAGE / f"{name}.py").read_text(encoding="utf-8")
+        assert source.startswith(f'"""{sentence.strip()}')
+        assert sentence.endswith("."), name
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_the_list_needs_no_tensorflow_and_no_command(arguments):
+    done = run(*arguments)
+    assert done.returncode == 0
+    assert done.stdout == listed.listing() + "\n"
+    assert "tensorflow" not in done.stderr
+    assert "decoupled.pretrain" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "word, advice",
+    [
+        ("pretrain", "write python -m decoupled.pretrain, with a dot"),
+        ("pretrian", "python -m decoupled lists the commands"),
+        ("--model_dir=x", "python -m decoupled lists the commands"),
+    ],
+)
+def test_a_word_is_no_command_without_its_dot(capsys, word, advice):
+    assert listed.main([word, "--help"]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"decoupled: error: {word!r}: {advice}\n")
