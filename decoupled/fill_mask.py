@@ -5,6 +5,9 @@
 
 Reads the folder of a pre-training run or of a conversion, or (--export_dir) a
 SavedModel that was exported with --mlm. Fine-tuned models have no MLM head any more.
+
+A model folder is data. A SavedModel is a program, which TensorFlow runs with your
+rights: it can read and write files. Load one only from a source that you trust.
 """
 
 import sys
@@ -24,7 +27,10 @@ def define_flags() -> None:
         "Prefix, or name in --model_dir; default: the best kept, else the newest.",
     )
     flags.DEFINE_string(
-        "export_dir", None, "A SavedModel, in the place of --model_dir."
+        "export_dir",
+        None,
+        "A SavedModel instead of --model_dir. It runs as a program: only from a source "
+        "that you trust.",
     )
     flags.DEFINE_integer("top_k", 5, "How many pieces to show.")
 
@@ -57,6 +63,10 @@ def main(texts: list[str]) -> None:
     from decoupled.exports.masked_words import open_checkpoint, open_export
 
     if options.export_dir:
+        console.say(
+            f"{options.export_dir}: a SavedModel runs as a program; load it only from "
+            "a source that you trust"
+        )
         model = open_export(options.export_dir)
     else:
         model = open_checkpoint(options.model_dir, options.checkpoint)

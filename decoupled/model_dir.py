@@ -16,6 +16,8 @@ from decoupled.errors import UserError
 FORMAT = "decoupled-model-1"
 CONFIG = "config.json"
 VOCABULARY = "sentencepiece.model"
+# How a reader chose answers when it was last run, which decides nothing in training.
+ANSWERS = "answers.json"
 # The file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
 # What a run has saved: checkpoints, and scores that would be taken for another's.

@@ -111,10 +111,22 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
         ]
         (tasks / f"{split}-{language}.tsv").write_text("\n".join(lines) + "\n")
 
+    def write_long(split, language, colours):
+        """Texts of more pieces than the model is trained at."""
+        path = tasks / f"{split}-{language}.tsv"
+        own = list(sentences(language))[:: len(COLOURS)]
+        lines = [
+            f"{colour} {text} {text} {colour}\tbird"
+            for text in own
+            for colour in colours
+        ]
+        path.write_text(path.read_text() + "\n".join(lines) + "\n")
+
     write("train", "en", COLOURS[:8])
     for language in WORDS:
         write("dev", language, COLOURS[8:9])
         write("test", language, COLOURS[9:])
+    write_long("test", "de", COLOURS)
     config = FinetuneConfig(
         FinetuningConfig(8.0, 12, 0.1, 0, False, 0.1, (), "none"),
         MeshConfig("all:1", "", "float32", "gather", "float32"),
@@ -129,10 +141,11 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
     assert results["test"]["en"]["trivial_accuracy"] == 80
     run_finetuning(*arguments, "predict")
 
+    trained = read_model_dir(str(tuned))
     export(
-        read_model_dir(str(tuned)),
+        trained,
         str(folder / "export"),
-        sequence_length=12,
+        sequence_length=trained.default_length,
         mlm=False,
         overwrite=False,
     )

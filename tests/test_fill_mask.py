@@ -71,3 +71,16 @@ def test_mistakes_are_one_line(arguments, message):
     result = run(*arguments)
     assert result.returncode == 2
     assert re.fullmatch(f"decoupled.fill_mask: error: {message}.*\\n", result.stderr)
+
+
+def test_a_saved_model_is_called_a_program_before_it_is_loaded(tmp_path):
+    result = run("a [MASK]", f"--export_dir={tmp_path}")
+    assert result.stdout == (
+        f"{tmp_path}: a SavedModel runs as a program; load it only from a source that "
+        "you trust\n"
+    )
+    assert result.stderr.endswith("no SavedModel of an encoder\n")
+
+
+def test_the_help_says_what_a_saved_model_is():
+    assert "It runs as a program: only from a source" in run("--help").stdout

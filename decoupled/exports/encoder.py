@@ -15,6 +15,8 @@ from decoupled.exports.layers import Dense, LayerNorm, Weights
 # Large enough that a padded key's weight underflows to 0, small enough for float32.
 _MASKED = -1e9
 
+FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
+
 Outputs = dict[str, tf.Tensor | list[tf.Tensor]]
 
 
@@ -127,6 +129,10 @@ class Encoder(tf.Module):
             self.pooler = Dense(weights, names.POOLER)
         self._hidden = config.hidden_size
         self._max_positions = config.max_positions
+        self._rows = {
+            "input_word_ids": config.vocab_size,
+            "input_type_ids": config.type_vocab_size,
+        }
 
     def __call__(self, inputs: dict[str, tf.Tensor], training: bool = False) -> Outputs:
         """Runs the network.
@@ -142,23 +148,21 @@ class Encoder(tf.Module):
           list with the output of each layer, [batch, length, H].
 
         Raises:
-          tf.errors.InvalidArgumentError: more tokens than the model has positions.
+          tf.errors.InvalidArgumentError: more tokens than the model has positions, an
+            id without a row in its table, or inputs of different shapes.
         """
-        word_ids = inputs["input_word_ids"]
+        with tf.control_dependencies(self._checks(inputs)):
+            # What the first operations need waits for the checks.
+            word_ids = tf.identity(inputs["input_word_ids"])
         batch, length = tf.unstack(tf.shape(word_ids))
-        short_enough = tf.debugging.assert_less_equal(
-            length,
-            self._max_positions,
-            message=f"input_word_ids: longer than the {self._max_positions} positions "
-            "of this model; cut the input",
+        input_mask, type_ids = (
+            layers.shaped(inputs[n], word_ids) for n in FEATURES[1:]
         )
-        with tf.control_dependencies([short_enough]):
-            length = tf.identity(length)
-        padded = 1.0 - tf.cast(inputs["input_mask"], tf.float32)
+        padded = 1.0 - tf.cast(input_mask, tf.float32)
         # Sliced last, because a factor here would be taken for that of the scores, and
         # neither would be fused with their product.
         mask = (padded * _MASKED)[:, tf.newaxis, tf.newaxis, :]
-        x = self.embeddings(word_ids, inputs["input_type_ids"], length, training)
+        x = self.embeddings(word_ids, type_ids, length, training)
         outputs = []
         for layer in self.layers:
             x = layer(x, mask, training)
@@ -172,3 +176,21 @@ class Encoder(tf.Module):
             "default": pooled,
             "encoder_outputs": outputs,
         }
+
+    def _checks(self, inputs):
+        """Operations that fail, in our words, where the inputs are not such as ours."""
+        shape = tf.shape(inputs["input_word_ids"])
+        yield tf.debugging.assert_less_equal(
+            shape[1],
+            self._max_positions,
+            message=f"input_word_ids: longer than the {self._max_positions} positions "
+            "of this model; cut the input",
+        )
+        for name in FEATURES[1:]:
+            yield tf.debugging.assert_equal(
+                tf.shape(inputs[name]),
+                shape,
+                message=f"{name}: its shape is not that of input_word_ids",
+            )
+        for name, rows in self._rows.items():
+            yield layers.assert_below(inputs[name], rows, name)

@@ -35,10 +35,10 @@ from decoupled.exports.huggingface_names import (
 from decoupled.exports.matching import Matching, check_complete, check_shape, match
 from decoupled.exports.model_folder import (
     Contents,
-    check_target,
     initial_value,
     write_model_folder,
 )
+from decoupled.exports.new_folder import check_target
 from decoupled.exports.safetensors_files import SafetensorsFolder, Shape, aligned_empty
 from decoupled.exports.wordpiece_rows import WORDPIECE, WordPieceRows
 from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING

@@ -19,10 +19,10 @@ from decoupled.exports.checkpoint_files import GLOBAL_STEP, CheckpointFile
 from decoupled.exports.matching import check_complete, check_shape, match
 from decoupled.exports.model_folder import (
     Contents,
-    check_target,
     initial_value,
     write_model_folder,
 )
+from decoupled.exports.new_folder import check_target
 from decoupled.exports.safetensors_files import Shape
 
 SLOTS = ("adam_m", "adam_v")

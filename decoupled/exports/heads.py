@@ -1,4 +1,4 @@
-"""What may sit on the serving encoder: the MLM head and the sequence classifier."""
+"""What may sit on the serving encoder: the MLM head, and the last layers of tasks."""
 
 import tensorflow as tf
 
@@ -40,7 +40,10 @@ class MaskedLm(tf.Module):
 
     def __call__(self, sequence_output: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         """float32 [batch, length, H], int32 [batch, p] -> logits [batch, p, V]."""
-        x = tf.gather(sequence_output, positions, batch_dims=1)
+        length = tf.shape(sequence_output)[1]
+        inside = layers.assert_below(positions, length, "masked_lm_positions")
+        with tf.control_dependencies([inside]):
+            x = tf.gather(sequence_output, positions, batch_dims=1)
         x = tf.reshape(x, [-1, self._hidden])
         if self.transform is not None:
             x = self.transform(x)
@@ -52,14 +55,18 @@ class MaskedLm(tf.Module):
 
 
 class Classifier(tf.Module):
-    """Scores of the classes from the pooled vector."""
+    """Scores of the classes: of a text from the pooled vector, or of every token."""
 
     def __init__(self, weights: Weights):
         super().__init__()
         self.output_weights = layers.variable(weights, "output_weights")
         self.output_bias = layers.variable(weights, "output_bias")
 
-    def __call__(self, pooled_output: tf.Tensor) -> tf.Tensor:
-        """float32 [batch, H] -> logits [batch, labels]."""
-        logits = tf.matmul(pooled_output, self.output_weights, transpose_b=True)
-        return tf.nn.bias_add(logits, self.output_bias)
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """float32 [..., H] -> logits [..., labels]."""
+        labels, hidden = self.output_weights.shape
+        flat = tf.reshape(x, [-1, hidden])
+        logits = tf.matmul(flat, self.output_weights, transpose_b=True)
+        logits = tf.nn.bias_add(logits, self.output_bias)
+        logits = tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [labels]], axis=0))
+        return tf.ensure_shape(logits, [*x.shape[:-1], labels])

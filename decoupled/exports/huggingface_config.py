@@ -19,13 +19,16 @@ from decoupled.tasks.catalogue import QUESTION_ANSWERING
 
 CONFIG = "config.json"
 
-# transformers' names of one function; "gelu_fast" and the like round differently only.
-_ACTIVATIONS = {
+# All of transformers' names for functions that we have; those of one function differ in
+# rounding only.
+ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
 _TO_ACTIVATION = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
@@ -87,8 +90,9 @@ def read_config(folder: str) -> HuggingFaceModel:
         # False, {} and null mean the same.
         if found != value and (found or value):
             raise UserError(f"{path}: {key} is {found!r}, only {value!r} is known")
+    sizes = _sizes(path, content, family)
     try:
-        model = ModelConfig(**_sizes(path, content, family))
+        model = ModelConfig(**sizes)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     task = content.get("finetuning_task")
@@ -140,13 +144,15 @@ def make_config(
 
 
 def _architecture(path, content):
-    family = FAMILIES.get(content.get("model_type"))
+    named = content.get("model_type")
+    family = FAMILIES.get(named) if isinstance(named, str) else None
     if family is None:
         raise UserError(
-            f"{path}: model_type is {content.get('model_type')!r}; known are "
-            f"{', '.join(FAMILIES)}"
+            f"{path}: model_type is {named!r}; known are {', '.join(FAMILIES)}"
         )
     listed = content.get("architectures") or [f"{family.name}Model"]
+    if not isinstance(listed, list):
+        raise UserError(f"{path}: architectures is {listed!r}, not a list of names")
     suffix = str(listed[0]).removeprefix(family.name)
     if family is BERT and suffix == "ForPreTraining":
         return family, MASKED_LM
@@ -166,9 +172,10 @@ def _sizes(path, content, family):
         if ours in _FLOATS and type(sizes[ours]) is int:
             sizes[ours] = float(sizes[ours])
     activation = content.get("hidden_act")
-    if activation not in _ACTIVATIONS:
+    # The value may be anything that JSON has, a list for example.
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise UserError(
-            f"{path}: hidden_act is {activation!r}; known are {', '.join(_ACTIVATIONS)}"
+            f"{path}: hidden_act is {activation!r}; known are {', '.join(ACTIVATIONS)}"
         )
     hidden, heads = sizes["hidden_size"], sizes["num_heads"]
     for name in ("hidden_size", "num_heads"):
@@ -182,7 +189,7 @@ def _sizes(path, content, family):
         **widths,
         "head_size": hidden // heads,
         "project_equal_widths": False,
-        "activation": _ACTIVATIONS[activation],
+        "activation": ACTIVATIONS[activation],
         "mlm_transform": "dense_activation_norm",
     }
 

@@ -23,6 +23,28 @@ def variable(weights: Weights, name: str) -> tf.Variable:
     return tf.Variable(weights[name], name=name, dtype=tf.float32)
 
 
+def assert_below(ids: tf.Tensor, rows: tf.Tensor | int, name: str) -> tf.Operation:
+    """Fails where an int32 id is not in [0, rows), with the least and the largest id.
+
+    A gather on a GPU would give zeros for such an id, and no error.
+    """
+    least, largest = tf.reduce_min(ids), tf.reduce_max(ids)
+    limits = [f"{name}: ids must be 0 or more, and less than", rows]
+    found = ["found the least and the largest", least, largest]
+    return tf.debugging.Assert((least >= 0) & (largest < rows), limits + found)
+
+
+def shaped(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """A tensor that is known to have the shape of another, which it has.
+
+    TensorFlow infers shapes before anything runs. It would report two shapes that do
+    not fit in its own words, and the checks would never run. It cannot look into a
+    gather.
+    """
+    places = tf.reshape(tf.range(tf.size(like)), tf.shape(like))
+    return tf.gather(tf.reshape(value, [-1]), places)
+
+
 def read(source: tf.Variable) -> tf.Tensor:
     """The variable's value, in such a way that what uses it can be fused.
 

@@ -21,11 +21,11 @@ from decoupled import console, files
 from decoupled import model_dir as model_dirs
 from decoupled.configs import ModelConfig
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 from decoupled.exports.checkpoint_files import (
     GLOBAL_STEP,
     CheckpointWriter,
 )
+from decoupled.exports.new_folder import new_folder
 from decoupled.exports.safetensors_files import Shape
 from decoupled.training.checkpoints import write_list
 
@@ -53,30 +53,14 @@ class Contents(NamedTuple):
     report: dict[str, Any]
 
 
-def check_target(folder: str) -> None:
-    """Refuses to write where something is.
-
-    Raises:
-      UserError: `folder` exists and is not empty.
-    """
-    if files.exists(folder) and (
-        not tf.io.gfile.isdir(folder) or tf.io.gfile.listdir(folder)
-    ):
-        raise UserError(f"{folder}: exists; choose a new folder")
-
-
 def write_model_folder(folder: str, contents: Contents) -> None:
     """Writes everything, or nothing.
 
     Raises:
-      UserError: a weight cannot be read or is refused, or the folder cannot be written.
+      UserError: a weight cannot be read or is refused, or the folder exists or cannot
+        be written.
     """
-    check_target(folder)
-    target = folder.rstrip("/")
-    files.make_folder(os.path.dirname(target) or ".")
-    if files.exists(target):
-        tf.io.gfile.rmtree(target)
-    with files.atomic_path(target) as temporary:
+    with new_folder(folder) as temporary:
         _write(temporary, contents)
 
 

@@ -5,14 +5,13 @@ of this code.
 """
 
 import functools
+from collections.abc import Sequence
 
 import tensorflow as tf
 
-from decoupled.exports.encoder import Encoder
+from decoupled.exports import layers
+from decoupled.exports.encoder import FEATURES, Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
-
-_FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
-
 
 # Nothing here branches on a tensor; converting the Python code would double the time.
 graph_function = functools.partial(tf.function, autograph=False)
@@ -33,7 +32,7 @@ def feature_spec(*more: str) -> dict[str, tf.TensorSpec]:
     """int32 [batch, length] specs of the encoder's inputs, and of `more`."""
     return {
         name: tf.TensorSpec([None, None], tf.int32, name=name)
-        for name in _FEATURES + more
+        for name in FEATURES + more
     }
 
 
@@ -115,14 +114,32 @@ class EncoderRoot(Root):
         return signatures
 
 
-class ClassifierRoot(Root):
-    """A fine-tuned sequence classifier.
-
-    Its outputs are the encoder's and `logits`, `probabilities` float32 [batch, labels]
-    and `label` string [batch]; `default` is `logits`.
+class _TaskRoot(Root):
+    """A fine-tuned model.
 
     Attributes:
       encoder: the encoder alone, a TF Hub text encoder.
+    """
+
+    def __init__(self, encoder: Encoder, head: Classifier, vocabulary_path: str):
+        super().__init__(encoder, head, vocabulary_path=vocabulary_path)
+        self.encoder = EncoderRoot(encoder, None, vocabulary_path)
+        self._head = head
+
+    def _trace(self, *specs):
+        for spec in specs:
+            for training in (False, True):
+                trace(self.__call__, spec, training=training)
+
+    def signatures(self) -> dict:
+        """`serving_default`."""
+        return {"serving_default": _signature(self.__call__)}
+
+
+class _LabelRoot(_TaskRoot):
+    """A model that gives labels.
+
+    Attributes:
       labels: function without arguments -> string [labels], in the order of the logits.
     """
 
@@ -130,33 +147,93 @@ class ClassifierRoot(Root):
         self,
         encoder: Encoder,
         head: Classifier,
-        labels: list[str],
+        labels: Sequence[str],
         vocabulary_path: str,
     ):
-        super().__init__(encoder, head, vocabulary_path=vocabulary_path)
-        self.encoder = EncoderRoot(encoder, None, vocabulary_path)
-        self._head = head
+        super().__init__(encoder, head, vocabulary_path)
         self._label_names = tuple(labels)
         trace(self.labels)
-        for training in (False, True):
-            trace(self.__call__, feature_spec(), training=training)
 
     @graph_function
     def labels(self):
         """string [labels]."""
         return tf.constant(self._label_names)
 
-    @graph_function
-    def __call__(self, inputs, training=False):
-        outputs = self.encoder(inputs, training)
-        logits = self._head(outputs["pooled_output"])
-        return outputs | {
+    def named(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Logits [..., labels], `default`, `probabilities` and `label` string [...]."""
+        return {
             "logits": logits,
             "default": logits,
             "probabilities": tf.nn.softmax(logits),
             "label": tf.gather(self.labels(), tf.argmax(logits, axis=-1)),
         }
 
+
+class ClassifierRoot(_LabelRoot):
+    """A fine-tuned sequence classifier.
+
+    Its outputs are the encoder's and `logits`, `probabilities` float32 [batch, labels]
+    and `label` string [batch]; `default` is `logits`.
+    """
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._trace(feature_spec())
+
+    @network_function
+    def __call__(self, inputs, training=False):
+        outputs = self.encoder(inputs, training)
+        return outputs | self.named(self._head(outputs["pooled_output"]))
+
+
+class TaggerRoot(_LabelRoot):
+    """A fine-tuned tagger.
+
+    Its outputs are the encoder's and, at every piece, `logits`, `probabilities` float32
+    [batch, length, labels] and `label` string [batch, length]. The label of a word is
+    that of its first piece. With `word_starts` int32 [batch, length] among the inputs,
+    which is 1 at the first piece of a word, `label` is empty elsewhere.
+    """
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._trace(feature_spec(), feature_spec("word_starts"))
+
+    @network_function
+    def __call__(self, inputs, training=False):
+        outputs = self.encoder(inputs, training)
+        found = self.named(self._head(outputs["sequence_output"]))
+        if "word_starts" in inputs:
+            starts = inputs["word_starts"]
+            same = tf.debugging.assert_equal(
+                tf.shape(starts),
+                tf.shape(inputs["input_word_ids"]),
+                message="word_starts: its shape is not that of input_word_ids",
+            )
+            with tf.control_dependencies([same]):
+                starts = layers.shaped(starts, inputs["input_word_ids"])
+            found["label"] = tf.where(starts == 1, found["label"], "")
+        return outputs | found
+
     def signatures(self) -> dict:
-        """`serving_default`."""
-        return {"serving_default": _signature(self.__call__)}
+        """`serving_default`, and `word_starts` with that input, too."""
+        starts = _signature(self.__call__, "word_starts")
+        return super().signatures() | {"word_starts": starts}
+
+
+class SpanRoot(_TaskRoot):
+    """A model that finds answers.
+
+    Its outputs are the encoder's and `start_logits`, `end_logits` float32 [batch,
+    length]: how likely each piece is to be the first and the last of the answer.
+    """
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._trace(feature_spec())
+
+    @network_function
+    def __call__(self, inputs, training=False):
+        outputs = self.encoder(inputs, training)
+        starts, ends = tf.unstack(self._head(outputs["sequence_output"]), axis=-1)
+        return outputs | {"start_logits": starts, "end_logits": ends}

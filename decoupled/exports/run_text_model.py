@@ -1,8 +1,14 @@
-"""Runs a text_classifier or text_encoder on sentences: TensorFlow is all it needs.
+"""Runs an exported model on raw text: TensorFlow is all it needs.
 
 A stand-alone script, to be read as an example and to be run in a process of its own:
 
   python run_text_model.py EXPORT_DIR/text_classifier "A sentence." "Ein Satz."
+  python run_text_model.py EXPORT_DIR/text_tagger "A sentence ."
+  python run_text_model.py EXPORT_DIR/text_qa "A question?" "A text with the answer."
+
+It takes text_encoder, text_classifier, text_tagger and text_qa; of the last, questions
+and contexts by turns. A SavedModel runs as a program: load it only from a source that
+you trust.
 """
 
 import sys
@@ -10,21 +16,40 @@ import sys
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
+_SHOWN = "answer score start end tags words label probabilities pooled_output".split()
 
-def main(folder: str, sentences: list[str]) -> None:
-    """Prints the label and its probability, or the size of the vector, of each."""
+
+def main(folder: str, texts: list[str]) -> None:
+    """Prints a line for each text, or for each pair of question and context."""
     model = tf.saved_model.load(folder)
-    outputs = model(sentences)
-    for index, sentence in enumerate(sentences):
-        if "label" in outputs:
-            label = outputs["label"][index].numpy().decode("utf-8")
-            probability = float(tf.reduce_max(outputs["probabilities"][index]))
-            print(f"{label:>12}  {probability:.2f}  {sentence}")
-        else:
-            vector = outputs["pooled_output"][index]
-            print(f"{vector.shape[0]} numbers, norm {tf.norm(vector):.3f}  {sentence}")
+    _, inputs = model.signatures["serving_default"].structured_input_signature
+    if "contexts" in inputs:
+        outputs = model(texts[::2], texts[1::2])
+        texts = texts[::2]
+    else:
+        outputs = model(texts)
+    for index, text in enumerate(texts):
+        row = {name: value[index] for name, value in outputs.items() if name in _SHOWN}
+        print(described(row, text))
     foreign = {"decoupled", "mesh_tensorflow"} & set(sys.modules)
     print(f"modules of the training code that were loaded: {sorted(foreign) or 'none'}")
+
+
+def described(row: dict[str, tf.Tensor], text: str) -> str:
+    """What a model says about a text: an answer, tags, a label or a vector."""
+    if "answer" in row:
+        answer = row["answer"].numpy().decode("utf-8")
+        place = f"characters {row['start']} to {row['end']}, score {row['score']:.2f}"
+        return f"{answer}  ({place})  {text}"
+    if "tags" in row:
+        pairs = zip(row["words"].numpy(), row["tags"].numpy(), strict=True)
+        return "  ".join(f"{word.decode()}/{tag.decode()}" for word, tag in pairs)
+    if "label" in row:
+        label = row["label"].numpy().decode("utf-8")
+        probability = float(tf.reduce_max(row["probabilities"]))
+        return f"{label:>12}  {probability:.2f}  {text}"
+    vector = row["pooled_output"]
+    return f"{vector.shape[0]} numbers, norm {tf.norm(vector):.3f}  {text}"
 
 
 if __name__ == "__main__":

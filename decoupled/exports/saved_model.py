@@ -1,9 +1,11 @@
 """A model folder's checkpoint -> TF2 SavedModels that load without this project.
 
-    OUT/preprocessor/                    strings -> packed ids (needs tensorflow_text)
-    OUT/encoder/  or  OUT/classifier/    packed ids -> vectors (plain TensorFlow)
-    OUT/text_encoder/  or  OUT/text_classifier/    both in one (needs tensorflow_text)
-    OUT/export.json                      what is inside, written last
+    OUT/preprocessor/    strings -> packed ids (needs tensorflow_text)
+    OUT/encoder/         packed ids -> vectors (plain TensorFlow); of a fine-tuned model
+                         classifier/, tagger/ or span_model/
+    OUT/text_encoder/    both in one (needs tensorflow_text); text_classifier/,
+                         text_tagger/ or text_qa/
+    OUT/export.json      what is inside, written last
 
 OUT appears by one rename when everything in it is complete.
 """
@@ -14,17 +16,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from decoupled import files
+from decoupled import files, gfile
 from decoupled.errors import UserError
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
+from decoupled.exports.new_folder import new_folder
 from decoupled.exports.preprocessor import Preprocessor
-from decoupled.exports.roots import ClassifierRoot, EncoderRoot
+from decoupled.exports.roots import ClassifierRoot, EncoderRoot, SpanRoot, TaggerRoot
+from decoupled.exports.tagged_words import TextTaggerRoot
 from decoupled.exports.text import TextRoot
-from decoupled.exports.trained_model import TrainedModel
+from decoupled.exports.text_questions import TextQuestionsRoot
+from decoupled.exports.trained_model import NAMES, TrainedModel
+from decoupled.tasks.catalogue import QUESTION_ANSWERING, TAGGING
 
 FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"
+# Everything that an export may hold.
+_NAMES = {DESCRIPTION, "preprocessor", *NAMES}
 
 
 def export(
@@ -54,18 +62,8 @@ def export(
     """
     _check_target(export_dir, overwrite)
     trained.check(sequence_length, mlm)
-    target = export_dir.rstrip("/")
-    files.make_folder(os.path.dirname(target) or ".")
-    _remove_leftovers(target)
-    retired = None
-    with files.atomic_path(target) as temporary:
-        description = _write(trained, temporary, sequence_length, mlm)
-        if files.exists(target):
-            retired = files.temporary_name(target)
-            tf.io.gfile.rename(target, retired)
-    if retired:
-        tf.io.gfile.rmtree(retired)
-    return description
+    with new_folder(export_dir, replaces=overwrite) as temporary:
+        return _write(trained, temporary, sequence_length, mlm)
 
 
 def folder_bytes(folder: str) -> int:
@@ -89,13 +87,12 @@ def _check_target(export_dir, overwrite):
             f"{export_dir}: holds an earlier export; choose a new folder or give "
             "--overwrite"
         )
-
-
-def _remove_leftovers(target):
-    """Removes what a killed export to the same folder left."""
-    for path in tf.io.gfile.glob(f"{target}.tmp-*"):
-        if files.is_temporary(path):
-            tf.io.gfile.rmtree(path)
+    foreign = sorted({name.rstrip("/") for name in gfile.listdir(export_dir)} - _NAMES)
+    if foreign:
+        raise UserError(
+            f"{export_dir}: holds {foreign[0]}, which no export wrote; move it away, "
+            "or choose a new folder"
+        )
 
 
 def _write(trained, folder, sequence_length, mlm):
@@ -120,7 +117,8 @@ def _write(trained, folder, sequence_length, mlm):
             "name": os.path.basename(trained.weights.path),
             "global_step": trained.weights.global_step,
         },
-        "labels": None if trained.labels is None else list(trained.labels),
+        "labels": list(trained.labels) or None,
+        "answers": trained.described_answers(),
         "bytes": sizes,
     }
     files.write_json(os.path.join(folder, DESCRIPTION), description)
@@ -129,17 +127,33 @@ def _write(trained, folder, sequence_length, mlm):
 
 def _build_roots(trained, sequence_length, mlm):
     """Folder name -> object to save."""
-    config, weights, path = trained.config, trained.weights, trained.vocabulary.path
-    encoder = Encoder(config, weights)
-    if trained.labels is None:
-        head = MaskedLm(config, weights, encoder) if mlm else None
-        model = EncoderRoot(encoder, head, path)
+    vocabulary = trained.vocabulary
+    model = _model_root(trained, mlm)
+    preprocessor = Preprocessor(vocabulary, sequence_length)
+    if trained.head == TAGGING:
+        text = TextTaggerRoot(model, vocabulary, sequence_length)
+    elif trained.head == QUESTION_ANSWERING:
+        text = TextQuestionsRoot(
+            model, vocabulary, sequence_length, trained.answers, trained.max_characters
+        )
     else:
-        model = ClassifierRoot(encoder, Classifier(weights), trained.labels, path)
-    preprocessor = Preprocessor(trained.vocabulary, sequence_length)
-    pairs = config.type_vocab_size > 1
+        pairs = trained.config.type_vocab_size > 1
+        text = TextRoot(preprocessor, model, pairs, vocabulary.path)
     return {
         "preprocessor": preprocessor,
         trained.kind: model,
-        f"text_{trained.kind}": TextRoot(preprocessor, model, pairs, path),
+        trained.text_kind: text,
     }
+
+
+def _model_root(trained, mlm):
+    """The encoder with what sits on it."""
+    config, weights, path = trained.config, trained.weights, trained.vocabulary.path
+    encoder = Encoder(config, weights)
+    if trained.head is None:
+        head = MaskedLm(config, weights, encoder) if mlm else None
+        return EncoderRoot(encoder, head, path)
+    if trained.head == QUESTION_ANSWERING:
+        return SpanRoot(encoder, Classifier(weights), path)
+    kind = TaggerRoot if trained.head == TAGGING else ClassifierRoot
+    return kind(encoder, Classifier(weights), trained.labels, path)

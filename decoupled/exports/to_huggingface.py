@@ -9,7 +9,6 @@ import re
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled import files
 from decoupled import model_dir as model_dirs
@@ -29,7 +28,7 @@ from decoupled.exports.huggingface_names import (
     is_transposed,
 )
 from decoupled.exports.matching import check_shape
-from decoupled.exports.model_folder import check_target
+from decoupled.exports.new_folder import check_target, new_folder
 from decoupled.exports.safetensors_files import FILE_NAME as WEIGHTS
 from decoupled.exports.safetensors_files import Shape, write_safetensors
 from decoupled.exports.tokenizer_files import write_tokenizer
@@ -162,10 +161,7 @@ def _wanted_shapes(model: _Model) -> dict[str, Shape]:
     if model.head is None:
         return shapes
     count = 2 if model.head == QUESTION_ANSWERING else len(model.labels)
-    return shapes | {
-        "output_weights": (count, config.hidden_size),
-        "output_bias": (count,),
-    }
+    return shapes | names.last_layer_shapes(config, count)
 
 
 def _write(model, shapes, hf_dir):
@@ -177,11 +173,7 @@ def _write(model, shapes, hf_dir):
         model.labels,
         model.task,
     )
-    target = hf_dir.rstrip("/")
-    files.make_folder(os.path.dirname(target) or ".")
-    if files.exists(target):
-        tf.io.gfile.rmtree(target)
-    with files.atomic_path(target) as folder:
+    with new_folder(hf_dir) as folder:
         files.make_folder(folder)
         _write_weights(model, shapes, os.path.join(folder, WEIGHTS))
         write_tokenizer(folder, model.vocabulary, model.config)

@@ -5,19 +5,42 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from decoupled import files
 from decoupled import model_dir as model_dirs
-from decoupled.configs import ModelConfig
+from decoupled.configs import ModelConfig, QuestionAnsweringConfig
+from decoupled.configs.finetuning import AUTO
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
 from decoupled.exports import weights as names
 from decoupled.exports.weights import CheckpointWeights
+from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
+from decoupled.tasks.qa_features import SPECIALS
 from decoupled.training.checkpoints import find_checkpoint
 from decoupled.training.saved_run import read_folder
 from decoupled.training.selection import chosen_checkpoint
 
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
-_CLASSIFICATION = "classification"
+# TF Hub's text preprocessors pack to this length by default.
+_HUB_SEQUENCE_LENGTH = 128
+# Those of XTREME's scripts and gin/tasks/qa.gin, for readers whose folder does not say
+# its own, as that of a conversion.
+_READER_LENGTH = 384
+_READER_DEFAULTS = {
+    "max_question_length": 64,
+    "doc_stride": 128,
+    "max_answer_length": 30,
+    "n_best": 20,
+}
+# What the head does -> names of the SavedModels that take ids and strings.
+_NAMES = {
+    None: ("encoder", "text_encoder"),
+    CLASSIFICATION: ("classifier", "text_classifier"),
+    TAGGING: ("tagger", "text_tagger"),
+    QUESTION_ANSWERING: ("span_model", "text_qa"),
+}
+_LABELLED = (CLASSIFICATION, TAGGING)
+NAMES = tuple(name for names in _NAMES.values() for name in names)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,18 +48,69 @@ class TrainedModel:
     """What is exported.
 
     config: the model's sizes. vocabulary: its pieces. weights: its names.
-    labels: of a sequence classifier, in the order of their ids; None for an encoder.
+    head: what the last layer does, a kind of `tasks.catalogue`; None for an encoder.
+    labels: of a classifier or tagger, in the order of their ids; else empty.
+    trained_length: tokens of the inputs in training; None where the folder does not
+      say, as that of a conversion.
+    answers: windows and answers of a reader; else None.
+    assumed: settings in `answers` that the folder does not say.
+    max_characters: most characters of an answer, instead of the limit in pieces.
     """
 
     config: ModelConfig
     vocabulary: Vocabulary
     weights: CheckpointWeights
-    labels: Sequence[str] | None
+    head: str | None
+    labels: Sequence[str]
+    trained_length: int | None
+    answers: QuestionAnsweringConfig | None = None
+    assumed: Sequence[str] = ()
+    max_characters: int | None = None
+
+    @property
+    def default_length(self) -> int:
+        """The length of training; where it is unknown, a usual one."""
+        usual = _READER_LENGTH if self.answers else _HUB_SEQUENCE_LENGTH
+        return self.trained_length or min(usual, self.config.max_positions)
 
     @property
     def kind(self) -> str:
-        """`encoder` or `classifier`."""
-        return "encoder" if self.labels is None else "classifier"
+        """Of the SavedModel that takes ids: `encoder`, `classifier`, `tagger` ..."""
+        return _NAMES[self.head][0]
+
+    @property
+    def text_kind(self) -> str:
+        """Of the SavedModel that takes strings."""
+        return _NAMES[self.head][1]
+
+    def with_max_answer_length(self, pieces: int) -> "TrainedModel":
+        """The same reader with another limit.
+
+        Raises:
+          UserError: the limit is not positive, or the model gives no answers.
+        """
+        if self.answers is None:
+            raise UserError(
+                "--max_answer_length: is for models that answer questions; this is "
+                f"{self.kind}"
+            )
+        if pieces < 1:
+            raise UserError(f"--max_answer_length: {pieces} is less than 1")
+        return dataclasses.replace(
+            self,
+            answers=dataclasses.replace(self.answers, max_answer_length=pieces),
+            assumed=[name for name in self.assumed if name != "max_answer_length"],
+            max_characters=None,
+        )
+
+    def described_answers(self) -> dict[str, Any] | None:
+        """The settings of a reader as JSON; one of the two limits is None."""
+        if self.answers is None:
+            return None
+        described = dataclasses.asdict(self.answers)
+        if self.max_characters is not None:
+            described["max_answer_length"] = None
+        return described | {"max_characters": self.max_characters}
 
     def check(self, sequence_length: int, mlm: bool) -> None:
         """Refuses what cannot be exported, before anything is written.
@@ -51,9 +125,15 @@ class TrainedModel:
                 f"--sequence_length: {sequence_length} is not between {_SHORTEST} and "
                 f"the model's max_positions = {longest}"
             )
+        if self.answers:
+            self._check_windows(sequence_length)
         expected = names.encoder_shapes(self.config)
-        if self.labels is not None:
+        if self.head == CLASSIFICATION:
             expected |= names.classifier_shapes(self.config, len(self.labels))
+        elif self.head:
+            # A score of the start and one of the end, where there are no labels.
+            count = len(self.labels) or 2
+            expected |= names.last_layer_shapes(self.config, count)
         if mlm:
             if names.OUTPUT_BIAS not in self.weights:
                 raise UserError(
@@ -62,6 +142,21 @@ class TrainedModel:
                 )
             expected |= names.masked_lm_shapes(self.config)
         self.weights.check(expected)
+
+    def _check_windows(self, sequence_length):
+        asked, stride = self.answers.max_question_length, self.answers.doc_stride
+        room = sequence_length - SPECIALS - asked
+        if room < stride:
+            raise UserError(
+                f"--sequence_length: {sequence_length} leaves {max(room, 0)} pieces of "
+                f"context beside a question of {asked}; windows begin every {stride} "
+                f"pieces, so give {asked + SPECIALS + stride} or more"
+            )
+        if self.config.type_vocab_size < 2:
+            raise UserError(
+                f"{self.weights.path}: has one type embedding; a reader needs two, for "
+                "question and context"
+            )
 
 
 def read_model_dir(model_dir: str, checkpoint: str | None = None) -> TrainedModel:
@@ -78,27 +173,91 @@ def read_model_dir(model_dir: str, checkpoint: str | None = None) -> TrainedMode
     """
     described, vocabulary = read_folder(model_dir)
     prefix = _find(model_dir, checkpoint)
+    path = os.path.join(model_dir, model_dirs.CONFIG)
+    head = _head(path, described.task)
+    reader = {}
+    if head == QUESTION_ANSWERING:
+        reader = _reader_settings(model_dir, described.data)
     return TrainedModel(
         config=described.model,
         vocabulary=vocabulary,
         weights=CheckpointWeights(prefix),
-        labels=_labels(os.path.join(model_dir, model_dirs.CONFIG), described.task),
+        head=head,
+        labels=_labels(path, described.task) if head in _LABELLED else (),
+        trained_length=_trained_length(path, described),
+        **reader,
     )
 
 
-def _labels(path: str, task: dict[str, Any] | None) -> list[str] | None:
-    """A classifier's labels; None where the model has no task."""
+def _head(path: str, task: dict[str, Any] | None) -> str | None:
+    """The kind of a task; None where the model has no task."""
     if task is None:
         return None
+    kind = task.get("kind", CLASSIFICATION)
+    if not isinstance(kind, str) or kind not in _NAMES:
+        known = ", ".join(filter(None, _NAMES))
+        raise UserError(f"{path}: a task of the kind {kind!r}; known: {known}")
+    return kind
+
+
+def _labels(path: str, task: dict[str, Any]) -> list[str]:
+    """The labels of a classifier or tagger."""
     labels = task.get("labels")
-    classifies = task.get("kind", _CLASSIFICATION) == _CLASSIFICATION
-    strings = labels and all(isinstance(label, str) for label in labels)
-    if not (classifies and strings):
-        raise UserError(
-            f'{path}: "task" has no list of labels; only sequence classifiers and '
-            "pre-trained encoders can be exported"
-        )
+    is_list = isinstance(labels, list) and labels
+    if not (is_list and all(isinstance(label, str) for label in labels)):
+        raise UserError(f'{path}: "task" has no list of labels')
     return labels
+
+
+def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
+    """`answers`, `assumed` and `max_characters` of a `TrainedModel`."""
+    path = os.path.join(model_dir, model_dirs.ANSWERS)
+    said = files.read_json(path) if files.exists(path) else {}
+    features = data.get("features") if isinstance(data, dict) else None
+    parts = [part for part in (features, said) if isinstance(part, dict)]
+    known = {
+        name: part[name]
+        for part in parts
+        for name in _READER_DEFAULTS
+        if part.get(name) is not None
+    }
+    characters = said.get("max_characters") if isinstance(said, dict) else None
+    if characters is not None:
+        if type(characters) is not int or characters < 1:
+            raise UserError(f"{path}: max_characters is {characters!r}, not 1 or more")
+        known["max_answer_length"] = _READER_DEFAULTS["max_answer_length"]
+    elif known.get("max_answer_length") == AUTO:
+        # Only training data tells that limit.
+        del known["max_answer_length"]
+    try:
+        settings = QuestionAnsweringConfig(**(_READER_DEFAULTS | known))
+    except UserError as error:
+        raise UserError(f"{model_dir}: {error}") from error
+    return {
+        "answers": settings,
+        "assumed": sorted(set(_READER_DEFAULTS) - set(known)),
+        "max_characters": characters,
+    }
+
+
+def _trained_length(path: str, described: model_dirs.ModelDir) -> int | None:
+    """What `finetune` or `pretrain` wrote about the length of its inputs."""
+    data = described.data if isinstance(described.data, dict) else {}
+    for part, name in (
+        ("features", "max_sequence_length"),
+        ("masking", "sequence_length"),
+    ):
+        settings = data.get(part)
+        if not isinstance(settings, dict) or name not in settings:
+            continue
+        length, longest = settings[name], described.model.max_positions
+        if type(length) is not int or not 1 <= length <= longest:
+            raise UserError(
+                f"{path}: {name} is {length!r}, not between 1 and the model's "
+                f"max_positions = {longest}"
+            )
+        return length
+    return None
 
 
 def _find(model_dir: str, checkpoint: str | None) -> str:

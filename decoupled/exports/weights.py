@@ -81,7 +81,12 @@ def masked_lm_shapes(config: ModelConfig) -> Shapes:
 
 def classifier_shapes(config: ModelConfig, num_labels: int) -> Shapes:
     """Names and shapes of a sequence classifier's pooler and output layer."""
-    return pooler_shapes(config) | {
+    return pooler_shapes(config) | last_layer_shapes(config, num_labels)
+
+
+def last_layer_shapes(config: ModelConfig, num_labels: int) -> Shapes:
+    """Names and shapes of the layer that makes scores, of a text or of every token."""
+    return {
         "output_weights": (num_labels, config.hidden_size),
         "output_bias": (num_labels,),
     }

@@ -63,6 +63,10 @@ class FinetuningTask(abc.ABC):
     def settings(self) -> dict[str, Any]:
         """Everything beside vocabulary and file that features depend on, as JSON."""
 
+    def answer_settings(self) -> dict[str, Any]:
+        """What else `answers` depends on, as JSON; exports do as it says."""
+        return {}
+
     @abc.abstractmethod
     def features(self, vocabulary: Vocabulary, examples: list[Any]) -> Features:
         """Examples as arrays with one row per window; an example may have several.

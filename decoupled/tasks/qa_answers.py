@@ -8,9 +8,11 @@ from decoupled.configs import QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO
 from decoupled.tasks.questions import Question
 
-_CLOSING_SIGNS = string.whitespace + ".,;:!?。，、；：！？،؛؟।-–—"
-_PARTNERS = dict(zip("([{（［｛「『《〈【", ")]}）］｝」』》〉】", strict=True))
-_OPENING = {closing: opening for opening, closing in _PARTNERS.items()}
+# The rules of `trim`, which exports follow, too: what an answer does not end with, and
+# brackets with their partners.
+CLOSING_SIGNS = string.whitespace + ".,;:!?。，、；：！？،؛؟।-–—"
+PARTNERS = dict(zip("([{（［｛「『《〈【", ")]}）］｝」』》〉】", strict=True))
+_OPENING = {closing: opening for opening, closing in PARTNERS.items()}
 # The features of windows that tell where a span may be.
 _PLACES = ("character_starts", "character_ends", "max_context")
 # Windows whose pairs of starts and ends are in memory at once.
@@ -82,23 +84,24 @@ def trim(text: str, head: int, tail: int) -> str:
     """
     text, tail = _without_closing_signs(text, tail)
     leading = len(text) - len(text.lstrip())
-    text, head = text[leading:], head - leading
+    text, head = text[leading:], max(head - leading, 0)
     tail = min(tail, len(text))
     opening, closing = text[:1], text[-1:]
-    may_open = opening in _PARTNERS and text[1:head].strip() != ""
+    may_open = opening in PARTNERS and text[1:head].strip() != ""
     may_close = closing in _OPENING and text[len(text) - tail : -1].strip() != ""
-    encloses = may_open and may_close and _PARTNERS[opening] == closing
-    if encloses or (may_open and _PARTNERS[opening] not in text):
+    encloses = may_open and may_close and PARTNERS[opening] == closing
+    if encloses or (may_open and PARTNERS[opening] not in text):
         text = text[1:]
     if encloses or (may_close and _OPENING[closing] not in text):
         text, tail = text[:-1], tail - 1
-    return _without_closing_signs(text, tail)[0].strip()
+    # One piece can hold both ends.
+    return _without_closing_signs(text, min(tail, len(text)))[0].strip()
 
 
 def _without_closing_signs(text: str, tail: int) -> tuple[str, int]:
     """Text and length of its last piece without the signs that end that piece."""
     before, piece = text[: len(text) - tail], text[len(text) - tail :]
-    kept = piece.rstrip(_CLOSING_SIGNS)
+    kept = piece.rstrip(CLOSING_SIGNS)
     return (before + kept, len(kept)) if kept.strip() else (text, tail)
 
 

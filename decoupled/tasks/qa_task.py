@@ -102,6 +102,15 @@ class QuestionAnsweringTask(FinetuningTask):
             "version": VERSION,
         }
 
+    def answer_settings(self) -> dict[str, Any]:
+        """The limits of answers; of "auto" that in characters, after `see_training`."""
+        in_pieces = self._settings.max_answer_length != AUTO
+        return {
+            "max_answer_length": self._settings.max_answer_length,
+            "max_characters": None if in_pieces else self._max_characters,
+            "n_best": self._settings.n_best,
+        }
+
     def features(self, vocabulary: Vocabulary, examples: list[Question]) -> Features:
         """See `question_features`."""
         return question_features(vocabulary, examples, self._length, self._settings)

@@ -217,6 +217,8 @@ class Session:
             data=data,
         )
         model_dir.claim(folder, description, vocabulary.path)
+        if answers := self.task.answer_settings():
+            files.write_json(os.path.join(folder, model_dir.ANSWERS), answers)
 
     def _keep_best(self):
         """Copies the best run's checkpoint to best/, unless it is there."""

@@ -1,5 +1,7 @@
 """One vocabulary and two exported models for all tests of this folder."""
 
+import subprocess
+
 import pytest
 
 from decoupled.data.vocabulary import Vocabulary
@@ -76,3 +78,15 @@ def encoder_export(pretrained_dir, tmp_path_factory):
 def classifier_export(finetuned_dir, tmp_path_factory):
     """preprocessor/, classifier/, text_classifier/."""
     return export_and_move(finetuned_dir, tmp_path_factory, mlm=False)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 100 KiB, which no export of these tests fits into."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can make a file system of its own")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)

@@ -3,6 +3,12 @@
 import os
 import subprocess
 import sys
+import types
+
+import pytest
+
+from decoupled.configs import QuestionAnsweringConfig
+from decoupled.export import report, say_assumed, say_length
 
 
 def export_command(*arguments):
@@ -26,11 +32,63 @@ def test_writes_an_export_and_says_how_to_load_it(finetuned_dir, tmp_path):
         "preprocessor",
         "text_classifier",
     ]
-    # 128 as on TF Hub, but this model has 24 positions.
+    assert "texts are packed to 24 pieces; the model's folder does not" in result.stdout
     assert '"sequence_length": 24' in (target / "export.json").read_text()
     assert "model.ckpt-7" in result.stdout
     assert f"tf.saved_model.load('{target}/text_classifier')" in result.stdout
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "length, trained, said",
+    [
+        (32, 32, "texts are packed to 32 pieces; the model was trained at 32"),
+        (16, 32, "texts are packed to 16 pieces; the model was trained at 32"),
+        (
+            128,
+            32,
+            "but the model was trained at 32: no step trained positions 32 to 127",
+        ),
+        (128, None, "the model's folder does not say how long its inputs were"),
+    ],
+)
+def test_says_how_the_length_compares_to_that_of_training(
+    capsys, length, trained, said
+):
+    say_length(length, trained)
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name, call",
+    [
+        ("text_encoder", "model(['A sentence.', 'Ein Satz.'])['pooled_output']"),
+        ("text_tagger", "model(['A sentence .', 'Ein Satz .'])['tags']"),
+        ("text_qa", "model(['A question?'], ['A text that holds the answer.'])"),
+    ],
+)
+def test_shows_how_each_kind_of_model_is_called(capsys, name, call):
+    description = {
+        "checkpoint": {"name": "model.ckpt-7", "global_step": 7},
+        "bytes": {"preprocessor": 10, name.removeprefix("text_"): 20, name: 30},
+    }
+    report("out", description)
+    printed = capsys.readouterr().out
+    assert f"tf.saved_model.load('out/{name}')" in printed
+    assert call in printed
+
+
+def test_says_which_settings_of_a_reader_are_assumed(capsys):
+    settings = QuestionAnsweringConfig(64, 128, 30, 20)
+    trained = types.SimpleNamespace(answers=settings, assumed=["doc_stride", "n_best"])
+    say_assumed(trained)
+    assert capsys.readouterr().out == (
+        "the model's folder does not say how its answers are chosen; usual settings "
+        "were taken: doc_stride = 128, n_best = 20\n"
+    )
+    trained.assumed = []
+    say_assumed(trained)
+    assert capsys.readouterr().out == ""
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(finetuned_dir, tmp_path):

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from decoupled import model_dir
 from decoupled.errors import UserError
+from decoupled.exports import to_huggingface as to_hf
 from decoupled.exports.checkpoint_files import CheckpointFile, chosen_prefix
 from decoupled.exports.from_huggingface import from_huggingface
 from decoupled.exports.to_huggingface import to_huggingface
@@ -278,7 +279,10 @@ def test_tied_names_may_both_be_there_if_they_agree(tmp_path, vocabulary):
             {"architectures": ["RemBertForCausalLM"]},
             "architecture 'RemBertForCausalLM'",
         ),
+        ({"architectures": 7}, "architectures is 7, not a list of names"),
         ({"hidden_act": "silu"}, "hidden_act is 'silu'; known are gelu"),
+        ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]; known are gelu"),
+        ({"model_type": ["bert"]}, r"model_type is \['bert'\]; known are rembert"),
         ({"hidden_size": 9}, "hidden_size 9 is not a multiple of 2"),
         ({"hidden_size": "8"}, "hidden_size is '8'"),
         ({"num_hidden_layers": None}, "no num_hidden_layers"),
@@ -301,7 +305,17 @@ def test_a_config_that_contradicts_weights_or_model_is_refused(
     with pytest.raises(UserError, match=message) as error:
         read(folder, tmp_path)
     assert "\n" not in str(error.value)
+    # The message names the file once.
+    assert str(error.value).count(str(folder)) == 1
     assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("theirs", ["gelu_accurate", "gelu_python_tanh", "gelu_fast"])
+def test_other_names_of_an_activation_are_known(folder, tmp_path, theirs):
+    rewrite(folder, hidden_act=theirs)
+    read(folder, tmp_path)
+    described = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert described["model"]["activation"] == "gelu_tanh"
 
 
 def test_a_name_left_over_may_be_allowed(folder, tmp_path):
@@ -324,6 +338,47 @@ def test_weights_that_are_not_finite_leave_nothing_behind(folder, tmp_path):
     ):
         read(folder, tmp_path)
     assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("direction", ["to", "from"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    masked_lm, tmp_path, vocabulary, small_disk, direction
+):
+    target = small_disk / "out"
+    filler = small_disk / "filler"
+    filler.write_bytes(b"x" * 80_000)
+    with pytest.raises(UserError) as caught:
+        if direction == "to":
+            source = trained(tmp_path / "run", vocabulary)
+            to_huggingface(*source, str(target), False)
+        else:
+            from_huggingface(str(masked_lm), str(target), None, [])
+    assert str(caught.value) == f"{target}: cannot write (No space left on device)"
+    assert list(small_disk.iterdir()) == [filler]
+
+
+def test_files_that_appear_while_it_writes_are_kept(tmp_path, vocabulary, monkeypatch):
+    target = tmp_path / "out"
+    target.mkdir()
+    source = trained(tmp_path / "run", vocabulary)
+
+    def write_tokenizer(*arguments):
+        (target / "theirs.txt").write_text("not ours")
+
+    monkeypatch.setattr(to_hf, "write_tokenizer", write_tokenizer)
+    with pytest.raises(UserError, match="out: exists; choose a new folder"):
+        to_huggingface(*source, str(target), False)
+    assert (target / "theirs.txt").read_text() == "not ours"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
+
+
+def test_a_link_to_an_empty_folder_is_refused(tmp_path, vocabulary):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "elsewhere")
+    source = trained(tmp_path / "run", vocabulary)
+    with pytest.raises(UserError, match="out: exists; choose a new folder"):
+        to_huggingface(*source, str(tmp_path / "out"), False)
+    assert (tmp_path / "out").is_symlink()
 
 
 def test_a_projection_of_equal_widths_is_kept_unless_it_is_the_identity(

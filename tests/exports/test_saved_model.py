@@ -136,6 +136,41 @@ def test_too_long_an_input_is_refused_by_name(encoder):
         encoder(constants(random_batch(CONFIG, 1, 25)))
 
 
+def changed(name, row, column, value):
+    features = random_batch(CONFIG, 2, 6)
+    features[name][row, column] = value
+    return features
+
+
+def with_shape(name, batch, length):
+    return random_batch(CONFIG, 2, 6) | {name: np.zeros([batch, length], np.int32)}
+
+
+@pytest.mark.parametrize(
+    "features, message",
+    [
+        (changed("input_word_ids", 1, 2, 48), r"input_word_ids: ids must be .*\[48\]"),
+        (changed("input_word_ids", 0, 0, -1), r"input_word_ids: ids must be .*\[-1\]"),
+        (changed("input_type_ids", 1, 5, 2), r"input_type_ids: ids must be .*\[2\]"),
+        (with_shape("input_mask", 2, 5), "input_mask: its shape is not that of"),
+        (with_shape("input_mask", 1, 6), "input_mask: its shape is not that of"),
+        (with_shape("input_type_ids", 2, 7), "input_type_ids: its shape is not"),
+    ],
+)
+def test_inputs_that_are_not_such_as_ours_are_named(encoder, features, message):
+    for call in (encoder, encoder.signatures["serving_default"]):
+        inputs = constants(features)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            call(**inputs) if call is not encoder else call(inputs)
+
+
+def test_positions_outside_of_the_sequence_are_named(encoder):
+    features = random_batch(CONFIG, 2, 6)
+    positions = np.array([[1], [6]], np.int32)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="masked_lm_positions: "):
+        encoder.mlm(constants(features | {"masked_lm_positions": positions}))
+
+
 def test_text_encoder_is_preprocessor_then_encoder(
     encoder_export, encoder, text_encoder
 ):
@@ -391,13 +426,47 @@ def test_an_earlier_export_is_replaced_only_when_asked(small_dir, tmp_path):
     assert list(text_encoder.signatures) == ["serving_default"]
 
 
+def test_an_earlier_export_with_files_of_others_stays(small_dir, tmp_path):
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "export.json").write_text("{}")
+    (target / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds notes.txt, which no export wrote"):
+        export(
+            read_model_dir(small_dir),
+            str(target),
+            sequence_length=16,
+            mlm=False,
+            overwrite=True,
+        )
+    assert (target / "notes.txt").read_text() == "mine"
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(small_dir, small_disk):
+    (small_disk / "out").mkdir()
+    (small_disk / "out" / "export.json").write_text("{}")
+    with pytest.raises(UserError) as caught:
+        export(
+            read_model_dir(small_dir),
+            str(small_disk / "out"),
+            sequence_length=16,
+            mlm=False,
+            overwrite=True,
+        )
+    assert str(caught.value) == (
+        f"{small_disk}/out: cannot write (No space left on device)"
+    )
+    assert [path.name for path in small_disk.iterdir()] == ["out"]
+    assert (small_disk / "out" / "export.json").read_text() == "{}"
+
+
 def test_a_failure_leaves_nothing_behind(small_dir, tmp_path, monkeypatch):
     def fail(*arguments, **keywords):
         raise OSError("disk full")
 
     monkeypatch.setattr(tf.saved_model, "save", fail)
     folder = tmp_path / "exports"
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UserError, match=r"exports/out: cannot write \(disk full\)"):
         export(
             read_model_dir(small_dir),
             str(folder / "out"),

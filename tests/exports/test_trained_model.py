@@ -1,13 +1,16 @@
 """What is refused before anything is written: each mistake in one line, by name."""
 
+import dataclasses
 import json
 import pathlib
+import re
 import shutil
 
 import numpy as np
 import pytest
 
-from decoupled.configs import ModelConfig
+from decoupled import bindings
+from decoupled.configs import ModelConfig, QuestionAnsweringConfig
 from decoupled.errors import UserError
 from decoupled.exports.saved_model import export
 from decoupled.exports.trained_model import read_model_dir
@@ -62,7 +65,7 @@ def test_reads_config_vocabulary_and_newest_checkpoint(run, vocabulary):
     assert isinstance(trained.config, ModelConfig)
     assert trained.vocabulary.fingerprint == vocabulary.fingerprint
     assert trained.weights.global_step == 9
-    assert trained.labels is None
+    assert (trained.head, trained.kind, trained.labels) == (None, "encoder", ())
     np.testing.assert_array_equal(
         trained.weights["cls/predictions/output_bias"],
         weights["cls/predictions/output_bias"],
@@ -79,7 +82,115 @@ def test_an_earlier_checkpoint_by_name_or_prefix(run, name):
 def test_labels_make_it_a_classifier(finetuned_dir):
     trained = read_model_dir(finetuned_dir)
     assert trained.labels == LABELS
-    assert trained.kind == "classifier"
+    assert (trained.kind, trained.text_kind) == ("classifier", "text_classifier")
+
+
+def test_a_kind_makes_it_a_tagger(run):
+    change_config(run, task={"name": "panx", "kind": "tagging", "labels": LABELS})
+    trained = read_model_dir(str(run))
+    assert (trained.kind, trained.text_kind) == ("tagger", "text_tagger")
+    assert trained.labels == LABELS
+
+
+READER = {"name": "xquad", "kind": "question answering", "labels": []}
+FEATURES = {"max_sequence_length": 24, "max_question_length": 9, "doc_stride": 7}
+
+
+def test_a_reader_has_the_settings_of_its_training_and_its_last_evaluation(run):
+    change_config(run, task=READER, data={"features": FEATURES})
+    answers = {"max_answer_length": 11, "n_best": 3}
+    (run / "answers.json").write_text(json.dumps(answers))
+    trained = read_model_dir(str(run))
+    assert (trained.kind, trained.text_kind) == ("span_model", "text_qa")
+    assert trained.answers == QuestionAnsweringConfig(9, 7, 11, 3)
+    assert (trained.default_length, trained.assumed) == (24, [])
+    other = trained.with_max_answer_length(5)
+    assert other.answers == QuestionAnsweringConfig(9, 7, 5, 3)
+
+
+def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
+    change_config(run, task=READER, data={"features": FEATURES})
+    answers = {"max_answer_length": "auto", "max_characters": 50, "n_best": 3}
+    (run / "answers.json").write_text(json.dumps(answers))
+    trained = read_model_dir(str(run))
+    assert trained.max_characters == 50
+    assert trained.described_answers() == {
+        "max_question_length": 9,
+        "doc_stride": 7,
+        "max_answer_length": None,
+        "n_best": 3,
+        "max_characters": 50,
+    }
+    # Without training data "auto" says nothing.
+    (run / "answers.json").write_text(json.dumps({"max_answer_length": "auto"}))
+    unknown = read_model_dir(str(run))
+    assert unknown.answers.max_answer_length == 30
+    assert unknown.assumed == ["max_answer_length", "n_best"]
+    other = trained.with_max_answer_length(5)
+    assert (other.max_characters, other.answers.max_answer_length) == (None, 5)
+
+
+def test_a_reader_of_unknown_settings_has_those_of_xtreme(run):
+    change_config(run, task=READER, data={"source": "elsewhere"})
+    trained = read_model_dir(str(run))
+    gin_file = pathlib.Path(bindings.packaged_folder(), "tasks/qa.gin")
+    written = dict(
+        re.findall(
+            r"^QuestionAnsweringConfig\.(\w+) = (\d+)$",
+            gin_file.read_text(),
+            re.MULTILINE,
+        )
+    )
+    described = dataclasses.asdict(trained.answers)
+    written = {name: int(value) for name, value in written.items()}
+    assert {"max_question_length", "doc_stride", "n_best"} <= set(written)
+    # XTREME's scripts allow 30 pieces.
+    assert described == written | {"max_answer_length": 30}
+    assert trained.assumed == sorted(described)
+    with pytest.raises(UserError, match="--sequence_length: 24 leaves 0 pieces of"):
+        trained.check(24, mlm=False)
+
+
+@pytest.mark.parametrize(
+    "answers, message",
+    [
+        ({"n_best": 0}, "QuestionAnsweringConfig.n_best: 0 is not"),
+        ({"n_best": "7"}, "QuestionAnsweringConfig.n_best"),
+        ({"max_characters": 0}, "answers.json: max_characters is 0, not 1 or more"),
+    ],
+)
+def test_impossible_settings_of_a_reader(run, answers, message):
+    change_config(run, task=READER, data={"features": FEATURES})
+    (run / "answers.json").write_text(json.dumps(answers))
+    assert message in refused(run)
+
+
+def test_windows_that_would_skip_text(run):
+    change_config(run, task=READER, data={"features": FEATURES | {"doc_stride": 13}})
+    assert refused(run, sequence_length=24) == (
+        "--sequence_length: 24 leaves 12 pieces of context beside a question of 9; "
+        "windows begin every 13 pieces, so give 25 or more"
+    )
+
+
+@pytest.mark.parametrize("pieces", [0, -1])
+def test_an_impossible_limit_of_answers(run, pieces):
+    change_config(run, task=READER, data={"features": FEATURES})
+    with pytest.raises(UserError, match=f"--max_answer_length: {pieces} is less than"):
+        read_model_dir(str(run)).with_max_answer_length(pieces)
+
+
+def test_a_limit_of_answers_for_another_model(finetuned_dir):
+    with pytest.raises(UserError, match="--max_answer_length: is for models that"):
+        read_model_dir(finetuned_dir).with_max_answer_length(5)
+
+
+def test_a_task_of_an_unknown_kind(run):
+    change_config(run, task={"name": "x", "kind": "translation"})
+    assert refused(run) == (
+        "config.json: a task of the kind 'translation'; known: classification, "
+        "tagging, question answering"
+    )
 
 
 def test_no_config(run):
@@ -172,6 +283,30 @@ def test_as_many_labels_as_the_classifier_has(run):
     change_config(run, task={"labels": LABELS[:2]})
     weights = finetuned_weights(CONFIG, len(LABELS))
     assert "output_weights has shape [3, 8]" in refused(with_weights(run, weights))
+
+
+@pytest.mark.parametrize(
+    "data, trained, default",
+    [
+        ({"features": {"max_sequence_length": 9}}, 9, 9),
+        ({"masking": {"sequence_length": 24}}, 24, 24),
+        # Of a conversion: TF Hub's 128, but this model has 24 positions.
+        ({"source": "elsewhere"}, None, 24),
+    ],
+)
+def test_the_length_of_training_is_the_default(run, data, trained, default):
+    change_config(run, data=data)
+    model = read_model_dir(str(run))
+    assert (model.trained_length, model.default_length) == (trained, default)
+
+
+@pytest.mark.parametrize("length", ["9", 0, 25, True, None])
+def test_an_impossible_length_of_training(run, length):
+    change_config(run, data={"masking": {"sequence_length": length}})
+    assert refused(run) == (
+        f"config.json: sequence_length is {length!r}, not between 1 and the model's "
+        "max_positions = 24"
+    )
 
 
 @pytest.mark.parametrize("length", [4, 25])

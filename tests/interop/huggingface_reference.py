@@ -3,6 +3,8 @@
     python huggingface_reference.py make REQUEST.json FOLDER
     python huggingface_reference.py run REQUEST.json FOLDER
     python huggingface_reference.py tokenize REQUEST.json FOLDER
+    python huggingface_reference.py activations REQUEST.json FOLDER
+    python huggingface_reference.py pad_rows REQUEST.json FOLDER
 
 Stands alone: it runs in an environment with PyTorch and Transformers, without
 TensorFlow. See `transformers_models.py` for what stands in a request.
@@ -129,8 +131,46 @@ def tokenize(request: dict, folder: pathlib.Path) -> None:
     (folder / "tokens.json").write_text(json.dumps(result))
 
 
+def activations(request: dict, folder: pathlib.Path) -> None:
+    """The values of every function in ACT2FN at the points, in float64."""
+    points = torch.tensor(request["points"], dtype=torch.float64)
+    values = {}
+    for name in transformers.activations.ACT2FN:
+        with torch.no_grad():
+            function = transformers.activations.ACT2FN[name]
+            if isinstance(function, torch.nn.Module):
+                function = function.double()
+            values[name] = function(points).tolist()
+    (folder / "activations.json").write_text(json.dumps(values))
+
+
+def pad_rows(request: dict, folder: pathlib.Path) -> None:
+    """Gradients of the word embeddings of a reader, by `pad_token_id`."""
+    arrays = {}
+    ends = {name: torch.tensor(request[name]) for name in ("starts", "ends")}
+    for pad in (None, 0):
+        model = transformers.RemBertForQuestionAnswering.from_pretrained(
+            request["folder"], pad_token_id=pad
+        ).eval()
+        loss = model(
+            **tensors(request["batch"]),
+            start_positions=ends["starts"],
+            end_positions=ends["ends"],
+        ).loss
+        loss.backward()
+        words = model.get_input_embeddings().weight
+        arrays[f"pad_token_id={pad}"] = words.grad.numpy()
+    np.savez(folder / "pad_rows.npz", **arrays)
+
+
 if __name__ == "__main__":
     action, request_path, output = sys.argv[1:]
-    actions = {"make": make, "run": run, "tokenize": tokenize}
+    actions = {
+        "make": make,
+        "run": run,
+        "tokenize": tokenize,
+        "activations": activations,
+        "pad_rows": pad_rows,
+    }
     text = pathlib.Path(request_path).read_text(encoding="utf-8")
     actions[action](json.loads(text), pathlib.Path(output))

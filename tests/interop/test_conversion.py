@@ -12,9 +12,12 @@ from safetensors.numpy import load_file
 from decoupled.compat import mtf
 from decoupled.configs import MeshConfig
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports import layers
+from decoupled.exports import weights as names
 from decoupled.exports.checkpoint_files import CheckpointFile, chosen_prefix
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.from_huggingface import from_huggingface
+from decoupled.exports.huggingface_config import ACTIVATIONS
 from decoupled.exports.to_huggingface import to_huggingface
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.model.dims import make_dims
@@ -29,6 +32,7 @@ from decoupled.model.heads import (
 from decoupled.model.layers import Builder
 from decoupled.model_dir import read
 from decoupled.tasks.classification import Classification
+from decoupled.tasks.qa import ExtractiveQA
 from decoupled.training.checkpoints import initialize_from
 from decoupled.training.graph import GraphConfig, build_graph
 from tests.exports.models import (
@@ -347,6 +351,64 @@ def test_ours_come_back_bit_by_bit(name, ours, tmp_path):
     for variable in set(before.shapes) - {"global_step"}:
         assert np.array_equal(before.read(variable), after.read(variable)), variable
     shutil.rmtree(tmp_path / "again")
+
+
+def test_activations_are_all_of_transformers_that_compute_the_same(tmp_path):
+    points = np.linspace(-30, 30, 3001)
+    call("activations", {"points": points.tolist()}, tmp_path)
+    found = json.loads((tmp_path / "activations.json").read_text())
+    # TensorFlow rounds the root of 2 to float32.
+    same = {
+        (theirs, ours)
+        for theirs, values in found.items()
+        for ours, function in layers.ACTIVATIONS.items()
+        if np.allclose(values, function(tf.constant(points)), rtol=0, atol=1e-6)
+    }
+    assert same == set(ACTIVATIONS.items())
+
+
+def our_word_gradients(folder, batch, starts, ends):
+    """Of the mean loss of starts and ends, by the graph of training."""
+    model = read(str(folder)).model
+    features = {n: tf.constant(value) for n, value in batch.items()}
+    network = ExtractiveQA("reader", batch["input_mask"].shape[1], 0.0, 0.0)
+    features |= {"start_positions": starts, "end_positions": ends}
+    prepared = {n: np.array(v) for n, v in network.prepare(features).items()}
+    dims = make_dims(model, *batch["input_mask"].shape)
+    shapes = network.feature_dims(dims)
+
+    def build(mesh, tensors):
+        builder = Builder(model, dims, mesh, tf.float32, 0)
+        loss = network.forward(builder, tensors).loss
+        variables = mesh.graph.trainable_variables
+        [words] = [v for v in variables if v.name == names.WORD_EMBEDDINGS]
+        return mtf.gradients([loss], [words.value])
+
+    inputs = {name: (value, shapes[name]) for name, value in prepared.items()}
+    weights = CheckpointWeights(chosen_prefix(str(folder), None))
+    return run_mesh(build, inputs, weights=weights)[0]
+
+
+def test_only_transformers_leaves_the_pad_row_of_a_reader_untrained(
+    theirs, converted, batch, tmp_path
+):
+    # Padding on the right, and nowhere else.
+    batch = batch | {
+        "input_word_ids": np.maximum(batch["input_word_ids"], 1) * batch["input_mask"]
+    }
+    starts, ends = np.array([1, 2, 3, 4], np.int32), np.array([2, 4, 3, 5], np.int32)
+    request = {
+        "folder": str(theirs / "reader"),
+        "batch": as_lists(batch),
+        "starts": starts.tolist(),
+        "ends": ends.tolist(),
+    }
+    expected = load(call("pad_rows", request, tmp_path) / "pad_rows.npz")
+    gradients = our_word_gradients(converted / "reader", batch, starts, ends)
+    np.testing.assert_allclose(gradients, expected["pad_token_id=None"], atol=1e-4)
+    assert np.abs(gradients[0]).max() > 1e-2
+    assert not expected["pad_token_id=0"][0].any()
+    np.testing.assert_allclose(gradients[1:], expected["pad_token_id=0"][1:], atol=1e-4)
 
 
 TRAINED = ["classifier", "bert_classifier"]

@@ -17,6 +17,8 @@ def call(action: str, request: dict, folder: pathlib.Path) -> pathlib.Path:
         FOLDER/NAME (save_pretrained) and NAME.npz (outputs). "run": `models` name ->
         folder and perhaps `train`, gives NAME.npz, NAME.json (what loading reported)
         and NAME.losses.json. "tokenize": folder, lines, pairs, gives tokens.json.
+        "activations": `points`, gives activations.json, name -> values. "pad_rows":
+        folder, batch, starts, ends, gives pad_rows.npz, gradients of word embeddings.
       request: as above; JSON.
       folder: made.
     """

@@ -125,6 +125,15 @@ def test_settings_are_those_that_change_features():
     }
     assert make_task("xquad", n_best=3).settings() == task.settings()
     assert json.loads(json.dumps(task.settings())) == task.settings()
+    # These change answers only.
+    assert make_task("xquad", n_best=3).answer_settings() == {
+        "max_answer_length": SETTINGS.max_answer_length,
+        "max_characters": None,
+        "n_best": 3,
+    }
+    task = make_task("xquad", max_answer_length="auto")
+    task.see_training([question("The Elbe is 1,094 km long.", "1,094 km")])
+    assert task.answer_settings()["max_characters"] == 12
 
 
 def test_a_stride_that_would_skip_text_is_refused():
