@@ -9,11 +9,15 @@ seqeval makes of a bare tag such as NOUN has changed between its releases:
 * 1.2.2 takes the first letter away as a prefix, so that nothing is left of X and _, and
   one of them before the end of a sentence is lost.
 
-For entities (B-PER, I-PER, O) the two agree.
+For entities (B-PER, I-PER, O) the two agree. They read malformed entities as CoNLL's
+script does: an I-PER that follows no PER begins an entity. The strict reading of 1.2.2
+(its mode="strict" with the scheme IOB2) has an entity only where a B begins it.
+
+All three rules are implemented here, so that scoring needs no other package;
+tests/metrics/test_tagging.py compares them with seqeval 1.2.2 on random tags.
 """
 
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 
 Sentences = Sequence[Sequence[str]]
@@ -23,28 +27,39 @@ _OUTSIDE = "O"
 
 
 def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
-    """F1, precision and recall of entities in percent, by seqeval 1.2.2.
+    """Scores of entities in percent, by seqeval 1.2.2.
 
     Args:
       labels, predictions: sentences of the same lengths; a tag a word, B-TYPE, I-TYPE
         or O.
 
+    Returns:
+      `f1`, `precision`, `recall`: the official scores;
+      `f1_strict_iob2`: the F1 of the strict reading.
+
     Raises:
-      ValueError: the lengths differ, or there are no sentences.
+      ValueError: the lengths differ, there are no sentences, or a tag is not of IOB2.
     """
     if not labels:
         raise ValueError("no sentences")
-    from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
+    _check_lengths(labels, predictions)
+    strict = _scores(strict_spans(labels), strict_spans(predictions))
+    return {
+        **entity_run_scores(labels, predictions),
+        "f1_strict_iob2": strict["f1"],
+    }
 
-    with warnings.catch_warnings():
-        # A tag that is none of an entity, and a precision of nothing.
-        warnings.simplefilter("ignore")
-        precision, recall, f1, _ = precision_recall_fscore_support(
-            [list(tags) for tags in labels],
-            [list(tags) for tags in predictions],
-            average="micro",
-        )
-    return _percent(float(f1), float(precision), float(recall))
+
+def entity_run_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
+    """F1, precision and recall in percent of spans, by the default of seqeval 1.2.2.
+
+    Takes tags of any scheme. Raises ValueError where the lengths differ.
+    """
+    _check_lengths(labels, predictions)
+    return _scores(
+        spans(labels, _type_after_first_letter),
+        spans(predictions, _type_after_first_letter),
+    )
 
 
 def part_of_speech_scores(
@@ -72,35 +87,64 @@ def part_of_speech_scores(
     return {
         **run_scores(labels, predictions),
         "accuracy": right / total * 100,
-        "f1_seqeval_1_2_2": entity_scores(labels, predictions)["f1"],
+        "f1_seqeval_1_2_2": entity_run_scores(labels, predictions)["f1"],
     }
 
 
 def run_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
     """F1, precision and recall in percent of spans by the rules of seqeval 0.0.12."""
-    wanted, found = set(spans(labels)), set(spans(predictions))
-    right = len(wanted & found)
-    precision = right / len(found) if found else 0.0
-    recall = right / len(wanted) if wanted else 0.0
-    both = precision + recall
-    return _percent(2 * precision * recall / both if both else 0.0, precision, recall)
+    return _scores(spans(labels), spans(predictions))
 
 
-def spans(sentences: Sentences) -> Iterator[Span]:
+def _type_after_last_hyphen(tag: str) -> str:
+    """The type of a tag for seqeval 0.0.12: NOUN of NOUN."""
+    return tag.rpartition("-")[2]
+
+
+def _type_after_first_letter(tag: str) -> str:
+    """The type of a tag for seqeval 1.2.2: OUN of NOUN, and _ where nothing is left."""
+    return tag[1:].split("-", maxsplit=1)[-1] or "_"
+
+
+def spans(
+    sentences: Sentences, type_of: Callable[[str], str] = _type_after_last_hyphen
+) -> Iterator[Span]:
     """(type, first, last) of the spans in sentences, by the rules of seqeval 0.0.12.
 
     Words are numbered on through all sentences, with one number between two of them.
-    The first letter of a tag is its role (B, I, E, S, O or, for parts of speech, any),
-    what follows the last hyphen its type.
+    The first letter of a tag is its role (B, I, E, S, O or, for parts of speech, any);
+    `type_of` gives its type.
     """
     tags = chain.from_iterable([*sentence, _OUTSIDE] for sentence in sentences)
-    parts = [(tag[0], tag.rpartition("-")[2]) for tag in (*tags, _OUTSIDE)]
+    parts = [(tag[0], type_of(tag)) for tag in (*tags, _OUTSIDE)]
     first = 0
     for position, (previous, current) in enumerate(pairwise([(_OUTSIDE, ""), *parts])):
         if _ends(previous, current):
             yield previous[1], first, position - 1
         if _starts(previous, current):
             first = position
+
+
+def strict_spans(sentences: Sentences) -> Iterator[Span]:
+    """(type, first, last) of each B with the I of its type that follow it.
+
+    An I that continues no such span is in none. Words are numbered as for `spans`.
+
+    Raises:
+      ValueError: a tag's role is not B, I or O.
+    """
+    tags = chain.from_iterable([*sentence, _OUTSIDE] for sentence in sentences)
+    kind, first = None, 0
+    for position, tag in enumerate(tags):
+        role = tag[:1]
+        if role not in ("B", "I", _OUTSIDE):
+            raise ValueError(f"{tag!r} is not a tag of IOB2")
+        continues = role == "I" and _type_after_first_letter(tag) == kind
+        if kind is not None and not continues:
+            yield kind, first, position - 1
+            kind = None
+        if role == "B":
+            kind, first = _type_after_first_letter(tag), position
 
 
 def _ends(previous: tuple[str, str], current: tuple[str, str]) -> bool:
@@ -119,5 +163,17 @@ def _starts(previous: tuple[str, str], current: tuple[str, str]) -> bool:
     return now not in "O." and type_before != type_now
 
 
-def _percent(f1, precision, recall):
+def _check_lengths(labels, predictions):
+    if [*map(len, labels)] != [*map(len, predictions)]:
+        raise ValueError("labels and predictions have inconsistent lengths")
+
+
+def _scores(labels: Iterable[Span], predictions: Iterable[Span]) -> dict[str, float]:
+    """F1, precision and recall in percent; 0 where there is nothing to divide by."""
+    wanted, found = set(labels), set(predictions)
+    right = len(wanted & found)
+    precision = right / len(found) if found else 0.0
+    recall = right / len(wanted) if wanted else 0.0
+    both = precision + recall
+    f1 = 2 * precision * recall / both if both else 0.0
     return {"f1": f1 * 100, "precision": precision * 100, "recall": recall * 100}

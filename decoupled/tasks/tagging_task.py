@@ -24,7 +24,7 @@ LABELS = {
 }
 _METRICS = {
     "udpos": ("f1", "precision", "recall", "accuracy", "f1_seqeval_1_2_2"),
-    "panx": ("f1", "precision", "recall"),
+    "panx": ("f1", "precision", "recall", "f1_strict_iob2"),
 }
 # [CLS], a piece, [SEP].
 _SHORTEST = 3
