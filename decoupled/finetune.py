@@ -36,7 +36,7 @@ from typing import NamedTuple
 import gin
 from absl import flags
 
-from decoupled import console, files, launch, locks
+from decoupled import console, files, launch, locks, tpu_flags
 from decoupled.configs import (
     ClusterConfig,
     FinetuningConfig,
@@ -87,7 +87,7 @@ def define_flags() -> None:
     from decoupled.tasks.catalogue import TASKS
 
     launch.define_gin_flags()
-    launch.define_tpu_flags()
+    tpu_flags.define()
     flags.DEFINE_enum("task", None, sorted(TASKS), "What to learn.")
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
     flags.DEFINE_string(
@@ -114,7 +114,7 @@ def main() -> None:
     """Parses the configuration and runs."""
     options = flags.FLAGS
     config = launch.parse_gin(finetune, "runs/finetune.gin")
-    tpu = launch.tpu_flags()
+    tpu = tpu_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         run_finetuning(
             config,
@@ -142,11 +142,12 @@ def run_finetuning(
 ) -> None:
     """Trains, evaluates or predicts; see the module's docstring.
 
-    Args: as the flags of these names; tpu: what `launch.tpu_flags` gives.
+    Args: as the flags of these names; tpu: what `tpu_flags.parse` gives.
 
     Raises:
       UserError: checkpoint, task files, settings and folder do not fit each other.
     """
+    from decoupled.analyses import plots
     from decoupled.tasks.catalogue import TASKS, make_task
     from decoupled.training.finetuning_session import Session
     from decoupled.training.zero_shot_results import predict_run
@@ -168,6 +169,8 @@ def run_finetuning(
     session.open()
     launch.save_start(folder, "finetune")
     _say_what_is_missing(session)
+    if mode in ("eval", "train_and_evaluate"):
+        plots.can_draw()
     predictions = os.path.join(folder, PREDICTIONS)
     if mode in TRAINING_MODES:
         session.train()

@@ -64,16 +64,6 @@ def define_gin_flags() -> None:
     )
 
 
-def define_tpu_flags() -> None:
-    """Defines --tpu, --tpu_zone, --gcp_project and --tpu_job_name."""
-    flags.DEFINE_string(
-        "tpu", None, "The TPU: its node's name, grpc://IP:8470, or local. None: no TPU."
-    )
-    flags.DEFINE_string("tpu_zone", None, "The node's zone; default: this machine's.")
-    flags.DEFINE_string("gcp_project", None, "Its project; default: this machine's.")
-    flags.DEFINE_string("tpu_job_name", None, "Job of the TPU's TensorFlow workers.")
-
-
 def define_open_ports_flag() -> None:
     """Defines --accept_open_ports."""
     flags.DEFINE_bool(
@@ -82,22 +72,6 @@ def define_open_ports_flag() -> None:
         "Serve also where other hosts can reach the port: whoever does can run "
         "programs here, so that a firewall must close it to strangers.",
     )
-
-
-def tpu_flags() -> dict[str, str | None] | None:
-    """name, zone, project and job_name as given; None without --tpu.
-
-    Raises:
-      UserError: one of the other flags without --tpu.
-    """
-    names = {"tpu_zone": "zone", "gcp_project": "project", "tpu_job_name": "job_name"}
-    given = {names[flag]: FLAGS[flag].value for flag in names}
-    if FLAGS.tpu:
-        return {"name": FLAGS.tpu, **given}
-    for flag in names:
-        if FLAGS[flag].value is not None:
-            raise UserError(f"--{flag}: has no effect without --tpu; give the TPU")
-    return None
 
 
 def parse_gin(root: Callable[[], T], defaults: str | None) -> T:

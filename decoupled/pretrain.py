@@ -23,7 +23,7 @@ import os
 
 from absl import flags
 
-from decoupled import console, files, launch, locks, model_dir
+from decoupled import console, files, launch, locks, model_dir, tpu_flags
 from decoupled.configs import PretrainConfig, pretrain
 from decoupled.errors import UserError
 
@@ -35,7 +35,7 @@ SAMPLING = "sampling.json"
 def define_flags() -> None:
     """The command's flags."""
     launch.define_gin_flags()
-    launch.define_tpu_flags()
+    tpu_flags.define()
     flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
     flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
     flags.DEFINE_string("model_dir", None, "Folder of the run, made if missing.")
@@ -50,7 +50,7 @@ def main() -> None:
     """Parses the configuration and runs."""
     options = flags.FLAGS
     config = launch.parse_gin(pretrain, "runs/pretrain.gin")
-    tpu = launch.tpu_flags()
+    tpu = tpu_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         run_pretraining(
             config,
@@ -77,7 +77,7 @@ def run_pretraining(
     Args:
       config: the settings.
       records_dir, vocabulary, folder, mode: the flags.
-      tpu: what `launch.tpu_flags` gives.
+      tpu: what `tpu_flags.parse` gives.
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
 
     Raises:

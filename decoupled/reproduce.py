@@ -38,7 +38,7 @@ import time
 
 from absl import flags
 
-from decoupled import bindings, console, files, launch, locks, model_dir
+from decoupled import bindings, console, files, installed, launch, locks, model_dir
 from decoupled.analyses.reproduction_inputs import (
     XTREME_TASK,
     Folders,
@@ -99,6 +99,7 @@ def _reproduce():
     )
     root = configure(options, folders)
     if not options.document_only:
+        check_installed(folders)
         launch.save_start(options.work_dir, "reproduce")
         make_data(folders, options.languages)
     jobs, rows = plan(root, folders, options.languages)
@@ -132,6 +133,21 @@ def configure(options: flags.FlagValues, folders: Folders) -> SweepRoot:
         others = tuple(task for task in grid.tasks if task != XTREME_TASK)
         grid = dataclasses.replace(grid, tasks=others)
     return SweepRoot(grid, scale)
+
+
+def check_installed(folders: Folders) -> None:
+    """Checks what the steps need, so that none of them ends an hour later.
+
+    Raises:
+      UserError: a package is missing. Without matplotlib a line says that there are no
+        plots.
+    """
+    from decoupled.analyses import plots
+
+    installed.need("django", "polib", purpose="the text and the task")
+    if folders.dumps:
+        installed.need("mwparserfromhell", "sentencex", purpose="MediaWiki dumps")
+    plots.can_draw()
 
 
 def make_data(folders: Folders, languages: list[str]) -> None:

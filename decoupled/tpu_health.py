@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from decoupled import console, launch
+from decoupled import console, installed, launch
 from decoupled.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -57,6 +57,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Prints the report and exits with its code."""
+    installed.need("cloud_tpu_client", purpose="the TPU API")
     client = connect(FLAGS.tpu, FLAGS.tpu_zone, FLAGS.gcp_project)
     health = wait(client, FLAGS.wait_seconds)
     report(FLAGS.tpu, health)

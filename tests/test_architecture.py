@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from decoupled import dependencies
+from decoupled.installed import requirement_of
+
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "decoupled"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -19,17 +22,19 @@ BASE = {
     "compat",
     "configs",
     "console",
+    "dependencies",
     "errors",
     "files",
     "gfile",
     "gin_reader",
+    "installed",
     "locks",
     "memory",
     "ports",
     "processes",
     "processor",
 }
-START = {"launch", "model_dir", "supervision"}
+START = {"launch", "model_dir", "supervision", "tpu_flags"}
 # What each folder may import beside itself. `start` knows of flags and model folders,
 # so that what computes never reads them.
 BELOW_TASKS = {"base", "start", "corpora", "data", "metrics", "ops", "model"}
@@ -49,20 +54,6 @@ MAY_IMPORT = {
     "analyses": BELOW_TASKS | {"tasks", "training", "exports"},
     "command": BELOW_TASKS
     | {"tasks", "training", "exports", "planning", "sweeps", "analyses"},
-}
-# A module's name in requirements.txt, where that is another.
-DISTRIBUTIONS = {
-    "absl": "absl-py",
-    "apache_beam": "apache-beam",
-    "cloud_tpu_client": "cloud-tpu-client",
-    "django": "Django",
-    "gin": "gin-config",
-    "google": "protobuf",
-    "mesh_tensorflow": "mesh-tensorflow",
-    # Of the release that TensorFlow requires.
-    "tensorboard": "tensorflow",
-    "tensorflow_estimator": "tensorflow",
-    "tensorflow_text": "tensorflow-text",
 }
 
 
@@ -177,11 +168,53 @@ def test_metrics_need_no_tensorflow():
 
 
 def test_everything_imported_is_required():
-    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
-    required = set(re.findall(r"^([\w-]+)", text, re.MULTILINE))
-    imported = {name.split(".")[0] for path in SOURCES for name in imports_of(path)}
-    others = imported - sys.stdlib_module_names - {"decoupled"}
-    assert {DISTRIBUTIONS.get(name, name) for name in others} - required == set()
+    for name in dependencies.other_modules(SOURCES):
+        assert requirement_of(name), f"requirements.txt lacks {name}"
+
+
+def imported_at_once(path):
+    """The files and the other modules that importing a file imports, not functions."""
+    files, others, left = set(), set(), [path]
+    while left:
+        path = left.pop()
+        if path in files:
+            continue
+        files.add(path)
+        nodes = list(ast.parse(path.read_text(encoding="utf-8")).body)
+        for node in nodes:
+            if isinstance(node, ast.FunctionDef) or "TYPE_CHECKING" in ast.unparse(
+                node
+            ):
+                continue
+            nodes.extend(ast.iter_child_nodes(node))
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                module = getattr(node, "module", "")
+                for alias in node.names:
+                    name = f"{module}.{alias.name}".strip(".")
+                    left.extend(dependencies.files_of(name))
+                    others.add(name.split(".")[0])
+    return files, others
+
+
+COMMANDS = [
+    path
+    for path in PACKAGE.glob("*.py")
+    if '__name__ == "__main__"' in path.read_text()
+]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=names(COMMANDS))
+def test_commands_start_with_the_core_alone(path):
+    _, others = imported_at_once(path)
+    found = filter(None, map(requirement_of, others))
+    assert [entry.name for entry in found if entry.extras] == []
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=names(COMMANDS))
+def test_what_an_extra_brings_is_checked_before_the_work(path):
+    """By `installed.need` or `lacking`, somewhere in what the command imports."""
+    for need in dependencies.needs([path]):
+        assert need.purpose, f"nothing says what {need.modules} are needed for"
 
 
 def test_every_folder_of_modules_is_a_package():

@@ -172,7 +172,7 @@ def test_without_matplotlib_there_is_no_plot(corpus, tmp_path, monkeypatch, caps
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert build(corpus, str(tmp_path / "v"), settings())
     assert sorted(os.listdir(tmp_path / "v")) == FILES[2:]
-    assert "no plot: matplotlib is not installed" in capsys.readouterr().out
+    assert "no plots: matplotlib is not installed" in capsys.readouterr().out
 
 
 KILLED = """

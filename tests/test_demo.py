@@ -8,6 +8,7 @@ import pytest
 
 from decoupled import demo, files
 from decoupled.analyses import plots
+from decoupled.errors import UserError
 from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model
 
@@ -142,3 +143,10 @@ def test_help():
     command = [sys.executable, "-m", "decoupled.demo", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "--work_dir" in shown and "No download" in shown
+
+
+def test_what_is_missing_is_told_before_the_first_step(monkeypatch):
+    """Not after minutes, when the plot is drawn."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match=r"matplotlib .*'decoupled\[plots\]'"):
+        demo.main()

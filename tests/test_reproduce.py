@@ -236,3 +236,24 @@ def test_a_whole_one_with_few_steps_and_once_more(tmp_path):
     again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "24 of 24 jobs complete already" in again
     assert record.read_text() == before
+
+
+@pytest.mark.parametrize(
+    "module, dumps, extra",
+    [("django", [], "demo"), ("sentencex", [("en", "enwiki.xml")], "data")],
+)
+def test_what_is_missing_is_told_before_the_first_job(
+    options, monkeypatch, module, dumps, extra
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    folders = found(options)._replace(dumps=dumps)
+    with pytest.raises(UserError, match=rf"{module} is not .*'decoupled\[{extra}\]'"):
+        reproduce.check_installed(folders)
+
+
+def test_without_matplotlib_that_is_told_before_the_first_job(
+    options, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    reproduce.check_installed(found(options))
+    assert "no plots: matplotlib is not installed" in capsys.readouterr().out

@@ -162,3 +162,9 @@ def test_the_command_names_what_is_missing():
     assert finished.stderr == (
         "decoupled.tpu_health: error: --tpu must be given; --help lists the flags\n"
     )
+
+
+def test_the_client_of_the_tpu_api_is_an_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloud_tpu_client", None)
+    with pytest.raises(UserError, match=r"cloud_tpu_client .*'decoupled\[tpu\]'"):
+        tpu_health.main()

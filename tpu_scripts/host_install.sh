@@ -4,8 +4,9 @@
 #   bash host_install.sh PACKAGE      an sdist or a wheel: in the home folder, or gs://
 #
 # The image's own TensorFlow stays: only that build drives the TPU. The package itself is
-# installed without what it requires; then that, under the constraint of the TensorFlow that
-# is there, so that pip ends with an error rather than fetch another. Checked at the end.
+# installed without what it requires; then that and the extra "tpu", under the constraint of
+# the TensorFlow that is there, so that pip ends with an error rather than fetch another.
+# Checked at the end.
 set -euo pipefail
 cd
 package="$1"
@@ -39,9 +40,11 @@ import importlib.metadata as metadata
 import re
 
 for line in metadata.requires("decoupled"):
-    name = re.match(r"[\w.-]+", line)[0]
-    if "extra ==" not in line and name != "tensorflow":
-        print(line)
+    requirement, _, condition = line.partition(";")
+    extra = re.search(r"""extra == ['"](\w+)['"]""", condition)
+    name = re.match(r"[\w.-]+", requirement)[0]
+    if (not extra or extra[1] == "tpu") and name != "tensorflow":
+        print(requirement.strip())
 PY
 "${pip[@]}" install --user --constraint decoupled_constraints.txt \
   --requirement decoupled_requirements.txt

@@ -1,6 +1,6 @@
 """A picture of how finely a vocabulary cuts each language.
 
-Writes PNG and SVG with matplotlib, which the [demo] extra installs. A row per language:
+Writes PNG and SVG with matplotlib, which the [plots] extra installs. A row a language:
 tokens per word and beside it the share of unknown tokens (of single bytes, where the
 vocabulary has byte fallback). Languages that write without spaces have no words to
 count; they stand apart, with tokens per character.

@@ -1,14 +1,13 @@
 """What all plots share: colours, panels, and PNG and SVG that are always the same.
 
 The colours are Okabe and Ito's, which colour-blind readers tell apart; series differ in
-their markers and lines, too. Needs matplotlib, which the [demo] extra installs.
+their markers and lines, too. Needs matplotlib, which the [plots] extra installs.
 """
 
-import importlib.util
 import os
 from collections.abc import Callable
 
-from decoupled import console, files
+from decoupled import console, files, installed
 
 FORMATS = ("png", "svg")
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -97,10 +96,17 @@ def save(figure, stem: str) -> list[str]:
 
 def draw(plot: Callable[[dict, str], list[str]], result: dict, stem: str) -> list[str]:
     """Calls `plot(result, stem)`; without matplotlib it says so and draws nothing."""
-    if importlib.util.find_spec("matplotlib") is None:
-        console.say("no plot: matplotlib is not installed (pip install matplotlib)")
-        return []
-    return plot(result, stem)
+    return plot(result, stem) if can_draw() else []
+
+
+def can_draw() -> bool:
+    """False, with a line that says so, where matplotlib is not installed.
+
+    Commands that take long call it before they start.
+    """
+    if problem := installed.lacking("matplotlib", purpose="plots"):
+        console.say(f"no plots: {problem}")
+    return not problem
 
 
 def _save(figure, stem, kind):

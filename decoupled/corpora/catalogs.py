@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from decoupled import files, gfile
+from decoupled import files, gfile, installed
 from decoupled.corpora import locales
 from decoupled.corpora.message_text import clean_message, message_key
 from decoupled.errors import UserError
@@ -55,6 +55,15 @@ class _File(NamedTuple):
     package: str
     catalog: str
     language: str
+
+
+def check_installed(packages: Sequence[str]) -> None:
+    """Raises a UserError where a package is missing whose catalogs shall be read."""
+    installed.need("polib", purpose="message catalogs")
+    if "django" in packages:
+        installed.need("django", purpose="catalogs:django")
+    for package in packages:
+        _package_folder(package)
 
 
 def read_catalogs(packages: Sequence[str]) -> Catalogs:
@@ -158,10 +167,8 @@ def _catalog_name(application: str) -> str:
 def _polib():
     # polib rather than Babel: Babel prints a warning for each plural form too many.
     # Imported here, as corpora of text files do without it.
-    try:
-        import polib
-    except ImportError as error:
-        raise UserError("catalogs: polib is missing; pip install polib") from error
+    import polib
+
     return polib
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from decoupled import files, gfile
-from decoupled.corpora import installed, text
+from decoupled import files, gfile, installed
+from decoupled.corpora import text
 from decoupled.corpora.corpus import MAX_FILE_BYTES, SPLITS, WORK
 from decoupled.corpora.shards import Document, TextShards
 from decoupled.errors import UserError
@@ -142,9 +142,9 @@ class TextJob:
 def check_installed(paths: Sequence[str], settings: TextSettings) -> None:
     """Raises a UserError where a package is missing that one of the files needs."""
     if any(_is_split(path, settings) for path in paths):
-        installed.need("data", "sentencex")
+        installed.need("sentencex", purpose="splitting text into sentences")
     if any(text.is_dump(path) for path in paths):
-        installed.need("data", "mwparserfromhell")
+        installed.need("mwparserfromhell", purpose="MediaWiki dumps")
 
 
 def cleaning_rules(paths: Sequence[str], settings: TextSettings) -> list[int]:

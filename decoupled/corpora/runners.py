@@ -12,8 +12,8 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from decoupled import console, processes
-from decoupled.corpora import beam, installed, units
+from decoupled import console, installed, processes
+from decoupled.corpora import beam, units
 from decoupled.corpora.units import Job, Unit
 from decoupled.errors import UserError
 
@@ -52,7 +52,7 @@ class Runner:
                 f"--workers={self.workers}: has no effect with --runner={self.name}, "
                 "whose workers are set by its own --beam_option"
             )
-        installed.need("beam", "apache_beam")
+        installed.need("apache_beam", purpose="--runner other than local")
 
 
 LOCAL = Runner()

@@ -6,7 +6,7 @@ import pytest
 
 from decoupled.analyses.fertility_plot import plot_fertility
 
-pytest.importorskip("matplotlib", reason="needs the [demo] extra")
+pytest.importorskip("matplotlib", reason="needs the [plots] extra")
 
 
 def measured(words=1.5, unknown=0.01, **more):

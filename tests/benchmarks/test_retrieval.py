@@ -43,7 +43,7 @@ def test_our_worker_gives_the_same_at_every_step():
 
 @pytest.mark.parametrize("scoring", retrieval.SCORINGS)
 def test_both_searches_find_the_same(scoring):
-    pytest.importorskip("sklearn", reason="needs the [xtreme] extra")
+    pytest.importorskip("sklearn", reason="needs the [dev] extra")
     case = retrieval.search_case(True, scoring)
     ours, peer = interleave(retrieval.search_workers(case), 1, 1, scoring)
     assert ours.rounds[0].loss == peer.rounds[0].loss > 0.9

@@ -1,6 +1,7 @@
 """Catalogs of installed packages become messages, text, pairs and a task."""
 
 import itertools
+import sys
 
 import pytest
 
@@ -308,3 +309,10 @@ def test_django_task_is_held_out_in_every_language(django):
         for split in ("dev", "test"):
             examples = task.examples[split, language]
             assert not train & {message_key(example.text) for example in examples}
+
+
+@pytest.mark.parametrize("module, extra", [("polib", "data"), ("django", "demo")])
+def test_what_is_missing_is_told_with_its_extra(monkeypatch, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=rf"{module} is not .*'decoupled\[{extra}\]'"):
+        catalogs.check_installed(["django"])

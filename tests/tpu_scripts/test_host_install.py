@@ -28,6 +28,8 @@ Requires-Dist: tensorflow<2.16,>=2.15
 Requires-Dist: tensorflow-text<2.16,>=2.15
 Requires-Dist: numpy<2,>=1.26
 Requires-Dist: pytest>=8; extra == 'dev'
+Requires-Dist: cloud-tpu-client==0.10; extra == 'tpu'
+Requires-Dist: matplotlib>=3.10; extra == "plots"
 """
 
 
@@ -62,7 +64,7 @@ def host(tmp_path):
     return tmp_path, install
 
 
-def test_requirements_are_installed_under_the_image_s_tensorflow(host):
+def test_core_and_tpu_client_are_installed_under_the_image_s_tensorflow(host):
     folder, install = host
     finished = install()
     assert finished.returncode == 0, finished.stderr
@@ -76,6 +78,7 @@ def test_requirements_are_installed_under_the_image_s_tensorflow(host):
     assert (folder / "decoupled_requirements.txt").read_text().splitlines() == [
         "tensorflow-text<2.16,>=2.15",
         "numpy<2,>=1.26",
+        "cloud-tpu-client==0.10",
     ]
     assert finished.stdout.endswith("doctor\n")
 
