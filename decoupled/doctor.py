@@ -134,7 +134,8 @@ def report_packages(packages: list[Package]) -> None:
     if not packages:
         print("  unknown: decoupled is not installed; run make install")
     for package in packages:
-        name = package.name + _in_brackets(package.extras)
+        extras = f" [{','.join(package.extras)}]" if package.extras else ""
+        name = package.name + extras
         limits = package.limits or "any"
         print(f"  {name:32} {package.installed or '-':12} ({limits}){_remark(package)}")
 
@@ -276,11 +277,12 @@ def missing(command: Command, packages: list[Package], works: bool) -> str:
     """What a command lacks in every run, and the cure; empty where it can run."""
     absent = {package.name: package for package in packages if not package.installed}
     if command.shown not in WITHOUT_CORE:
-        core = [name for name, package in absent.items() if not package.extras]
+        core = [package for package in absent.values() if not package.extras]
         if core:
-            return f"{', '.join(core)}: {_cure()}"
+            names = ", ".join(package.name for package in core)
+            return f"{names}: {_cure(core)}"
         if not works:
-            return f"TensorFlow and Mesh-TensorFlow to work (see above): {_cure()}"
+            return f"TensorFlow and Mesh-TensorFlow to work (see above): {_cure([])}"
     names = list(command.programs)
     for need in dependencies.needs(command.starts):
         if need.always or command.all_of_it:
@@ -288,7 +290,7 @@ def missing(command: Command, packages: list[Package], works: bool) -> str:
     lacks = [absent[name] for name in dict.fromkeys(names) if name in absent]
     if lacks:
         named = ", ".join(package.name for package in lacks)
-        return f"{named}: {_cure({package.extras[0] for package in lacks})}"
+        return f"{named}: {_cure(lacks)}"
     return _missing_for_interop() if command.shown == "make test-interop" else ""
 
 
@@ -301,19 +303,17 @@ def limitations(command: Command, packages: list[Package]) -> list[str]:
         lacks = [requirement for requirement in found if requirement.name in absent]
         if lacks:
             names = ", ".join(requirement.name for requirement in lacks)
-            cure = _cure({requirement.extras[0] for requirement in lacks})
-            lines.append(f"but not for {need.purpose}, which needs {names}: {cure}")
+            lines.append(
+                f"but not for {need.purpose}, which needs {names}: {_cure(lacks)}"
+            )
     return lines
 
 
-def _cure(extras=()):
+def _cure(lacks):
     if (CHECKOUT / "Makefile").exists():
         return "make install"
-    return f"pip install 'decoupled{_in_brackets(sorted(extras)).strip()}'"
-
-
-def _in_brackets(extras):
-    return f" [{','.join(extras)}]" if extras else ""
+    extras = [entry.extras for entry in lacks]
+    return f"pip install 'decoupled{installed.in_brackets(extras)}'"
 
 
 def _missing_for_interop():

@@ -9,7 +9,7 @@ import importlib.metadata
 import importlib.util
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from decoupled.errors import UserError
@@ -71,14 +71,23 @@ def requirement_of(module: str) -> Requirement | None:
     return None
 
 
+def in_brackets(choices: Sequence[Sequence[str]]) -> str:
+    """What follows a name in pip's arguments to install distributions, e.g. [data].
+
+    Args:
+      choices: the extras of each distribution; the first is the one with least beside
+        it, and one that brings all of the distributions is better.
+    """
+    first = choices[0] if choices else ()
+    shared = [extra for extra in first if all(extra in each for each in choices)]
+    extras = shared[:1] or sorted({extra for each in choices for extra in each[:1]})
+    return f"[{','.join(extras)}]" if extras else ""
+
+
 def cure(modules: Iterable[str]) -> str:
     """The command that installs the extras of some top-level modules."""
-    extras = set()
-    for module in modules:
-        requirement = requirement_of(module)
-        # The first of a distribution's extras is the one with least beside it.
-        extras.update(requirement.extras[:1] if requirement else ())
-    chosen = f"[{','.join(sorted(extras))}]"
+    found = filter(None, map(requirement_of, modules))
+    chosen = in_brackets([requirement.extras for requirement in found])
     return f"pip install 'decoupled{chosen}', or in a checkout pip install '.{chosen}'"
 
 

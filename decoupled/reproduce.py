@@ -89,6 +89,7 @@ def main() -> None:
 def _reproduce():
     from decoupled.sweeps.runner import Runner, show_failures
 
+    installed.need("django", "polib", purpose="the text and the task")
     options = flags.FLAGS
     folders = find_folders(
         options.work_dir,
@@ -136,7 +137,7 @@ def configure(options: flags.FlagValues, folders: Folders) -> SweepRoot:
 
 
 def check_installed(folders: Folders) -> None:
-    """Checks what the steps need, so that none of them ends an hour later.
+    """Checks what some of the steps need, so that none of them ends an hour later.
 
     Raises:
       UserError: a package is missing. Without matplotlib a line says that there are no
@@ -144,7 +145,6 @@ def check_installed(folders: Folders) -> None:
     """
     from decoupled.analyses import plots
 
-    installed.need("django", "polib", purpose="the text and the task")
     if folders.dumps:
         installed.need("mwparserfromhell", "sentencex", purpose="MediaWiki dumps")
     plots.can_draw()

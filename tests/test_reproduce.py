@@ -238,17 +238,18 @@ def test_a_whole_one_with_few_steps_and_once_more(tmp_path):
     assert record.read_text() == before
 
 
-@pytest.mark.parametrize(
-    "module, dumps, extra",
-    [("django", [], "demo"), ("sentencex", [("en", "enwiki.xml")], "data")],
-)
-def test_what_is_missing_is_told_before_the_first_job(
-    options, monkeypatch, module, dumps, extra
-):
-    monkeypatch.setitem(sys.modules, module, None)
-    folders = found(options)._replace(dumps=dumps)
-    with pytest.raises(UserError, match=rf"{module} is not .*'decoupled\[{extra}\]'"):
-        reproduce.check_installed(folders)
+def test_without_the_demo_s_catalogs_nothing_starts(monkeypatch):
+    monkeypatch.setitem(sys.modules, "django", None)
+    with pytest.raises(UserError, match=r"django is not .*'decoupled\[demo\]'"):
+        reproduce.main()
+
+
+def test_what_dumps_need_is_told_before_the_first_job(options, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    folders = found(options)
+    reproduce.check_installed(folders)
+    with pytest.raises(UserError, match=r"sentencex is not .*'decoupled\[data\]'"):
+        reproduce.check_installed(folders._replace(dumps=[("en", "enwiki.xml")]))
 
 
 def test_without_matplotlib_that_is_told_before_the_first_job(
