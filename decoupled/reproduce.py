@@ -79,6 +79,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Makes the data, runs the jobs, writes the document."""
+    installed.need("django", "polib", purpose="the text and the task")
     if flags.FLAGS.document_only:
         _reproduce()
         return
@@ -89,7 +90,6 @@ def main() -> None:
 def _reproduce():
     from decoupled.sweeps.runner import Runner, show_failures
 
-    installed.need("django", "polib", purpose="the text and the task")
     options = flags.FLAGS
     folders = find_folders(
         options.work_dir,

@@ -51,6 +51,7 @@ def test_the_core_is_lean():
     core = {entry.name for entry in installed.requirements() if not entry.extras}
     assert core == {
         "absl-py",
+        "filelock",
         "gin-config",
         "mesh-tensorflow",
         "numpy",
