@@ -19,9 +19,14 @@ HOLDER = """
 import os, sys, time
 from decoupled import locks
 with locks.hold(sys.argv[1]):
-    if "fork" in sys.argv and os.fork() == 0:
-        time.sleep(60)
-        os._exit(0)
+    if "fork" in sys.argv:
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            os.write(writing, b"runs")
+            time.sleep(60)
+            os._exit(0)
+        # The worker gives its copy of the lock up when it begins to run.
+        os.read(reading, 4)
     print("held", flush=True)
     time.sleep(60)
 """
