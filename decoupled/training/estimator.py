@@ -1,12 +1,14 @@
 """TPUEstimator around a model_fn, and the loop that a command runs."""
 
+import contextlib
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 
 from decoupled.compat import estimator, tf
-from decoupled.errors import Interrupted, Terminated
+from decoupled.errors import Interrupted, Terminated, UserError
 from decoupled.ops.compiled import compile_first_quietly
-from decoupled.training import tpu
+from decoupled.training import hooks, tpu
 from decoupled.training.checkpoints import (
     checkpoint_step,
     latest_complete,
@@ -15,6 +17,8 @@ from decoupled.training.checkpoints import (
 from decoupled.training.graph import GraphConfig
 from decoupled.training.mesh import session_config
 from decoupled.training.model_fn import RunSpec, make_model_fn
+
+_SHUTDOWN_MODE = "TF_TPU_GRACEFUL_SHUTDOWN_MODE"
 
 
 def make_estimator(
@@ -67,6 +71,36 @@ def _session(graph, run):
     }
 
 
+@contextlib.contextmanager
+def _tpu_program(run):
+    """Settings of this process under which TPUEstimator can run on a TPU.
+
+    1. Control flow of TensorFlow 1. The training loop would else be a functional While
+       whose body is a graph of its own. `control_dependencies(None)`, with which
+       Mesh-TensorFlow leaves the program, does not leave that graph: slices and their
+       copies would lie in the body, where no hook can run them. The environment
+       variable TF_ENABLE_CONTROL_FLOW_V2 does not help, because TensorFlow reads it
+       only when it is imported.
+    2. No GracefulShutdownHook. It saves the variables of the hosts, which are older
+       than the slices that the cores train (`hooks.SaveCheckpoints` copies them first).
+    """
+    if run.tpu is None:
+        yield
+        return
+    enabled = tf.control_flow_v2_enabled()
+    shutdown_mode = os.environ.get(_SHUTDOWN_MODE)
+    tf.disable_control_flow_v2()
+    os.environ[_SHUTDOWN_MODE] = ""
+    try:
+        yield
+    finally:
+        if enabled:
+            tf.enable_control_flow_v2()
+        del os.environ[_SHUTDOWN_MODE]
+        if shutdown_mode is not None:
+            os.environ[_SHUTDOWN_MODE] = shutdown_mode
+
+
 def train(
     graph: GraphConfig,
     run: RunSpec,
@@ -99,7 +133,13 @@ def train(
         if every_steps:
             end = min(end, (step // every_steps + 1) * every_steps)
         try:
-            make_estimator(graph, run).train(input_fn_from(step), max_steps=end)
+            with _tpu_program(run):
+                make_estimator(graph, run).train(input_fn_from(step), max_steps=end)
+        except (estimator.NanLossDuringTrainingError, tf.errors.OpError) as error:
+            message = tpu.divergence(error)
+            if message is None:
+                raise
+            raise UserError(hooks.diverged(message)) from error
         finally:
             run.stop.restore()
         step = checkpoint_step(latest_complete(run.model_dir))
@@ -126,18 +166,27 @@ def _announce(graph, run):
     return step
 
 
-def evaluate(graph: GraphConfig, run: RunSpec, input_fn: Callable, name: str) -> dict:
+def evaluate(
+    graph: GraphConfig,
+    run: RunSpec,
+    input_fn: Callable,
+    name: str,
+    steps: int | None = None,
+) -> dict:
     """Metrics of the newest checkpoint over one data set.
 
     Args:
       graph, run: what is evaluated.
       input_fn: gives the data set once.
       name: of the data set, for TensorBoard (`eval_NAME/`).
+      steps: batches of the data set. A TPU needs the number, because its program loops
+        over all of them; elsewhere None reads the data set to its end.
 
     Returns:
       metric -> float, and `global_step`.
     """
-    metrics = make_estimator(graph, run).evaluate(input_fn, name=name)
+    with _tpu_program(run):
+        metrics = make_estimator(graph, run).evaluate(input_fn, steps, name=name)
     return {key: float(value) for key, value in metrics.items()}
 
 
@@ -152,4 +201,11 @@ def predict(
       lengths: that its batches may have; none where all have the task's. Predictions
         have the task's in any case, with zeros behind shorter ones.
     """
-    yield from make_estimator(graph, run, lengths).predict(input_fn)
+    rows = make_estimator(graph, run, lengths).predict(input_fn)
+    while True:
+        # Only while TensorFlow runs: what the caller does with a row is its own.
+        with _tpu_program(run):
+            row = next(rows, None)
+        if row is None:
+            return
+        yield row

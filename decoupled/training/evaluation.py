@@ -4,6 +4,7 @@ One graph and one session serve all languages: with a mesh graph to build for ea
 100 languages, the building would take longer than the evaluation.
 """
 
+import collections
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -86,3 +87,6 @@ def predict_parts(
         if part.order is not None:
             own = [own[place] for place in np.argsort(part.order)]
         yield part.name, {key: np.stack([row[key] for row in own]) for key in own[0]}
+    # A TPU's program ends with a batch that TPUEstimator adds. If nobody read it, the
+    # session would close while the program runs.
+    collections.deque(rows, maxlen=0)

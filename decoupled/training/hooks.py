@@ -226,8 +226,7 @@ class Metronome(CountingHook):
         for name in self.CHECKED:
             if not math.isfinite(values[name]):
                 raise UserError(
-                    f"training: {name} is {values[name]} at step {self.step}; the last "
-                    "checkpoint is untouched: lower the learning rate, or set clip_norm"
+                    diverged(f"training: {name} is {values[name]} at step {self.step}")
                 )
         if not self._logged:
             return
@@ -267,3 +266,11 @@ class Metronome(CountingHook):
             f"step {step}/{self._total}  {shown}  "
             f"{rate * self._batch_size:.0f} examples/s  {duration(left)} left"
         )
+
+
+def diverged(what: str) -> str:
+    """The message that ends a run whose loss or gradient is infinite or NaN."""
+    return (
+        f"{what}; the last checkpoint is untouched: lower the learning rate, or set "
+        "clip_norm"
+    )

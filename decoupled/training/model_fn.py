@@ -1,5 +1,6 @@
 """The Estimator's model_fn, the same for every task and mode."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -90,11 +91,17 @@ def _train_spec(graph, run, lowered):
     with mtf.utils.outside_all_rewrites():
         training_hooks = _training_hooks(graph, run, lowered, scalars)
     if run.tpu is not None:
+        # A finite loss may have a gradient that is not. The Estimator checks the loss
+        # of a training loop's last step before our hooks save a checkpoint.
+        norm = lowered.scalars["gradient_norm"]
         return estimator.tpu.TPUEstimatorSpec(
             estimator.ModeKeys.TRAIN,
-            loss=lowered.loss,
+            loss=tf.where_v2(tf.math.is_finite(norm), lowered.loss, math.nan),
             train_op=train_op,
-            host_call=host_call(run.model_dir, scalars, run.training.log_steps),
+            # `train_op` is the step after its update.
+            host_call=host_call(
+                run.model_dir, scalars, tf.identity(train_op), run.training.log_steps
+            ),
             training_hooks=training_hooks,
         )
     # The Estimator has a check of its own, which would come first, with a traceback.

@@ -5,6 +5,7 @@ gets the whole batch and takes its own part. Weights live on the cores as slices
 variables that are saved live on the hosts.
 """
 
+import re
 from typing import NamedTuple
 
 from decoupled.compat import estimator, mtf, tf
@@ -15,6 +16,8 @@ from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
 
 # Compiled programs that the first host holds for each core (Mesh-TensorFlow's guess).
 _PROGRAM_BYTES = 300_000_000
+# How the message about a loss that is infinite or NaN begins.
+_DIVERGED = "training"
 
 
 class TpuAddress(NamedTuple):
@@ -59,8 +62,12 @@ def tpu_config(
 
 
 def session_config() -> tf.ConfigProto:
-    """Without the rewriting of whole graphs, which takes minutes for a large mesh."""
-    session = tf.ConfigProto(allow_soft_placement=True)
+    """Without the rewriting of whole graphs, which takes minutes for a large mesh.
+
+    The workers of a TPU outlive the process that talks to them. An isolated session, as
+    TPUEstimator's own default has it, finds no slices of an earlier run there.
+    """
+    session = tf.ConfigProto(allow_soft_placement=True, isolate_session_state=True)
     session.graph_options.rewrite_options.disable_meta_optimizer = True
     return session
 
@@ -142,12 +149,19 @@ def _tiles(sizes, physical):
     return tiles
 
 
-def host_call(folder: str, scalars: dict[str, tf.Tensor], every_steps: int):
+def host_call(
+    folder: str, scalars: dict[str, tf.Tensor], step: tf.Tensor, every_steps: int
+):
     """Writes scalars from the host, and ends the run where one is infinite or NaN.
+
+    The check is an Assert. TPUEstimator leaves the session open after an error of
+    CheckNumerics, and the training loop would then wait for ever for the thread that
+    the error has ended.
 
     Args:
       folder: of the event file.
       scalars: name -> float32 scalar of the program.
+      step: integer scalar of the program, the number of the step that they are of.
       every_steps: steps between summaries.
 
     Returns:
@@ -155,16 +169,41 @@ def host_call(folder: str, scalars: dict[str, tf.Tensor], every_steps: int):
       number per core each.
     """
     summary = tf.compat.v2.summary
-    step = tf.cast(tf.train.get_global_step(), tf.int32)
 
     def write(step, *values):
         step = tf.cast(step[0], tf.int64)
+        # All cores have the same number.
+        values = {n: v[0] for n, v in zip(scalars, values, strict=True)}
+        checks = [
+            tf.raw_ops.Assert(
+                condition=tf.math.is_finite(value),
+                data=[f"{_DIVERGED}: {name} is", value, "at step", step],
+            )
+            for name, value in values.items()
+        ]
         writer = summary.create_file_writer(folder, max_queue=0)
-        with writer.as_default(), summary.record_if(tf.equal(step % every_steps, 0)):
-            for name, value in zip(scalars, values, strict=True):
-                # All cores have the same number.
-                checked = tf.debugging.check_numerics(value[0], f"training: {name}")
-                summary.scalar(name, checked, step)
-            return tf.summary.all_v2_summary_ops()
+        with (
+            tf.control_dependencies(checks),
+            writer.as_default(),
+            summary.record_if(tf.equal(step % every_steps, 0)),
+        ):
+            for name, value in values.items():
+                summary.scalar(name, value, step)
+            return [*checks, *tf.summary.all_v2_summary_ops()]
 
+    step = tf.cast(step, tf.int32)
     return write, [tf.reshape(t, [1]) for t in (step, *scalars.values())]
+
+
+def divergence(error: Exception) -> str | None:
+    """What an error of a TPU's session says of a loss that is infinite or NaN.
+
+    Returns:
+      "training: loss is nan at step 7", or None where it is another error.
+    """
+    if isinstance(error, estimator.NanLossDuringTrainingError):
+        return f"{_DIVERGED}: loss or gradient_norm is infinite or NaN"
+    found = re.search(
+        rf"\[({_DIVERGED}: \w+ is)\] \[(\S+)\] \[(at step)\] \[(\d+)\]", str(error)
+    )
+    return " ".join(found.groups()) if found else None

@@ -1,0 +1,204 @@
+"""The real TPUEstimator on TPU slices that are only described.
+
+Everything that happens before a session is made happens here as on a TPU: TPUEstimator
+builds infeed, training loop, outfeed and host calls, every hook begins, and the graph
+is finalized. What a session would do with the graph is not shown.
+"""
+
+import collections
+import contextlib
+from typing import NamedTuple
+from unittest import mock
+
+import numpy as np
+from tensorflow.python.tpu import topology, tpu_feed, tpu_system_metadata
+from tensorflow.python.tpu import tpu as tpu_rewriting
+from tensorflow.python.tpu.ops import tpu_ops
+from tensorflow.python.training import monitored_session
+from tensorflow_estimator.python.estimator.tpu import tpu_context
+
+from decoupled.compat import mtf, tf
+from decoupled.planning.hardware import parse_topology
+from decoupled.planning.topology import slice_topology
+from decoupled.training import estimator
+from decoupled.training import tpu as tpu_training
+from decoupled.training.tpu import TpuAddress
+from tests.ops.simd_on_cpu import OneCore
+from tests.training.runs import run_spec
+
+# Nobody answers here, and nobody is asked before a session is made.
+ADDRESS = TpuAddress("grpc://10.0.0.1:8470", None, None, None)
+
+
+class _Begun(Exception):
+    """All hooks have begun and the graph is complete."""
+
+
+class Built(NamedTuple):
+    """What TPUEstimator built.
+
+    graph: the host's, with the program inside. hooks: of the session, which have begun.
+    """
+
+    graph: tf.Graph
+    hooks: list
+
+    def operations(self, *types):
+        """The operations of some types, outside of functions."""
+        return [op for op in self.graph.get_operations() if op.type in types]
+
+    def slices(self):
+        """The cores' parts of all variables."""
+        return [op for op in self.operations("VarHandleOp") if "_slice_" in op.name]
+
+    def program(self):
+        """The operations that run on the cores."""
+        return [
+            op
+            for op in self.graph.get_operations()
+            if "_tpu_replicate" in op.node_def.attr
+        ]
+
+    def program_types(self):
+        """How often each type of operation is in the program."""
+        return collections.Counter(op.type for op in self.program())
+
+
+def metadata(slice_type, hosts):
+    """What a slice says of itself when TPUEstimator asks."""
+    tpu = parse_topology(slice_type)
+    return tpu_system_metadata.TPUSystemMetadata(
+        num_cores=tpu.cores,
+        num_hosts=hosts,
+        num_of_cores_per_host=tpu.cores // hosts,
+        topology=slice_topology(tpu),
+        devices=(),
+    )
+
+
+def describe(found):
+    """A patch under which every TPUEstimator finds the slice of `metadata`."""
+    return mock.patch.object(
+        tpu_context._InternalTPUContext, "_get_tpu_system_metadata", lambda self: found
+    )
+
+
+def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training):
+    """Builds what `train`, `evaluate` or `predict` would run.
+
+    Args:
+      mode: the name of a function of `decoupled.training.estimator`.
+      graph: GraphConfig. input_fn: an input_fn with batches of the right size.
+      folder: of the run. slice_type, hosts: of the slice.
+      training: changes of `tiny_training`.
+
+    Returns:
+      Built.
+    """
+    init_checkpoint = training.pop("init_checkpoint", None)
+    spec = run_spec(folder, iterations_per_loop=5, **training)
+    spec = spec._replace(tpu=ADDRESS, init_checkpoint=init_checkpoint)
+    calls = {
+        "train": lambda: estimator.train(graph, spec, lambda step: input_fn),
+        "evaluate": lambda: estimator.evaluate(graph, spec, input_fn, "some", steps=3),
+        "predict": lambda: list(estimator.predict(graph, spec, input_fn)),
+    }
+    built = []
+
+    def session(creator):
+        creator._scaffold.finalize()
+        built.append(tf.get_default_graph())
+        raise _Begun
+
+    hooks = []
+    begin = monitored_session._MonitoredSession.__init__
+
+    def with_hooks(self, creator, given, *rest, **more):
+        hooks.extend(given or [])
+        begin(self, creator, given, *rest, **more)
+
+    with (
+        describe(metadata(slice_type, hosts)),
+        mock.patch.object(
+            monitored_session.ChiefSessionCreator, "create_session", session
+        ),
+        mock.patch.object(monitored_session._MonitoredSession, "__init__", with_hooks),
+    ):
+        try:
+            calls[mode]()
+        except _Begun:
+            return Built(built[0], hooks)
+    raise AssertionError(f"{mode} has made no session")
+
+
+class _CoreOfThisHost(OneCore):
+    """The mesh of a slice with one core, which is this host's CPU."""
+
+    def __init__(self, shape, layout, assignment, logical_to_physical):
+        del assignment, logical_to_physical
+        super().__init__(shape, layout)
+
+
+class _Queue:
+    """An infeed or an outfeed: a queue of tuples between host and program."""
+
+    def __init__(self):
+        self._queue = None
+
+    def put(self, tensors):
+        with mtf.utils.outside_all_rewrites():
+            self._queue = tf.queue.FIFOQueue(
+                8, [t.dtype for t in tensors], [t.shape for t in tensors]
+            )
+        return self._queue.enqueue(tensors)
+
+    def get(self):
+        values = self._queue.dequeue()
+        return values if isinstance(values, list) else [values]
+
+
+@contextlib.contextmanager
+def one_core():
+    """TPUEstimator's own loop on this host, as if its CPU were a slice of one core.
+
+    Infeed and outfeed are queues, and the program is the loop that TPUEstimator has
+    built, not compiled. All the rest is what runs on a TPU: threads, hooks, host calls.
+
+    Yields:
+      ADDRESS of the slice, for `RunSpec.tpu`.
+    """
+    infeed, outfeed = _Queue(), _Queue()
+
+    def enqueue(queue, inputs, **placement):
+        del placement
+        queue.set_configuration_from_sharded_input_tensors(inputs)
+        return [infeed.put(inputs[0])]
+
+    def run_here(program, inputs, **sharding):
+        del sharding
+        outputs = program(*(values[0] for values in inputs))
+        return tf.no_op(), tf.nest.flatten(outputs)
+
+    patches = [
+        (tpu_training, "SimdMeshImpl", _CoreOfThisHost),
+        (tpu_feed.InfeedQueue, "generate_enqueue_ops", enqueue),
+        (tpu_feed.InfeedQueue, "generate_dequeue_op", lambda *_, **__: infeed.get()),
+        (tpu_ops, "outfeed_enqueue_tuple", outfeed.put),
+        (tpu_ops, "outfeed_dequeue_tuple", lambda **_: outfeed.get()),
+        (tpu_rewriting, "split_compile_and_shard", run_here),
+    ]
+    found = tpu_system_metadata.TPUSystemMetadata(
+        num_cores=1,
+        num_hosts=1,
+        num_of_cores_per_host=1,
+        topology=topology.Topology(
+            mesh_shape=[1, 1, 1, 1],
+            device_coordinates=np.zeros([1, 1, 4], np.int32),
+        ),
+        devices=(),
+    )
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(describe(found))
+        for owner, name, stand_in in patches:
+            stack.enter_context(mock.patch.object(owner, name, stand_in))
+        yield TpuAddress("local", None, None, None)

@@ -1,0 +1,154 @@
+"""TPUEstimator's own loop, end to end, on a slice of one core that is this CPU."""
+
+import numpy as np
+import pytest
+
+from decoupled.compat import tf
+from decoupled.configs import MeshConfig
+from decoupled.errors import UserError
+from decoupled.training.checkpoints import latest_complete
+from decoupled.training.estimator import evaluate, predict
+from decoupled.training.evaluation import Part, predict_parts
+from decoupled.training.events import read_scalars
+from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
+from tests.training.described_tpu import one_core
+from tests.training.runs import (
+    checkpoint_names,
+    checkpoint_values,
+    graph_config,
+    run_spec,
+    said,
+    train_run,
+)
+
+ONE_CORE = MeshConfig(
+    "data:1;model:1",
+    "batch:data;vocab:model;heads:model;intermediate:model",
+    "float32",
+    "gather",
+    "float32",
+)
+MODEL = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
+
+
+@pytest.fixture
+def tpu():
+    with one_core() as address:
+        yield address
+
+
+def core_config(**changes):
+    return graph_config(**{"mesh": ONE_CORE, "model": MODEL, **changes})
+
+
+def largest_difference(first, second):
+    assert sorted(first) == sorted(second)
+    return max(np.abs(first[name] - second[name]).max() for name in first)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Folder and spec of 20 steps in loops of 4, with dropout and two microbatches."""
+    spec = run_spec(tmp_path_factory.mktemp("run"), iterations_per_loop=4)
+    with one_core() as address:
+        spec = spec._replace(tpu=address)
+        train_run(core_config(accumulation=2), spec)
+    return spec
+
+
+def test_a_run_in_loops_trains_what_a_run_of_steps_trains(trained, tmp_path):
+    steps = graph_config(model=MODEL, accumulation=2)
+    expected = train_run(steps, run_spec(tmp_path))
+    assert largest_difference(checkpoint_values(trained.model_dir), expected) < 2e-6
+
+
+def test_progress_is_said_and_saved_after_whole_loops(trained):
+    steps = [line.split("/")[0] for line in said(trained)[1:]]
+    assert steps == ["step 4", "step 8", "step 12", "step 16", "step 20"]
+    # Step 10 lies within a loop; its checkpoint comes at the loop's end.
+    assert checkpoint_names(trained.model_dir) == [12, 20]
+
+
+def test_the_host_writes_every_step_under_its_own_number(trained, tmp_path):
+    found = read_scalars(trained.model_dir, "loss")
+    spec = run_spec(tmp_path)
+    train_run(graph_config(model=MODEL, accumulation=2), spec)
+    expected = read_scalars(spec.model_dir, "loss")
+    assert list(found) == list(expected) == list(range(1, 21))
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
+
+
+def test_a_resumed_run_goes_on_to_the_same_weights(tpu, tmp_path):
+    whole = run_spec(tmp_path / "whole", iterations_per_loop=4)._replace(tpu=tpu)
+    expected = train_run(core_config(), whole)
+    parts = run_spec(tmp_path / "parts", iterations_per_loop=4)._replace(tpu=tpu)
+    stopped = parts._replace(stop=_StopAt(8))
+    with pytest.raises(Exception, match="saved at step 8"):
+        train_run(core_config(), stopped)
+    assert latest_complete(parts.model_dir).endswith("-8")
+    found = train_run(core_config(), parts)
+    assert largest_difference(found, expected) == 0.0
+
+
+class _StopAt(type(run_spec("").stop)):
+    """SIGTERM comes during the loop that ends at a step."""
+
+    def __init__(self, step):
+        super().__init__()
+        self._step = step
+
+    def after_run(self, run_context, run_values):
+        step = run_context.session.run(
+            tf.train.get_global_step(run_context.session.graph)
+        )
+        self.received = step >= self._step
+        super().after_run(run_context, run_values)
+
+
+def test_predictions_and_metrics_are_those_of_the_host(trained, tmp_path):
+    features = masked_lm_features()
+    here = graph_config(model=MODEL)
+
+    def three_batches(params=None):
+        return tf.data.Dataset.from_tensors(features).repeat(3)
+
+    with one_core():
+        rows = list(predict(core_config(), trained, three_batches))
+        found = evaluate(core_config(), trained, three_batches, "there", steps=3)
+    local = trained._replace(tpu=None)
+    expected = list(predict(here, local, three_batches))
+    assert len(rows) == len(expected) == 24
+    for name in expected[0]:
+        np.testing.assert_allclose(
+            [row[name] for row in rows], [row[name] for row in expected], rtol=1e-5
+        )
+    wanted = evaluate(here, local, three_batches, "here")
+    assert found == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_program_has_ended_when_the_last_part_is_there(trained, monkeypatch):
+    """TPUEstimator adds a batch that ends the program, and somebody must read it."""
+    features, read = masked_lm_features(), []
+
+    def rows(*_):
+        yield from ({"x": np.float32(i)} for i in range(8))
+        read.append("the batch that ends the program")
+
+    monkeypatch.setattr("decoupled.training.evaluation.predict", rows)
+    parts = [Part("a", 5)]
+    ((name, found),) = predict_parts(core_config(), trained, lambda: features, parts)
+    assert (name, len(found["x"])) == ("a", 5)
+    assert read
+
+
+@pytest.mark.parametrize("rate, clip_norm", [(1e30, 1.0), (1e30, 0.0)])
+def test_a_run_that_diverges_ends_in_one_line_and_saves_nothing(
+    tpu, rate, clip_norm, tmp_path
+):
+    spec = run_spec(tmp_path, iterations_per_loop=4, save_checkpoints_steps=1)
+    bad = core_config(
+        optimizer=adamw(learning_rate=rate, clip_norm=clip_norm), schedule=schedule(8)
+    )
+    with pytest.raises(UserError, match=r"training: .*; the last checkpoint is untou"):
+        train_run(bad, spec._replace(tpu=tpu))
+    assert checkpoint_names(tmp_path) == []

@@ -1,0 +1,207 @@
+"""What the real TPUEstimator builds for slices that are only described."""
+
+import dataclasses
+import functools
+import itertools
+
+import numpy as np
+import pytest
+from tensorflow.python.framework import kernels
+
+from decoupled.compat import mtf, tf
+from decoupled.configs import MeshConfig
+from decoupled.tasks.classification import Classification
+from decoupled.tasks.qa import ExtractiveQA
+from decoupled.tasks.tagging import Tagging
+from decoupled.training import hooks
+from tests.helpers import MASKING, constant_input_fn, masked_lm_features, tiny_model
+from tests.training.described_tpu import build
+from tests.training.runs import graph_config, run_spec, train_run
+
+LENGTH, BATCH = MASKING.sequence_length, 8
+RULES = "batch:data;vocab:model;heads:model;intermediate:model"
+HEADS = {
+    "classification": Classification("topics", ("a", "b"), LENGTH, 0.1, 0.0),
+    "tagging": Tagging("tags", ("A", "B", "C"), LENGTH, 0.1, 0.0),
+    "questions": ExtractiveQA("questions", LENGTH, 0.1, 0.0),
+}
+# What TPUEstimator itself adds, which only a TPU's own compiler knows, and nodes that
+# the program's boundary is made of.
+OF_A_TPU = {
+    "CrossReplicaSum", "AllToAll", "CollectivePermute", "InfeedDequeueTuple",
+    "OutfeedEnqueueTuple", "TPUReplicateMetadata", "TPUReplicatedInput",
+    "TPUReplicatedOutput", "TPUCompilationResult",
+}  # fmt: skip
+# Version 1 control flow, which TensorFlow makes functional before it compiles.
+CONTROL_FLOW = {"Enter", "Exit", "NextIteration", "Merge", "Switch", "LoopCond"}
+
+
+def mesh(cores, slices="float32"):
+    shape = f"data:{cores // 2};model:2"
+    return MeshConfig(shape, RULES, "bfloat16", "gather", slices)
+
+
+def config(cores=8, slices="float32", **changes):
+    model = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
+    return graph_config(**{"model": model, "mesh": mesh(cores, slices), **changes})
+
+
+def head_features(task, rows=BATCH):
+    """Features of one batch of a fine-tuning task."""
+    masked = masked_lm_features(rows)
+    features = {name: masked[name] for name in masked if name.startswith("input_")}
+    numbers = np.zeros([rows], np.int32)
+    if isinstance(task, Tagging):
+        ones = np.ones([rows, LENGTH], np.int32)
+        return {**features, "word_starts": ones, "label_ids": ones}
+    if isinstance(task, Classification):
+        return {**features, "label_ids": numbers}
+    return {**features, "start_positions": numbers, "end_positions": numbers}
+
+
+def input_of(mode, features):
+    return constant_input_fn(features, repeat=mode == "train")
+
+
+def built_train(folder, graph=None, rows=BATCH, **more):
+    features = masked_lm_features(rows)
+    return build(
+        "train", graph or config(), input_of("train", features), folder, **more
+    )
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory):
+    return built_train(tmp_path_factory.mktemp("run"))
+
+
+@functools.cache
+def compiles(name):
+    """Whether XLA has a kernel for a type of operation, by its registry.
+
+    XLA's kernels for CPUs stand for a TPU's: most are registered for all devices at
+    once. What a TPU alone refuses stays unseen.
+    """
+    if name in OF_A_TPU or name in CONTROL_FLOW or name == "VarHandleOp":
+        return True
+    return any(
+        kernel.device_type == "XLA_CPU_JIT"
+        for kernel in kernels.get_registered_kernels_for_op(name).kernel
+    )
+
+
+@pytest.fixture(scope="module")
+def xla():
+    """XLA's kernels are registered with the first program that it compiles."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(tf.xla.experimental.compile(lambda: tf.ones([2]) + 1.0))
+
+
+def test_the_registry_knows_what_xla_cannot_compile(xla):
+    assert compiles("Einsum")
+    assert not compiles("StringJoin")
+    assert not compiles("PyFunc")
+
+
+# Fine-tuning is evaluated from predictions alone.
+@pytest.mark.parametrize(
+    "mode, name",
+    [
+        ("evaluate", "pretraining"),
+        *itertools.product(["train", "predict"], ["pretraining", *HEADS]),
+    ],
+)
+def test_every_task_and_mode_is_built_and_all_hooks_begin(mode, name, tmp_path, xla):
+    task = HEADS.get(name)
+    changes = {"task": task} if task else {}
+    features = head_features(task) if task else masked_lm_features(BATCH)
+    found = build(mode, config(**changes), input_of(mode, features), tmp_path)
+    assert mtf.MtfRestoreHook in [type(hook) for hook in found.hooks]
+    # All slices are in the outer graph: 8 of every weight, and of its moments.
+    names = {op.name.rpartition("_slice_")[0] for op in found.slices()}
+    assert len(found.slices()) == 8 * len(names)
+    assert any(name.endswith("/adam_m") for name in names) == (mode == "train")
+    assert "bert/embeddings/word_embeddings" in names
+    assert not [name for name in found.program_types() if not compiles(name)]
+    assert "While" not in found.program_types()
+
+
+def test_hosts_get_the_features_once_and_give_back_scalars(training):
+    (received,) = training.operations("InfeedDequeueTuple")
+    (sent,) = training.operations("OutfeedEnqueueTuple")
+    shapes = [t.shape.as_list() for t in received.outputs]
+    wide, predicted = [BATCH, LENGTH], [BATCH, MASKING.max_predictions]
+    assert sorted(shapes) == sorted([wide] * 3 + [predicted] * 3)
+    scalars = ("loss", "masked_lm_accuracy", "gradient_norm", "learning_rate")
+    assert [t.shape.as_list() for t in sent.inputs] == [[1]] * (1 + len(scalars))
+
+
+def test_the_program_reduces_over_the_mesh_and_updates_in_place(training):
+    types = training.program_types()
+    assert {"CrossReplicaSum", "ResourceApplyAdam", "Einsum"} <= set(types)
+    # Input and output of files stay with the hosts.
+    assert not {"SaveV2", "RestoreV2", "Assert"} & set(types)
+
+
+def test_no_slice_is_a_variable_that_is_saved(training):
+    names = [v.op.name for v in training.graph.get_collection("variables")]
+    assert "bert/embeddings/word_embeddings" in names
+    assert not [name for name in names if "_slice_" in name]
+
+
+def test_no_hook_saves_what_the_cores_have_not_copied_back(training):
+    kinds = [type(hook).__name__ for hook in training.hooks]
+    assert "GracefulShutdownHook" not in kinds
+    (saver,) = [h for h in training.hooks if isinstance(h, hooks.SaveCheckpoints)]
+    assert saver.loops
+    # A step whose loss is NaN ends the run before it is saved.
+    assert kinds.index("NanTensorHook") < training.hooks.index(saver)
+
+
+def test_control_flow_is_as_before_when_a_program_is_built(training):
+    assert tf.control_flow_v2_enabled()
+
+
+@pytest.mark.parametrize("slice_type, cores, hosts", [("v3-32", 32, 4), ("v4-8", 4, 1)])
+def test_slices_of_several_hosts_and_of_other_generations(
+    slice_type, cores, hosts, tmp_path
+):
+    found = built_train(
+        tmp_path, config(cores), 2 * cores, slice_type=slice_type, hosts=hosts,
+        batch_size=2 * cores,
+    )  # fmt: skip
+    devices = {op.device for op in found.slices()}
+    assert len(devices) == cores
+    tasks = {tf.DeviceSpec.from_string(device).task for device in devices}
+    assert len(tasks) == hosts
+    saved = [v for v in found.graph.get_collection("variables") if "bert" in v.name]
+    homes = {tf.DeviceSpec.from_string(v.device).task for v in saved}
+    # The first host of several holds the compiled programs, and no variables.
+    assert homes == (set(range(1, hosts)) if hosts > 1 else {0})
+
+
+@pytest.mark.parametrize(
+    "changes, training",
+    [
+        ({"accumulation": 2}, {"gradient_accumulation": 2}),
+        ({"recompute_layers": True}, {"recompute_layers": True}),
+        ({"slices": "bfloat16"}, {}),
+    ],
+    ids=["microbatches", "gradient checkpointing", "bfloat16 slices"],
+)
+def test_programs_of_other_settings_are_built(changes, training, tmp_path, xla):
+    found = built_train(tmp_path, config(**changes), **training)
+    assert found.slices()
+    assert not [name for name in found.program_types() if not compiles(name)]
+
+
+def test_a_run_starts_from_another_checkpoint(tmp_path):
+    first = tmp_path / "first"
+    one = dataclasses.replace(mesh(8), mesh_shape="data:1;model:1")
+    train_run(config(mesh=one), run_spec(first))
+    task = HEADS["classification"]
+    found = build(
+        "train", config(task=task), input_of("train", head_features(task)),
+        tmp_path / "second", init_checkpoint=str(first / "model.ckpt-20"),
+    )  # fmt: skip
+    assert found.slices()
