@@ -136,6 +136,7 @@ class AdamUpdate(mtf.Operation):
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
+        self._decay = _decay_on_gpu if mesh_impl.on_gpus else _decay
         slices = [lowering.variables[v].laid_out_tensor for v in self._variables]
         inputs = [lowering.tensors[x] for x in self.inputs]
         if self._is_product:
@@ -168,7 +169,9 @@ class AdamUpdate(mtf.Operation):
         # The decay must follow the gradient, whose computation reads the weight, and
         # precede the update: without this order the result depends on scheduling.
         with tf.control_dependencies([gradient, *after]):
-            decay = [_decay(variable, gradient, penalty)] if self._is_decayed else []
+            decay = []
+            if self._is_decayed:
+                decay = [self._decay(variable, gradient, penalty)]
         with tf.control_dependencies([*decay, *after]):
             return tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
@@ -235,6 +238,19 @@ def _decay(variable, gradient, penalty):
         l1=0.0,
         l2=penalty,
         delta=gradient,
+    )
+
+
+def _decay_on_gpu(variable, gradient, penalty):
+    """The same by a gradient step of the weight itself, as of an L2 penalty.
+
+    TensorFlow has the proximal step for CPUs only, and would silently move the weight,
+    its moments and the whole update there. This step needs a copy of the weight.
+    """
+    del gradient
+    factor = penalty * _NOTHING
+    return tf.raw_ops.ResourceApplyGradientDescent(
+        var=variable.handle, alpha=factor / (1.0 + factor), delta=read_slice(variable)
     )
 
 

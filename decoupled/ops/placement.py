@@ -26,13 +26,14 @@ _MANY = 4
 class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
     """Mesh implementation for CPU and GPU devices (see the module's docstring).
 
+    on_gpus: whether devices are GPUs, for which some kernels do not exist.
     multiplies_in_float32: whether matrices of bfloat16 are (change 4).
     """
 
     def __init__(self, shape, layout, devices):
         super().__init__(shape, layout, devices)
-        on_gpus = any("gpu" in device.lower() for device in devices)
-        self.multiplies_in_float32 = bfloat16_is_slow() and not on_gpus
+        self.on_gpus = any("gpu" in device.lower() for device in devices)
+        self.multiplies_in_float32 = bfloat16_is_slow() and not self.on_gpus
 
     def slicewise(self, fn, *inputs):
         """As in the parent; casts read through an identity (change 1)."""

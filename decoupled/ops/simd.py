@@ -25,6 +25,8 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
       logical_to_physical: number of the replica that each processor of the mesh is.
     """
 
+    on_gpus = False
+
     def __init__(self, shape, layout, device_assignment, logical_to_physical):
         super().__init__(
             shape,

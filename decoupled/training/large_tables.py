@@ -23,11 +23,13 @@ def large_tables(
     """The scope in which a training graph is built and lowered.
 
     Args:
-      optimizer, mesh: of the run. implementation: of the mesh. On a TPU, and where
-        slices are bfloat16, all variables are whole.
+      optimizer, mesh: of the run. implementation: of the mesh. On TPUs and GPUs, for
+        which many small kernels are slow, and where slices are bfloat16, all variables
+        are whole.
     """
     placed = isinstance(implementation, PlacementMeshImpl)
-    if not placed or optimizer.name != "adamw" or mesh.slice_dtype != "float32":
+    on_cpus = placed and not implementation.on_gpus
+    if not on_cpus or optimizer.name != "adamw" or mesh.slice_dtype != "float32":
         return contextlib.nullcontext()
     # Mesh-TensorFlow then uses the variable itself as its only slice.
     alone = implementation.size == 1 and not implementation.devices[0]

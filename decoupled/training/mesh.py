@@ -155,8 +155,9 @@ def devices(config: MeshConfig) -> list[str]:
             f"host has {len(gpus)} GPUs; hide them with CUDA_VISIBLE_DEVICES= to use "
             "virtual CPU devices"
         )
-    if size == 1:
-        # No device: weights need no second copy beside the one that is saved.
+    if size == 1 and not gpus:
+        # No device: weights need no second copy beside the one that is saved. That one
+        # lives on the CPU, so a GPU gets a slice of its own.
         return [""]
     kind = "gpu" if gpus else "cpu"
     return [f"{kind}:{index}" for index in range(size)]

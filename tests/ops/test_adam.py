@@ -16,7 +16,7 @@ RATES = np.linspace(0.08, 0.01, STEPS).astype(np.float32)
 PULL = np.random.default_rng(1).normal(size=(6, 4)).astype(np.float32)
 
 
-def run(mesh_shape, layout_rules, is_decayed=True):
+def run(mesh_shape, layout_rules, is_decayed=True, on_gpus=False):
     """(weights, m, v) after 20 steps on the loss sum((w * w - pull)^2).
 
     The gradient reads the weights twice, which a racing update would change.
@@ -46,6 +46,7 @@ def run(mesh_shape, layout_rules, is_decayed=True):
             is_decayed,
         )
         implementation = mesh_impl(mesh_shape, layout_rules)
+        implementation.on_gpus = on_gpus
         lowering = mtf.Lowering(graph, {mesh: implementation}, autostack=False)
         operation = lowering.lowered_operation(update)
         to_slices = lowering.copy_masters_to_slices()
@@ -75,6 +76,13 @@ def reference(weight_decay=SETTINGS["weight_decay"]):
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
 def test_weights_and_slots_after_20_steps(mesh_shape, layout_rules):
     values = run(mesh_shape, layout_rules)
+    for value, wanted in zip(values, reference(), strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
+def test_the_kernels_that_gpus_have_decay_by_as_much(mesh_shape, layout_rules):
+    values = run(mesh_shape, layout_rules, on_gpus=True)
     for value, wanted in zip(values, reference(), strict=True):
         np.testing.assert_allclose(value, wanted, rtol=2e-4, atol=2e-5)
 

@@ -1,0 +1,95 @@
+"""Where TensorFlow would put a run's graph on a host with GPUs, without a GPU.
+
+An operation without a kernel for GPUs runs on the CPU, and TensorFlow says nothing. If
+it touches a variable, the variable and all operations that touch it follow. TensorFlow's
+registry of kernels tells which those are. The package `tensorflow` for Linux lists its
+GPU kernels on hosts without a GPU too.
+"""
+
+import functools
+from collections import Counter
+from typing import NamedTuple
+
+from tensorflow.python.framework import kernels
+
+from decoupled.compat import tf
+from decoupled.errors import UserError
+
+# A kernel for every device, e.g. of control flow.
+_DEVICES = ("GPU", "DEFAULT")
+
+
+class Landing(NamedTuple):
+    """What of a graph was meant for GPUs, and where it would be.
+
+    gpu, cpu: operations on each. moved: type of an operation and its dtype -> how many
+    of them have no kernel for GPUs. slice_bytes: of the variables on the GPUs.
+    master_bytes: of the variables on the CPU, from which checkpoints are written.
+    """
+
+    gpu: int
+    cpu: int
+    moved: Counter
+    slice_bytes: int
+    master_bytes: int
+
+
+def landing(graph: tf.Graph) -> Landing:
+    """Reads the devices and the kernels of all operations outside of functions.
+
+    Raises:
+      UserError: this TensorFlow was built without kernels for GPUs.
+    """
+    if not _kernels("MatMul"):
+        raise UserError(
+            "this TensorFlow has no kernels for GPUs (tensorflow-cpu?); the report "
+            "needs the package tensorflow"
+        )
+    gpu, cpu, moved, slices, masters = 0, 0, Counter(), 0, 0
+    for operation in graph.get_operations():
+        meant_for_gpu = "GPU" in operation.device.upper()
+        if operation.type == "VarHandleOp":
+            size = _bytes(operation)
+            slices, masters = (
+                (slices + size, masters) if meant_for_gpu else (slices, masters + size)
+            )
+        if meant_for_gpu and has_kernel(operation):
+            gpu += 1
+            continue
+        cpu += 1
+        if meant_for_gpu:
+            moved[operation.type, _dtype(operation)] += 1
+    return Landing(gpu, cpu, moved, slices, masters)
+
+
+def has_kernel(operation: tf.Operation) -> bool:
+    """Whether GPUs have a kernel for an operation and its types."""
+    return any(_fits(kernel, operation) for kernel in _kernels(operation.type))
+
+
+@functools.cache
+def _kernels(operation_type):
+    registered = kernels.get_registered_kernels_for_op(operation_type).kernel
+    return [kernel for kernel in registered if kernel.device_type in _DEVICES]
+
+
+def _fits(kernel, operation):
+    for constraint in kernel.constraint:
+        allowed = constraint.allowed_values.list.type
+        values = operation.get_attr(constraint.name)
+        for value in values if isinstance(values, list) else [values]:
+            is_type = isinstance(value, tf.DType)
+            if allowed and is_type and value.as_datatype_enum not in allowed:
+                return False
+    return True
+
+
+def _dtype(operation):
+    tensors = [*operation.outputs, *operation.inputs]
+    known = [t.dtype.base_dtype.name for t in tensors if t.dtype != tf.resource]
+    return known[0] if known else ""
+
+
+def _bytes(operation):
+    shape = tf.TensorShape(operation.get_attr("shape"))
+    return shape.num_elements() * operation.get_attr("dtype").size
