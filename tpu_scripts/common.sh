@@ -25,7 +25,7 @@ CATALOGUE=(
   "zone=ZONE|e.g. us-central1-a"
   "zones=ZONE,ZONE|where to look; - is everywhere"
   "type=v3-8|accelerator type: v2, v3 or v4, with its number of cores"
-  "version=IMAGE|runtime image (default: tpu-vm-tf-2.15.0, -pod for several hosts)"
+  "version=IMAGE|runtime image (default: tpu-vm-tf-2.15.1-se, -pod-se for several hosts)"
   "project=PROJECT|of Google Cloud (default: gcloud's own)"
   "service_account=EMAIL|what the TPU VM acts as; docs/tpu.md lists the roles it needs"
   "scopes=SCOPES|of that account on the VM (default: gcloud's, all of its roles)"
@@ -190,14 +190,16 @@ PJRT runtime alone, where it finds no TPU (tensorflow issue 90807)" ;;
   case "$version" in
     *pjrt*) refuse "--version=$version: TPUEstimator finds no TPU with the PJRT runtime \
 (tensorflow issue 90807)" ;;
-    tpu-vm-tf-2.15.*) ;;
+    tpu-vm-tf-2.15.*-se) ;;
+    tpu-vm-tf-2.15.*) refuse "--version=$version: from 2.15 on the images that TPUEstimator needs \
+end in -se (stream executor), e.g. tpu-vm-tf-2.15.1-se" ;;
     tpu-vm-tf-*) refuse "--version=$version: TensorFlow 2.15 is needed, and pip's own build \
 does not drive a TPU" ;;
     *) refuse "--version=$version: an image without a TensorFlow that drives the TPU; use \
-tpu-vm-tf-2.15.0" ;;
+tpu-vm-tf-2.15.1-se" ;;
   esac
   if several_hosts && [[ $version != *-pod* ]]; then
-    refuse "--version=$version: $type has several hosts, whose image ends in -pod"
+    refuse "--version=$version: $type has several hosts, whose image ends in -pod-se"
   fi
 }
 
@@ -212,9 +214,9 @@ runtime_version() {
   if [[ -n ${OPTION[version]} ]]; then
     echo "${OPTION[version]}"
   elif several_hosts; then
-    echo tpu-vm-tf-2.15.0-pod
+    echo tpu-vm-tf-2.15.1-pod-se
   else
-    echo tpu-vm-tf-2.15.0
+    echo tpu-vm-tf-2.15.1-se
   fi
 }
 

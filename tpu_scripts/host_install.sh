@@ -22,7 +22,7 @@ import sys
 try:
     found = metadata.distribution("tensorflow")
 except metadata.PackageNotFoundError:
-    sys.exit("host_install.sh: error: no TensorFlow in this image; use tpu-vm-tf-2.15.0")
+    sys.exit("host_install.sh: error: no TensorFlow in this image; use tpu-vm-tf-2.15.1-se")
 print(found.version, hashlib.sha256((found.read_text("RECORD") or "").encode()).hexdigest())
 PY
 }

@@ -9,6 +9,8 @@ LONGEST_BACKOFF=1800
 SILENT_SECONDS="${DECOUPLED_TPU_SILENT:-900}"
 # Then a slice whose job is over deletes itself: whoever should have done so is gone.
 GRACE_SECONDS="${DECOUPLED_TPU_GRACE:-1800}"
+# The job's clock runs out so long before this script's: it saves while its slice is there.
+SAVE_SECONDS="${DECOUPLED_TPU_SAVE:-600}"
 # How often in a row gcloud may fail to say how the slice is.
 MOST_UNKNOWN=30
 # Whether the slice is ours to delete, was created here, and has the package installed.
@@ -88,13 +90,15 @@ start() {
     return 1
   fi
   READY_HOST=1
+  local seconds=$((MAX_SECONDS - SECONDS - SAVE_SECONDS))
+  ((seconds > 0)) || { OUTCOME=overtime; return 1; }
   RUN_ID="$(date -u +%Y%m%dT%H%M%S)-$$-$((++STARTS))"
   job_words
   local delete=queued
   queued || delete=node
   [[ -z ${OPTION[keep]} ]] || delete=nothing
   on_worker 0 ssh "${OPTION[name]}" "--command=$(quoted bash host_job.sh start \
-    "$(report_folder)" "$RUN_ID" "$MAX_SECONDS" "$GRACE_SECONDS" \
+    "$(report_folder)" "$RUN_ID" "$seconds" "$GRACE_SECONDS" \
     "${OPTION[name]}" "${OPTION[zone]}" "${OPTION[project]}" "$delete" "${WORDS[@]}")"
   local code=0
   run "${COMMAND[@]}" || code=$?

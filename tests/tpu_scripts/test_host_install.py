@@ -97,5 +97,5 @@ def test_an_image_without_tensorflow_is_refused_before_anything_is_installed(hos
     (folder / "tensorflow-2.15.0.dist-info").rename(folder / "elsewhere")
     finished = install()
     assert finished.returncode == 1
-    assert "no TensorFlow in this image; use tpu-vm-tf-2.15.0" in finished.stderr
+    assert "no TensorFlow in this image; use tpu-vm-tf-2.15.1-se" in finished.stderr
     assert not (folder / "pip.log").exists()

@@ -34,7 +34,7 @@ def test_a_slice_is_requested_through_the_queue():
     assert shown[:3] == ["queued-resources", "create", "n"]
     assert {
         "--node-id=n",
-        "--runtime-version=tpu-vm-tf-2.15.0",
+        "--runtime-version=tpu-vm-tf-2.15.1-se",
         "--accelerator-type=v3-8",
         "--valid-until-duration=6h",
         ZONE,
@@ -59,7 +59,7 @@ def test_a_node_can_be_requested_at_once():
     assert shown[:3] == ["tpu-vm", "create", "n"]
     # Several hosts have an image of their own.
     assert {
-        "--version=tpu-vm-tf-2.15.0-pod",
+        "--version=tpu-vm-tf-2.15.1-pod-se",
         "--spot",
         "--project=p",
         "--service-account=a@p",
@@ -153,11 +153,12 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
         ("create.sh", [*SLICE, "--type=v3"], "not of the form v3-8"),
         ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.15.0-pjrt"], "finds no TPU"),
         ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.17.0"], "TensorFlow 2.15 is"),
+        ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.15.0"], "end in -se"),
         ("create.sh", [*SLICE, "--version=tpu-ubuntu2204-base"], "without a Tensor"),
         (
             "create.sh",
-            [*SLICE, "--type=v3-32", "--version=tpu-vm-tf-2.15.0"],
-            "whose image ends in -pod",
+            [*SLICE, "--type=v3-32", "--version=tpu-vm-tf-2.15.0-se"],
+            "whose image ends in -pod-se",
         ),
         ("install.sh", [*SLICE, "--spot"], "unknown option --spot"),
         ("upload.sh", ["--to=gs://b"], "nothing to copy"),

@@ -191,6 +191,22 @@ def test_hours_are_limited(make_cloud):
     assert cloud.calls("create") == []
 
 
+def test_the_job_has_time_to_save_before_its_slice_is_deleted(make_cloud):
+    shown = dry_run("run.sh", *SLICE, "--max_hours=2", *JOB)
+    [start] = [c[6] for c in shown if "ssh" in c and "host_job.sh start" in c[6]]
+    words = shlex.split(start.removeprefix("--command="))
+    seconds = int(words[words.index("start") + 3])
+    # Ten minutes less than the launcher has, and less what has passed.
+    assert 2 * 3600 - 600 - 300 < seconds <= 2 * 3600 - 600
+    # A job that would have no time at all is not started.
+    cloud = make_cloud()
+    finished = run(cloud, "--max_hours=1", DECOUPLED_TPU_SAVE="3600")
+    assert finished.returncode == 4
+    assert "not complete after --max_hours=1" in finished.stderr
+    assert cloud.state()["slices"] == {}
+    assert cloud.calls("decoupled.pretrain", program="python3") == []
+
+
 @pytest.mark.slow
 def test_a_silent_host_is_taken_for_dead(make_cloud):
     cloud = make_cloud(runs=[["save 10", "hang"], ["save 20"]])
