@@ -14,9 +14,11 @@ from decoupled.configs import FinetuningConfig, MeshConfig, QuestionAnsweringCon
 from decoupled.errors import UserError
 from decoupled.finetune import FinetuneConfig, run_finetuning
 from decoupled.training.hooks import SaveCheckpoints
+from decoupled.training.model_fn import RunSpec
 from tests.data.small_corpus import make_vocabulary
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import make_pretrained
+from tests.training.described_tpu import one_core
 
 FINETUNING = FinetuningConfig(
     num_epochs=6.0,
@@ -61,15 +63,15 @@ def folder(tmp_path_factory):
     return folder
 
 
-def tune(folder, name, mode="train_and_evaluate", **changes):
+def tune(folder, name, mode="train_and_evaluate", mesh="all:1", tpu=None, **changes):
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, **changes),
-        MeshConfig("all:1", "", "float32", "gather", "float32"),
+        MeshConfig(mesh, "", "float32", "gather", "float32"),
         adamw(learning_rate=5e-3),
         tiny_training(),
     )
     arguments = (str(folder / "tasks"), str(folder / "pretrained"))
-    run_finetuning(config, "catalogs", *arguments, str(folder / name), mode)
+    run_finetuning(config, "catalogs", *arguments, str(folder / name), mode, tpu=tpu)
     return folder / name
 
 
@@ -101,6 +103,20 @@ def test_learns_and_reports(folder, capsys):
     rows = (tuned / "predictions/catalogs/test-sw.tsv").read_text().splitlines()
     assert [row.split("\t")[0] for row in rows][0] in ("record", "word")
     assert len(rows) == 2
+
+
+def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):
+    here = tune(folder, "here")
+    monkeypatch.setattr(RunSpec, "feeds_itself", False)
+    with one_core() as address:
+        there = tune(folder, "there", mesh="data:1;model:1", tpu=address._asdict())
+    expected, found = variables(here), variables(there)
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], atol=2e-5)
+    results = [json.loads((run / "results.json").read_text()) for run in (here, there)]
+    assert results[0]["test"] == results[1]["test"]
+    # The batches of training are of use only until it is complete.
+    assert [path.name for path in (there / "batches").iterdir()] == ["evaluation"]
 
 
 def test_keeps_the_first_layers_only(folder):

@@ -1,20 +1,26 @@
 """Arrays of features to batches, for data sets that fit in memory."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from decoupled import files
 from decoupled.compat import tf
+from decoupled.data.recorded_batches import (
+    PER_FILE,
+    Arrays,
+    read_batches,
+    write_batches,
+    write_training_batches,
+)
 
 
 def training_input_fn(
-    arrays: dict[str, np.ndarray], batch_size: int, seed: int, start_step: int
+    arrays: Arrays, batch_size: int, seed: int, start_step: int
 ) -> Callable:
     """Shuffled batches without end; step s is the same wherever a run starts.
-
-    Every epoch is a permutation of its own, a function of (seed, epoch); a batch may
-    hold the end of one epoch and the start of the next.
 
     Args:
       arrays: name -> array [examples, ...].
@@ -23,27 +29,66 @@ def training_input_fn(
     Returns:
       An input_fn.
     """
-    examples = _examples(arrays)
 
     def batches():
-        step, order, known_epochs = start_step, {}, ()
-        while True:
-            places = np.arange(step * batch_size, (step + 1) * batch_size)
-            epochs, within = divmod(places, examples)
-            if (wanted := tuple(np.unique(epochs))) != known_epochs:
-                order = {epoch: _permutation(examples, seed, epoch) for epoch in wanted}
-                known_epochs = wanted
-            rows = [order[epoch][i] for epoch, i in zip(epochs, within, strict=True)]
-            yield {name: array[rows] for name, array in arrays.items()}
-            step += 1
+        return training_batches(arrays, batch_size, seed, start_step)
 
     return lambda params=None: _dataset(batches, arrays, batch_size)
 
 
+def training_batches(
+    arrays: Arrays, batch_size: int, seed: int, start_step: int
+) -> Iterator[Arrays]:
+    """The batches of `training_input_fn`.
+
+    Every epoch is a permutation of its own, a function of (seed, epoch); a batch may
+    hold the end of one epoch and the start of the next.
+    """
+    examples = _examples(arrays)
+    order, known_epochs = {}, ()
+    for step in itertools.count(start_step):
+        places = np.arange(step * batch_size, (step + 1) * batch_size)
+        epochs, within = divmod(places, examples)
+        if (wanted := tuple(np.unique(epochs))) != known_epochs:
+            order = {epoch: _permutation(examples, seed, epoch) for epoch in wanted}
+            known_epochs = wanted
+        rows = [order[epoch][i] for epoch, i in zip(epochs, within, strict=True)]
+        yield {name: array[rows] for name, array in arrays.items()}
+
+
+def recorded_training_input_fn(
+    arrays: Arrays,
+    batch_size: int,
+    seed: int,
+    steps: range,
+    folder: str,
+    track: Callable,
+) -> Callable:
+    """The same batches by way of files, for hosts that run no Python.
+
+    Args:
+      arrays, batch_size, seed: as for `training_input_fn`.
+      steps: of which batches are needed; all that are missing are written here.
+      folder: of this training set, batch size and seed alone.
+      track: as `console.track`.
+    """
+    paths = write_training_batches(
+        folder,
+        lambda step: training_batches(arrays, batch_size, seed, step),
+        steps.start,
+        steps.stop,
+        track,
+    )
+    signature = _signature(arrays, batch_size)
+    skip = steps.start % PER_FILE
+    return lambda params=None: read_batches(paths, signature, skip).prefetch(4)
+
+
 def evaluation_input_fn(
-    parts: Iterable[dict[str, np.ndarray]],
+    parts: Iterable[Arrays],
     batch_size: int,
     lengths: Sequence[int] = (),
+    record_to: str | None = None,
 ) -> Callable:
     """Data sets one after the other, each once and in batches of its own.
 
@@ -55,6 +100,8 @@ def evaluation_input_fn(
       batch_size: rows of a batch.
       lengths: ascending. Where there are some, rows come `longest_first`, and a batch
         is cut to the least of them that its longest row fits into.
+      record_to: a file by way of which all batches go, for hosts that run no Python;
+        `parts` must then not wait for predictions. None: Python makes them.
 
     Returns:
       An input_fn.
@@ -68,6 +115,10 @@ def evaluation_input_fn(
             for arrays in itertools.chain([first], waiting):
                 yield from evaluation_batches(arrays, batch_size, lengths)
 
+        if record_to is not None:
+            files.make_folder(os.path.dirname(record_to))
+            write_batches(record_to, batches())
+            return read_batches([record_to], _signature(first, batch_size)).prefetch(4)
         return _dataset(batches, first, batch_size, any_length=bool(lengths))
 
     return input_fn
@@ -85,8 +136,8 @@ def longest_first(input_mask: np.ndarray) -> np.ndarray:
 
 
 def evaluation_batches(
-    arrays: dict[str, np.ndarray], batch_size: int, lengths: Sequence[int]
-) -> Iterator[dict[str, np.ndarray]]:
+    arrays: Arrays, batch_size: int, lengths: Sequence[int]
+) -> Iterator[Arrays]:
     """The batches of one data set; see `evaluation_input_fn`."""
     order = np.arange(_examples(arrays))
     if lengths:
@@ -118,14 +169,18 @@ def _permutation(examples, seed, epoch):
     return np.random.default_rng([seed, int(epoch)]).permutation(examples)
 
 
-def _dataset(batches, arrays, batch_size, any_length=False):
+def _signature(arrays, batch_size, any_length=False):
     def rest(array):
         return [None] * (array.ndim - 1) if any_length else array.shape[1:]
 
-    signature = {
+    return {
         name: tf.TensorSpec([batch_size, *rest(array)], array.dtype)
         for name, array in arrays.items()
     }
+
+
+def _dataset(batches, arrays, batch_size, any_length=False):
+    signature = _signature(arrays, batch_size, any_length)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     # Nothing is left to tune, and the thread that tunes can hold up a session's end for
     # as long as the session has run, up to a minute (TF 2.15).

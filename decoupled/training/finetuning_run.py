@@ -4,7 +4,11 @@ import math
 import os
 from typing import Any, NamedTuple
 
-from decoupled.data.array_input_fn import training_input_fn
+from decoupled import console, gfile
+from decoupled.data.array_input_fn import (
+    recorded_training_input_fn,
+    training_input_fn,
+)
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.estimator import train
 from decoupled.training.events import write_scalars
@@ -64,15 +68,26 @@ class FinetuningRun(NamedTuple):
         train(
             self.graph,
             self.spec,
-            lambda step: training_input_fn(
-                features, config.batch_size, self.seed, step
-            ),
+            lambda step: self._input_fn(features, step),
             every_steps=every,
             then=self._evaluate_dev,
         )
         if self.selecting:
             self._evaluate_dev()
             write_scores(self.folder, read_scores(self.folder)._replace(complete=True))
+        written = self.spec.training_batches
+        if written is not None and gfile.isdir(written):
+            gfile.rmtree(written)
+
+    def _input_fn(self, features, step):
+        batch, folder = self.spec.training.batch_size, self.spec.training_batches
+        if folder is None:
+            return training_input_fn(features, batch, self.seed, step)
+        # The run's folder is claimed for one training set, batch size and seed.
+        steps = range(step, self.graph.schedule.train_steps)
+        return recorded_training_input_fn(
+            features, batch, self.seed, steps, folder, console.track
+        )
 
     def scores(self) -> Scores:
         """On English dev, as far as the run has got."""

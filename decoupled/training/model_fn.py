@@ -35,6 +35,25 @@ class RunSpec(NamedTuple):
     cluster: Cluster | None = None
     tpu: TpuAddress | None = None
 
+    @property
+    def feeds_itself(self) -> bool:
+        """Whether Python code of this process may make the batches.
+
+        "local" is a TPU of this host, whose session runs in this process. Any other TPU
+        is reached through workers that run no Python.
+        """
+        return self.tpu is None or self.tpu.name == "local"
+
+    @property
+    def training_batches(self) -> str | None:
+        """The folder by way of which fine-tuning's batches go; None: they need none."""
+        return None if self.feeds_itself else f"{self.model_dir}/batches/training"
+
+    @property
+    def evaluation_batches(self) -> str | None:
+        """The file by way of which batches to predict go; None: they need none."""
+        return None if self.feeds_itself else f"{self.model_dir}/batches/evaluation"
+
 
 def make_model_fn(
     graph: GraphConfig, run: RunSpec, lengths: Sequence[int] = ()

@@ -47,6 +47,11 @@ def answer_languages(
     """
     waiting: queue.Queue[Features | None] = queue.Queue()
     files = _load_ahead(data, wanted)
+    sets: Iterable[Features] = iter(waiting.get, None)
+    if not run.feeds_itself:
+        # All batches are written before the first prediction.
+        loaded = list(files)
+        files, sets = iter(loaded), [data.for_graph(f.features) for f in loaded]
     # The file in use; none after the last one.
     current = [next(files)]
     lengths = _lengths(graph, run, current[0].features, len(wanted))
@@ -65,7 +70,7 @@ def answer_languages(
             waiting.put(None)
 
     batch_size = run.training.eval_batch_size
-    input_fn = evaluation_input_fn(iter(waiting.get, None), batch_size, lengths)
+    input_fn = evaluation_input_fn(sets, batch_size, lengths, run.evaluation_batches)
     for _, outputs in predict_parts(graph, run, input_fn, parts(), lengths):
         split, language, examples, features = current[0]
         answers = data.task.answers(examples, features, outputs)
