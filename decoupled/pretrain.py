@@ -221,7 +221,9 @@ class _Session:
         self.config, self.manifest = config, manifest
         self.vocabulary, self.folder = vocabulary, folder
         self.graph = GraphConfig(
-            task=MaskedLM(config.masking, config.training.label_smoothing),
+            task=MaskedLM(
+                config.masking, config.training.label_smoothing, vocabulary.pad_id
+            ),
             model=config.model,
             mesh=config.mesh,
             optimizer=config.optimizer,

@@ -1,10 +1,11 @@
 """Records -> batches for masked-language-model training and evaluation.
 
-Feature dictionaries with static shapes: `input_word_ids`, `input_mask` (1 is a real
-token), `input_type_ids` int32 [batch, sequence]; `masked_lm_positions`, `masked_lm_ids`
-int32 and `masked_lm_weights` float32 [batch, predictions]; evaluation adds
-`example_weights` float32 [batch]. Everything is plain graph operations, so the pipeline
-also runs on a remote host of a TPU.
+Feature dictionaries with static shapes: `input_word_ids` int32 [batch, sequence];
+`masked_lm_positions`, `masked_lm_ids` int32 and `masked_lm_weights` float32
+[batch, predictions]; evaluation adds `example_weights` float32 [batch]. The input mask
+and the types of the tokens follow from the ids: the task computes them on the device
+(`decoupled.tasks.mlm`), and hosts do not have to send them. Everything is plain graph
+operations, so the pipeline also runs on a remote host of a TPU.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,7 +66,7 @@ def pretraining_input_fn(
         batches = stream.batch(batch_size, drop_remainder=True)
         steps = tf.data.Dataset.range(start_step, tf.int64.max)
         dataset = tf.data.Dataset.zip((batches, steps)).map(
-            lambda ids, step: mlm_features(
+            lambda ids, step: _masked(
                 ids,
                 step * batch_size + tf.range(batch_size, dtype=tf.int64),
                 seed,
@@ -130,7 +131,7 @@ def languages_input_fn(
 
     def features(ids, numbers, count):
         return {
-            **mlm_features(ids, numbers, seed, masking, vocabulary),
+            **_masked(ids, numbers, seed, masking, vocabulary),
             "example_weights": tf.cast(numbers < count, tf.float32),
         }
 
@@ -143,20 +144,7 @@ def languages_input_fn(
     return input_fn
 
 
-@tf.autograph.experimental.do_not_convert
-def mlm_features(
-    ids: tf.Tensor,
-    numbers: tf.Tensor,
-    seed: int,
-    masking: MaskingConfig,
-    vocabulary: Vocabulary,
-) -> dict[str, tf.Tensor]:
-    """Sequences, int32 [batch, sequence_length], as model features; see above."""
-    return {
-        "input_mask": tf.cast(tf.not_equal(ids, vocabulary.pad_id), tf.int32),
-        "input_type_ids": tf.zeros_like(ids),
-        **mask_sequences(ids, numbers, seed, masking, vocabulary),
-    }
+_masked = tf.autograph.experimental.do_not_convert(mask_sequences)
 
 
 def _finished(dataset: tf.data.Dataset) -> tf.data.Dataset:

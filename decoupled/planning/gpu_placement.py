@@ -1,7 +1,6 @@
 """Where TensorFlow would put a run's graph on a host with GPUs, without a GPU.
 
 An operation without a kernel for GPUs runs on the CPU, and TensorFlow says nothing. If
-An operation without a kernel for GPUs runs on the CPU, and TensorFlow says nothing. If
 it touches a variable, the variable and all operations on it follow. The registry of
 kernels tells which those are. The package `tensorflow` for Linux lists its GPU kernels
 on hosts without a GPU too.

@@ -13,11 +13,14 @@ The page of v3 gives 6.4 TB/s of bisection bandwidth for 32 x 32 chips, which is
 for each direction of a link, not the 82 of [cacm]; that of v4, 24 TB/s, agrees (47).
 """
 
+import math
 from typing import NamedTuple
 
 from decoupled.errors import UserError
 
 GIB = 2**30
+# In every generation.
+_CHIPS_OF_A_HOST = 4
 
 
 class Generation(NamedTuple):
@@ -70,10 +73,12 @@ class Slice(NamedTuple):
     @property
     def cores(self) -> int:
         """Devices that the mesh has to have."""
-        count = self.generation.cores
-        for size in self.chips:
-            count *= size
-        return count
+        return self.generation.cores * math.prod(self.chips)
+
+    @property
+    def hosts(self) -> int:
+        """Machines that the chips are connected to."""
+        return math.prod(self.chips) // _CHIPS_OF_A_HOST
 
     @property
     def core_hbm_bytes(self) -> int:

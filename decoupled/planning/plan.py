@@ -22,6 +22,12 @@ from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import GraphConfig
 
 
+# A graph travels as one protocol buffer, which may have no more.
+_MOST_GRAPH_BYTES = 2**31
+# Of a training graph, whose nodes are nearly all of slices (tests/training).
+_GRAPH_BYTES_OF_A_SLICE = 870
+
+
 class Run(NamedTuple):
     """The settings of a pre-training run that a plan depends on."""
 
@@ -58,7 +64,8 @@ class Plan(NamedTuple):
     """What a step takes.
 
     assumed: what the prediction assumes. flops: of a core's matrix products.
-    variables: the weights.
+    variables: the weights. infeed_bytes: of a step's features. slice_count: slices of
+    weights and slots on all cores.
     """
 
     tpu: Slice
@@ -69,6 +76,23 @@ class Plan(NamedTuple):
     collectives: list[Collective]
     times: Times
     variables: list[Variable]
+    infeed_bytes: int
+    slice_count: int
+
+    @property
+    def sent_bytes(self) -> int:
+        """What the first host sends to all hosts in a step: to each the whole batch."""
+        return self.tpu.hosts * self.infeed_bytes
+
+    @property
+    def graph_bytes(self) -> int:
+        """About the size of the graph that TPUEstimator builds for all cores."""
+        return self.slice_count * _GRAPH_BYTES_OF_A_SLICE
+
+    @property
+    def can_start(self) -> bool:
+        """Whether the graph is as small as TensorFlow needs it."""
+        return self.graph_bytes < _MOST_GRAPH_BYTES
 
     @property
     def fits(self) -> bool:
@@ -116,4 +140,8 @@ def make_plan(run: Run, tpu: Slice, assumed: PlanConfig) -> Plan:
         for v in program.lowered.lowering.graph.trainable_variables
     ]
     times = predict(tpu, flops, memory, collectives, assumed.efficiency)
-    return Plan(tpu, run, assumed, memory, flops, collectives, times, variables)
+    slices = tpu.cores * len(program.lowered.lowering.graph.all_variables)
+    return Plan(
+        tpu, run, assumed, memory, flops, collectives, times, variables,
+        program.infeed_bytes, slices,
+    )  # fmt: skip

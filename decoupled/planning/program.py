@@ -30,6 +30,14 @@ class Program(NamedTuple):
     lowered: Lowered
     mesh: "OneCoreMesh"
 
+    @property
+    def infeed_bytes(self) -> int:
+        """What a host gets of a step: its whole batch."""
+        (infeed,) = (
+            op for op in self.graph.get_operations() if op.type == "InfeedDequeueTuple"
+        )
+        return sum(t.shape.num_elements() * t.dtype.size for t in infeed.outputs)
+
 
 class OneCoreMesh(SimdMeshImpl):
     """The whole mesh, with the slices of core 0 alone."""
@@ -101,10 +109,7 @@ def build_program(
 def _infeed(masking, batch_size):
     """The features of a step, as they come in from the host."""
     names = {
-        **dict.fromkeys(
-            ("input_word_ids", "input_mask", "input_type_ids"),
-            (tf.int32, masking.sequence_length),
-        ),
+        "input_word_ids": (tf.int32, masking.sequence_length),
         **dict.fromkeys(
             ("masked_lm_positions", "masked_lm_ids"),
             (tf.int32, masking.max_predictions),

@@ -17,6 +17,7 @@ class MaskedLM(Task):
     Args:
       masking: lengths.
       label_smoothing: of the training loss; evaluation reports the plain loss.
+      pad_id: the piece that fills sequences up; 0 in the vocabularies of this project.
     """
 
     name = "masked_lm"
@@ -25,7 +26,8 @@ class MaskedLM(Task):
         "masked_lm_accuracy": ("hits", "weight"),
     }
 
-    def __init__(self, masking: MaskingConfig, label_smoothing: float):
+    def __init__(self, masking: MaskingConfig, label_smoothing: float, pad_id: int = 0):
+        self._pad_id = pad_id
         self._label_smoothing = label_smoothing
         self.sequence_length = masking.sequence_length
         self._predictions = predictions_dim(masking.max_predictions)
@@ -41,8 +43,17 @@ class MaskedLM(Task):
         return {**encoder_dims(dims), **masked, "loss_scale": [dims.batch]}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Adds 1 / (sum of the weights of all masked positions of the batch)."""
-        features = dict(features)
+        """Adds 1 / (sum of the weights of all masked positions of the batch).
+
+        Adds `input_mask` (1 is a real token) and `input_type_ids` (0) too where they are
+        missing: no piece becomes padding, or padding a piece, when it is masked.
+        """
+        ids = features["input_word_ids"]
+        features = {
+            "input_mask": tf.cast(tf.not_equal(ids, self._pad_id), tf.int32),
+            "input_type_ids": tf.zeros_like(ids),
+            **features,
+        }
         weights = features["masked_lm_weights"]
         examples = features.pop("example_weights", None)
         if examples is not None:

@@ -65,7 +65,7 @@ def split_by_length(
       features: name -> tensor [batch] or [batch, length], the length being any.
       lengths: that it may be.
     """
-    actual = tf.shape(features["input_mask"])[1]
+    actual = tf.shape(features["input_word_ids"])[1]
     for length in lengths:
         own = features
         if len(lengths) > 1:

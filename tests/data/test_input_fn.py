@@ -82,20 +82,17 @@ def test_shapes_are_static(manifest):
     }
     assert found == {
         "input_word_ids": ([8, 16], "int32"),
-        "input_mask": ([8, 16], "int32"),
-        "input_type_ids": ([8, 16], "int32"),
         "masked_lm_positions": ([8, 3], "int32"),
         "masked_lm_ids": ([8, 3], "int32"),
         "masked_lm_weights": ([8, 3], "float32"),
     }
 
 
-def test_input_mask_marks_the_text(stream):
+def test_masked_ids_are_padding_where_the_text_is(stream):
     batch = joined(stream)
     ids = text_of(batch)
-    np.testing.assert_array_equal(batch["input_mask"], ids != 0)
-    assert (ids[:, 0] == 3).all()
-    assert not batch["input_type_ids"].any()
+    np.testing.assert_array_equal(batch["input_word_ids"] != 0, ids != 0)
+    assert (ids == 0).any() and (ids[:, 0] == 3).all()
 
 
 def test_a_resumed_run_sees_what_a_straight_one_would(manifest, stream):
@@ -191,7 +188,7 @@ def test_evaluation_ends_with_padding_that_counts_nothing(english):
     batch = english
     assert batch["example_weights"].tolist() == [1.0] * 9 + [0.0] * 3
     assert not batch["masked_lm_weights"][9:].any()
-    assert not batch["input_mask"][9:].any()
+    assert not batch["input_word_ids"][9:].any()
     ids = text_of(batch)
     text = ids[~np.isin(ids, (0, 3, 4))].tolist()
     assert text == [*range(6, 86), *range(100, 131)]

@@ -26,6 +26,14 @@ def test_slices(name, cores, chips, gibibytes, teraflops):
     assert tpu.core_flops == teraflops * 1e12
 
 
+@pytest.mark.parametrize(
+    "name, hosts",
+    [("v2-8", 1), ("v3-32", 4), ("v3-512", 64), ("v4-8", 1), ("v4-32", 4)],
+)
+def test_a_host_has_four_chips(name, hosts):
+    assert parse_topology(name).hosts == hosts
+
+
 @pytest.mark.parametrize("version", GENERATIONS)
 def test_every_shape_has_as_many_chips_as_its_name_says(version):
     for chips in GENERATIONS[version].slice_chips:

@@ -227,6 +227,22 @@ def test_a_batch_that_does_not_divide():
         make_plan(run, TPU, ASSUMED)
 
 
+def test_every_host_gets_ids_and_masked_positions_of_the_whole_batch(data_plan):
+    # 16 sequences of 12 ids, and 4 positions, labels and weights each.
+    assert data_plan.infeed_bytes == 16 * (12 + 3 * 4) * 4
+    assert data_plan.sent_bytes == data_plan.infeed_bytes
+    several = data_plan._replace(tpu=parse_topology("v2-32"))
+    assert several.sent_bytes == 4 * data_plan.infeed_bytes
+
+
+def test_the_graph_has_a_slice_of_every_weight_and_slot_for_every_core(data_plan):
+    assert data_plan.slice_count == 8 * 3 * len(data_plan.variables)
+    assert data_plan.can_start
+    # RemBERT with AdamW has 1,575 variables.
+    assert data_plan._replace(slice_count=1575 * 1024).can_start
+    assert not data_plan._replace(slice_count=1575 * 2048).can_start
+
+
 def test_json_has_only_numbers_and_words(data_plan):
     report = as_json(data_plan)
     assert report["bytes"]["peak"] == data_plan.memory.total

@@ -28,10 +28,27 @@ FEATURES = {
 }
 
 
-def prepare(features):
+def prepare(features, task=TASK):
     with tf.Graph().as_default(), tf.Session() as session:
         tensors = {name: tf.constant(value) for name, value in features.items()}
-        return session.run(TASK.prepare(tensors))
+        return session.run(task.prepare(tensors))
+
+
+def test_the_mask_and_types_follow_from_the_ids_where_they_are_missing():
+    ids = np.array([[3, 5, 9, 4, 9, 9], [3, 5, 5, 0, 5, 4]], np.int32)
+    found = prepare(
+        {
+            "input_word_ids": ids,
+            **{name: FEATURES[name] for name in FEATURES if "masked" in name},
+        },
+        mlm.MaskedLM(MASKING, label_smoothing=0.0, pad_id=9),
+    )
+    expected = [[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1]]
+    np.testing.assert_array_equal(found["input_mask"], expected)
+    assert not found["input_type_ids"].any()
+    given = prepare(FEATURES)
+    assert given["input_mask"].dtype == found["input_mask"].dtype == np.int32
+    np.testing.assert_array_equal(given["input_mask"], FEATURES["input_mask"])
 
 
 def forward(

@@ -10,6 +10,7 @@ from tensorflow.python.framework import kernels
 
 from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
+from decoupled.planning.plan import _GRAPH_BYTES_OF_A_SLICE
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
@@ -63,8 +64,18 @@ def input_of(mode, features):
     return constant_input_fn(features, repeat=mode == "train")
 
 
-def built_train(folder, graph=None, rows=BATCH, **more):
+def pretraining_features(rows=BATCH):
+    """What hosts send of a batch: the ids, and the masked positions."""
     features = masked_lm_features(rows)
+    return {
+        name: features[name]
+        for name in features
+        if name not in ("input_mask", "input_type_ids")
+    }
+
+
+def built_train(folder, graph=None, rows=BATCH, **more):
+    features = pretraining_features(rows)
     return build(
         "train", graph or config(), input_of("train", features), folder, **more
     )
@@ -114,7 +125,7 @@ def test_the_registry_knows_what_xla_cannot_compile(xla):
 def test_every_task_and_mode_is_built_and_all_hooks_begin(mode, name, tmp_path, xla):
     task = HEADS.get(name)
     changes = {"task": task} if task else {}
-    features = head_features(task) if task else masked_lm_features(BATCH)
+    features = head_features(task) if task else pretraining_features()
     found = build(mode, config(**changes), input_of(mode, features), tmp_path)
     assert mtf.MtfRestoreHook in [type(hook) for hook in found.hooks]
     # All slices are in the outer graph: 8 of every weight, and of its moments.
@@ -131,7 +142,8 @@ def test_hosts_get_the_features_once_and_give_back_scalars(training):
     (sent,) = training.operations("OutfeedEnqueueTuple")
     shapes = [t.shape.as_list() for t in received.outputs]
     wide, predicted = [BATCH, LENGTH], [BATCH, MASKING.max_predictions]
-    assert sorted(shapes) == sorted([wide] * 3 + [predicted] * 3)
+    # The mask and the types of the tokens are computed from the ids.
+    assert sorted(shapes) == sorted([wide] + [predicted] * 3)
     scalars = ("loss", "masked_lm_accuracy", "gradient_norm", "learning_rate")
     assert [t.shape.as_list() for t in sent.inputs] == [[1]] * (1 + len(scalars))
 
@@ -193,6 +205,19 @@ def test_programs_of_other_settings_are_built(changes, training, tmp_path, xla):
     found = built_train(tmp_path, config(**changes), **training)
     assert found.slices()
     assert not [name for name in found.program_types() if not compiles(name)]
+
+
+def test_a_plan_knows_how_large_the_graph_is(training, tmp_path):
+    """By what a slice adds: most of the graph of a large TPU is slices."""
+    larger = built_train(
+        tmp_path, config(32), 64, slice_type="v3-32", hosts=4, batch_size=64
+    )
+    small, large = (
+        (len(found.slices()), found.graph.as_graph_def().ByteSize())
+        for found in (training, larger)
+    )
+    a_slice = (large[1] - small[1]) / (large[0] - small[0])
+    assert a_slice == pytest.approx(_GRAPH_BYTES_OF_A_SLICE, rel=0.2)
 
 
 def test_a_run_starts_from_another_checkpoint(tmp_path):
