@@ -30,6 +30,7 @@ from decoupled.errors import UserError
 TRAINING_MODES = ("train_and_evaluate", "train")
 MODES = (*TRAINING_MODES, "eval", "predict")
 SAMPLING = "sampling.json"
+DEFAULTS, TPU_DEFAULTS = "runs/pretrain.gin", "runs/pretrain_tpu.gin"
 
 
 def define_flags() -> None:
@@ -49,7 +50,8 @@ def define_flags() -> None:
 def main() -> None:
     """Parses the configuration and runs."""
     options = flags.FLAGS
-    config = launch.parse_gin(pretrain, "runs/pretrain.gin")
+    defaults = TPU_DEFAULTS if options.tpu else DEFAULTS
+    config = launch.parse_gin(pretrain, defaults)
     tpu = tpu_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         run_pretraining(

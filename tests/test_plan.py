@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from decoupled import launch, plan
+from decoupled import bindings, configs, launch, plan, pretrain
 from decoupled.errors import UserError
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -61,7 +61,48 @@ def test_one_layout(run, tmp_path):
     (report,) = json.loads(path.read_text())
     assert report["topology"] == "v2-8"
     assert report["activation_dtype"] == "bfloat16"
+    assert "planned with activations in bfloat16, weights on the cores in float32" in (
+        " ".join(shown.split())
+    )
+    assert report["can_start"] is True and "warning" not in shown
+    # 32 sequences of 16 ids, and 4 positions, labels and weights each, for one host.
+    assert report["sent_by_first_host_bytes"] == 32 * (16 + 3 * 4) * 4
     assert report["bytes"]["slots"] == 2 * report["bytes"]["weights"]
+
+
+def test_a_graph_that_tensorflow_would_refuse(run, monkeypatch):
+    monkeypatch.setattr("decoupled.planning.plan.MOST_GRAPH_BYTES", 2**18)
+    shown = run(
+        "v2-8",
+        "MeshConfig.mesh_shape = 'data:8'",
+        "MeshConfig.layout_rules = 'batch:data'",
+    )
+    assert "warning: this run cannot start: TensorFlow takes graphs" in shown
+
+
+def test_pretraining_on_a_tpu_has_the_defaults_that_are_planned():
+    model = "models/demo_decoupled.gin"
+    planned = bindings.configure(plan.plan, [plan.DEFAULTS, model], TINY).run
+    trained = bindings.configure(configs.pretrain, [pretrain.TPU_DEFAULTS, model], TINY)
+    assert planned == trained
+    assert trained.mesh.activation_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    "tpu, defaults", [("local", "runs/pretrain_tpu.gin"), (None, "runs/pretrain.gin")]
+)
+def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_path):
+    read = []
+    names = ("records_dir", "vocabulary", "mode", "init_checkpoint")
+    given = types.SimpleNamespace(
+        tpu=tpu, model_dir=str(tmp_path), **dict.fromkeys(names)
+    )
+    monkeypatch.setattr(pretrain.flags, "FLAGS", given)
+    monkeypatch.setattr(launch, "parse_gin", lambda root, path: read.append(path))
+    monkeypatch.setattr(pretrain.tpu_flags, "parse", lambda: None)
+    monkeypatch.setattr(pretrain, "run_pretraining", lambda *_: None)
+    pretrain.main()
+    assert read == [defaults]
 
 
 def test_layouts_beside_each_other(run, tmp_path):

@@ -21,11 +21,10 @@ from decoupled.planning.traffic import Collective, collectives_of, flops_of
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import GraphConfig
 
-
 # A graph travels as one protocol buffer, which may have no more.
-_MOST_GRAPH_BYTES = 2**31
+MOST_GRAPH_BYTES = 2**31
 # Of a training graph, whose nodes are nearly all of slices (tests/training).
-_GRAPH_BYTES_OF_A_SLICE = 870
+GRAPH_BYTES_OF_A_SLICE = 870
 
 
 class Run(NamedTuple):
@@ -87,12 +86,12 @@ class Plan(NamedTuple):
     @property
     def graph_bytes(self) -> int:
         """About the size of the graph that TPUEstimator builds for all cores."""
-        return self.slice_count * _GRAPH_BYTES_OF_A_SLICE
+        return self.slice_count * GRAPH_BYTES_OF_A_SLICE
 
     @property
     def can_start(self) -> bool:
         """Whether the graph is as small as TensorFlow needs it."""
-        return self.graph_bytes < _MOST_GRAPH_BYTES
+        return self.graph_bytes < MOST_GRAPH_BYTES
 
     @property
     def fits(self) -> bool:

@@ -2,7 +2,7 @@
 
 from decoupled import console
 from decoupled.memory import readable_bytes
-from decoupled.planning.plan import Plan
+from decoupled.planning.plan import MOST_GRAPH_BYTES, Plan
 from decoupled.planning.prediction import seconds
 
 # Rows of the tables of slices, activations and collectives.
@@ -11,11 +11,13 @@ _TRILLION = 1e12
 
 
 def print_plan(plan: Plan) -> None:
-    """Prints what a core holds, computes and sends, and the times."""
+    """Prints what was assumed; what a core holds, computes and sends; the times."""
+    _print_assumptions(plan)
     _print_slices(plan)
     _print_memory(plan)
     _print_collectives(plan)
     _print_times(plan)
+    _print_hosts(plan)
 
 
 def summary_row(name: str, plan: Plan) -> list[object]:
@@ -66,6 +68,12 @@ def as_json(plan: Plan) -> dict:
             "peak": memory.total,
         },
         "fits": plan.fits,
+        "hosts": plan.tpu.hosts,
+        "features_bytes": plan.infeed_bytes,
+        "sent_by_first_host_bytes": plan.sent_bytes,
+        "graph_slices": plan.slice_count,
+        "graph_bytes": plan.graph_bytes,
+        "can_start": plan.can_start,
         "largest_activations": [t._asdict() for t in memory.largest[:_ROWS]],
         "flops": plan.flops,
         "collectives": [
@@ -83,6 +91,17 @@ def as_json(plan: Plan) -> dict:
         "days_for_1e12_tokens": times.days(_TRILLION / plan.tokens_per_step),
         "slices": {v.name: v.slice for v in plan.variables},
     }
+
+
+def _print_assumptions(plan):
+    mesh, training = plan.run.mesh, plan.run.training
+    console.say(
+        f"planned with activations in {mesh.activation_dtype}, weights on the cores in "
+        f"{mesh.slice_dtype}, slots in float32, {plan.run.optimizer.name}, "
+        f"{training.gradient_accumulation} microbatches, layers "
+        f"{'computed again' if training.recompute_layers else 'kept'} for the backward "
+        "pass (pretrain --tpu has the same defaults)"
+    )
 
 
 def _print_slices(plan):
@@ -167,6 +186,26 @@ def _by_time(plan):
     return sorted(
         plan.collectives, key=lambda c: c.count * seconds(c, plan.tpu), reverse=True
     )
+
+
+def _print_hosts(plan):
+    rows = [
+        ["hosts", plan.tpu.hosts, plan.tpu.name],
+        ["features of a step", readable_bytes(plan.infeed_bytes), "for every host"],
+        [
+            "sent by the first host",
+            readable_bytes(plan.sent_bytes),
+            f"in a step: {readable_bytes(round(plan.sent_bytes / plan.times.step))}/s",
+        ],
+        ["slices of all cores", f"{plan.slice_count:,}", "weights and slots"],
+        ["graph", readable_bytes(plan.graph_bytes), "about"],
+    ]
+    console.table("Hosts", ["", "", ""], rows)
+    if not plan.can_start:
+        console.say(
+            "warning: this run cannot start: TensorFlow takes graphs of up to "
+            f"{readable_bytes(MOST_GRAPH_BYTES)}. Take a smaller slice (docs/tpu.md)"
+        )
 
 
 def _print_times(plan):

@@ -45,8 +45,8 @@ class MaskedLM(Task):
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adds 1 / (sum of the weights of all masked positions of the batch).
 
-        Adds `input_mask` (1 is a real token) and `input_type_ids` (0) too where they are
-        missing: no piece becomes padding, or padding a piece, when it is masked.
+        Where `input_mask` (1 is a real token) and `input_type_ids` (0) are missing,
+        they follow from the ids: masking never hides padding or puts padding in.
         """
         ids = features["input_word_ids"]
         features = {

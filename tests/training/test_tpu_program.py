@@ -10,7 +10,7 @@ from tensorflow.python.framework import kernels
 
 from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
-from decoupled.planning.plan import _GRAPH_BYTES_OF_A_SLICE
+from decoupled.planning.plan import GRAPH_BYTES_OF_A_SLICE
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
@@ -217,7 +217,7 @@ def test_a_plan_knows_how_large_the_graph_is(training, tmp_path):
         for found in (training, larger)
     )
     a_slice = (large[1] - small[1]) / (large[0] - small[0])
-    assert a_slice == pytest.approx(_GRAPH_BYTES_OF_A_SLICE, rel=0.2)
+    assert a_slice == pytest.approx(GRAPH_BYTES_OF_A_SLICE, rel=0.2)
 
 
 def test_a_run_starts_from_another_checkpoint(tmp_path):
