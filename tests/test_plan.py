@@ -12,6 +12,8 @@ import pytest
 
 from decoupled import bindings, configs, launch, plan, pretrain
 from decoupled.errors import UserError
+from decoupled.planning.hardware import parse_topology
+from decoupled.planning.plan import make_plan, run_of
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -103,6 +105,40 @@ def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_
     monkeypatch.setattr(pretrain, "run_pretraining", lambda *_: None)
     pretrain.main()
     assert read == [defaults]
+
+
+def documented_launches():
+    """Slice, gin files and settings of every documented launch of pre-training."""
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+        for line in re.findall(r"^tpu_scripts/pretrain\.sh .*$", text, re.MULTILINE):
+            words = [word.partition("=") for word in shlex.split(line)]
+
+            def values(flag, words=words):
+                return [value for name, _, value in words if name == flag]
+
+            yield pytest.param(
+                *values("--type"), values("--gin_file"), values("--gin_param"),
+                id=f"{path.name}, {values('--name')[0]}",
+            )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology, gin_files, params", list(documented_launches()))
+def test_a_documented_launch_fits(topology, gin_files, params):
+    settings = bindings.configure(plan.plan, [plan.DEFAULTS, *gin_files], params)
+    made = make_plan(run_of(settings.run), parse_topology(topology), settings.config)
+    assert made.fits and made.can_start
+
+
+@pytest.mark.slow
+def test_the_largest_row_of_a_sweep_fits_on_its_slices():
+    scale = ["runs/sweep.gin", "sweeps/paper.gin", "sweeps/table4.gin"]
+    sweep = bindings.configure(configs.sweep, [*scale, "sweeps/v3_32.gin"], [])
+    files = [plan.DEFAULTS, "models/e_out_3072.gin"]
+    settings = bindings.configure(plan.plan, files, sweep.sweep.pretraining)
+    made = make_plan(run_of(settings.run), parse_topology("v3-32"), settings.config)
+    assert made.fits and made.can_start
 
 
 def test_layouts_beside_each_other(run, tmp_path):
