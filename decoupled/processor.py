@@ -1,11 +1,17 @@
-"""This machine's processor, as the system describes it. Needs nothing but Python."""
+"""This machine's processor and GPUs, as the system describes them. Needs nothing but
+Python."""
 
 import functools
 import os
+import pathlib
 import platform
+import subprocess
 from typing import NamedTuple
 
 _DESCRIPTION = "/proc/cpuinfo"
+_DEVICES = "/dev"
+# NVIDIA's tool, and how long it may take where its driver hangs.
+_NVIDIA_SMI, _SECONDS = "nvidia-smi", 20
 
 
 class Processor(NamedTuple):
@@ -40,3 +46,19 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def nvidia_gpus() -> int:
+    """GPUs of NVIDIA that this process may use, whether or not TensorFlow can.
+
+    A line of `nvidia-smi -L` each; where that tool is missing, a device file each.
+    """
+    try:
+        done = subprocess.run(
+            [_NVIDIA_SMI, "-L"], capture_output=True, text=True, timeout=_SECONDS
+        )
+        if done.returncode == 0:
+            return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    return len(list(pathlib.Path(_DEVICES).glob("nvidia[0-9]*")))

@@ -6,6 +6,8 @@ Starts the workers and the driver of a run that spans several processes, on this
       --gin_param='MeshConfig.mesh_shape = "model:2"' \\
       --gin_param='MeshConfig.layout_rules = "vocab:model"' ...
 
+On a host with GPUs each process gets an equal share of them, in their order.
+
 Whoever dies is started again with all others, and training goes on from its last
 checkpoint. Over several hosts, one such command on each, in any order:
 
@@ -69,8 +71,9 @@ def _groups():
         accepted = values.accept_open_ports
         if values.processes > 1:
             ports.check_exposure(["localhost:0"], 0, accepted)
+        gpus = supervision.shares_of_this_host(values.processes)
         return lambda: supervision.local_group(
-            command, values.processes, values.devices, accepted
+            command, values.processes, values.devices, accepted, gpus
         )
     if values.workers is None or values.index is None:
         raise UserError("--processes, or --workers and --index, must be given")

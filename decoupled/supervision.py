@@ -4,6 +4,7 @@ A run loses what it did since its last checkpoint and nothing else. What the use
 mend (exit code 2) and defects (1) are not tried again.
 """
 
+import itertools
 import json
 import os
 import signal
@@ -15,7 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from decoupled import ports
-from decoupled.errors import WORKER_LOST_CODE
+from decoupled.errors import WORKER_LOST_CODE, UserError
+from decoupled.processor import nvidia_gpus
 
 # Seconds between two looks at the processes.
 _LOOK = 0.1
@@ -26,18 +28,27 @@ _PROGRESS_SECONDS = 600.0
 # Seconds before a restart, doubled each time.
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 8.0
+# What tells CUDA which GPUs there are.
+_VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class Group(NamedTuple):
     """Commands of one run on this host, as argument lists, and what they share.
 
     driver: its exit ends the run; None where the driver is on another host. workers:
-    run as long as it does. environment: additional variables.
+    run as long as it does. environment: additional variables of the driver. gpus: of
+    the driver and of each worker, as `gpu_shares` gives them; () changes nothing.
     """
 
     driver: Sequence[str] | None
     workers: Sequence[Sequence[str]]
     environment: dict[str, str]
+    gpus: Sequence[str] = ()
+
+
+def shares_of_this_host(processes: int) -> list[str]:
+    """`gpu_shares` of the GPUs that this process may use."""
+    return gpu_shares(processes, nvidia_gpus(), os.environ.get(_VISIBLE_GPUS))
 
 
 def module_command(words: Sequence[str]) -> list[str]:
@@ -47,14 +58,53 @@ def module_command(words: Sequence[str]) -> list[str]:
     return list(words)
 
 
+def gpu_shares(processes: int, gpus: int, visible: str | None) -> list[str]:
+    """Which GPUs of a host each of several processes uses: equal shares, in order.
+
+    Without a share of its own every process would take all of the first GPU's memory.
+
+    Args:
+      processes: of one run. gpus: that the host has. visible: CUDA_VISIBLE_DEVICES of
+        this process, None where it is not set.
+
+    Returns:
+      CUDA_VISIBLE_DEVICES of each process; none where there is nothing to share.
+
+    Raises:
+      UserError: there are GPUs, but fewer than processes.
+    """
+    names = [str(number) for number in range(gpus)]
+    if visible is not None:
+        given = [name.strip() for name in visible.split(",")]
+        # As CUDA reads it: up to the first that is no GPU.
+        names = list(itertools.takewhile(lambda n: n and n != "-1", given))
+    if processes == 1 or not names:
+        return []
+    share = len(names) // processes
+    if not share:
+        raise UserError(
+            f"--processes: {processes}, but this host has {len(names)} GPUs for them; "
+            "start as many at most, or hide the GPUs with CUDA_VISIBLE_DEVICES="
+        )
+    return [
+        ",".join(names[index * share : (index + 1) * share])
+        for index in range(processes)
+    ]
+
+
 def local_group(
-    command: Sequence[str], workers: int, devices: int, accept_open_ports: bool = False
+    command: Sequence[str],
+    workers: int,
+    devices: int,
+    accept_open_ports: bool = False,
+    gpus: Sequence[str] = (),
 ) -> Group:
     """A driver and workers on free ports of this host's loopback interface.
 
     Args:
       command: of the driver. workers: processes, the driver included. devices: virtual
         CPU devices of each. accept_open_ports: also where other hosts can reach them.
+        gpus: of `gpu_shares`.
     """
     addresses = [f"localhost:{port}" for port in free_ports(workers)]
     return Group(
@@ -64,6 +114,7 @@ def local_group(
             for index in range(1, workers)
         ],
         environment=cluster_variable(addresses, 0, accept_open_ports),
+        gpus=gpus,
     )
 
 
@@ -172,11 +223,15 @@ class Supervisor:
                 return code if code >= 0 else 128 - code
 
     def _start(self, group):
-        environment = {**os.environ, **group.environment}
+        own = [{_VISIBLE_GPUS: names} for names in group.gpus]
+        own = own or [{}] * (1 + len(group.workers))
         for index, command in enumerate(group.workers, start=1):
             # Not the driver's TF_CONFIG: a worker's flags say who it is.
-            self._processes[f"worker {index}"] = _start_apart(command, None)
+            self._processes[f"worker {index}"] = _start_apart(
+                command, {**os.environ, **own[index]}
+            )
         if group.driver is not None:
+            environment = {**os.environ, **group.environment, **own[0]}
             self._processes["driver"] = _start_apart(group.driver, environment)
 
     def _wait(self):

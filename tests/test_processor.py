@@ -66,3 +66,32 @@ def test_cores_are_those_that_this_process_may_use(monkeypatch):
     assert 1 <= processor.usable_cores() <= os.cpu_count()
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3}, raising=False)
     assert processor.usable_cores() == 1
+
+
+def tool(folder, text):
+    """A stand-in for nvidia-smi."""
+    path = folder / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_gpus_are_those_that_the_driver_s_tool_lists(monkeypatch, tmp_path):
+    listed = (
+        "GPU 0: NVIDIA A100 (UUID: GPU-1)\n  MIG 1g.5gb Device 0\nGPU 1: NVIDIA A100"
+    )
+    monkeypatch.setattr(
+        processor, "_NVIDIA_SMI", tool(tmp_path, f"cat <<'END'\n{listed}\nEND")
+    )
+    assert processor.nvidia_gpus() == 2
+
+
+@pytest.mark.parametrize("text", [None, "exit 9"], ids=["no tool", "no driver"])
+def test_gpus_without_the_tool_are_files_of_devices(monkeypatch, tmp_path, text):
+    program = tool(tmp_path, text) if text else str(tmp_path / "missing")
+    monkeypatch.setattr(processor, "_NVIDIA_SMI", program)
+    monkeypatch.setattr(processor, "_DEVICES", str(tmp_path))
+    assert processor.nvidia_gpus() == 0
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert processor.nvidia_gpus() == 2

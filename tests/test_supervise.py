@@ -47,6 +47,21 @@ def test_mistakes_end_in_one_line(words, problem):
     assert done.stderr.count("\n") == 1 and problem in done.stderr
 
 
+def test_gpus_that_are_too_few_end_in_one_line(tmp_path):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA T4'\n")
+    tool.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    words = ["decoupled.supervise", "--processes=2", "--accept_open_ports", "--"]
+    without = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+    done = subprocess.run(
+        [sys.executable, "-m", *words, sys.executable, "-c", "print('ran')"],
+        capture_output=True, text=True, timeout=120, env={**without, "PATH": path},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and "this host has 1 GPUs" in done.stderr
+
+
 # The command on a host whose interface eth0 is up: no other part is replaced.
 ON_A_HOST = """
 from decoupled import launch, ports, supervise

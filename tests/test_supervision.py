@@ -9,15 +9,18 @@ import time
 
 import pytest
 
+from decoupled.errors import UserError
 from decoupled.supervision import (
     Group,
     Supervisor,
     cluster_variable,
     free_ports,
+    gpu_shares,
     local_group,
     module_command,
 )
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 FOREVER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
@@ -147,6 +150,47 @@ def test_commands_of_a_local_group():
         assert f"--workers={','.join(addresses)}" in worker
         assert f"--index={index}" in worker and "--devices=2" in worker
         assert "--ends_with_parent" in worker
+
+
+@pytest.mark.parametrize(
+    "processes, gpus, visible, expected",
+    [
+        (2, 2, None, ["0", "1"]),
+        (2, 5, None, ["0,1", "2,3"]),
+        (2, 8, "6, 3,GPU-1,0", ["6,3", "GPU-1,0"]),
+        # CUDA reads no further than -1.
+        (2, 8, "4,5,-1,6", ["4", "5"]),
+        (2, 8, "", []),
+        (2, 8, "-1", []),
+        (2, 0, None, []),
+        # A single process uses all that there are.
+        (1, 4, None, []),
+    ],
+)
+def test_processes_share_the_gpus_of_a_host(processes, gpus, visible, expected):
+    assert gpu_shares(processes, gpus, visible) == expected
+
+
+@pytest.mark.parametrize("gpus, visible", [(2, None), (8, "0,1")])
+def test_fewer_gpus_than_processes_are_refused(gpus, visible):
+    with pytest.raises(UserError, match="--processes: 3, but this host has 2 GPUs"):
+        gpu_shares(3, gpus, visible)
+
+
+def test_each_process_sees_its_own_gpus(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,8,9")
+
+    def writes(name):
+        code = f"open({str(tmp_path / name)!r}, 'w').write(os.environ[{VISIBLE!r}])"
+        return python(f"import os; {code}")
+
+    waits = f"while not os.path.exists({str(tmp_path / 'worker')!r}): time.sleep(0.01)"
+    driver = python(f"import os, time\n{waits}\n{writes('driver')[-1]}")
+    worker = python(f"{writes('worker')[-1]}; import time; time.sleep(60)")
+    code, _, _ = supervise([Group(driver, [worker], {}, ["7", "8"])])
+    assert code == 0
+    assert (tmp_path / "driver").read_text() == "7"
+    assert (tmp_path / "worker").read_text() == "8"
 
 
 def test_other_commands_stay_as_they_are():

@@ -176,7 +176,8 @@ def mesh_devices(workers: int, mesh: MeshConfig) -> list[str]:
     """The device of each processor of the mesh, in order: worker after worker.
 
     Raises:
-      UserError: the mesh's size is not a multiple of the number of workers.
+      UserError: the mesh's size is not a multiple of the number of workers, or a worker
+        has GPUs, but fewer than its part of the mesh.
     """
     size = meshes.mesh_size(mesh)
     if size % workers:
@@ -185,7 +186,14 @@ def mesh_devices(workers: int, mesh: MeshConfig) -> list[str]:
             f"{workers} workers cannot share evenly; use a multiple of {workers}"
         )
     each = size // workers
-    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    if 0 < gpus < each:
+        raise UserError(
+            f"MeshConfig.mesh_shape: {mesh.mesh_shape} puts {each} processors on "
+            f"each of {workers} workers, this one has {gpus} GPUs; make the mesh "
+            "smaller, or hide the GPUs with CUDA_VISIBLE_DEVICES="
+        )
+    kind = "GPU" if gpus else "CPU"
     return [
         f"/job:{JOB}/task:{task}/device:{kind}:{index}"
         for task in range(workers)
