@@ -1,4 +1,4 @@
-"""Plans a pre-training run on a Cloud TPU slice, without a TPU.
+"""Plans a pre-training run on a Cloud TPU slice or on GPUs, without either.
 
 Builds the graph of a training step as the slice would get it, and reports from it: a
 core's slices of the weights, the bytes of its memory, collective operations, FLOPs, the
@@ -8,6 +8,8 @@ settings make it fit. Takes the settings of `python -m decoupled.pretrain`.
   python -m decoupled.plan --topology=v3-128 --gin_file=models/rembert.gin \\
       --layouts=all
 
+--gpus=N, instead of --topology: what of the training graph would run on N GPUs of one
+host, and what TensorFlow would move to its CPU for lack of a kernel.
 --topology: v2-8 ... v2-512, v3-8 ... v3-2048, v4-8 ... v4-4096. The settings' mesh
 must have as many processors as the slice has cores (v4: chips).
 --layouts: instead of the settings' own mesh, these layouts on every mesh of the slice's
@@ -30,7 +32,7 @@ from decoupled.configs import PlanConfig, PretrainConfig
 from decoupled.errors import UserError
 
 FLAGS = flags.FLAGS
-DEFAULTS = "runs/plan.gin"
+DEFAULTS, GPU_DEFAULTS = "runs/plan.gin", "runs/plan_gpus.gin"
 _ALL = "all"
 # A change that leaves more than this share of the memory does not help.
 _HELPS = 0.99
@@ -61,11 +63,32 @@ def define_flags() -> None:
     flags.DEFINE_string("json", None, "File for all numbers of all plans.")
     flags.DEFINE_boolean("advice", True, "Where it does not fit, try what would.")
     flags.DEFINE_float("advice_minutes", 5.0, "Try that for no longer.", lower_bound=0)
-    flags.mark_flag_as_required("topology")
+    flags.DEFINE_integer("gpus", None, "GPUs of one host, instead.", lower_bound=1)
 
 
 def main() -> None:
     """Plans, compares and prints."""
+    if (FLAGS.topology is None) == (FLAGS.gpus is None):
+        raise UserError(
+            "--topology must be given, e.g. v3-8; or --gpus, and then no --topology"
+        )
+    if FLAGS.gpus is None:
+        _plan_for_tpu()
+    else:
+        _place_on_gpus()
+
+
+def _place_on_gpus():
+    if FLAGS.layouts or FLAGS.json:
+        raise UserError("--layouts and --json are of --topology: leave --gpus out")
+    settings = launch.parse_gin(plan, GPU_DEFAULTS)
+    from decoupled.planning.gpu_placement import landing_of_run, print_landing
+    from decoupled.planning.plan import run_of
+
+    print_landing(landing_of_run(run_of(settings.run), FLAGS.gpus), FLAGS.gpus)
+
+
+def _plan_for_tpu():
     settings = launch.parse_gin(plan, DEFAULTS)
     # Here, so that --help does not wait for TensorFlow.
     from decoupled.planning.hardware import parse_topology

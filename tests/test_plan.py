@@ -12,6 +12,7 @@ import pytest
 
 from decoupled import bindings, configs, launch, plan, pretrain
 from decoupled.errors import UserError
+from decoupled.ops import adam
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan, run_of
 
@@ -31,12 +32,15 @@ TINY = (
 def run(monkeypatch, capsys):
     """Runs the command with the demo model made tiny; returns what it prints."""
 
-    def run_with(topology, *more, layouts=(), json_file=None, advice=True, minutes=5.0):
+    def run_with(
+        topology, *more, layouts=(), json_file=None, advice=True, minutes=5.0, gpus=None
+    ):
         given = types.SimpleNamespace(
             gin_file=["models/demo_decoupled.gin"],
             gin_param=[*TINY, *more],
             gin_location_prefix=[],
             topology=topology,
+            gpus=gpus,
             layouts=[*layouts],
             json=json_file,
             advice=advice,
@@ -105,6 +109,37 @@ def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_
     monkeypatch.setattr(pretrain, "run_pretraining", lambda *_: None)
     pretrain.main()
     assert read == [defaults]
+
+
+TWO_GPUS = ("MeshConfig.mesh_shape = 'm:2'", "MeshConfig.layout_rules = 'vocab:m'")
+
+
+def test_where_a_run_lands_on_gpus(run):
+    shown = run(None, *TWO_GPUS, gpus=2)
+    assert "Where the training graph lands on 2 GPUs" in shown
+    assert "all of the training step stays on the GPUs" in shown
+    assert "without a kernel" not in shown
+
+
+def test_what_has_no_kernel_for_gpus_is_told(run, monkeypatch):
+    monkeypatch.setattr("decoupled.ops.adam._decay_on_gpu", adam._decay)
+    shown = run(None, *TWO_GPUS, gpus=2)
+    assert "ResourceApplyProximalGradientDescent" in shown
+    assert "stays on the GPUs" not in shown
+
+
+@pytest.mark.parametrize(
+    "topology, given, said",
+    [
+        (None, {}, "--topology must be given"),
+        ("v2-8", {"gpus": 2}, "or --gpus, and then no --topology"),
+        (None, {"gpus": 2, "layouts": ["all"]}, "leave --gpus out"),
+        (None, {"gpus": 3}, "all:1 has 1 processors, --gpus has 3"),
+    ],
+)
+def test_mistakes_in_what_to_plan_for(run, topology, given, said):
+    with pytest.raises(UserError, match=said):
+        run(topology, **given)
 
 
 def documented_launches():

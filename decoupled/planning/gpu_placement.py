@@ -12,8 +12,15 @@ from typing import NamedTuple
 
 from tensorflow.python.framework import kernels
 
+from decoupled import console
 from decoupled.compat import tf
 from decoupled.errors import UserError
+from decoupled.memory import readable_bytes
+from decoupled.ops.placement import PlacementMeshImpl
+from decoupled.planning.plan import Run, graph_of
+from decoupled.planning.program import feature_specs
+from decoupled.training.graph import build_graph
+from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
 
 # A kernel for every device, e.g. of control flow.
 _DEVICES = ("GPU", "DEFAULT")
@@ -32,6 +39,53 @@ class Landing(NamedTuple):
     moved: Counter
     slice_bytes: int
     master_bytes: int
+
+
+def landing_of_run(run: Run, gpus: int) -> Landing:
+    """Builds the training graph of a run for a host with GPUs, and reads it.
+
+    Raises:
+      UserError: mesh, model, batch and GPUs do not fit each other.
+    """
+    if mesh_size(run.mesh) != gpus:
+        raise UserError(
+            f"MeshConfig.mesh_shape: {run.mesh.mesh_shape} has {mesh_size(run.mesh)} "
+            f"processors, --gpus has {gpus}; make them equal"
+        )
+    shape, layout = shape_and_layout(run.mesh)
+    devices = [f"gpu:{index}" for index in range(gpus)]
+    mesh = PlacementMeshImpl(shape, layout, devices)
+    with tf.Graph().as_default() as graph:
+        tf.train.get_or_create_global_step()
+        features = {
+            name: tf.placeholder(spec.dtype, spec.shape)
+            for name, spec in feature_specs(
+                run.masking, run.training.batch_size
+            ).items()
+        }
+        lowered = build_graph(graph_of(run), features, True, Placement(mesh, None))
+        lowered.lowering.copy_masters_to_slices()
+        lowered.lowering.copy_slices_to_masters()
+    return landing(graph)
+
+
+def print_landing(found: Landing, gpus: int) -> None:
+    """Prints what would be where, and each type of operation that has no kernel."""
+    rows = [
+        ["operations on GPUs", f"{found.gpu:,}", ""],
+        ["operations on the CPU", f"{found.cpu:,}", "input, saving, and those below"],
+        ["weights and slots", readable_bytes(found.slice_bytes // gpus), "on each GPU"],
+        ["saved variables", readable_bytes(found.master_bytes), "on the host"],
+    ]
+    console.table(f"Where the training graph lands on {gpus} GPUs", ["", "", ""], rows)
+    if not found.moved:
+        console.say("all of the training step stays on the GPUs")
+        return
+    console.table(
+        "Meant for GPUs, without a kernel there: TensorFlow runs these on the CPU",
+        ["operation", "type", "count"],
+        [[kind, dtype, count] for (kind, dtype), count in found.moved.most_common()],
+    )
 
 
 def landing(graph: tf.Graph) -> Landing:

@@ -51,6 +51,21 @@ def run_of(settings: PretrainConfig) -> Run:
     return Run(*(getattr(settings, field) for field in Run._fields))
 
 
+def graph_of(run: Run) -> GraphConfig:
+    """What shapes the graph of a run."""
+    return GraphConfig(
+        task=MaskedLM(run.masking, run.training.label_smoothing),
+        model=run.model,
+        mesh=run.mesh,
+        optimizer=run.optimizer,
+        schedule=run.schedule,
+        accumulation=run.training.gradient_accumulation,
+        seed=run.training.seed,
+        frozen=(),
+        recompute_layers=run.training.recompute_layers,
+    )
+
+
 class Variable(NamedTuple):
     """A weight's whole shape and that of a core's slice."""
 
@@ -119,18 +134,7 @@ def make_plan(run: Run, tpu: Slice, assumed: PlanConfig) -> Plan:
       UserError: mesh, layout, model, batch and slice do not fit each other.
     """
     microbatches = run.training.gradient_accumulation
-    config = GraphConfig(
-        task=MaskedLM(run.masking, run.training.label_smoothing),
-        model=run.model,
-        mesh=run.mesh,
-        optimizer=run.optimizer,
-        schedule=run.schedule,
-        accumulation=microbatches,
-        seed=run.training.seed,
-        frozen=(),
-        recompute_layers=run.training.recompute_layers,
-    )
-    program = build_program(config, run.masking, tpu, run.training.batch_size)
+    program = build_program(graph_of(run), run.masking, tpu, run.training.batch_size)
     memory = memory_of(program)
     flops = flops_of(program, microbatches)
     collectives = collectives_of(program, microbatches)

@@ -96,7 +96,7 @@ def build_program(
         built = []
 
         def step():
-            features = _infeed(masking, batch_size)
+            features = _infeed(feature_specs(masking, batch_size))
             built.append(build_graph(config, features, True, Placement(mesh, None)))
             with tf.control_dependencies([built[0].update]):
                 return tf.identity(built[0].loss)
@@ -106,8 +106,8 @@ def build_program(
     return Program(graph, built[0], mesh)
 
 
-def _infeed(masking, batch_size):
-    """The features of a step, as they come in from the host."""
+def feature_specs(masking: MaskingConfig, batch_size: int) -> dict[str, tf.TensorSpec]:
+    """The features of a pre-training step, [batch, ...], as hosts send them."""
     names = {
         "input_word_ids": (tf.int32, masking.sequence_length),
         **dict.fromkeys(
@@ -116,11 +116,18 @@ def _infeed(masking, batch_size):
         ),
         "masked_lm_weights": (tf.float32, masking.max_predictions),
     }
+    return {
+        name: tf.TensorSpec([batch_size, width], dtype)
+        for name, (dtype, width) in names.items()
+    }
+
+
+def _infeed(specs):
     values = tf.raw_ops.InfeedDequeueTuple(
-        dtypes=[dtype for dtype, _ in names.values()],
-        shapes=[[batch_size, width] for _, width in names.values()],
+        dtypes=[spec.dtype for spec in specs.values()],
+        shapes=[spec.shape for spec in specs.values()],
     )
-    return dict(zip(names, values, strict=True))
+    return dict(zip(specs, values, strict=True))
 
 
 def _without_values(getter, name, shape, dtype, **settings):
