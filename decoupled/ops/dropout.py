@@ -6,6 +6,8 @@ processes.
 
 import zlib
 
+import numpy as np
+
 from decoupled.compat import mtf, tf
 
 
@@ -47,13 +49,25 @@ class _Mask(mtf.Operation):
 
         def mask(seed, part):
             pair = tf.stack([tf.reshape(seed, []), self._salt + part])
-            kept = tf.random.stateless_uniform(slice_shape, pair) >= self._rate
+            kept = _uniform(slice_shape, pair) >= np.float32(self._rate) * 2**23
             return tf.cast(kept, dtype) / (1.0 - self._rate)
 
         result = mesh_impl.slicewise(
             mask, lowering.tensors[self.inputs[0]], _slice_number(mesh_impl, shape)
         )
         lowering.set_tensor_lowering(self.outputs[0], result)
+
+
+def _uniform(shape, seed):
+    """Uniform whole numbers in [0, 2^23) as float32, the same wherever they are drawn.
+
+    `tf.random.stateless_uniform` gives others where XLA compiles it, because XLA makes
+    numbers of the other bits. These are those of TensorFlow's own kernel, times 2^23.
+    """
+    bits = tf.random.stateless_uniform(
+        shape, seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
+    )
+    return tf.cast(tf.bitwise.bitwise_and(bits, 2**23 - 1), tf.float32)
 
 
 def _slice_number(mesh_impl, shape):

@@ -1,6 +1,9 @@
 """The SIMD mesh as a program of one core, compiled for this CPU by XLA."""
 
+import contextlib
+
 import numpy as np
+from tensorflow.python.tpu import training_loop
 
 from decoupled.compat import mtf, tf
 from decoupled.ops.simd import SimdMeshImpl
@@ -66,3 +69,57 @@ def run_compiled(config, features, steps):
             session.run(to_masters)
             variables = {v.op.name: v for v in tf.global_variables()}
             return np.array(losses), session.run(variables)
+
+
+@contextlib.contextmanager
+def control_flow_of_tensorflow_1():
+    """As `training.estimator` sets it for a TPU's program."""
+    tf.disable_control_flow_v2()
+    try:
+        yield
+    finally:
+        tf.enable_control_flow_v2()
+
+
+def run_compiled_loop(config, feature_sets):
+    """Runs steps from initial weights in one program: the loop of a TPU's training.
+
+    Args:
+      config: of a graph on a mesh of one core.
+      feature_sets: list of feature dicts, one of each step.
+
+    Returns:
+      loss of the last step, and variables: name -> array, slots and global_step
+      included.
+    """
+    steps, built = len(feature_sets), []
+
+    def body(place, loss):
+        del loss
+        features = {
+            name: tf.constant(np.stack([f[name] for f in feature_sets]))[place]
+            for name in feature_sets[0]
+        }
+        mesh = OneCore(*shape_and_layout(config.mesh))
+        built.append(build_graph(config, features, True, Placement(mesh, None)))
+        with tf.control_dependencies([built[0].update]):
+            count = tf.assign_add(tf.train.get_global_step(), 1)
+        with tf.control_dependencies([count]):
+            return [place + 1, tf.identity(built[0].loss)]
+
+    def program():
+        return training_loop.while_loop(lambda i, _: i < steps, body, [0, 0.0])[1:]
+
+    with tf.Graph().as_default(), control_flow_of_tensorflow_1():
+        tf.train.get_or_create_global_step()
+        (loss,) = tf.xla.experimental.compile(program)
+        lowering = built[0].lowering
+        to_slices = lowering.copy_masters_to_slices()
+        to_masters = lowering.copy_slices_to_masters()
+        with tf.Session(config=SESSION_CONFIG) as session:
+            session.run(tf.global_variables_initializer())
+            session.run(to_slices)
+            last = session.run(loss)
+            session.run(to_masters)
+            variables = {v.op.name: v for v in tf.global_variables()}
+            return last, session.run(variables)

@@ -15,7 +15,12 @@ from decoupled.planning.topology import assign_cores
 from decoupled.training.mesh import shape_and_layout
 from tests.helpers import SESSION_CONFIG, masked_lm_features, tiny_model
 from tests.helpers import mesh_impl as host_mesh
-from tests.ops.simd_on_cpu import OneCore, WithoutProgram, run_compiled
+from tests.ops.simd_on_cpu import (
+    OneCore,
+    WithoutProgram,
+    run_compiled,
+    run_compiled_loop,
+)
 from tests.training.runs import graph_config, run_steps
 
 ROWS, COLUMNS = mtf.Dimension("rows", 8), mtf.Dimension("columns", 6)
@@ -142,6 +147,31 @@ def test_the_program_under_xla_trains_as_the_mesh_of_this_host(name):
     np.testing.assert_allclose(losses, wanted, rtol=1e-6)
     for variable, value in expected.items():
         np.testing.assert_allclose(variables[variable], value, atol=2e-6)
+
+
+DROPOUT = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(model=DROPOUT, accumulation=2, recompute_layers=True),
+        pytest.param(dict(model=DROPOUT), marks=pytest.mark.slow),
+        pytest.param(dict(accumulation=4), marks=pytest.mark.slow),
+        pytest.param(dict(recompute_layers=True), marks=pytest.mark.slow),
+    ],
+    ids=["all of them", "dropout", "microbatches", "gradient checkpointing"],
+)
+def test_the_loop_of_a_tpu_under_xla_trains_as_the_mesh_of_this_host(changes):
+    fields = dict(mesh=SPLIT, model=tiny_model(num_layers=1))
+    config = graph_config(**{**fields, **changes})
+    batches = [masked_lm_features(seed=step) for step in range(3)]
+    loss, variables = run_compiled_loop(config, batches)
+    expected, losses, _ = run_steps(config, 3, batches)
+    assert loss == pytest.approx(losses[-1], rel=1e-6)
+    assert variables["global_step"] == 3
+    for variable, value in expected.items():
+        np.testing.assert_allclose(variables[variable], value, atol=1e-6)
 
 
 @pytest.mark.slow
