@@ -17,6 +17,7 @@ from decoupled.training.tpu import (
     divergence,
     host_call,
     place,
+    session_config,
     tpu_config,
 )
 
@@ -68,6 +69,11 @@ def test_the_mesh_has_every_core():
     with pytest.raises(UserError, match="all:8 has 8 .* TPU has 32 cores"):
         place(wrong, context())
     check_mesh_size(wrong, 8, "the TPU")
+
+
+def test_a_session_finds_no_slices_of_an_earlier_run():
+    """The workers of a TPU outlive the process that talks to them."""
+    assert session_config().isolate_session_state
 
 
 def test_settings_with_and_without_a_tpu():
