@@ -26,7 +26,7 @@ import decoupled
 from decoupled import dependencies, installed
 from decoupled.installed import CHECKOUT
 from decoupled.memory import available_memory, readable_bytes
-from decoupled.processor import processor, usable_cores
+from decoupled.processor import nvidia_gpus, processor, usable_cores
 
 PACKAGE = pathlib.Path(__file__).parent
 SUPPORTED = ((3, 10), (3, 12))
@@ -53,6 +53,10 @@ from decoupled.compat import mtf, tf, estimator
 import gin, sentencepiece, tensorflow_text
 total = tf.linalg.trace(tf.ones([2, 2])).numpy()
 assert total == 2.0, total
+for gpu in tf.config.list_logical_devices("GPU"):
+    with tf.device(gpu.name):
+        compiled = tf.function(lambda x: tf.linalg.matmul(x, x) + 1.0, jit_compile=True)
+        assert compiled(tf.ones([2, 2])).numpy()[0, 0] == 3.0, gpu.name
 print(json.dumps({
     "devices": [d.name for d in tf.config.list_physical_devices()],
     "cuda": tf.sysconfig.get_build_info().get("cuda_version"),
@@ -187,7 +191,20 @@ def report_core() -> bool:
     print("  work")
     print(f"  {'devices':12} {', '.join(found['devices'])}")
     print(f"  {'built for':12} {'CUDA ' + found['cuda'] if found['cuda'] else 'CPU'}")
+    _report_unseen_gpus(found["devices"])
     return True
+
+
+def _report_unseen_gpus(devices):
+    """Says it where the machine has GPUs of NVIDIA that TensorFlow does not list."""
+    hidden = os.getenv("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    if hidden or any(":GPU:" in name for name in devices):
+        return
+    if there := nvidia_gpus():
+        print(
+            f"  {'GPUs':12} {there} of NVIDIA here, but TensorFlow sees none: CUDA "
+            "libraries are missing; pip install 'tensorflow[and-cuda]>=2.15,<2.16'"
+        )
 
 
 def run_probe() -> dict:

@@ -208,3 +208,30 @@ def test_nothing_but_python_is_needed_for_the_report():
     assert done.returncode == 1
     assert done.stderr == ""
     assert "<- missing" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "gpus, devices, visible, said",
+    [
+        (
+            2,
+            ["/physical_device:CPU:0"],
+            None,
+            "2 of NVIDIA here, but TensorFlow sees none",
+        ),
+        (2, ["/physical_device:CPU:0"], "", ""),
+        (2, ["/physical_device:GPU:0"], None, ""),
+        (0, ["/physical_device:CPU:0"], None, ""),
+    ],
+)
+def test_gpus_that_tensorflow_does_not_see(
+    gpus, devices, visible, said, monkeypatch, capsys
+):
+    monkeypatch.setattr(doctor, "nvidia_gpus", lambda: gpus)
+    monkeypatch.setattr(doctor, "run_probe", lambda: {"devices": devices, "cuda": "12"})
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert doctor.report_core()
+    shown = capsys.readouterr().out
+    assert ("TensorFlow sees none" in shown) == bool(said) and said in shown
