@@ -14,8 +14,11 @@ def read_requirements() -> tuple[list[str], dict[str, list[str]]]:
     names = [""]
     for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
         header = re.fullmatch(r"# \[([\w ]+)\]", line)
+        alone = re.fullmatch(r"# \[(\w+)\] (.+)", line)
         if header:
             names = header[1].split()
+        elif alone:
+            sections[alone[1]] = [alone[2]]
         elif line and not line.startswith("#"):
             for name in names:
                 sections.setdefault(name, []).append(line)

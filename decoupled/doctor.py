@@ -203,7 +203,7 @@ def _report_unseen_gpus(devices):
     if there := nvidia_gpus():
         print(
             f"  {'GPUs':12} {there} of NVIDIA here, but TensorFlow sees none: CUDA "
-            "libraries are missing; pip install 'tensorflow[and-cuda]>=2.15,<2.16'"
+            "libraries are missing: install the extra gpu"
         )
 
 

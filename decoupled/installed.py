@@ -42,6 +42,9 @@ def requirements() -> list[Requirement]:
     found: dict[str, Requirement] = {}
     for line in lines:
         text, _, condition = line.partition(";")
+        # tensorflow[and-cuda] is no distribution: doctor runs a function on the GPUs.
+        if "[" in text:
+            continue
         name, limits = re.fullmatch(r"([\w.-]+)\s*\(?([^)]*)\)?\s*", text).groups()
         extras = re.findall(r"""extra == ['"](\w+)['"]""", condition)
         before = found.get(name, Requirement(name, limits, ()))

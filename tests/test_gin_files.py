@@ -21,7 +21,8 @@ def all_roots_are_known():
     """Imports the commands, which hold the roots that files under runs/ bind."""
     # A test before may have locked gin, which then registers nothing.
     gin.clear_config()
-    for name in doctor.commands():
+    for command in doctor.commands():
+        name = command.shown.removeprefix("decoupled.")
         if "import gin" in (doctor.PACKAGE / f"{name}.py").read_text(encoding="utf-8"):
             importlib.import_module(f"decoupled.{name}")
 

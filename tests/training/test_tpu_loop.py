@@ -12,6 +12,7 @@ from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import evaluate, predict
 from decoupled.training.evaluation import Part, predict_parts
 from decoupled.training.events import read_scalars
+from decoupled.training.graph import build_graph
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.training.described_tpu import one_core
 from tests.training.runs import (
@@ -153,4 +154,22 @@ def test_a_run_that_diverges_ends_in_one_line_and_saves_nothing(
     )
     with pytest.raises(UserError, match=r"training: .*; the last checkpoint is untou"):
         train_run(bad, spec._replace(tpu=tpu))
+    assert checkpoint_names(tmp_path) == []
+
+
+def test_a_gradient_that_is_infinite_ends_the_run_before_it_is_saved(
+    tpu, tmp_path, monkeypatch
+):
+    """The loss may be finite still, and the host's own check may come too late."""
+
+    def infinite(*arguments):
+        lowered = build_graph(*arguments)
+        scalars = {**lowered.scalars, "gradient_norm": tf.constant(np.inf)}
+        return lowered._replace(scalars=scalars)
+
+    monkeypatch.setattr("decoupled.training.model_fn.build_graph", infinite)
+    monkeypatch.setattr("decoupled.training.model_fn.host_call", lambda *_: None)
+    spec = run_spec(tmp_path, iterations_per_loop=4)._replace(tpu=tpu)
+    with pytest.raises(UserError, match="loss or gradient_norm is infinite or NaN"):
+        train_run(core_config(), spec)
     assert checkpoint_names(tmp_path) == []
