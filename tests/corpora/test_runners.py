@@ -216,7 +216,7 @@ def test_without_beam_the_extra_is_named(monkeypatch):
     with pytest.raises(UserError) as caught:
         Runner("DirectRunner")
     assert str(caught.value) == (
-        "apache_beam is not installed; run pip install 'decoupled[beam]', or in a "
-        "checkout pip install '.[beam]'"
+        "apache_beam is not installed (needed for --runner other than local); run "
+        "pip install 'decoupled[beam]', or in a checkout pip install '.[beam]'"
     )
     Runner()
