@@ -7,6 +7,14 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+# Beam's tests load gRPC, whose handlers can end a process that is forked to start
+# another program.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# What tests write need not outlive a loss of power, and a disk takes minutes of a run
+# to promise that. Tests of the promise put a function of their own here.
+os.fsync = lambda descriptor: None
+
 # Of a minute or more: first, or one process is left with the last of them.
 LONG = ("test_cluster_runs.py", "test_pretrain.py", "test_end_to_end.py")
 

@@ -108,6 +108,7 @@ def long_undisturbed(data, tmp_path_factory):
     return run_alone(data, tmp_path_factory.mktemp("long") / "run", LONG_STEPS)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_the_steps_since_the_checkpoint(
     data, undisturbed, tmp_path
 ):

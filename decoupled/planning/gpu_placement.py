@@ -118,7 +118,8 @@ def landing(graph: tf.Graph) -> Landing:
 
 def has_kernel(operation: tf.Operation) -> bool:
     """Whether GPUs have a kernel for an operation and its types."""
-    return any(_fits(kernel, operation) for kernel in _kernels(operation.type))
+    values = [operation.get_attr(name) for name in _constrained(operation.type)]
+    return _is_registered(operation.type, tuple(map(_types, values)))
 
 
 @functools.cache
@@ -127,14 +128,30 @@ def _kernels(operation_type):
     return [kernel for kernel in registered if kernel.device_type in _DEVICES]
 
 
-def _fits(kernel, operation):
+@functools.cache
+def _constrained(operation_type):
+    """Attributes whose values kernels choose by."""
+    found = _kernels(operation_type)
+    return sorted({c.name for kernel in found for c in kernel.constraint})
+
+
+@functools.cache
+def _is_registered(operation_type, types):
+    given = dict(zip(_constrained(operation_type), types, strict=True))
+    return any(_fits(kernel, given) for kernel in _kernels(operation_type))
+
+
+def _types(values):
+    """The numbers of an attribute's types; of anything else none."""
+    values = values if isinstance(values, list) else [values]
+    return tuple(v.as_datatype_enum for v in values if isinstance(v, tf.DType))
+
+
+def _fits(kernel, given):
     for constraint in kernel.constraint:
         allowed = constraint.allowed_values.list.type
-        values = operation.get_attr(constraint.name)
-        for value in values if isinstance(values, list) else [values]:
-            is_type = isinstance(value, tf.DType)
-            if allowed and is_type and value.as_datatype_enum not in allowed:
-                return False
+        if allowed and not set(given[constraint.name]) <= set(allowed):
+            return False
     return True
 
 

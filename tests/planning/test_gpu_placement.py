@@ -19,8 +19,8 @@ from tests.training.test_tpu_program import head_features
 
 LENGTH = MASKING.sequence_length
 ONE = MeshConfig("all:1", "", "float32", "gather", "float32")
-FOUR = MeshConfig(
-    "d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m", "bfloat16", "gather", "float32"
+TWO = MeshConfig(
+    "m:2", "vocab:m;heads:m;intermediate:m", "bfloat16", "gather", "float32"
 )
 MODEL = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
 ADAFACTOR = adamw(name="adafactor", weight_decay=0.0, beta1=0.0)
@@ -48,13 +48,13 @@ def training(mesh, features=None, **changes):
     "mesh, changes",
     [
         (ONE, {}),
-        (FOUR, {}),
+        (TWO, {}),
         (ONE, {"accumulation": 2, "recompute_layers": True}),
-        (dataclasses.replace(FOUR, slice_dtype="bfloat16"), {}),
-        (dataclasses.replace(FOUR, embedding_lookup="one_hot"), {}),
-        (FOUR, {"optimizer": ADAFACTOR}),
+        (dataclasses.replace(TWO, slice_dtype="bfloat16"), {}),
+        (dataclasses.replace(TWO, embedding_lookup="one_hot"), {}),
+        (TWO, {"optimizer": ADAFACTOR}),
     ],
-    ids=["one", "four", "microbatches", "bfloat16 slices", "one-hot", "Adafactor"],
+    ids=["one", "two", "microbatches", "bfloat16 slices", "one-hot", "Adafactor"],
 )
 def test_all_of_a_training_step_stays_on_the_gpus(mesh, changes):
     assert not training(mesh, **changes).moved
@@ -62,9 +62,9 @@ def test_all_of_a_training_step_stays_on_the_gpus(mesh, changes):
 
 def test_kernels_for_large_tensors_stay_on_the_gpus(monkeypatch):
     tile_everything(monkeypatch)
-    found = training(FOUR)
+    found = training(TWO)
     assert not found.moved
-    # Each of two groups has half of every matrix that is split over the axis m.
+    # Half of every matrix that is split is on each GPU, and all of every other.
     assert found.slice_bytes > found.master_bytes
 
 
@@ -79,11 +79,11 @@ def test_kernels_for_large_tensors_stay_on_the_gpus(monkeypatch):
 )
 def test_all_of_fine_tuning_and_prediction_stays_on_the_gpus(task):
     features = head_features(task)
-    assert not training(FOUR, features, task=task).moved
-    config = graph_config(mesh=FOUR, model=MODEL, task=task)
+    assert not training(TWO, features, task=task).moved
+    config = graph_config(mesh=TWO, model=MODEL, task=task)
     with tf.Graph().as_default() as graph:
         tensors = {name: tf.constant(value) for name, value in features.items()}
-        build_predictions(config, tensors, (LENGTH,), gpus(FOUR))
+        build_predictions(config, tensors, (LENGTH,), gpus(TWO))
     assert not landing(graph).moved
 
 
