@@ -3,10 +3,12 @@
 Start one for each address but the first, which is the driver's (pretrain, finetune),
 in any order:
 
-  python -m decoupled.worker --workers=host0:2222,host1:2222 --index=1 --devices=1
+  python -m decoupled.worker --workers=host0:2222,host1:2222 --index=1 --devices=1 \\
+      --accept_open_ports
   python -m decoupled.pretrain --gin_param='MeshConfig.mesh_shape = "model:2"' \\
       --gin_param='MeshConfig.layout_rules = "vocab:model"' \\
-      --gin_param='ClusterConfig.workers = ("host0:2222", "host1:2222")' ...
+      --gin_param='ClusterConfig.workers = ("host0:2222", "host1:2222")' \\
+      --gin_param='ClusterConfig.accept_open_ports = True' ...
 
 TF_CONFIG, where it is set, says addresses and index instead. A worker holds its part of
 the model in memory and nothing on disk; it serves one run after the other until it is
@@ -39,11 +41,10 @@ def define_flags() -> None:
 def main() -> None:
     """Serves until the process is stopped."""
     parent = os.getppid()
+    _check_flags()
     from decoupled.training import cluster
 
     task = _task(cluster)
-    if flags.FLAGS.devices < 1:
-        raise UserError("--devices: must be 1 or more")
     server = cluster.start_server(task, flags.FLAGS.devices, console.say)
     console.say(
         f"worker {task.index} of {len(task.workers)} at {task.workers[task.index]}, "
@@ -54,24 +55,37 @@ def main() -> None:
     del server
 
 
+def _check_flags():
+    """Before TensorFlow is imported, which takes seconds."""
+    workers, index = flags.FLAGS.workers, flags.FLAGS.index
+    if flags.FLAGS.devices < 1:
+        raise UserError("--devices: must be 1 or more")
+    if (workers is None) != (index is None):
+        raise UserError("--workers and --index go together; give both")
+    if workers is not None:
+        ports.check_addresses(workers, index, "--workers")
+        _check_is_no_driver(index)
+    elif not os.environ.get("TF_CONFIG"):
+        raise UserError("--workers and --index must be given, or TF_CONFIG set")
+
+
 def _task(cluster):
     workers, index = flags.FLAGS.workers, flags.FLAGS.index
-    if workers is None and index is None:
+    if workers is None:
         task = cluster.from_environment()
-        if task is None:
-            raise UserError("--workers and --index must be given, or TF_CONFIG set")
-    elif workers is None or index is None:
-        raise UserError("--workers and --index go together; give both")
     else:
-        ports.check_addresses(workers, index, "--workers")
         task = cluster.Task(tuple(workers), index)
-    if task.index == 0:
-        raise UserError(
-            "--index: worker 0 is the driver itself: start pretrain or finetune there"
-        )
+    _check_is_no_driver(task.index)
     if flags.FLAGS.accept_open_ports:
         return task._replace(accept_open_ports=True)
     return task
+
+
+def _check_is_no_driver(index):
+    if index == 0:
+        raise UserError(
+            "--index: worker 0 is the driver itself: start pretrain or finetune there"
+        )
 
 
 if __name__ == "__main__":
