@@ -33,7 +33,8 @@ def check_addresses(workers: Sequence[str], index: int, where: str) -> None:
     """
     for address in workers:
         host, colon, port = address.rpartition(":")
-        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
+        is_number = port.isascii() and port.isdigit() and len(port) <= 5
+        if not (host and colon and is_number and 0 < int(port) < 65536):
             raise UserError(f"{where}: {address!r} is no address; write host:port")
     if len(set(workers)) < len(workers):
         raise UserError(f"{where}: names an address twice")

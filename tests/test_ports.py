@@ -28,6 +28,14 @@ def test_addresses_of_the_loopback_interface(address, expected):
     assert ports.is_loopback(address) is expected
 
 
+@pytest.mark.parametrize(
+    "address", ["a", "a:", ":1", "a:x", "a:0", "a:65536", "a:\u00b2", "a:" + "9" * 5000]
+)
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(UserError, match="--workers: '.+' is no address; write host"):
+        ports.check_addresses(["host0:2222", address], 0, "--workers")
+
+
 @pytest.fixture
 def host(monkeypatch):
     """Pretends what the host has: `host(binds, interfaces)`."""
