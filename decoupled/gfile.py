@@ -10,6 +10,7 @@ imported for the first of them.
 It may be a tuple, and `except` refuses tuples in tuples: it is caught alone.
 """
 
+import errno
 import glob as local_glob
 import os
 import shutil
@@ -18,6 +19,8 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 _REMOTE = "://"
+# What fsync says of a folder that it cannot sync, beside a defect of the disk.
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
 
 def is_remote(path: str) -> bool:
@@ -132,6 +135,10 @@ def _sync_one(path):
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems of networks and of virtual machines sync files alone.
+        if error.errno not in _NO_SYNC or not os.path.isdir(path):
+            raise
     finally:
         os.close(descriptor)
 

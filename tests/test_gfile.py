@@ -1,5 +1,6 @@
 """Local files without TensorFlow do what `tf.io.gfile` does with them."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -143,6 +144,34 @@ def test_a_written_file_is_renamed_when_its_content_is_on_disk(folder, disk):
     assert content == "sync" and files.is_temporary(temporary)
     assert renamed == ("rename", f"{folder}/c.txt")
     assert parent == ("sync", f"{folder}")
+
+
+def fails_to_sync(monkeypatch, number, wanted):
+    """os.fsync fails for what `wanted` is true of, a path."""
+
+    def fsync(descriptor):
+        if wanted(os.readlink(f"/proc/self/fd/{descriptor}")):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+def test_a_file_system_that_cannot_sync_folders_is_written_to(folder, monkeypatch):
+    fails_to_sync(monkeypatch, errno.EINVAL, os.path.isdir)
+    files.write_text(str(folder / "c.txt"), "text")
+    gfile.rename(str(folder / "b"), str(folder / "c"))
+    assert sorted(os.listdir(folder)) == ["a.txt", "c", "c.txt"]
+
+
+@pytest.mark.parametrize(
+    "number, wanted", [(errno.EIO, os.path.isdir), (errno.EINVAL, os.path.isfile)]
+)
+def test_what_does_not_come_to_the_disk_is_an_error(
+    folder, monkeypatch, number, wanted
+):
+    fails_to_sync(monkeypatch, number, wanted)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        files.write_text(str(folder / "c.txt"), "text")
 
 
 def test_a_remote_path_needs_no_sync(disk):
