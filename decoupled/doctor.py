@@ -158,8 +158,7 @@ def report_machine() -> None:
     print(f"  {'features':12} {' '.join(cpu_features()) or 'unknown'}")
     print(f"  {'memory':12} {memory()}")
     for name, folder in (("here", os.getcwd()), ("temporary", _temporary_folder())):
-        free = readable_bytes(shutil.disk_usage(folder).free)
-        print(f"  {'disk, ' + name:12} {free} free in {folder}")
+        print(f"  {'disk, ' + name:12} {_free_disk(folder)} {folder}")
     hints = [f"{name}={os.environ[name]}" for name in TPU_VARIABLES if os.getenv(name)]
     hints += [str(path) for path in pathlib.Path("/dev").glob("accel*")]
     print(f"  {'TPU':12} {', '.join(hints) or 'none: no variable and no device'}")
@@ -172,12 +171,19 @@ def cpu_features() -> list[str]:
 
 def memory() -> str:
     """Installed and free memory."""
-    path = pathlib.Path("/proc/meminfo")
-    if not path.exists():
+    free = available_memory()
+    if free is None:
         return "unknown"
-    sizes = dict(re.findall(r"^(\w+):\s+(\d+) kB", path.read_text(), re.MULTILINE))
-    total, free = 1024 * int(sizes["MemTotal"]), available_memory()
+    text = pathlib.Path("/proc/meminfo").read_text()
+    total = 1024 * int(re.search(r"^MemTotal:\s+(\d+) kB", text, re.MULTILINE)[1])
     return f"{readable_bytes(total)}, {readable_bytes(free)} available"
+
+
+def _free_disk(folder):
+    try:
+        return f"{readable_bytes(shutil.disk_usage(folder).free)} free in"
+    except OSError as error:
+        return f"cannot be used ({error.strerror}):"
 
 
 def report_core() -> bool:

@@ -157,6 +157,18 @@ def test_the_machine_is_described(capsys):
     assert re.search(r"disk, here +[\d.,]+ [KMGT]iB free in ", out)
 
 
+def test_a_machine_that_does_not_say_what_it_has_is_described(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(doctor, "available_memory", lambda: None)
+    monkeypatch.setenv("TMPDIR", f"{tmp_path}/none")
+    doctor.report_machine()
+    out = capsys.readouterr().out
+    assert re.search("memory +unknown\n", out)
+    told = "cannot be used (No such file or directory):"
+    assert f"{told} {tmp_path}/none" in out
+
+
 @pytest.mark.parametrize(
     "probe,message",
     [
