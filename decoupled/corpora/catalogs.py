@@ -95,9 +95,6 @@ def libraries() -> dict[str, str]:
 
     The catalogs are told by their contents, `fingerprint_catalogs`, and not by the
     version of the package that they come with.
-
-    Raises:
-      UserError: it is not installed.
     """
     return {"polib": _polib().__version__}
 
