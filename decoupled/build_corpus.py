@@ -163,6 +163,10 @@ def build(
     if bool(source) == bool(inputs):
         raise UserError("build_corpus: give either --source or --input")
     if source:
+        if runner != LOCAL:
+            raise UserError(
+                "build_corpus: --runner and --workers go with --input, not --source"
+            )
         return _build_from_catalogs(source, output_dir, settings.task, languages)
     if languages:
         raise UserError("build_corpus: --languages goes with --source, not --input")

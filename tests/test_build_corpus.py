@@ -13,6 +13,7 @@ from decoupled.corpora import corpus
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.documents import TextSettings
+from decoupled.corpora.runners import Runner
 from decoupled.errors import UserError
 
 TEXT = TextSettings(
@@ -144,6 +145,13 @@ def test_only_the_languages_that_are_asked_for(package, tmp_path):
         build(source, [], str(tmp_path / "other"), SETTINGS, languages=["xx", "de"])
     with pytest.raises(UserError, match="--languages goes with --source"):
         build(None, ["en=*.txt"], folder, SETTINGS, languages=["en"])
+
+
+@pytest.mark.parametrize("runner", [Runner(workers=2), Runner("DirectRunner")])
+def test_catalogs_are_read_in_this_process_alone(package, tmp_path, runner):
+    with pytest.raises(UserError, match="--runner and --workers go with --input"):
+        build(f"catalogs:{package}", [], str(tmp_path / "c"), SETTINGS, runner=runner)
+    assert not (tmp_path / "c").exists()
 
 
 def test_text_files_give_text(text_input, tmp_path):
