@@ -119,6 +119,9 @@ class Corpus:
 
 def _check_manifest(folder: str, path: str, manifest: dict[str, Any]) -> None:
     """Raises a UserError for a hostile name, another error for what is missing."""
+    for name in ("inputs", "dropped", "tasks"):
+        if not isinstance(manifest.get(name, {}), dict):
+            raise TypeError(f"{name} are no object")
     for split, languages in manifest["splits"].items():
         if split not in SPLITS:
             raise KeyError(f"no split {split!r}")
@@ -128,6 +131,8 @@ def _check_manifest(folder: str, path: str, manifest: dict[str, Any]) -> None:
                 files.path_below(folder, entry["name"], path)
                 if not isinstance(entry["bytes"], int):
                     raise TypeError(f"{entry['bytes']!r} bytes")
+                if not isinstance(entry["sha256"], str):
+                    raise TypeError(f"{entry['sha256']!r} as a SHA-256")
             for unit in COUNTED:
                 if not isinstance(counts[unit], int):
                     raise TypeError(f"{counts[unit]!r} {unit}")

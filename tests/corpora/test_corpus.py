@@ -203,6 +203,10 @@ def edit_manifest(folder, change):
         (lambda splits: splits.update(train=[]), "damaged"),
         (lambda splits: splits["train"].update(en=None), "damaged"),
         (lambda splits: splits["train"]["en"].update(sentences="many"), "'many' sent"),
+        (
+            lambda splits: splits["eval"]["en"]["files"][0].pop("sha256"),
+            "damaged .*sha256",
+        ),
     ],
 )
 def test_a_hostile_manifest_is_refused_in_one_line(tmp_path, change, told):
@@ -212,6 +216,15 @@ def test_a_hostile_manifest_is_refused_in_one_line(tmp_path, change, told):
     with pytest.raises(UserError, match=told) as caught:
         Corpus(str(tmp_path / "c"))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["inputs", "dropped", "tasks"])
+def test_a_manifest_of_another_form_is_refused_in_one_line(tmp_path, name):
+    write(tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: 7}))
+    with pytest.raises(UserError, match=f"damaged .*{name} are no object"):
+        find_corpus(str(tmp_path), {})
 
 
 def test_documents_are_never_read_from_elsewhere(tmp_path):
