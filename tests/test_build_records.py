@@ -177,7 +177,15 @@ def notes(folder, suffix):
     return {path: json.loads(path.read_text()) for path in found}
 
 
-def test_a_note_never_moves_a_file_of_somebody_else(source, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda result: result["shards"][0].update(name="../../../mine.txt"),
+        lambda result: result.pop("sentences"),
+        lambda result: result.update(empty_documents="many"),
+    ],
+)
+def test_a_note_of_somebody_else_is_not_followed(source, tmp_path, monkeypatch, change):
     output = tmp_path / "records"
 
     def killed(*_):
@@ -191,7 +199,7 @@ def test_a_note_never_moves_a_file_of_somebody_else(source, tmp_path, monkeypatc
     found = notes(output, units.DONE)
     assert found
     for path, note in found.items():
-        note["result"]["shards"][0]["name"] = "../../../mine.txt"
+        change(note["result"])
         path.write_text(json.dumps(note))
     build(source, output)
     assert (tmp_path / "mine.txt").read_text() == "mine"

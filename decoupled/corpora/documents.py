@@ -19,7 +19,7 @@ import numpy as np
 
 from decoupled import files, gfile, installed
 from decoupled.corpora import text
-from decoupled.corpora.corpus import MAX_FILE_BYTES, SPLITS, WORK
+from decoupled.corpora.corpus import COUNTED, MAX_FILE_BYTES, SPLITS, WORK
 from decoupled.corpora.shards import Document, TextShards
 from decoupled.errors import UserError
 
@@ -126,11 +126,7 @@ class TextJob:
     def is_intact(self, result: dict[str, Any]) -> bool:
         """False where a text file is missing, has another size, or is none of ours."""
         try:
-            entries = [
-                (entry["name"], entry["bytes"])
-                for counts in result["splits"].values()
-                for entry in counts["files"]
-            ]
+            entries = _described_files(result)
         except (KeyError, TypeError, AttributeError):
             return False
         return all(
@@ -297,6 +293,26 @@ def _is_split(path: str, settings: TextSettings) -> bool:
     if text.is_dump(path):
         return True
     return settings.split_json if text.is_json(path) else settings.split_text
+
+
+def _described_files(result: Any) -> list[tuple[str, int]]:
+    """(name, bytes) of each text file of a note, which anybody may have written.
+
+    Raises:
+      KeyError, TypeError, AttributeError: no job wrote it.
+    """
+    entries = []
+    numbers = list(result.get("dropped", {}).values())
+    for split, counts in result["splits"].items():
+        if split not in SPLITS:
+            raise KeyError(split)
+        entries += counts["files"]
+        numbers += [counts[name] for name in COUNTED]
+    numbers += [entry["bytes"] for entry in entries]
+    texts = [entry[name] for entry in entries for name in ("name", "sha256")]
+    if {*map(type, numbers)} - {int} or {*map(type, texts)} - {str}:
+        raise TypeError("a number or a text is of another type")
+    return [(entry["name"], entry["bytes"]) for entry in entries]
 
 
 def _size(path: str) -> int | None:

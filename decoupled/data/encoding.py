@@ -106,7 +106,10 @@ class EncodingJob:
 
         Whether they are here does not matter: one that is not has its final name.
         """
-        return _are_parts(result.get("shards")) if isinstance(result, dict) else False
+        if not isinstance(result, dict):
+            return False
+        counts = (result.get(name) for name in ("sentences", "empty_documents"))
+        return _are_parts(result.get("shards")) and all(type(n) is int for n in counts)
 
 
 class EncodedLanguage(NamedTuple):

@@ -127,20 +127,39 @@ def test_a_unit_leaves_text_counts_and_digests(tmp_path):
     assert not job.is_intact(result)
 
 
+@pytest.mark.parametrize("result", [None, {}, {"splits": []}])
+def test_a_note_of_another_form_means_that_nothing_is_done(tmp_path, result):
+    assert not TextJob(str(tmp_path / "corpus"), SETTINGS).is_intact(result)
+
+
 @pytest.mark.parametrize(
-    "result",
+    "change",
     [
-        None,
-        {},
-        {"splits": []},
-        {"splits": {"train": {"files": [{"name": "a"}]}}},
-        {"splits": {"train": {"files": [{"name": "../secret", "bytes": 4}]}}},
-        {"splits": {"train": {"files": [{"name": "/etc/hostname", "bytes": 4}]}}},
+        lambda result, entry: result["splits"].update({"..": result["splits"]["eval"]}),
+        lambda result, entry: result["splits"]["eval"].update(files=7),
+        lambda result, entry: result["splits"]["train"].pop("characters"),
+        lambda result, entry: result["splits"]["train"].update(sentences="many"),
+        lambda result, entry: result["dropped"].update(reason=None),
+        lambda result, entry: entry.pop("sha256"),
+        lambda result, entry: entry.update(sha256=7),
+        lambda result, entry: entry.update(name="../secret"),
+        lambda result, entry: entry.update(name=os.path.abspath("../secret")),
     ],
 )
-def test_a_note_that_is_none_of_ours_means_that_nothing_is_done(tmp_path, result):
-    (tmp_path / "secret").write_text("mine")
-    assert not TextJob(str(tmp_path / "corpus"), SETTINGS).is_intact(result)
+def test_a_note_that_is_none_of_ours_means_that_nothing_is_done(
+    tmp_path, monkeypatch, change
+):
+    path = tmp_path / "a.txt"
+    path.write_text("\n\n".join(f"Text {number}." for number in range(20)))
+    job = TextJob(str(tmp_path / "corpus"), SETTINGS)
+    os.makedirs(job.work_dir)
+    monkeypatch.chdir(job.corpus_dir)
+    result = job.run(unit_of(path))
+    assert job.is_intact(result)
+    entry = result["splits"]["train"]["files"][0]
+    (tmp_path / "secret").write_bytes(b"x" * entry["bytes"])
+    change(result, entry)
+    assert not job.is_intact(result)
 
 
 def test_a_digest_is_the_start_of_the_sha256():
