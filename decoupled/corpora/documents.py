@@ -304,7 +304,7 @@ def _described_files(result: Any) -> list[tuple[str, int]]:
     entries = []
     numbers = list(result.get("dropped", {}).values())
     for split, counts in result["splits"].items():
-        if split not in SPLITS:
+        if split not in SPLITS or not isinstance(counts["files"], list):
             raise KeyError(split)
         entries += counts["files"]
         numbers += [counts[name] for name in COUNTED]
