@@ -1,5 +1,6 @@
 """Arrays of features to batches, for data sets that fit in memory."""
 
+import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -69,11 +70,11 @@ def recorded_training_input_fn(
     Args:
       arrays, batch_size, seed: as for `training_input_fn`.
       steps: of which batches are needed; all that are missing are written here.
-      folder: of this training set, batch size and seed alone.
+      folder: gets a folder for this training set, batch size and seed.
       track: as `console.track`.
     """
     paths = write_training_batches(
-        folder,
+        os.path.join(folder, _fingerprint(arrays, batch_size, seed)),
         lambda step: training_batches(arrays, batch_size, seed, step),
         steps.start,
         steps.stop,
@@ -159,6 +160,15 @@ def _cut(rows, lengths):
     used = rows["input_mask"].sum(1).max()
     length = next(length for length in lengths if length >= used)
     return {k: v[:, :length] if v.ndim > 1 else v for k, v in rows.items()}
+
+
+def _fingerprint(arrays, batch_size, seed):
+    """Names all that the batches of training depend on."""
+    digest = hashlib.sha256(repr((batch_size, seed)).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(repr((name, array.dtype.str, array.shape)).encode())
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()[:16]
 
 
 def _examples(arrays):

@@ -83,7 +83,6 @@ class FinetuningRun(NamedTuple):
         batch, folder = self.spec.training.batch_size, self.spec.training_batches
         if folder is None:
             return training_input_fn(features, batch, self.seed, step)
-        # The run's folder is claimed for one training set, batch size and seed.
         steps = range(step, self.graph.schedule.train_steps)
         return recorded_training_input_fn(
             features, batch, self.seed, steps, folder, console.track

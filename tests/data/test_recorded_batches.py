@@ -45,10 +45,13 @@ def operation_types(graph_def):
     return {node.op for nodes in (graph_def.node, *functions) for node in nodes}
 
 
-def recorded(folder, start, end=10, track=lambda items, description: iter(items)):
-    return recorded_training_input_fn(
-        ARRAYS, BATCH, SEED, range(start, end), str(folder), track
-    )
+def untold(items, description):
+    return iter(items)
+
+
+def recorded(folder, start, end=10, track=untold, arrays=ARRAYS, seed=SEED):
+    steps = range(start, end)
+    return recorded_training_input_fn(arrays, BATCH, seed, steps, str(folder), track)
 
 
 def assert_same(found, expected):
@@ -80,7 +83,22 @@ def test_files_that_are_there_are_not_written_again(tmp_path):
     recorded(tmp_path, 0, track=track)
     recorded(tmp_path, 7, track=track)
     assert written == [[1, 2, 3], [0], []]
-    assert sorted(os.listdir(tmp_path)) == [f"batches-{n:05d}" for n in range(4)]
+    (folder,) = tmp_path.iterdir()
+    assert sorted(os.listdir(folder)) == [f"batches-{n:05d}" for n in range(4)]
+
+
+@pytest.mark.parametrize("changed", ["arrays", "seed"])
+def test_batches_of_a_run_that_came_to_nothing_are_not_taken_for_another(
+    tmp_path, changed
+):
+    """A folder in which nothing was saved may become another run's."""
+    fewer = {name: array[1:] for name, array in ARRAYS.items()}
+    other = {"arrays": fewer} if changed == "arrays" else {"seed": SEED + 1}
+    recorded(tmp_path, 0)
+    found, _ = values(recorded(tmp_path, 0, **other))
+    settings = {"arrays": ARRAYS, "seed": SEED, **other}
+    made = training_batches(settings["arrays"], BATCH, settings["seed"], 0)
+    assert_same(found, [next(made) for _ in range(12)])
 
 
 def test_a_kill_leaves_no_file_that_is_not_whole(tmp_path, monkeypatch):
@@ -90,7 +108,8 @@ def test_a_kill_leaves_no_file_that_is_not_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(recorded_batches, "_example", killed)
     with pytest.raises(KeyboardInterrupt):
         recorded(tmp_path, 0)
-    assert os.listdir(tmp_path) == []
+    (folder,) = tmp_path.iterdir()
+    assert os.listdir(folder) == []
 
 
 def test_data_sets_to_predict_are_the_same_with_their_padding(tmp_path):
