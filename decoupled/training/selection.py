@@ -104,8 +104,13 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     copy_without_slots(prefix, copy)
     write_list(folder, [name])
     kept = {os.path.basename(p) for p in gfile.glob(f"{copy}.*")} | {CHECKPOINT_LIST}
-    for other in set(gfile.listdir(folder)) - kept:
-        gfile.remove(os.path.join(folder, other))
+    for other in {name.rstrip("/") for name in gfile.listdir(folder)} - kept:
+        path = os.path.join(folder, other)
+        # Evaluation for a TPU leaves a folder of batches here.
+        if gfile.isdir(path):
+            gfile.rmtree(path)
+        else:
+            gfile.remove(path)
 
 
 def counting_folder(folder: str) -> str:
