@@ -166,7 +166,7 @@ def run_finetuning(
         tpu,
     )
     session.check_files(only_train=mode == "train")
-    session.open()
+    session.open(reading=mode not in TRAINING_MODES)
     launch.save_start(folder, "finetune")
     _say_what_is_missing(session)
     if mode in ("eval", "train_and_evaluate"):

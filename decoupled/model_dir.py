@@ -67,7 +67,9 @@ def read(model_dir: str) -> ModelDir:
     return _described(path, files.read_json(path))
 
 
-def claim(model_dir: str, description: ModelDir, vocabulary: str) -> None:
+def claim(
+    model_dir: str, description: ModelDir, vocabulary: str, reading: bool = False
+) -> None:
     """Makes the folder this model's, or checks that it is.
 
     A folder in which nothing was saved binds nobody: another description replaces that
@@ -77,6 +79,8 @@ def claim(model_dir: str, description: ModelDir, vocabulary: str) -> None:
       model_dir: made if it does not exist.
       description: of the run that starts.
       vocabulary: path of its vocabulary, copied into the folder.
+      reading: the command evaluates, perhaps beside a run that has saved nothing yet:
+        it replaces no description.
 
     Raises:
       UserError: the folder cannot be written to, or holds another model; each setting
@@ -91,7 +95,7 @@ def claim(model_dir: str, description: ModelDir, vocabulary: str) -> None:
         differing = list(_differences("", saved, wanted))
         if not differing:
             return
-        if _holds_results(model_dir):
+        if reading or _holds_results(model_dir):
             raise UserError(
                 f"{model_dir}: holds another model: {'; '.join(differing)}; use its "
                 "settings to go on, or another --model_dir"
@@ -104,6 +108,9 @@ def claim(model_dir: str, description: ModelDir, vocabulary: str) -> None:
             f"{model_dir}: holds checkpoints but no {CONFIG}; use an empty folder"
         )
     content = files.read_bytes(vocabulary)
+    if files.exists(path):
+        # A kill before the end leaves no description beside another's vocabulary.
+        gfile.remove(path)
     with files.atomic_write(vocabulary_path(model_dir), "wb") as handle:
         handle.write(content)
     files.write_json(path, wanted)

@@ -102,7 +102,7 @@ def run_pretraining(
     check_beginnings(manifest)
     session = _Session(config, manifest, pieces, folder, tpu, prefix)
     description = _describe(config, manifest, pieces, prefix)
-    model_dir.claim(folder, description, vocabulary)
+    model_dir.claim(folder, description, vocabulary, reading=not training)
     launch.save_start(folder, "pretrain")
     with named_errors(records_dir):
         if training:

@@ -370,6 +370,19 @@ def test_a_folder_of_another_run_is_refused(folder, tmp_path):
     assert variables(folder / "pretrained")["global_step"] == 5
 
 
+def test_evaluation_leaves_the_folder_to_the_run_that_claimed_it(folder, tmp_path):
+    """Which may be about to save its first checkpoint."""
+    for batch_size, told in (
+        (8, "no complete checkpoint"),
+        (4, "data.batch_size is 8, not 4;"),
+    ):
+        settings = arguments(
+            folder, tmp_path / "run", mode="eval", batch_size=batch_size
+        )
+        with pytest.raises(UserError, match=told):
+            run_finetuning(*settings)
+
+
 def test_freezing_cannot_change_within_a_run(folder, tmp_path):
     config, *rest = arguments(folder, tmp_path / "run", save_checkpoints_steps=2)
     frozen = dataclasses.replace(config.finetuning, freeze_input_embedding=True)

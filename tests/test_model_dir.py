@@ -151,6 +151,36 @@ def test_a_folder_in_which_nothing_was_saved_binds_nobody(
     )
 
 
+def test_who_only_reads_replaces_no_description(folder, vocabulary):
+    """A run that is about to save its first checkpoint may be at work there."""
+    other = DESCRIPTION._replace(data={"seed": 4})
+
+    message = refusal(model_dir.claim, folder, other, vocabulary, True)
+
+    assert message.startswith(f"{folder}: holds another model: data.masking is {{")
+    assert model_dir.read(folder) == DESCRIPTION
+
+
+def test_a_kill_while_it_is_replaced_leaves_no_others_vocabulary(
+    folder, vocabulary, tmp_path, monkeypatch
+):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    (tmp_path / "other.model").write_bytes(b"others")
+    other = DESCRIPTION._replace(vocabulary_fingerprint="ef" * 32)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_json", killed)
+        with pytest.raises(KeyboardInterrupt):
+            model_dir.claim(folder, other, str(tmp_path / "other.model"))
+
+    model_dir.claim(folder, DESCRIPTION, vocabulary)
+
+    assert model_dir.read(folder) == DESCRIPTION
+    copied = files.read_bytes(model_dir.vocabulary_path(folder))
+    assert copied == b"\x00pieces\xff"
+
+
 def test_a_config_json_of_something_else_is_never_replaced(folder, vocabulary):
     """As that of a folder of transformers."""
     path = pathlib.Path(folder, "config.json")

@@ -331,6 +331,10 @@ def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, cap
     with pytest.raises(UserError, match=r"no complete checkpoint \(model.ckpt-N"):
         run_pretraining(settings, *data, str(tmp_path / "none"), "eval")
     assert not (trained / "eval.json").exists()
+    # A run of other settings may be about to save its first checkpoint there.
+    with pytest.raises(UserError, match="holds another model: data.batch_size"):
+        other = config(training=tiny_training(batch_size=4))
+        run_pretraining(other, *data, str(tmp_path / "none"), "eval")
 
     run_pretraining(settings, *data, str(trained), "eval")
 

@@ -71,6 +71,7 @@ class Session:
         self._tpu = TpuAddress(**tpu) if tpu else None
         self._runs: dict[tuple[float, int], FinetuningRun] = {}
         self._steps = 1
+        self._reading = False
         self.grid = self._grid(num_runs)
         count = len(self.grid.rates) * num_runs
         self.several = count > 1 or _holds_several(folder)
@@ -89,13 +90,17 @@ class Session:
         wanted = english_dev if only_train else self.data.files_to_answer()
         self.data.check(self.training, wanted)
 
-    def open(self) -> None:
+    def open(self, reading: bool) -> None:
         """Claims the folder, and that of its run, with the other processes at hand.
+
+        Args:
+          reading: whether nothing is trained; see `model_dir.claim`.
 
         Raises:
           UserError: it holds another model.
           WorkerLost: a process of the cluster did not answer.
         """
+        self._reading = reading
         if self.config.cluster is not None:
             self._cluster = join_cluster(
                 self.config.cluster, self.config.mesh, console.say
@@ -216,7 +221,7 @@ class Session:
             },
             data=data,
         )
-        model_dir.claim(folder, description, vocabulary.path)
+        model_dir.claim(folder, description, vocabulary.path, self._reading)
         if answers := self.task.answer_settings():
             files.write_json(os.path.join(folder, model_dir.ANSWERS), answers)
 
