@@ -24,6 +24,8 @@ CHECKPOINT_LIST = "checkpoint"
 _RESULTS = re.compile(
     rf"{CHECKPOINT_LIST}|model\.ckpt-\d+\.index|(dev|eval|results)\.json"
 )
+# TensorFlow looks for a checkpoint's files by a pattern that begins with their folder.
+_PATTERN = re.compile(r"[*?\[\\]")
 # A task's name becomes the name of a folder; a converted model's is anybody's.
 _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
 # A model that claims to be larger would take all memory before anything else is read.
@@ -84,8 +86,14 @@ def claim(
 
     Raises:
       UserError: the folder cannot be written to, or holds another model; each setting
-        that differs is named with both values.
+        that differs is named with both values. Or TensorFlow would not find the
+        checkpoints in a folder of this name.
     """
+    if found := _PATTERN.search(model_dir):
+        raise UserError(
+            f"{model_dir}: TensorFlow takes {found[0]} in the name of a folder for a "
+            "pattern, and would not find the checkpoints in it; use another name"
+        )
     files.make_folder(model_dir)
     path = os.path.join(model_dir, CONFIG)
     wanted = _as_json(description)

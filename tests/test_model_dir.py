@@ -238,6 +238,19 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, vocabulary):
     assert message.startswith(f"{below_a_file}: cannot write here (")
 
 
+@pytest.mark.parametrize("name", ["run[1]", "run*", "what?", "a\\b"])
+def test_a_name_that_tensorflow_takes_for_a_pattern_is_refused(
+    tmp_path, vocabulary, name
+):
+    """It would train to the end there and then find no checkpoint."""
+    folder = str(tmp_path / name / "below")
+
+    message = refusal(model_dir.claim, folder, DESCRIPTION, vocabulary)
+
+    assert message.startswith(f"{folder}: TensorFlow takes ")
+    assert not (tmp_path / name).exists()
+
+
 def test_a_vocabulary_that_is_missing_leaves_no_config(tmp_path):
     folder = str(tmp_path / "run")
 
