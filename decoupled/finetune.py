@@ -189,7 +189,9 @@ def run_finetuning(
 def _say_what_is_missing(session):
     task, data = session.task, session.data
     if not data.has_english_dev():
-        console.say(f"{task.name}: no English dev file; the last checkpoint counts")
+        console.say(
+            f"{task.name}: no English dev file with labels; the last checkpoint counts"
+        )
     if task.name not in xtreme.TASKS:
         return
     there = data.languages("test")
@@ -273,7 +275,9 @@ def _say_how_to_score(task, predictions, data_dir, labelled):
         f"--label_folder={data_dir}",
         f"--tasks={task}",
     ]
-    if not set(xtreme.TASKS[task].languages) <= set(languages):
+    # Without the flag, all of XTREME's languages and all others with both files.
+    found = {*xtreme.TASKS[task].languages, *scorable(predictions, data_dir, task)}
+    if found != set(languages):
         command.append(f"--languages={','.join(languages)}")
     console.say(f"score with: {shlex.join(command)}")
 

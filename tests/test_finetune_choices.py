@@ -24,6 +24,7 @@ from decoupled.exports.checkpoint_files import chosen_prefix
 from decoupled.exports.to_huggingface import to_huggingface
 from decoupled.exports.trained_model import read_model_dir
 from decoupled.finetune import FinetuneConfig, run_finetuning
+from decoupled.metrics.xtreme import TASKS
 from decoupled.tasks.classification_task import SequenceClassificationTask
 from decoupled.training.events import read_scalars
 from decoupled.training.selection import chosen_checkpoint
@@ -309,7 +310,8 @@ def test_unlabelled_files_of_several_scripts_are_predicted_and_scored(
         class_weights="balanced",
     )  # fmt: skip
     printed = capsys.readouterr().out
-    assert "pawsx: no English dev file; the last checkpoint counts" in printed
+    told = "pawsx: no English dev file with labels; the last checkpoint counts"
+    assert told in printed
     assert "pawsx test: no labels in en, de, es, fr, ja, ko, zh; predicted" in printed
     results = read(tmp_path / "results.json")
     # 18 pairs, 2 epochs, batches of 8.
@@ -335,6 +337,23 @@ def test_without_english_dev_there_is_no_choice_of_rates(folder, pawsx, tmp_path
     with pytest.raises(UserError, match="learning_rates: 2 to choose from, but pawsx"):
         tune(folder, tmp_path / "run", task="pawsx", data="unlabelled", **GRID)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_score_command_leaves_out_a_language_without_labels(folder, capsys):
+    """It would end the scoring of all the others, which are XTREME's own."""
+    data = folder / "all languages"
+    shutil.copytree(folder / "data", data)
+    for language in TASKS["xnli"].languages:
+        (data / f"xnli/test-{language}.tsv").write_text(pairs("sw"))
+    out = folder / "of_all_languages"
+    tune(folder, out, data=data.name, num_epochs=0.2)
+    assert "--languages" not in capsys.readouterr().out
+    (data / "xnli/test-my.tsv").write_text("neno\tlugha\n")
+    tune(folder, out, "predict", data=data.name, num_epochs=0.2)
+    [line] = [x for x in capsys.readouterr().out.splitlines() if "score with: " in x]
+    flag = shlex.split(line)[-1]
+    languages = flag.removeprefix("--languages=").split(",")
+    assert set(languages) == set(TASKS["xnli"].languages)
 
 
 def test_the_score_command_that_is_printed_runs_as_it_is(folder, capsys):

@@ -62,10 +62,19 @@ class QuestionAnsweringTask(FinetuningTask):
         self._max_characters: int | None = None
         # Files whose repairs were told: a file is read several times.
         self._told: set[str] = set()
+        # Whether files that are both dev and test file have answers.
+        self._answered: dict[str, bool] = {}
 
     def languages(self, data_dir: str, split: str) -> list[str]:
-        """The languages that have a file: English, XTREME's others, then the rest."""
-        return question_languages(self.name, data_dir, split)
+        """The languages that have a file: English, XTREME's others, then the rest.
+
+        XTREME's script takes the answers out of test files. Where such a file is the
+        dev file, too, as in TyDi QA, there is no dev file.
+        """
+        found = question_languages(self.name, data_dir, split)
+        if split != "dev":
+            return found
+        return [name for name in found if self._can_choose(data_dir, name)]
 
     def path(self, data_dir: str, split: str, language: str) -> str:
         """See the table in `decoupled.tasks.question_files`."""
@@ -78,7 +87,7 @@ class QuestionAnsweringTask(FinetuningTask):
         """
         path = self.path(data_dir, split, language)
         file = LanguageFile(path, self.name, language)
-        read = read_questions(file)
+        read = read_questions(file, ids_may_repeat=split == "train")
         repairs = read.repairs()
         if repairs and path not in self._told:
             self._told.add(path)
@@ -184,6 +193,17 @@ class QuestionAnsweringTask(FinetuningTask):
     def write(self, path: str, examples: list[Question], answers: list[str]) -> None:
         """Writes one JSON object, id -> answer, in UTF-8."""
         files.write_json(path, _by_identifier(examples, answers))
+
+    def _can_choose(self, data_dir, language):
+        """False where the dev file is the test file, and its answers are gone."""
+        path = self.path(data_dir, "dev", language)
+        tests = question_languages(self.name, data_dir, "test")
+        if language not in tests or self.path(data_dir, "test", language) != path:
+            return True
+        if path not in self._answered:
+            read = read_questions(LanguageFile(path, self.name, language))
+            self._answered[path] = any(question.answers for question in read.questions)
+        return self._answered[path]
 
 
 def _by_identifier(examples, answers):

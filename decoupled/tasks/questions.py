@@ -67,8 +67,12 @@ class QuestionFile(NamedTuple):
         return "; ".join(told)
 
 
-def read_questions(file: LanguageFile) -> QuestionFile:
+def read_questions(file: LanguageFile, ids_may_repeat: bool = False) -> QuestionFile:
     """All questions of a file.
+
+    Args:
+      ids_may_repeat: as in the training file of TyDi QA, of whose ids XTREME's script
+        keeps only the last part.
 
     Raises:
       UserError: the file is missing, no JSON or not in SQuAD's form, holds no question,
@@ -83,7 +87,7 @@ def read_questions(file: LanguageFile) -> QuestionFile:
     read = QuestionFile([], [], [])
     known = set()
     for question, moved in _walk(file, articles):
-        if question.identifier in known:
+        if question.identifier in known and not ids_may_repeat:
             raise file.error(f"two questions with the id {question.identifier!r}")
         known.add(question.identifier)
         read.questions.append(question)

@@ -78,9 +78,14 @@ def find_files(
 
 
 def scorable(
-    prediction_folder: str, label_folder: str, task: str, languages: Sequence[str]
+    prediction_folder: str,
+    label_folder: str,
+    task: str,
+    languages: Sequence[str] | None = None,
 ) -> list[str]:
-    """Those of some languages that have both files."""
+    """Those of some languages that have both files; of all, where None are given."""
+    if languages is None:
+        languages = _wanted(prediction_folder, label_folder, task, None)
     predictions, labels = _both_kinds(prediction_folder, label_folder, task, languages)
     return [name for name in languages if name in predictions and name in labels]
 

@@ -142,7 +142,8 @@ class Session:
         if len(rates) > 1 and not self.data.has_english_dev():
             raise UserError(
                 f"FinetuningConfig.learning_rates: {len(rates)} to choose from, but "
-                f"{self.task.name} has no English dev file to choose by; give one rate"
+                f"{self.task.name} has no English dev file with labels to choose by; "
+                "give one rate"
             )
         first = config.training.seed
         return Grid(rates, tuple(range(first, first + num_runs)), self._run)

@@ -180,6 +180,36 @@ def test_one_dev_question_without_an_answer_is_named(tmp_path):
         make_task("xquad").read(str(tmp_path), "dev", "en")
 
 
+def test_ids_of_training_questions_may_repeat(tmp_path):
+    """XTREME's script cuts those of TyDi QA down to 0, 1 and the like."""
+    document = documents("en")
+    for fields in document["data"][0]["paragraphs"][0]["qas"]:
+        fields["id"] = "0"
+    train, test, _ = FILES["tydiqa"]
+    write_document(tmp_path / train, document)
+    write_document(tmp_path / test.format("en"), document)
+    task = make_task("tydiqa")
+    assert len(task.read(str(tmp_path), "train", "en")) == 2
+    # Those of predictions tell the questions apart.
+    with pytest.raises(UserError, match="two questions with the id '0'"):
+        task.read(str(tmp_path), "test", "en")
+
+
+def test_a_dev_file_without_answers_that_is_the_test_file_is_no_dev_file(tmp_path):
+    """XTREME's script takes the answers out of TyDi QA's dev files, the test files."""
+    train, test, _ = FILES["tydiqa"]
+    write_document(tmp_path / train, documents("en"))
+    stripped = documents("en", with_answers=False)
+    write_document(tmp_path / test.format("en"), stripped)
+    task = make_task("tydiqa")
+    assert task.languages(str(tmp_path), "dev") == []
+    assert task.languages(str(tmp_path), "test") == ["en"]
+    examples = task.read(str(tmp_path), "test", "en")
+    assert task.score("en", examples, ["", ""]) is None
+    write_document(tmp_path / test.format("en"), documents("en"))
+    assert make_task("tydiqa").languages(str(tmp_path), "dev") == ["en"]
+
+
 def test_repairs_are_told_once(folder, tmp_path, capsys):
     document = documents("en")
     first = document["data"][0]["paragraphs"][0]["qas"][0]
