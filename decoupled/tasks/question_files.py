@@ -7,7 +7,8 @@
 | tydiqa | TyDiQA-GoldP's train | its dev, English only | its dev |
 
 XQuAD has no dev set of its own. Of TyDiQA-GoldP only train and dev are published:
-XTREME tests on dev, and so chooses by a part of the test set.
+XTREME tests on dev, and so chooses by a part of the test set, unless its script has
+taken the answers out of it.
 """
 
 import os
@@ -15,16 +16,16 @@ import os
 from decoupled import files
 from decoupled.data.xtreme_files import languages_of
 from decoupled.errors import UserError
-from decoupled.metrics.xtreme import english_first
+from decoupled.metrics.xtreme import TASKS, english_first, label_files
 
 _SQUAD_TRAIN = "squad/train-v1.1.json"
 _SQUAD_DEV = "squad/dev-v1.1.json"
 _MLQA = "mlqa/MLQA_V1/{split}/{split}-context-{language}-question-{language}.json"
-_TYDIQA = (
-    "tydiqa/tydiqa-goldp-v1.1-{kind}/tydiqa.goldp.{language}.{kind}.json",
-    # As XTREME's training and evaluation scripts spell what its download writes.
-    "tydiqa/tydiqa-goldp-v1.1-{kind}/tydiqa.{language}.{kind}.json",
-)
+_TYDIQA_TRAIN = [
+    "tydiqa/tydiqa-goldp-v1.1-train/tydiqa.goldp.en.train.json",
+    # As XTREME's training script spells what its download writes.
+    "tydiqa/tydiqa-goldp-v1.1-train/tydiqa.en.train.json",
+]
 _ENGLISH = "en"
 _HOW_TO_GET = {
     "squad": "XTREME's scripts/download_data.sh fetches SQuAD 1.1",
@@ -42,7 +43,7 @@ def question_languages(task: str, data_dir: str, split: str) -> list[str]:
       split: "train", "dev" or "test".
     """
     templates = _names(task, split, "{language}")
-    found = [_ENGLISH, *languages_of(data_dir, *templates)]
+    found = [*TASKS[task].languages, *languages_of(data_dir, *templates)]
     return [
         name
         for name in english_first(task, found)
@@ -81,11 +82,12 @@ def _names(task, split, language) -> list[str]:
     english = language == _ENGLISH
     if split == "train" and task != "tydiqa":
         return [_SQUAD_TRAIN] if english else []
+    if task == "tydiqa" and split == "train":
+        return _TYDIQA_TRAIN if english else []
     if task == "tydiqa":
-        kind = "train" if split == "train" else "dev"
-        fields = {"kind": kind, "language": language}
-        wanted = english or split == "test"
-        return [name.format(**fields) for name in _TYDIQA] if wanted else []
+        # Where `score` finds the labels, except for a file of labels alone.
+        _, *names = label_files(task, language)
+        return names if english or split == "test" else []
     if split == "test" and task == "xquad":
         return [f"xquad/xquad.{language}.json"]
     names = [_MLQA.format(split=split, language=language)] if task == "mlqa" else []

@@ -81,6 +81,14 @@ def test_the_other_spelling_of_tydiqa(folder, split):
     assert question_file("tydiqa", str(folder), split, "en") == str(other)
 
 
+def test_tydiqa_as_it_is_published(folder):
+    """XTREME's script renames these files; the score command takes both names."""
+    path = folder / TYDIQA.format(split="dev", name="te")
+    other = path.rename(path.with_name("tydiqa-goldp-dev-telugu.json"))
+    assert question_languages("tydiqa", str(folder), "test") == ["en", "te", "ja"]
+    assert question_file("tydiqa", str(folder), "test", "te") == str(other)
+
+
 @pytest.mark.parametrize(
     "task, split, language, message",
     [
