@@ -50,6 +50,11 @@ class ModelDir(NamedTuple):
     data: dict[str, Any]
 
 
+def task_name(text: str) -> str:
+    """A text from elsewhere as the name of a task that `read` accepts; maybe empty."""
+    return re.sub(r"[/\\\x00-\x1f]", "_", text).lstrip(".")
+
+
 def vocabulary_path(model_dir: str) -> str:
     """The vocabulary beside the checkpoints."""
     return os.path.join(model_dir, VOCABULARY)

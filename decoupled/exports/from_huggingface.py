@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled import files
+from decoupled import model_dir as model_dirs
 from decoupled.configs import ModelConfig
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
 from decoupled.errors import UserError
@@ -170,11 +171,7 @@ def _wanted_shapes(source) -> dict[str, Shape]:
         return shapes | names.masked_lm_shapes(model)
     if head is None:
         return shapes
-    count = _label_count(source)
-    return shapes | {
-        "output_weights": (count, model.hidden_size),
-        "output_bias": (count,),
-    }
+    return shapes | names.last_layer_shapes(model, _label_count(source))
 
 
 def _label_count(source):
@@ -205,8 +202,7 @@ def _task(source, shapes):
     elif labels is None:
         labels = [f"LABEL_{index}" for index in range(shapes["output_bias"][0])]
     return {
-        # No path: it may become the name of a folder.
-        "name": (described.task or "converted").replace("/", "_").lstrip("."),
+        "name": model_dirs.task_name(described.task or "") or "converted",
         "labels": labels,
         "kind": described.head,
     }

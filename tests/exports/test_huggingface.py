@@ -197,6 +197,18 @@ def test_labels_come_along(tmp_path, vocabulary):
 
 
 @pytest.mark.parametrize(
+    "theirs, ours",
+    [("../a/b", "_a_b"), ("a\\b\n", "a_b_"), ("..", "converted"), (None, "converted")],
+)
+def test_any_name_of_a_task_can_be_read_back(tmp_path, vocabulary, theirs, ours):
+    task = {"name": "panx", "labels": ["O", "B-PER"], "kind": "tagging"}
+    folder = write(tmp_path, vocabulary, arrays=headed_weights(task), task=task)
+    rewrite(folder, finetuning_task=theirs)
+    read(folder, tmp_path)
+    assert model_dir.read(str(tmp_path / "ours")).task == task | {"name": ours}
+
+
+@pytest.mark.parametrize(
     "changes, message",
     [
         ({"mlm_transform": "projection"}, "plain projection of the paper"),
