@@ -4,6 +4,7 @@ python -m decoupled
 """
 
 import ast
+import os
 import pathlib
 import sys
 
@@ -52,4 +53,12 @@ def _line(name):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # As `decoupled.launch`, which needs more than Python. What is still buffered
+        # goes nowhere: the interpreter flushes once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    sys.exit(code)

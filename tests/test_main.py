@@ -1,5 +1,6 @@
 """`python -m decoupled` shows the way to the commands."""
 
+import os
 import subprocess
 import sys
 
@@ -46,6 +47,20 @@ def test_the_list_needs_no_tensorflow_and_no_command(arguments):
     assert done.stdout == listed.listing() + "\n"
     assert "tensorflow" not in done.stderr
     assert "decoupled.pretrain" not in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_closes_early_is_no_defect(unbuffered):
+    """As `python -m decoupled | head -1`."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "decoupled"],
+        stdout=write, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )  # fmt: skip
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.parametrize(
