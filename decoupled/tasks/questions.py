@@ -2,7 +2,8 @@
 
 `answer_start` counts characters (code points). Where the text at that place is not the
 answer, because a file counts otherwise or was normalised after it was made, the nearest
-place that reads the same is taken (`find_span`).
+place that reads the same is taken (`find_span`). Half a surrogate pair, which JSON can
+name and no file of predictions can hold, becomes U+FFFD.
 """
 
 import re
@@ -10,6 +11,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from decoupled.data.training_lines import valid_text
 from decoupled.data.xtreme_files import LanguageFile
 
 _SHOWN_IDS = 3
@@ -189,7 +191,7 @@ def _walk(file: LanguageFile, articles: list) -> Iterator[tuple[Question, bool]]
         paragraphs = _part(file, article, "paragraphs", list, where)
         for number, paragraph in enumerate(paragraphs, start=1):
             place = f"{where}, paragraph {number}"
-            context = _part(file, paragraph, "context", str, place)
+            context = valid_text(_part(file, paragraph, "context", str, place))
             questions = _part(file, paragraph, "qas", list, place)
             for question_number, fields in enumerate(questions, start=1):
                 own = f"{place}, question {question_number}"
@@ -198,13 +200,17 @@ def _walk(file: LanguageFile, articles: list) -> Iterator[tuple[Question, bool]]
 
 def _question(file, fields, context, where) -> tuple[Question, bool]:
     identifier = _part(file, fields, "id", str, where)
-    text = _part(file, fields, "question", str, where)
+    if identifier != valid_text(identifier):
+        raise file.error(
+            f"not in SQuAD's form: 'id' of {where} holds half a surrogate pair"
+        )
+    text = valid_text(_part(file, fields, "question", str, where))
     answers, moved = [], False
     # Test files without labels have no "answers", or empty ones.
     listed = _part(file, fields, "answers", list, where) if "answers" in fields else []
     for number, answer in enumerate(listed, start=1):
         own = f"{where}, answer {number}"
-        answer_text = _part(file, answer, "text", str, own)
+        answer_text = valid_text(_part(file, answer, "text", str, own))
         if not answer_text:
             continue
         start = _part(file, answer, "answer_start", int, own)

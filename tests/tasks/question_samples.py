@@ -71,7 +71,7 @@ def documents(language, with_answers=True):
 def write_document(path, document):
     """Writes a document as JSON; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+    path.write_text(json.dumps(document), encoding="utf-8")
     return path
 
 

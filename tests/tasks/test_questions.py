@@ -149,6 +149,15 @@ def paragraph(document):
     return document["data"][0]["paragraphs"][0]
 
 
+def test_half_a_surrogate_pair_is_replaced_since_no_file_can_hold_it(tmp_path):
+    """JSON can name one; predictions are written as UTF-8."""
+    document = with_answer("on\ud83de two", "\ud83de two", 2)
+    document["data"][0]["paragraphs"][0]["qas"][0]["question"] = "What\ud83d?"
+    (asked,) = read(tmp_path / "en.json", document).questions
+    assert (asked.context, asked.text) == ("on\ufffde two", "What\ufffd?")
+    assert asked.answers == (Answer("\ufffde two", 2, 8),)
+
+
 def drop(path, name):
     def change(document):
         del path(document)[name]
@@ -182,6 +191,7 @@ def answer(document):
         (drop(qa, "id"), "paragraph 1, question 2 has no 'id'"),
         (put(qa, "id", 7), "'id' of article 1, paragraph 1, question 2 is no string"),
         (put(qa, "id", "en-0"), "two questions with the id 'en-0'"),
+        (put(qa, "id", "\ud83d"), "'id' of .* question 2 holds half a surrogate pair"),
         (drop(qa, "question"), "question 2 has no 'question'"),
         (put(qa, "answers", {}), "'answers' of .* question 2 is no list"),
         (drop(answer, "text"), "question 2, answer 1 has no 'text'"),
