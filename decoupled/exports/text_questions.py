@@ -76,7 +76,8 @@ class TextQuestionsRoot(Root):
             data=["questions: there are not as many as contexts", asked, batch],
         )
         with tf.control_dependencies([as_many]):
-            text = characters(contexts)
+            questions, contexts = tf.identity(questions), tf.identity(contexts)
+        text = characters(contexts)
         windows = question_windows(
             self._vocabulary,
             self._tokenizer.tokenize(questions),
