@@ -17,7 +17,7 @@ resumes, and complete runs are not repeated; a folder with another model is refu
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 Writes to --model_dir
   results.json, .csv, .png, .svg           scores per language, in percent, beside
-                                           those of answers that need no model;
+                                           those of the trivial baseline;
                                            languages that XTREME does not list for the
                                            task are marked and in no mean
   best/                                    the checkpoint that was chosen

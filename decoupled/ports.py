@@ -18,7 +18,7 @@ from decoupled.errors import UserError
 
 FLAG = "--accept_open_ports"
 _LOOPBACK = b"lo"
-# Linux's numbers of two requests (ioctl) and of the flag of an interface that is up.
+# Linux's codes for two ioctl requests, and its flag for an interface that is up.
 _GET_FLAGS, _GET_ADDRESS, _UP = 0x8913, 0x8915, 0x1
 _ADDRESSES_OF_IPV6 = "/proc/net/if_inet6"
 # Where Linux takes ports from when a program leaves the choice to it.

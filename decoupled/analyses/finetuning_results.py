@@ -154,7 +154,7 @@ def write_csv(
     """Writes a line per split, language and metric, atomically.
 
     Columns: task, split, language, metric, value, spread (over seeds), trivial (the
-    value of answers that need no model), examples; empty where there is none; official:
+    value of the trivial baseline), examples; empty where there is none; official:
     no for a language that XTREME does not list for the task, else yes.
     """
     text = io.StringIO(newline="")

@@ -45,7 +45,7 @@ class Evidence(NamedTuple):
     coverage: set -> (pairs whose words the vocabulary can write, pairs).
     probing: task -> model -> seed -> F1 of a probe on all layers, in percent.
     ranks: "input" or "output" -> model -> seed -> effective rank.
-    trivial: score of answers that need no model, as the most frequent class.
+    trivial: score of the trivial baseline, as the most frequent class.
     seconds: of all complete jobs together.
     numbers: each by itself, with the folder it was read from.
     """
@@ -209,7 +209,7 @@ def _score(folder, task, prefix=""):
     """The task's score in a run's results; None where it has none.
 
     Args:
-      prefix: of the metrics' names: "trivial_" for answers that need no model.
+      prefix: of the metrics' names: "trivial_" for the trivial baseline.
     """
     languages = scored_languages(
         files.read_json(os.path.join(folder, RESULTS)), task

@@ -161,7 +161,7 @@ class UniqueJob:
 def unique_unit(
     job: TextJob, unit: TextUnit, splits, duplicates, held_out: int | None
 ) -> UniqueUnit:
-    """The unit that leaves out `duplicates`, numbers of documents, int64."""
+    """The unit that leaves out `duplicates`, indices of documents, int64."""
     path = os.path.join(job.work_dir, f"{unit.name}.duplicates")
     content = duplicates.astype("<i8").tobytes()
     with files.atomic_write(path, "wb") as handle:

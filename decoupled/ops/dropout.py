@@ -59,10 +59,10 @@ class _Mask(mtf.Operation):
 
 
 def _uniform(shape, seed):
-    """Uniform whole numbers in [0, 2^23) as float32, the same wherever they are drawn.
+    """Uniform integers in [0, 2^23) as float32, the same wherever they are drawn.
 
-    `tf.random.stateless_uniform` gives others where XLA compiles it, because XLA makes
-    numbers of the other bits. These are those of TensorFlow's own kernel, times 2^23.
+    `tf.random.stateless_uniform` differs where XLA compiles it, because XLA takes other
+    bits of the generator. This uses the bits of TensorFlow's own kernel, times 2^23.
     """
     bits = tf.random.stateless_uniform(
         shape, seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"

@@ -11,7 +11,7 @@ from decoupled.training.task_data import SPLITS
 from decoupled.training.zero_shot import Answers, answer_languages
 
 RESULTS = "results.json"
-# Before the name of a metric: of answers that need no model.
+# Before the name of a metric: of the trivial baseline.
 TRIVIAL = "trivial_"
 
 
@@ -21,7 +21,7 @@ def evaluate_run(
     """Scores a run's checkpoint that counts; writes results.json and TensorBoard's.
 
     Args:
-      run: trained. training: its examples, for answers that need no model.
+      run: trained. training: its examples, for the trivial baseline.
       predictions: folder that gets a folder per task with the answers, or None.
 
     Returns:
