@@ -5,7 +5,9 @@ name: figures, every number by seed (scores.csv), and the page that numbers link
 runs.md, which has them by seed too, each with the settings of its run.
 """
 
+import itertools
 import os
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,6 +31,8 @@ from decoupled.analyses.sweep_results import spread
 
 # Of the best model's masked-LM accuracy: below, a model has not learned.
 _LEARNED = 0.5
+# The line of a gin file by which runs of one row differ.
+_SEED = re.compile(r"^\w+\.seed = \d+$", re.MULTILINE)
 
 
 class PaperTable(NamedTuple):
@@ -188,17 +192,45 @@ def _tables(evidence, tables, path):
 
 
 def _with_copies(numbers, runs, folder):
-    """The numbers with copies of their settings, which lie in `folder` as in `runs`."""
+    """The numbers with copies of their settings, which lie in `folder` as in `runs`.
+
+    The runs of a row or an analysis, folders seed_N beside each other, share one copy
+    where their settings differ by the seed alone.
+    """
+    seeds = {one.settings: one.seed for one in numbers}
+    texts = {
+        path: files.read_text(path)
+        for path in sorted(seeds, key=seeds.get)
+        if files.exists(path)
+    }
     copies = {}
-    for path in {one.settings for one in numbers}:
-        if files.exists(path):
-            run = os.path.relpath(os.path.dirname(path), runs)
-            copies[path] = os.path.join(folder, f"{run}.gin")
-            files.make_folder(os.path.dirname(copies[path]))
-            files.write_text(copies[path], files.read_text(path))
+    for row, group in itertools.groupby(sorted(texts, key=_row_of), _row_of):
+        paths = list(group)
+        name = os.path.join(folder, os.path.relpath(row, runs))
+        if len({_SEED.sub("", texts[path]) for path in paths}) == 1:
+            copies |= dict.fromkeys(paths, f"{name}.gin")
+            told = ", ".join(str(seeds[path]) for path in paths)
+            head = f"# Seeds {told}: nothing else differs. Below: seed "
+            text = f"{head}{seeds[paths[0]]}.\n{texts[paths[0]]}"
+            _write_copy(copies[paths[0]], text)
+            continue
+        for path in paths:
+            run = os.path.basename(os.path.dirname(path))
+            copies[path] = os.path.join(name, f"{run}.gin")
+            _write_copy(copies[path], texts[path])
     return [
         one._replace(settings=copies.get(one.settings, one.settings)) for one in numbers
     ]
+
+
+def _row_of(settings):
+    """The folder of all seeds, of the settings in the folder of one."""
+    return os.path.dirname(os.path.dirname(settings))
+
+
+def _write_copy(path, text):
+    files.make_folder(os.path.dirname(path))
+    files.write_text(path, text)
 
 
 def _claims_part(claims, path):

@@ -23,7 +23,8 @@ def write(path: str, numbers: Sequence[Measured]) -> None:
         "# Runs",
         "",
         "Every number of the tables by seed. Each links to all settings of its run; an "
-        "analysis that has none links to those of the model's pre-training.",
+        "analysis that has none links to those of the model's pre-training. Runs that "
+        "differ by the seed alone share a file.",
     ]
     for row in dict.fromkeys(one.row for one in numbers):
         of_row = [one for one in numbers if one.row == row]

@@ -43,9 +43,10 @@ def write_json(path, content):
 
 
 def complete(folder, seconds=10.0):
-    """Marks a job as complete and gives it settings."""
+    """Marks a job as complete and gives it the settings of its seed."""
     write_json(folder / "job.json", {"arguments": [], "seconds": seconds})
-    (folder / "config.1.gin").write_text(f"# {folder.name}\n")
+    seed = folder.name.removeprefix("seed_")
+    (folder / "config.1.gin").write_text(f"TrainingConfig.seed = {seed}\n")
 
 
 def write_reproduction(folder, rows=tuple(SCORES), seeds=SEEDS):

@@ -218,30 +218,52 @@ def test_page_of_the_runs(document):
 
     assert settings("catalogs", "accuracy")[1] == (
         "58.40",
-        "tasks/catalogs/e_out_3072/seed_1.gin",
+        "tasks/catalogs/e_out_3072.gin",
     )
     assert settings("layer_drop", "catalogs, layers 1 to 1")[2] == (
         "52.30",
-        "layer_drop/catalogs/e_out_3072/keep_1/seed_2.gin",
+        "layer_drop/catalogs/e_out_3072/keep_1.gin",
     )
-    assert settings("neighbours", "layer 3")[0][1] == "analyses/neighbours/seed_0.gin"
+    assert settings("neighbours", "layer 3")[0][1] == "analyses/neighbours.gin"
     # Of an analysis without settings: what its model was made with.
     assert settings("spectrum", "effective rank, input embedding")[1][1] == (
-        "models/e_out_3072/seed_1.gin"
+        "models/e_out_3072.gin"
     )
-    settings_of_one = (
-        page.parent / "settings/models/e_out_3072/seed_1.gin"
-    ).read_text()
-    assert settings_of_one == "# seed_1\n"
+
+
+def test_settings_that_differ_by_the_seed_alone_share_a_file(document):
+    settings = document.parent / "reproduction" / "settings"
+    assert (settings / "models" / "e_out_3072.gin").read_text() == (
+        "# Seeds 0, 1, 2: nothing else differs. Below: seed 0.\n"
+        "TrainingConfig.seed = 0\n"
+    )
+    assert list(settings.rglob("seed_*")) == []
+
+
+def test_settings_that_differ_in_more_have_files_of_their_own(
+    tmp_path, without_pictures
+):
+    runs = write_reproduction(tmp_path / "runs")
+    other = "TrainingConfig.batch_size = 8\nTrainingConfig.seed = 1\n"
+    (runs / "models" / "coupled" / "seed_1" / "config.1.gin").write_text(other)
+    write_document(str(tmp_path / "r.md"), read_evidence(str(runs)), TABLES, FACTS)
+    settings = tmp_path / "r" / "settings" / "models"
+    assert (settings / "coupled" / "seed_0.gin").read_text() == (
+        "TrainingConfig.seed = 0\n"
+    )
+    assert (settings / "coupled" / "seed_1.gin").read_text() == other
+    page = (tmp_path / "r" / "runs.md").read_text()
+    assert "(settings/models/coupled/seed_1.gin)" in page
+    assert "(settings/models/e_out_128.gin)" in page
 
 
 def test_settings_of_an_earlier_document_do_not_stay(runs, tmp_path, without_pictures):
     path = tmp_path / "r.md"
-    stale = tmp_path / "r" / "settings" / "models" / "coupled" / "seed_0.gin"
+    stale = tmp_path / "r" / "settings" / "models" / "coupled.gin"
     stale.parent.mkdir(parents=True)
     stale.write_text("# of another run\n")
     write_document(str(path), read_evidence(str(runs)), TABLES, FACTS)
-    assert stale.read_text() == "# seed_0\n"
+    assert stale.read_text().endswith("\nTrainingConfig.seed = 0\n")
 
 
 def test_every_number_by_seed(document, runs):
