@@ -4,7 +4,7 @@ TensorFlow runs one kernel per operation, and each reads and writes memory: on a
 gradient of GELU alone takes ten passes over [tokens, intermediate]. XLA makes one loop
 of them, over all cores. It pays for chains of elementwise operations, with sums along
 rows at most; sums over rows and matrix products are faster as TensorFlow's own kernels
-(docs/performance.md).
+(docs/performance_experiments.md).
 """
 
 import contextlib

@@ -106,7 +106,8 @@ def _multiply(u, v, transpose_a, transpose_b):
 
     In float32 the one for single matrices is slow where rows of a transposed factor are
     long: a product with an output embedding of width 3072 takes 1.7 times as long as by
-    the kernel for batches, which is the slower one elsewhere (docs/performance.md).
+    the kernel for batches, which is the slower one elsewhere
+    (docs/performance_experiments.md).
     """
     product = functools.partial(
         tf.matmul, transpose_a=transpose_a, transpose_b=transpose_b
