@@ -9,9 +9,9 @@ def bfloat16_is_slow() -> bool:
 
     A processor without instructions for them imitates them, and the AVX-512 ones of
     Intel's are slower than float32's: 145 against 245 GFLOP/s on two cores of a
-    Sapphire Rapids, 52 without them (docs/performance_xeon.md). Fast are matrix units (AMX),
-    AMD's AVX-512, and GPUs. A processor that does not describe itself as Linux has it
-    on x86 is taken to be fast.
+    Sapphire Rapids, 52 without them (docs/performance_xeon.md). Fast are matrix units
+    (AMX), AMD's AVX-512, and GPUs. A processor that does not describe itself as Linux
+    has it on x86 is taken to be fast.
     """
     return not tf.config.list_physical_devices("GPU") and _slow(processor())
 
