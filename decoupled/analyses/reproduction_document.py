@@ -109,8 +109,8 @@ def _head(facts, evidence):
         "# Tables 2 to 6, 8 and 9, Figures 1 and 2, at a small scale",
         "",
         "Written by `python -m decoupled.reproduce`. Every number is read from the "
-        "folders of runs; those of tables link to what they are means of, run by run, "
-        "each with all its settings.",
+        "folders of runs. A mean in a table links to the numbers of its runs, each with "
+        "all its settings.",
         "",
         f"    {facts.command}",
         "",
@@ -136,8 +136,8 @@ def _score_sentences(evidence):
     if evidence.trivial is None:
         return
     yield (
-        "Answers that need no model (the most frequent class, a word's most frequent "
-        f"tag) would score {evidence.trivial:.1f}."
+        "A trivial baseline (the most frequent class, a word's most frequent tag) scores "
+        f"{evidence.trivial:.1f}."
     )
     means = [spread(evidence.averages(row)) for row in evidence.rows]
     found = [one.mean for one in means if one]
@@ -242,7 +242,7 @@ def _claims_part(claims, path):
         f"{percent} interval by Student's t. A claim is supported where the interval "
         "lies entirely on the paper's side, not supported where it lies entirely on "
         "the other, and undecided otherwise. One of several parts needs all of them; "
-        "a part without a rule is shown and judges nothing. Each run's number and "
+        "a part without a rule is shown for comparison only. Each run's number and "
         f"settings: [all runs]({reproduction_tables.page(path)}).",
     ]
     for claim in claims:
@@ -292,11 +292,11 @@ def _limits(facts, evidence):
         )
     lines += [f"- {one}" for one in _unlearned(evidence)]
     lines += [
-        "- Intervals are of single differences; with so many of them, one in twenty "
-        "would miss its true value by chance.",
+        "- Intervals are of single differences. With so many of them, expect one in "
+        "twenty to miss its true value.",
         "- Seeds vary initial weights, data order and masks, in pre-training and "
-        "fine-tuning together. The text, the vocabulary and the task are the same, so "
-        "that intervals say nothing of other texts and tasks.",
+        "fine-tuning together. The text, the vocabulary and the task are the same: "
+        "intervals say nothing about other texts and tasks.",
         "- Which differences are taken, and what they have to show, is fixed in "
         "`decoupled/analyses/claims.py` and does not depend on results.",
         *(f"- {one}" for one in facts.missing),
@@ -314,5 +314,5 @@ def _unlearned(evidence):
         yield (
             f"{', '.join(low)}: guesses less than half as many masked words as the "
             f"best model ({best:.1f}%). At this length and rate it has not learned "
-            "what the others have, and claims that compare it say nothing of its size."
+            "what the others have. Claims that compare it say nothing about its size."
         )

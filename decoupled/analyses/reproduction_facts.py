@@ -97,12 +97,12 @@ def missing(folders: Folders) -> Iterator[str]:
             "(ud/ in --data_dir)."
         )
     yield (
-        "The task `catalogs` is to say from which part of a program a message comes, "
+        "The task `catalogs` asks from which part of a program a message comes, "
         "in all languages. There is no task of questions, where the paper finds its "
         "largest differences."
     )
     if folders.xtreme:
-        yield "The task `udpos` is tried in the languages whose test files were given."
+        yield "The task `udpos` is tested in the languages with test files."
 
 
 def machine() -> str:

@@ -68,7 +68,7 @@ def test_head(document):
         "2026-01-02, on 2 cores. 90 of 90 jobs complete; their times add up to "
         "1 h 05 min, with 2 at a time.",
         "Text: 7 sentences.",
-        "would score 40.0.",
+        "scores 40.0.",
         "**9 of 9 models score higher than that.**",
         "- No questions.",
         "- 3 seeds: an interval reaches 2.5 standard deviations",
