@@ -236,8 +236,8 @@ def _last_layers(evidence):
         "With a small E_out the last layers over-specialise; with a large one every "
         "layer is useful, and layers stay language-agnostic higher up.",
         [*parts, probed] if evidence.probing else parts,
-        f"Not to hurt means to cost less than {MARGIN:g} point. A model of few layers has "
-        "few that could specialise.",
+        f"Not to hurt means to cost less than {MARGIN:g} point. A model of few layers "
+        "has few that could specialise.",
     )
 
 

@@ -109,8 +109,8 @@ def _head(facts, evidence):
         "# Tables 2 to 6, 8 and 9, Figures 1 and 2, at a small scale",
         "",
         "Written by `python -m decoupled.reproduce`. Every number is read from the "
-        "folders of runs. A mean in a table links to the numbers of its runs, each with "
-        "all its settings.",
+        "folders of runs. A mean in a table links to the numbers of its runs, each "
+        "with all its settings.",
         "",
         f"    {facts.command}",
         "",
@@ -136,8 +136,8 @@ def _score_sentences(evidence):
     if evidence.trivial is None:
         return
     yield (
-        "A trivial baseline (the most frequent class, a word's most frequent tag) scores "
-        f"{evidence.trivial:.1f}."
+        "A trivial baseline (the most frequent class, a word's most frequent tag) "
+        f"scores {evidence.trivial:.1f}."
     )
     means = [spread(evidence.averages(row)) for row in evidence.rows]
     found = [one.mean for one in means if one]
