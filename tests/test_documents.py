@@ -1,0 +1,61 @@
+"""What README and the pages of docs/ point to exists."""
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PATH = re.compile(
+    r"(?<![\w./-])(?:decoupled|gin|tests|benchmarks|docs|tpu_scripts)/[\w/.-]*\w"
+)
+# NAME, TASK, tableN and the like stand for what the reader has.
+PLACEHOLDER = re.compile(r"[A-Z]{2,}|tableN")
+LINK = re.compile(r"\]\((?!https?:)([^)]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def broken_paths(page, root=ROOT):
+    """Paths from the root of the repository that a page names and that are not there."""
+    named = set(PATH.findall(page.read_text(encoding="utf-8")))
+    return sorted(
+        path
+        for path in named
+        if not PLACEHOLDER.search(path) and not (root / path).exists()
+    )
+
+
+def anchors(page):
+    """The anchors that GitHub gives to the headings of a page."""
+    found = HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in found}
+
+
+def broken_links(page):
+    """Links of a page to files or headings that are not there."""
+    broken = []
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        is_page = target.suffix == ".md"
+        if not target.exists() or (
+            anchor and is_page and anchor not in anchors(target)
+        ):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_and_links_lead_somewhere(page):
+    assert broken_paths(page) == []
+    assert broken_links(page) == []
+
+
+def test_what_is_broken_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# One heading\n`decoupled/none.py` [a](b.md) [c](page.md#two)\n")
+    assert broken_paths(page) == ["decoupled/none.py"]
+    assert broken_links(page) == ["b.md", "page.md#two"]
+    page.write_text("# One heading\n`gin/tasks/TASK.gin` [a](page.md#one-heading)\n")
+    assert (broken_paths(page), broken_links(page)) == ([], [])
