@@ -17,7 +17,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def broken_paths(page, root=ROOT):
-    """Paths from the root of the repository that a page names and that are not there."""
+    """Paths from the root of the repository that a page names and that are missing."""
     named = set(PATH.findall(page.read_text(encoding="utf-8")))
     return sorted(
         path
@@ -33,7 +33,7 @@ def anchors(page):
 
 
 def broken_links(page):
-    """Links of a page to files or headings that are not there."""
+    """Links of a page to files or headings that are missing."""
     broken = []
     for link in LINK.findall(page.read_text(encoding="utf-8")):
         name, _, anchor = link.partition("#")
