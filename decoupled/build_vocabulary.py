@@ -45,7 +45,8 @@ GIN_FILE = "runs/build_vocabulary.gin"
 FORMAT = "decoupled-vocabulary-1"
 REPORT = "vocabulary.json"
 PLOT = "fertility"
-
+# In the folder while a vocabulary is built: what lies beside it is ours to remove.
+_BUILDING = "building_vocabulary.txt"
 _SHOWN_LANGUAGES = 12
 
 
@@ -98,7 +99,8 @@ def build(corpus_dir: str, output_dir: str, settings: VocabularySettings) -> boo
 
     Raises:
       UserError: the corpus or the output folder cannot be used, the folder holds a
-        vocabulary of other inputs, or the text cannot give so many pieces.
+        vocabulary of other inputs or a file of somebody else that has the name of an
+        output, or the text cannot give so many pieces.
     """
     corpus = Corpus(corpus_dir)
     inputs = {
@@ -107,37 +109,54 @@ def build(corpus_dir: str, output_dir: str, settings: VocabularySettings) -> boo
         "settings": dataclasses.asdict(settings),
     }
     report = _find(output_dir, inputs)
+    marker = os.path.join(output_dir, _BUILDING)
     if report is not None:
+        if files.exists(marker):
+            gfile.remove(marker)
         console.say(f"{output_dir}: complete already, reused")
         _print_table(output_dir, report)
         return False
+    outputs = _outputs(output_dir)
+    if outputs and not files.exists(marker):
+        raise UserError(
+            f"{outputs[0]}: no build_vocabulary that was stopped left this file; "
+            "choose another --output_dir or move it away"
+        )
     sizes = _plan(corpus, settings)
     drawn = plots.can_draw()
     existed = gfile.isdir(output_dir)
     files.make_folder(output_dir)
-    _clear(output_dir)
+    files.write_text(marker, "A vocabulary is being built here; not complete.\n")
     try:
+        _remove_outputs(output_dir)
         report = _train(corpus, sizes, output_dir, settings)
         report["inputs"] = inputs
         if drawn:
             _plot(output_dir, report)
     except BaseException:
-        if existed:
-            _clear(output_dir)
-        else:
+        _remove_outputs(output_dir)
+        gfile.remove(marker)
+        if not existed:
             gfile.rmtree(output_dir)
         raise
     files.write_json(os.path.join(output_dir, REPORT), report)
+    gfile.remove(marker)
     _print_table(output_dir, report)
     return True
 
 
-def _clear(output_dir: str) -> None:
+def _outputs(output_dir: str) -> list[str]:
+    """The paths of what is there of the outputs before the report."""
+    names = (FILE_NAME, *(f"{PLOT}.{kind}" for kind in plots.FORMATS))
+    paths = [os.path.join(output_dir, name) for name in names]
+    return [path for path in paths if files.exists(path)]
+
+
+def _remove_outputs(output_dir: str) -> None:
     """Removes what a killed run or a failure left."""
     files.remove_temporaries(output_dir)
-    for name in (FILE_NAME, *(f"{PLOT}.{kind}" for kind in plots.FORMATS)):
-        if files.exists(path := os.path.join(output_dir, name)):
-            gfile.remove(path)
+    for path in _outputs(output_dir):
+        gfile.remove(path)
 
 
 def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:

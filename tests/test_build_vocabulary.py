@@ -102,9 +102,36 @@ def test_a_killed_build_is_done_again(corpus, tmp_path):
     folder = str(tmp_path / "v")
     build(corpus, folder, settings())
     os.remove(tmp_path / "v/vocabulary.json")
+    (tmp_path / "v/building_vocabulary.txt").write_text("not complete")
     (tmp_path / "v/sentencepiece.model").write_bytes(b"half")
     (tmp_path / "v/sentencepiece.model.tmp-01234567").write_bytes(b"half")
     assert build(corpus, folder, settings())
+    assert sorted(os.listdir(folder)) == FILES
+
+
+@pytest.mark.parametrize("name", ["sentencepiece.model", "fertility.png"])
+def test_a_file_of_somebody_else_is_refused_and_kept(corpus, tmp_path, name):
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / name).write_bytes(b"not ours")
+    with pytest.raises(UserError, match=f"v/{name}: no build_vocabulary .* another"):
+        build(corpus, str(tmp_path / "v"), settings())
+    assert os.listdir(tmp_path / "v") == [name]
+    assert (tmp_path / "v" / name).read_bytes() == b"not ours"
+
+
+def test_a_failure_in_a_folder_with_other_files_leaves_them_alone(corpus, tmp_path):
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v/notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="vocab_size 5000"):
+        build(corpus, str(tmp_path / "v"), settings(5000))
+    assert os.listdir(tmp_path / "v") == ["notes.txt"]
+
+
+def test_a_kill_behind_the_report_leaves_a_complete_vocabulary(corpus, tmp_path):
+    folder = str(tmp_path / "v")
+    build(corpus, folder, settings())
+    (tmp_path / "v/building_vocabulary.txt").write_text("not complete")
+    assert not build(corpus, folder, settings())
     assert sorted(os.listdir(folder)) == FILES
 
 
