@@ -120,7 +120,7 @@ def train(
       The step reached.
 
     Raises:
-      Terminated: SIGTERM ended the run early; its checkpoint is saved.
+      Terminated: SIGTERM came, perhaps in the last step; the checkpoint is saved.
       Interrupted: so did Ctrl-C.
       UserError: loss or gradient became infinite or NaN.
     """
@@ -145,8 +145,11 @@ def train(
         step = checkpoint_step(latest_complete(run.model_dir))
         if run.stop.received == signal.SIGINT:
             raise Interrupted(f"Ctrl-C: saved at step {step}")
-        if run.stop.received is not None and step < graph.schedule.train_steps:
-            raise Terminated(f"SIGTERM: saved at step {step}; run again to go on")
+        if run.stop.received is not None:
+            # Also behind the last step: evaluation would outlast the time that is left
+            # before SIGKILL, and the same command begins with it.
+            last = ", the last" if step >= graph.schedule.train_steps else ""
+            raise Terminated(f"SIGTERM: saved at step {step}{last}; run again to go on")
         if then is not None and step < graph.schedule.train_steps:
             then()
     return step

@@ -239,6 +239,42 @@ def test_a_signal_saves_and_ends_and_the_next_start_goes_on(
     assert f"at step {stopped}, {8 * stopped} examples seen" in said(again)[0]
 
 
+class SignalAtStep(StopOnSignal):
+    """A signal comes while a step runs: in one start of the session, the `step`-th."""
+
+    def __init__(self, number, step):
+        super().__init__()
+        self._number, self._left = number, step
+
+    def after_run(self, run_context, run_values):
+        self._left -= 1
+        if not self._left:
+            os.kill(os.getpid(), self._number)
+        super().after_run(run_context, run_values)
+
+
+@pytest.mark.parametrize(
+    "number, raised, told",
+    [
+        (signal.SIGTERM, Terminated, "^SIGTERM: saved at step 4, the last; run again "),
+        (signal.SIGINT, Interrupted, "^Ctrl-C: saved at step 4$"),
+    ],
+)
+def test_a_signal_in_the_last_step_ends_before_what_comes_after_training(
+    tmp_path, number, raised, told
+):
+    stop = SignalAtStep(number, step=4)
+    spec = run_spec(tmp_path)._replace(stop=stop)
+
+    with pytest.raises(raised, match=told):
+        train(config(4), spec, stepping_input_fn)
+
+    assert checkpoint_names(tmp_path)[-1] == 4
+    again = run_spec(tmp_path)
+    assert train(config(4), again, stepping_input_fn) == 4
+    assert said(again) == [f"{tmp_path}: complete at step 4; nothing to train"]
+
+
 def in_a_copy(action):
     """The exit code of a copy of this process in which `action` runs."""
     child = os.fork()
