@@ -24,6 +24,9 @@ CHECKPOINT_LIST = "checkpoint"
 _RESULTS = re.compile(
     rf"{CHECKPOINT_LIST}|model\.ckpt-\d+\.index|(dev|eval|results)\.json"
 )
+# As `training.events` names them: second, host and the step of the start.
+_EVENTS = re.compile(r"events\.out\.tfevents\.\d+\..+\.\d{12}")
+_REPLACED = "replaced"
 # TensorFlow looks for a checkpoint's files by a pattern that begins with their folder.
 _PATTERN = re.compile(r"[*?\[\\]")
 # A task's name becomes the name of a folder; a converted model's is anybody's.
@@ -80,7 +83,8 @@ def claim(
     """Makes the folder this model's, or checks that it is.
 
     A folder in which nothing was saved binds nobody: another description replaces that
-    of a run which came to nothing, and a line says so.
+    of a run which came to nothing, and a line says so. That run's event files go to
+    replaced.1 (or .2, ...), so that no plot mixes the two.
 
     Args:
       model_dir: made if it does not exist.
@@ -113,8 +117,10 @@ def claim(
                 f"{model_dir}: holds another model: {'; '.join(differing)}; use its "
                 "settings to go on, or another --model_dir"
             )
+        aside = _set_events_aside(model_dir)
         console.say(
             f"{path}: of another model, of which nothing was saved; it is replaced"
+            + (f"; its event files are in {aside}" if aside else "")
         )
     elif files.exists(os.path.join(model_dir, CHECKPOINT_LIST)):
         raise UserError(
@@ -136,6 +142,25 @@ def _holds_results(model_dir):
         for _, _, names in gfile.walk(model_dir)
         for name in names
     )
+
+
+def _set_events_aside(model_dir):
+    """Moves the event files of a run, or of several; the folder they are in, or ""."""
+    number = 1
+    while files.exists(aside := os.path.join(model_dir, f"{_REPLACED}.{number}")):
+        number += 1
+    found = [
+        os.path.relpath(os.path.join(folder, name), model_dir)
+        for folder, _, names in gfile.walk(model_dir)
+        for name in names
+        if _EVENTS.fullmatch(name)
+    ]
+    moved = [name for name in found if not name.startswith(f"{_REPLACED}.")]
+    for name in moved:
+        target = os.path.join(aside, name)
+        gfile.makedirs(os.path.dirname(target))
+        gfile.rename(os.path.join(model_dir, name), target)
+    return aside if moved else ""
 
 
 def _described(path, saved) -> ModelDir:

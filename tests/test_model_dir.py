@@ -151,6 +151,34 @@ def test_a_folder_in_which_nothing_was_saved_binds_nobody(
     )
 
 
+OURS = "events.out.tfevents.1700000000.host-1.my.net.000000000000"
+OTHERS = "events.out.tfevents.1700000000.host-1.77.0.v2"
+
+
+def test_event_files_of_the_replaced_run_are_set_aside(folder, vocabulary, capsys):
+    """TensorBoard and this project's plots would show two runs as one."""
+    below = pathlib.Path(folder, "learning_rate_0.1", "seed_0")
+    below.mkdir(parents=True)
+    (below / OURS).write_text("of a seed")
+    pathlib.Path(folder, OURS).write_text("first")
+    pathlib.Path(folder, OTHERS).write_text("of somebody else")
+
+    for seed, number, content in ((4, 1, "first"), (5, 2, "second")):
+        other = DESCRIPTION._replace(data={"seed": seed})
+        model_dir.claim(folder, other, vocabulary)
+
+        aside = pathlib.Path(folder, f"replaced.{number}")
+        printed = capsys.readouterr().out
+        assert f"it is replaced; its event files are in {aside}\n" in printed
+        assert not pathlib.Path(folder, OURS).exists()
+        assert pathlib.Path(folder, OTHERS).read_text() == "of somebody else"
+        assert (aside / OURS).read_text() == content
+        pathlib.Path(folder, OURS).write_text("second")
+    set_aside = pathlib.Path(folder, "replaced.1/learning_rate_0.1/seed_0", OURS)
+    assert set_aside.read_text() == "of a seed"
+    assert not (below / OURS).exists()
+
+
 def test_who_only_reads_replaces_no_description(folder, vocabulary):
     """A run that is about to save its first checkpoint may be at work there."""
     other = DESCRIPTION._replace(data={"seed": 4})
