@@ -256,6 +256,56 @@ def test_half_of_a_language_outside_xtreme_is_told(submission, capsys):
     ]
 
 
+UNLABELLED = {
+    "xnli": "one sentence\tanother\n" * 3,
+    "udpos": "word\nword\n\nword\n",
+    "xquad": squad_json({"q": [""]}),
+}
+
+
+@pytest.mark.parametrize("task", UNLABELLED)
+def test_a_test_file_outside_xtreme_without_labels_is_told(submission, task, capsys):
+    expected = score(submission)
+    add_language(submission, task, "mt")
+    labels = submission / "labels" / xtreme.prediction_file(task, "mt")
+    labels.write_text(UNLABELLED[task])
+    add_language(submission, task, "zh-TW")
+
+    result = score(submission)
+
+    for by_language in result["outside_xtreme"][task].values():
+        assert set(by_language) == {"zh-TW"}
+    assert {name: result[name] for name in xtreme.TASKS} == {
+        name: expected[name] for name in xtreme.TASKS
+    }
+    (told,) = result["left_out"][task].values()
+    assert told.startswith(f"no labels: {labels}")
+    command.show(result)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"{task}: left out languages outside XTREME: mt (no labels: " in printed
+
+
+def test_a_file_without_labels_ends_the_command_where_its_language_is_named(
+    submission,
+):
+    add_language(submission, "xnli", "mt")
+    labels = submission / "labels/xnli/test-mt.tsv"
+    labels.write_text(UNLABELLED["xnli"])
+    with pytest.raises(UserError, match=r"test-mt\.tsv:1 \(language mt\): no label"):
+        score(submission, tasks=["xnli"], languages=["en", "mt"])
+
+
+def test_a_task_with_nothing_but_a_file_without_labels_is_missing(submission):
+    for folder in ("labels", "predictions"):
+        for path in (submission / folder / "xnli").iterdir():
+            path.unlink()
+    add_language(submission, "xnli", "mt")
+    (submission / "labels/xnli/test-mt.tsv").write_text(UNLABELLED["xnli"])
+    result = score(submission)
+    assert result["missing"]["xnli"] == "no labels"
+    assert set(result["left_out"]["xnli"]) == {"mt"}
+
+
 def test_labels_of_tatoeba_in_either_folder(submission):
     expected = score(submission, tasks=["tatoeba"])["tatoeba"]
     labels = submission / "labels"

@@ -1,7 +1,8 @@
 """Which files with predictions have labels, by task and language of XTREME.
 
 A task needs all of XTREME's languages, so that one of them that lacks a file is an
-error; any other language is taken where both of its files are there.
+error; any other language is taken where both of its files are there and the one with
+labels has some.
 """
 
 import os
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 from decoupled import files
 from decoupled.data.xtreme_files import LanguageFile, languages_of
+from decoupled.data.xtreme_labels import read_labels
 from decoupled.errors import UserError
 from decoupled.metrics import xtreme
 
@@ -47,7 +49,9 @@ def find_files(
     """The files of a task, for those of its languages that are wanted.
 
     All of XTREME's languages that are wanted need both files as soon as one of them has
-    one; other languages are taken where both files are there.
+    one; other languages are taken where both files are there. Where all are wanted, an
+    other language whose labels cannot be read is left out: test sets often come without
+    them.
 
     Args:
       languages: the wanted ones; None for all.
@@ -68,12 +72,14 @@ def find_files(
         _check_all(official, predictions, prediction_folder, paths, "predictions")
         paths = [" or ".join(xtreme.label_files(task, name)) for name in official]
         _check_all(official, labels, label_folder, paths, "labels")
+    left_out = _left_out(task, wanted, predictions, labels, languages is None)
     both = [name for name in wanted if name in predictions and name in labels]
+    scored = [name for name in both if name not in left_out]
     return Inputs(
-        {name: predictions[name] for name in both},
-        {name: labels[name] for name in both},
-        None if both else NO_LABELS,
-        _left_out(task, wanted, predictions, labels),
+        {name: predictions[name] for name in scored},
+        {name: labels[name] for name in scored},
+        None if scored else NO_LABELS,
+        left_out,
     )
 
 
@@ -122,14 +128,23 @@ def _existing(folder, task, paths):
     return found
 
 
-def _left_out(task, languages, predictions, labels):
-    """Languages outside XTREME with one of their two files -> what they lack."""
-    return {
-        name: NO_LABELS if name in predictions else NO_PREDICTIONS
-        for name in languages
-        if not xtreme.is_official(task, name)
-        and (name in predictions) != (name in labels)
-    }
+def _left_out(task, languages, predictions, labels, reads):
+    """Languages outside XTREME -> which of their two files they lack.
+
+    reads: whether a file with labels that cannot be read is as good as none.
+    """
+    left_out = {}
+    for name in languages:
+        if xtreme.is_official(task, name):
+            continue
+        if (name in predictions) != (name in labels):
+            left_out[name] = NO_LABELS if name in predictions else NO_PREDICTIONS
+        elif reads and name in labels:
+            try:
+                read_labels(labels[name])
+            except UserError as error:
+                left_out[name] = f"{NO_LABELS}: {error}"
+    return left_out
 
 
 def _check_all(languages, found, folder, paths, what):
