@@ -237,7 +237,7 @@ class _Session:
         )
         # Before the other processes are waited for.
         check_graph(self.graph, config.training)
-        cluster = join_cluster(config.cluster, config.mesh, console.say)
+        cluster = join_cluster(config.cluster, config.mesh, console.say, bool(tpu))
         self.run = RunSpec(
             model_dir=folder,
             training=config.training,

@@ -1,5 +1,6 @@
 """The pre-training command: modes, resuming, kills, and mistakes."""
 
+import dataclasses
 import json
 import os
 import re
@@ -449,3 +450,12 @@ def test_a_run_that_came_to_nothing_binds_nobody(data, tmp_path, capsys):
 
     assert f"{folder}/config.json: of another model, of" in capsys.readouterr().out
     assert checkpoint(folder)["global_step"] == 1
+
+
+def test_a_cluster_beside_a_tpu_ends_before_the_folder_is_claimed(data, tmp_path):
+    cluster = dataclasses.replace(ALONE, workers=("localhost:1", "localhost:2"))
+    tpu = {"name": "local", "zone": None, "project": None, "job_name": None}
+    folder = tmp_path / "run"
+    with pytest.raises(UserError, match="ClusterConfig.workers: .* beside --tpu"):
+        run_pretraining(config(cluster=cluster), *data, str(folder), "train", tpu)
+    assert not folder.exists()

@@ -146,6 +146,7 @@ def join_cluster(
     config: ClusterConfig,
     mesh: MeshConfig,
     say: Callable[[str], None],
+    on_tpu: bool,
     environment: MutableMapping[str, str] = os.environ,
 ) -> Cluster | None:
     """The cluster that gin or TF_CONFIG names, or None where the driver is alone.
@@ -154,9 +155,11 @@ def join_cluster(
     only clusters in which every process builds a graph.
 
     Raises:
-      UserError: addresses or mesh are wrong, or this process is not the first worker.
+      UserError: addresses or mesh are wrong, this process is not the first worker, or
+        the run is on a TPU, whose hosts TensorFlow finds by itself.
       WorkerLost: not all workers answered in time.
     """
+    source = VARIABLE if environment.get(VARIABLE) else "ClusterConfig.workers"
     task = from_environment(environment)
     environment.pop(VARIABLE, None)
     if task is not None and task.index:
@@ -168,6 +171,11 @@ def join_cluster(
         task = Task(config.workers, 0)
     if len(task.workers) < 2:
         return None
+    if on_tpu:
+        raise UserError(
+            f"{source}: names {len(task.workers)} processes, which do nothing beside "
+            "--tpu; take one of the two away"
+        )
     accepted = task.accept_open_ports or config.accept_open_ports
     return Cluster(task._replace(accept_open_ports=accepted), config, mesh, say)
 

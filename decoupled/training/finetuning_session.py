@@ -103,7 +103,10 @@ class Session:
         self._reading = reading
         if self.config.cluster is not None:
             self._cluster = join_cluster(
-                self.config.cluster, self.config.mesh, console.say
+                self.config.cluster,
+                self.config.mesh,
+                console.say,
+                on_tpu=self._tpu is not None,
             )
         if self.several:
             self._claim(self.folder, {})

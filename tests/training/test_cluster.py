@@ -83,19 +83,32 @@ def test_a_worker_has_a_gpu_for_each_processor_or_none(monkeypatch):
         cluster.mesh_devices(2, mesh("d:2;m:2"))
 
 
+def test_a_cluster_beside_a_tpu_is_refused_and_a_driver_alone_is_not():
+    config = ClusterConfig(("localhost:1", "localhost:2"), 1.0, 1.0, False)
+    with pytest.raises(UserError, match=r"ClusterConfig.workers: .* beside --tpu; "):
+        cluster.join_cluster(config, mesh("all:2"), print, True, {})
+    environment = variable(["localhost:1", "localhost:2"])
+    with pytest.raises(UserError, match="TF_CONFIG: names 2 processes, .* --tpu; "):
+        cluster.join_cluster(config, mesh("all:2"), print, True, environment)
+    alone = variable(["localhost:1"])
+    assert cluster.join_cluster(config, mesh("all:1"), print, True, alone) is None
+
+
 def test_a_driver_alone_has_no_cluster():
     config = ClusterConfig((), 1.0, 1.0, False)
-    assert cluster.join_cluster(config, mesh("all:1"), print, {}) is None
+    assert cluster.join_cluster(config, mesh("all:1"), print, False, {}) is None
     with pytest.raises(UserError, match="start python -m decoupled.worker here"):
         cluster.join_cluster(
-            config, mesh("m:2"), print, variable(["a:1", "b:2"], index=1)
+            config, mesh("m:2"), print, False, variable(["a:1", "b:2"], index=1)
         )
 
 
 def test_tf_config_is_not_left_for_the_estimator():
     environment = variable(["localhost:1"])
     config = ClusterConfig((), 1.0, 1.0, False)
-    assert cluster.join_cluster(config, mesh("all:1"), print, environment) is None
+    assert (
+        cluster.join_cluster(config, mesh("all:1"), print, False, environment) is None
+    )
     assert environment == {}
 
 
@@ -173,7 +186,7 @@ def test_a_worker_with_too_few_devices_is_named(worker):
     _, addresses = worker
     config = ClusterConfig(tuple(addresses), 10.0, 10.0, False)
     with pytest.raises(UserError, match=f"{addresses[1]}: has no CPU:1; start it with"):
-        cluster.join_cluster(config, mesh("m:4"), [].append, {})
+        cluster.join_cluster(config, mesh("m:4"), [].append, False, {})
 
 
 def test_a_worker_at_localhost_is_open_to_this_host_alone(worker, outside_address):
@@ -189,7 +202,7 @@ def test_an_address_that_other_hosts_reach_must_be_accepted(monkeypatch):
     told = f"{workers[0]}: TensorFlow listens on every interface"
     config = ClusterConfig(workers, 0.1, 1.0, False)
     with pytest.raises(UserError, match=told) as refused:
-        cluster.join_cluster(config, mesh("m:2"), print, {})
+        cluster.join_cluster(config, mesh("m:2"), print, False, {})
     assert str(refused.value).endswith("ClusterConfig.accept_open_ports = True")
     said = []
     cluster.start_server(Task(workers, 0, True), 1, said.append)
