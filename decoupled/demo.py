@@ -6,7 +6,7 @@ depth and width; fine-tunes both on English and evaluates them in languages that
 task has never shown; exports the decoupled classifier as a SavedModel that takes raw
 strings, and runs it in a process of its own. No download, about five minutes on two
 cores. Every step is a command of this package, printed as it starts; a step that is
-complete is reused, one that was interrupted goes on.
+complete is reused, one that was interrupted goes on. Ctrl-C lets the step save.
 
   python -m decoupled.demo --work_dir=demo_run
 
@@ -17,7 +17,6 @@ steps' own folders.
 import os
 import resource
 import shlex
-import subprocess
 import sys
 import time
 from typing import NamedTuple
@@ -25,8 +24,8 @@ from typing import NamedTuple
 from absl import flags
 
 from decoupled import console, files, installed, launch, locks, model_dir
-from decoupled.errors import UserError
 from decoupled.memory import readable_bytes
+from decoupled.supervision import SECONDS, run_step
 
 MODELS = ("coupled", "decoupled")
 LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
@@ -60,6 +59,7 @@ def main() -> None:
     installed.need("django", "matplotlib", "polib", purpose="the demo")
     work_dir = files.make_folder(flags.FLAGS.work_dir)
     with locks.hold(work_dir):
+        launch.save_start(work_dir, "demo")
         _run_demo(work_dir)
 
 
@@ -173,25 +173,13 @@ def _export_steps(work_dir):
 
 
 def _run(work_dir, step):
-    """Runs a step, its output as it comes; keeps the seconds of its first full run."""
     console.say(f"$ python {shlex.join(step.command)}")
-    started = time.monotonic()
-    code = subprocess.run([sys.executable, *step.command], check=False).returncode
-    if code:
-        raise UserError(
-            f"{step.name}: ended with code {code}, see above; mend it and run the demo "
-            "again, which goes on from here"
-        )
-    path = os.path.join(work_dir, "seconds.json")
-    seconds = files.read_json(path) if files.exists(path) else {}
-    if step.name not in seconds:
-        seconds[step.name] = round(time.monotonic() - started, 1)
-        files.write_json(path, seconds)
+    run_step(work_dir, step.name, [sys.executable, *step.command])
 
 
 def report(work_dir: str) -> None:
     """Prints the table and writes results.md, results.json and the plot."""
-    seconds = files.read_json(os.path.join(work_dir, "seconds.json"))
+    seconds = files.read_json(os.path.join(work_dir, SECONDS))
     results = {model: _results(work_dir, model, seconds) for model in MODELS}
     files.write_json(os.path.join(work_dir, "results.json"), results)
     rows = _table(results)

@@ -32,9 +32,7 @@ import dataclasses
 import datetime
 import os
 import shlex
-import subprocess
 import sys
-import time
 
 from absl import flags
 
@@ -46,7 +44,7 @@ from decoupled.analyses.reproduction_inputs import (
     make_edges,
 )
 from decoupled.configs import SweepRoot, sweep
-from decoupled.errors import UserError
+from decoupled.supervision import SECONDS, run_step
 
 GIN_FILES = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/reproduce.gin"]
 TABLES = ("table2", "table3", "table4", "table5", "table6")
@@ -58,7 +56,6 @@ MOST_DROPPED = 2
 CONTROL_ROWS = ("e_out_128",)
 # Of the catalogs and of Figure 2: few enough for each to get its share of an hour.
 LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
-SECONDS = "seconds.json"
 
 
 def define_flags() -> None:
@@ -217,21 +214,10 @@ def _message_files(corpus):
 
 
 def _run(work_dir, name, title, arguments):
-    """Runs a step, its output as it comes; keeps the seconds of its first full run."""
+    """Runs a step of making data."""
     command = ["-m", f"decoupled.{arguments[0]}", *arguments[1:]]
     console.say(f"\n{title}\n$ python {shlex.join(command)}")
-    started = time.monotonic()
-    code = subprocess.run([sys.executable, *command], check=False).returncode
-    if code:
-        raise UserError(
-            f"{name}: ended with code {code}, see above; mend it and run the same "
-            "command again, which goes on from here"
-        )
-    path = os.path.join(work_dir, SECONDS)
-    seconds = files.read_json(path) if files.exists(path) else {}
-    if name not in seconds:
-        seconds[name] = round(time.monotonic() - started, 1)
-        files.write_json(path, seconds)
+    run_step(work_dir, name, [sys.executable, *command])
 
 
 def plan(root: SweepRoot, folders: Folders, languages: list[str]) -> tuple[list, list]:

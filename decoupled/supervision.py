@@ -1,9 +1,13 @@
-"""Keeps a driver and its workers running: whoever dies is started again, with the rest.
+"""Commands that other commands run: a driver with its workers, or one step of several.
 
-A run loses what it did since its last checkpoint and nothing else. What the user has to
-mend (exit code 2) and defects (1) are not tried again.
+Of a driver and its workers whoever dies is started again, with the rest: a run loses
+what it did since its last checkpoint and nothing else. What the user has to mend (exit
+code 2) and defects (1) are not tried again.
+
+Ctrl-C and SIGTERM come to what runs, which saves, and are waited for.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -12,11 +16,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from decoupled import ports
-from decoupled.errors import WORKER_LOST_CODE, UserError
+from decoupled import files, ports
+from decoupled.errors import WORKER_LOST_CODE, Interrupted, Terminated, UserError
 from decoupled.processor import nvidia_gpus
 
 # Seconds between two looks at the processes.
@@ -29,7 +33,9 @@ _PROGRESS_SECONDS = 600.0
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 8.0
 # What tells CUDA which GPUs there are.
-_VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+# In the folder of several steps: how long each took.
+SECONDS = "seconds.json"
 
 
 class Group(NamedTuple):
@@ -48,7 +54,7 @@ class Group(NamedTuple):
 
 def shares_of_this_host(processes: int) -> list[str]:
     """`gpu_shares` of the GPUs that this process may use."""
-    return gpu_shares(processes, nvidia_gpus(), os.environ.get(_VISIBLE_GPUS))
+    return gpu_shares(processes, nvidia_gpus(), os.environ.get(VISIBLE_GPUS))
 
 
 def module_command(words: Sequence[str]) -> list[str]:
@@ -146,6 +152,93 @@ def cluster_variable(
     return {"TF_CONFIG": json.dumps(content)}
 
 
+def run_step(
+    work_dir: str,
+    name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Runs one of several commands, its output as it comes.
+
+    The seconds of its first full run are kept in work_dir/seconds.json under its name.
+
+    Args:
+      command, environment: see `run_command`.
+
+    Raises:
+      UserError: it failed.
+      Interrupted, Terminated: a signal came, and it has ended.
+    """
+    started = time.monotonic()
+    try:
+        code = run_command(command, environment)
+    except Interrupted as error:
+        raise Interrupted(f"{error}: ended in step {name}") from error
+    except Terminated as error:
+        raise Terminated(
+            f"{error}: ended in step {name}; run the same command again to go on"
+        ) from error
+    if code:
+        raise UserError(
+            f"{name}: ended with code {code}, see above; mend it and run the same "
+            "command again, which goes on from here"
+        )
+    path = os.path.join(work_dir, SECONDS)
+    seconds = files.read_json(path) if files.exists(path) else {}
+    if name not in seconds:
+        seconds[name] = round(time.monotonic() - started, 1)
+        files.write_json(path, seconds)
+
+
+def run_command(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> int:
+    """Runs a command to its end; its exit code, as `subprocess` has it.
+
+    Args:
+      command: with its arguments. environment: variables beside those of this process.
+
+    Raises:
+      Interrupted: Ctrl-C came, and the command has ended since. The message is the name
+        of the signal.
+      Terminated: so did SIGTERM or SIGHUP.
+    """
+    received, process = None, None
+
+    def pass_on(number, _):
+        nonlocal received
+        received = number
+        if process is not None:
+            process.send_signal(number)
+
+    with _handled(pass_on):
+        process = _start_apart(command, {**os.environ, **(environment or {})})
+        if received is not None:
+            process.send_signal(received)
+        code = process.wait()
+    if received == signal.SIGINT:
+        raise Interrupted("Ctrl-C")
+    if received is not None:
+        raise Terminated(signal.Signals(received).name)
+    return code
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable) -> Iterator[None]:
+    """What asks a process to end goes to the handler."""
+    previous = {
+        number: signal.signal(number, handler)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        # As nohup has it.
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface that nobody listens on at the moment."""
     sockets = [socket.socket() for _ in range(count)]
@@ -185,18 +278,11 @@ class Supervisor:
         SIGTERM and Ctrl-C are passed on to the driver, which saves before it ends, and
         so is SIGHUP.
         """
-        previous = {
-            number: signal.signal(number, self._end)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-            # As nohup has it.
-            if signal.getsignal(number) != signal.SIG_IGN
-        }
-        try:
-            return self._run()
-        finally:
-            self._stop()
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        with _handled(self._end):
+            try:
+                return self._run()
+            finally:
+                self._stop()
 
     def _run(self):
         restarts = 0
@@ -223,7 +309,7 @@ class Supervisor:
                 return code if code >= 0 else 128 - code
 
     def _start(self, group):
-        own = [{_VISIBLE_GPUS: names} for names in group.gpus]
+        own = [{VISIBLE_GPUS: names} for names in group.gpus]
         own = own or [{}] * (1 + len(group.workers))
         for index, command in enumerate(group.workers, start=1):
             # Not the driver's TF_CONFIG: a worker's flags say who it is.

@@ -1,8 +1,11 @@
 """The demo: its commands, and the table and plot that it makes of their results."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -106,19 +109,47 @@ def test_every_step_is_a_command_that_exists(tmp_path):
         __import__(step.command[1])
 
 
-def test_failed_step_is_named(tmp_path):
-    step = demo.Step("fails", "broken", ["-c", "raise SystemExit(3)"])
-    with pytest.raises(demo.UserError, match="broken: ended with code 3"):
-        demo._run(str(tmp_path), step)
-    assert not (tmp_path / "seconds.json").exists()
+def test_ctrl_c_lets_the_step_end_and_prints_the_command_that_goes_on(tmp_path):
+    """As from a terminal: all processes of the group get it."""
+    ready = tmp_path / "ready"
+    slow = ["-c", SLOW_STEP, str(ready), str(tmp_path / "saved")]
+    code = RUN_STEP.format(step=demo.Step("slow", "slow", slow))
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, f"--work_dir={tmp_path}/run"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    while not ready.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (tmp_path / "saved").exists()
+    told = errors.splitlines()[-1]
+    assert "Ctrl-C: ended in step slow; go on with: python -m decoupled." in told
+    assert told.endswith(f"demo --work_dir={tmp_path}/run")
 
 
-def test_seconds_are_those_of_the_first_full_run(tmp_path):
-    step = demo.Step("works", "quick", ["-c", "pass"])
-    demo._run(str(tmp_path), step)
-    files.write_json(str(tmp_path / "seconds.json"), {"quick": 99.0})
-    demo._run(str(tmp_path), step)
-    assert files.read_json(str(tmp_path / "seconds.json")) == {"quick": 99.0}
+SLOW_STEP = """
+import pathlib, sys, time
+try:
+    pathlib.Path(sys.argv[1]).touch()
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(1)
+    pathlib.Path(sys.argv[2]).touch()
+    sys.exit(130)
+"""
+RUN_STEP = """
+from decoupled import demo, launch
+from decoupled.demo import Step
+demo.make_steps = lambda _: [{step!r}]
+demo.define_flags()
+launch.run(demo.main, demo.__doc__)
+"""
 
 
 @pytest.mark.slow
