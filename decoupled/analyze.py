@@ -14,9 +14,10 @@
 
 Each prints tables and writes NAME.json, NAME.png and NAME.svg to --output_dir (plots
 with matplotlib, which the [plots] extra installs), with the command and its settings in
-command.1 and config.1.gin. --model_dir can be repeated: models then stand beside each
-other. It is a run's folder, of which the best checkpoint that
-fine-tuning kept is taken or else the newest, or the prefix of a checkpoint.
+command.1 and config.1.gin. One analysis at a time writes to a folder. --model_dir can
+be repeated: models then stand beside each other. It is a run's folder, of which the
+best checkpoint that fine-tuning kept is taken or else the newest, or the prefix of a
+checkpoint.
 """
 
 import inspect
@@ -29,7 +30,7 @@ from typing import Any, NamedTuple
 import gin
 from absl import flags
 
-from decoupled import console, gfile, launch
+from decoupled import console, gfile, launch, locks
 from decoupled.analyses import command_flags
 from decoupled.errors import UserError
 
@@ -331,8 +332,18 @@ def choose(arguments: list[str]) -> tuple[Callable[[], None], str]:
         del arguments[1:]
         return lambda: _refuse(f"no analysis {name!r}"), __doc__
     del arguments[1]
-    ANALYSES[name].define_flags()
-    return ANALYSES[name].run, inspect.cleandoc(ANALYSES[name].run.__doc__)
+    analysis = ANALYSES[name]
+    analysis.define_flags()
+    return lambda: _run(analysis), inspect.cleandoc(analysis.run.__doc__)
+
+
+def _run(analysis):
+    # One that writes a single file, at its end, has no folder.
+    if "output_dir" not in FLAGS:
+        analysis.run()
+        return
+    with locks.hold(FLAGS.output_dir):
+        analysis.run()
 
 
 def _refuse(mistake):

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from decoupled import analyze, launch
+from decoupled import analyze, launch, locks
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
 from tests.analyses.tiny_runs import write_run
@@ -94,6 +94,19 @@ def test_a_mistake_is_one_line_and_exit_code_2():
     assert result.stderr == (
         "decoupled.analyze: error: no analysis 'tables'; there are "
         f"{', '.join(analyze.ANALYSES)} (--help)\n"
+    )
+
+
+def test_a_folder_in_which_another_command_writes_is_refused(model_dir, tmp_path):
+    with locks.hold(str(tmp_path / "out")):
+        result = analyze_command(
+            "spectrum", f"--model_dir={model_dir}", f"--output_dir={tmp_path}/out"
+        )
+        assert os.listdir(tmp_path / "out") == [".lock"]
+    assert result.returncode == 2
+    assert f"error: {tmp_path}/out: " in result.stderr
+    assert result.stderr.endswith(
+        " writes here; wait until it ends, stop it, or use another folder\n"
     )
 
 
