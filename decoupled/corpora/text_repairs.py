@@ -32,6 +32,7 @@ _AFTER_SENTENCE = re.compile(rf"(?<=[{_FINAL}{_CLOSING}]) ?{GAP}[ {GAP}]*(?= |$)
 # Directly behind a word and not within one: a note.
 _NOTE = re.compile(
     rf"(?<=[^\s{_OPEN}\[{HOLE}{GAP}]){GAP}+(?=[\s{_SEPARATORS}{_FINAL}{_CLOSING}:–—]|$)"
+    rf"(?<![\"“«„']{GAP}(?=[\"”»’']))"
 )
 
 # White space is one space here, and no pattern can run on over what another one of its
@@ -72,10 +73,17 @@ def _close_gaps(paragraph):
             break
         paragraph = without
     if paragraph.startswith((GAP, " ")) and (start := _START.match(paragraph)):
-        paragraph = paragraph[start.end() :]
-    paragraph = _AFTER_SENTENCE.sub("", paragraph)
+        # Before a small letter the sentence has lost its beginning.
+        if not paragraph[start.end() : start.end() + 1].islower():
+            paragraph = paragraph[start.end() :]
+    paragraph = _AFTER_SENTENCE.sub(_after_sentence, paragraph)
     paragraph = _NOTE.sub("", paragraph)
     return paragraph.replace(GAP, HOLE)
+
+
+def _after_sentence(found):
+    after = found.string[found.end() : found.end() + 2]
+    return found[0] if after.lstrip()[:1].islower() else ""
 
 
 def _parenthesis_text(found):

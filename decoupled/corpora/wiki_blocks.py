@@ -82,6 +82,8 @@ def _remove_tags(text, dropped):
         elif name == "nowiki":
             content = text[opening.end() : content_end]
             kept.append(HOLE if _NOWIKI_MARKUP.search(content) else content)
+        elif name != _COMMENT and content_end < position:
+            kept.append(wiki_templates.nothing(text, start, position))
     kept.append(text[position:])
     return "".join(kept)
 
@@ -114,10 +116,10 @@ def _remove_braces(text, dropped):
         if start < position:
             continue
         kept.append(text[position:start])
-        if is_table:
-            dropped[TABLES] += 1
-        elif is_table is False:
-            kept.append(wiki_templates.shown(text[start:end]))
+        stands = wiki_templates.shown(text[start:end]) if is_table is False else ""
+        next_line = is_table is not False
+        kept.append(stands or wiki_templates.nothing(text, start, end, next_line))
+        dropped[TABLES] += is_table is True
         position = end
     kept.append(text[position:])
     return "".join(kept)

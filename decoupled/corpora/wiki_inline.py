@@ -12,21 +12,25 @@ import re
 import mwparserfromhell
 from mwparserfromhell import nodes
 
-from decoupled.corpora import wiki_names
-from decoupled.corpora.wiki_templates import HOLE
+from decoupled.corpora import wiki_names, wiki_templates
+from decoupled.corpora.wiki_templates import GAP, HOLE
 
 TOO_LONG = "lines of markup above 100,000 characters"
 UNPARSED = "lines that cannot be parsed"
 _MAX_LINE = 100_000
 
-_SIMPLE_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*\|)?([^\[\]|:#\n]*)\]\]")
+_SIMPLE_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*\|)?([^\[\]|:#\n]+)\]\]")
 _LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
 _LINK_DEPTH = 4
 
 _EMPHASIS = re.compile("('{2,})")
 _ARTICLE = re.compile(r"[^\W\d_]{1,4}")
-# A picture with one of these stands beside the text, not within it.
-_BESIDE = frozenset("thumb thumbnail frame framed frameless left right center".split())
+# What MediaWiki leaves out of a title where a link's label is empty.
+_BEHIND_TITLE = re.compile(r"\s*(?:[(（][^()（）]*[)）]|,.*)\s*\Z")
+# A picture with one of these stands beside the text, not within it; but a large first
+# letter may be to the left of its word, without a frame.
+_FRAMED = frozenset("thumb thumbnail frame framed".split())
+_BESIDE = _FRAMED | frozenset("frameless left right center".split())
 
 _FORMATTING = re.compile(
     r"</?(?:small|big|span|div|center|u|s|b|i|em|strong|font|abbr|cite|q|bdi|bdo|del|ins"
@@ -36,16 +40,20 @@ _FORMATTING = re.compile(
     re.IGNORECASE,
 )
 _BREAK = re.compile(r"</?br\b[^<>]*>|</?(?:p|li|div|blockquote|dd|h\d)\s*>", re.I)
-# A large first letter beside its word.
+# A large first letter beside its word, or what stands where it was. (Of nested tags a
+# few: time must not grow with the square of their number.)
 _INITIAL = re.compile(
-    r"<(div|p|center)\b[^<>]*>\s*([^\W\d_])\s*</\1\s*>\s*(?=[^\W\d_])", re.IGNORECASE
+    r"<(?:div|p|center|blockquote|li|dd|h\d)\b[^<>]*>\s*(?:<\w+\b[^<>]*>\s*){0,4}"
+    rf"([^\W\d_]|[{HOLE}{GAP}])\s*(?:</\w+\s*>\s*){{1,5}}"
+    r"(?=(?:<\w+\b[^<>]*>){0,4}([^\W\d_]))",
+    re.IGNORECASE,
 )
 _RAISED = re.compile(r"<(sub|sup)\b[^<>]*>([^<>\n]{0,40})</\1\s*>", re.IGNORECASE)
 _RUBY_TEXT = re.compile(r"<(rt|rp)\b[^<>]*>[^<>\n]*</\1\s*>", re.IGNORECASE)
 _SUPERSCRIPT = str.maketrans("0123456789+-−–=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁼⁽⁾ⁿ")
 _SUBSCRIPT = str.maketrans("0123456789+-−–=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₋₌₍₎")
 _VARIANTS = re.compile(r"-\{([^{}]*)\}-")
-_MAGIC_WORD = re.compile(r"__[^\W\d_]+(?:_[^\W\d_]+)*__")
+_MAGIC_WORD = re.compile(r"__[^\W\d_]{2,}(?:_[^\W\d_]+)*__")
 
 _MARKUP = re.compile(r"[\[\]<{}]")
 # Marks without their counterparts. (With a bar, what is shown is unknown: they stay.)
@@ -70,7 +78,9 @@ def plain_links_and_tags(text: str) -> str:
         text = _FORMATTING.sub("", text)
         text = _RAISED.sub(_raised_text, text)
     if "-{" in text:
-        text = _VARIANTS.sub(lambda variants: _first_variant(variants[1]), text)
+        text = _VARIANTS.sub(
+            lambda variants: _first_variant(variants[1]) or _nothing(variants), text
+        )
     if "__" in text:
         text = _MAGIC_WORD.sub(
             lambda word: "" if word[0].upper() == word[0] else word[0], text
@@ -144,17 +154,29 @@ def _link_or_initial(link):
     `[[File:Initial F.png|20px|alt=F]]undamental`
     """
     text = _link_text(link[1])
-    if text or not link.string[link.end() : link.end() + 1].islower():
+    if text:
         return text
     target, *options = (option.strip() for option in link[1].split("|"))
-    if not _is_file(target) or _BESIDE.intersection(options):
-        return text
+    if not _is_file(target):
+        return _nothing(link)
+    if wiki_templates.starts_line(link.string, link.start()):
+        beside = _FRAMED
+        begins = wiki_templates.is_before_small(link.string, link.end(), True)
+    else:
+        beside = _BESIDE
+        begins = link.string[link.end() : link.end() + 1].islower()
+    if not begins or beside.intersection(options):
+        return ""
     letters = [option.removeprefix("alt=").strip() for option in options]
     return next((x for x in letters if len(x) == 1 and x.isalpha()), HOLE)
 
 
+def _nothing(found):
+    return wiki_templates.nothing(found.string, *found.span())
+
+
 def _joined_initial(found):
-    return found[2] if found.string[found.end()].islower() else found[0]
+    return found[1] if found[2].islower() else found[0]
 
 
 def _is_file(target):
@@ -174,9 +196,10 @@ def _link_text(inner):
             target = rest
         elif prefix == name and wiki_names.LANGUAGE_PREFIX.fullmatch(prefix):
             return ""
-    if bar:
+    if bar and text.strip():
         return text.rpartition("|")[2] if "|" in text else text
-    return target.lstrip(":#")
+    target = target.lstrip(":#")
+    return _BEHIND_TITLE.sub("", target) if bar else target
 
 
 def _plain_emphasis(text):
@@ -214,7 +237,7 @@ def _without_emphasis(line):
 def _raised_text(found):
     text = found[2].strip()
     if not text or text[0] == "[":
-        return ""  # a note such as [1]
+        return _nothing(found)  # a note such as [1]
     if text.isalpha() and text != "n":
         return text  # 1st, CO as a name's index
     raised = text.translate(_SUPERSCRIPT if found[1].lower() == "sup" else _SUBSCRIPT)

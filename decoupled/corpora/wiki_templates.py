@@ -17,6 +17,15 @@ HOLE = "\ufffc"
 # An unknown template stood here: a note, or a part of the sentence.
 GAP = "\ufff9"
 
+# What may stand between the start of a line and its text, and before a word.
+_MARKS_BEFORE = re.compile(r"(?:['*#:; \t]|<[a-z][^<>\n]*>)*", re.IGNORECASE)
+_BEFORE_WORD = re.compile(
+    r"(?:'|</?[a-z][^<>\n]{0,200}>){0,20}(?P<line>\n)?"
+    r"(?:'|</?[a-z][^<>\n]{0,200}>){0,20}"
+    r"(?:\[\[(?:[^\[\]|\n]{0,200}\|)?)?(?P<letter>[^\W\d_])",
+    re.IGNORECASE,
+)
+_WINDOW = 200
 _DEPTH = 6
 
 _FIRST = names("""
@@ -108,6 +117,35 @@ _RANGES = {
 _NUMBER = re.compile(r"[-−+]?[\d,.]+(?:[/⁄]\d+)?(?:e\d+)?")
 _INNERMOST = re.compile(r"\{\{([^{}]*)\}\}")
 _LINK_BAR = re.compile(r"(\[\[[^\[\]|]*)\|([^\[\]]*\]\])")
+
+
+def nothing(text: str, start: int, end: int, next_line: bool = False) -> str:
+    """What is left of markup that shows no text: "", or a `HOLE`.
+
+    A line that goes on with a small letter may have begun with a large one inside the
+    markup, as in `<score>F</score>undamental`; such a sentence is not to be kept.
+
+    Args:
+      text: with the markup from `start` to `end`.
+      next_line: whether the small letter may also begin the next line.
+    """
+    if not starts_line(text, start):
+        return ""
+    return HOLE if is_before_small(text, end, next_line) else ""
+
+
+def starts_line(text: str, start: int) -> bool:
+    """Whether nothing but marks of lists and fonts stands before in the line."""
+    line = text[max(0, start - _WINDOW) : start].rpartition("\n")[2]
+    return _MARKS_BEFORE.fullmatch(line) is not None
+
+
+def is_before_small(text: str, end: int, next_line: bool) -> bool:
+    """Whether a small letter follows at once, if perhaps in another font or a link."""
+    found = _BEFORE_WORD.match(text, end)
+    if found is None or (found["line"] and not next_line):
+        return False
+    return found["letter"].islower()
 
 
 def shown(template: str) -> str:

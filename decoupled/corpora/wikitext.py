@@ -13,7 +13,7 @@ from decoupled.corpora.wiki_templates import GAP, HOLE
 
 # Version of the rules that make text from wikitext: part of a corpus's fingerprint.
 # Count up with every change that changes text.
-RULES = 2
+RULES = 3
 
 END_SECTIONS = "sections of references, links or works"
 LIST_ITEMS = "list items that are no sentences"
@@ -60,7 +60,8 @@ def article_paragraphs(wikitext: str, dropped: collections.Counter) -> list[str]
     text = _INVISIBLE.sub("", text)
     paragraphs = []
     for line in _joined_lines(text, dropped):
-        paragraph = text_repairs.mend(wiki_inline.plain_line(line, dropped))
+        line = _INVISIBLE.sub("", wiki_inline.plain_line(line, dropped))
+        paragraph = text_repairs.mend(line)
         if not _LETTER.search(paragraph):
             continue
         if len(paragraph) <= _MAX_LABEL and not _has_end(paragraph):

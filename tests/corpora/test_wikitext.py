@@ -1,11 +1,13 @@
 """Wikitext becomes paragraphs that read as prose, in every script."""
 
 import collections
+import re
 import time
 
 import pytest
 
 from decoupled.corpora import wiki_blocks, wiki_inline, wikitext
+from decoupled.corpora.sentences import clean_sentences
 from decoupled.corpora.wiki_templates import HOLE
 from decoupled.corpora.wikitext import article_paragraphs
 
@@ -19,6 +21,11 @@ def line(text):
     paragraphs = clean(text)
     assert len(paragraphs) == 1
     return paragraphs[0]
+
+
+def sentences(text):
+    """The sentences that a corpus gets."""
+    return clean_sentences(clean(text), "en", 10, collections.Counter())
 
 
 @pytest.mark.parametrize(
@@ -35,7 +42,7 @@ def line(text):
         ),
         (
             "See [[2001: A Space Odyssey]] and [[Alien (film)|]].",
-            "See 2001: A Space Odyssey and.",
+            "See 2001: A Space Odyssey and Alien.",
         ),
         (
             "The [[:Category:Birds|birds]] of the [[w:Sea|sea]] fly.",
@@ -405,6 +412,66 @@ def test_an_unclosed_template_does_not_swallow_sections():
     assert "Two is here." in paragraphs[1]
 
 
+KEPT = [
+    "<div style='float:left'><span><big>F</big></span></div>undamental",
+    "<div>'''F'''</div><span>undamental</span>",
+    "<h1>F</h1>undamental",
+    "[[File:Initial F.svg|left|alt=F]]undamental",
+    "[[F (letter)|]]undamental",
+    "F&shy;undamental",
+    "__NOTOC__Fundamental",
+    "<ref>x</ref>Fundamental",
+    "[[File:x.png|thumb|F]]Fundamental",
+]
+LOST = [
+    "<score>F</score>undamental",
+    "<poem>F</poem>'''undamental'''",
+    "<ref>F</ref>[[undamental]]",
+    "<includeonly>F</includeonly>undamental",
+    "<table><tr><td>F</td></tr></table>undamental",
+    "{|\n|F\n|}undamental",
+    "{|\n|F\n|}\nundamental",
+    "{{F\nundamental",
+    "{{anchor|F}}undamental",
+    "{{unknown|F}} undamental",
+    "{{unknown|F}}&nbsp;undamental",
+    "<div>{{unknown|F}}</div>undamental",
+    '"{{unknown|F}}"undamental',
+    "<sup>[F]</sup>undamental",
+    "-{H|F}-undamental",
+    "[[en:F]]undamental",
+    "[[Category:F]]undamental",
+    "[[File:F.svg|20px|left]]undamental",
+    "[[File:F.svg|left]]\nundamental",
+    "[[File:F.svg]]'''undamental'''",
+    "<center>[[File:F.svg]]</center>undamental",
+    "<p>[[File:F.svg]]</p>\nundamental",
+]
+
+
+@pytest.mark.parametrize("before", ["", "A line stands here.\n\n", "''"])
+@pytest.mark.parametrize("beginning", [*KEPT, *LOST])
+def test_a_word_keeps_its_first_letter_or_its_sentence_goes(beginning, before):
+    if before == "''" and not beginning.startswith(("[[", "{{")):
+        pytest.skip("no table, and no other emphasis, begins within emphasis")
+    text = f"{before}{beginning} laws hold in all of physics. They are old."
+    found = sentences(text)
+
+    kept = ["Fundamental laws hold in all of physics."] if beginning in KEPT else []
+    assert found[-1 - len(kept) :] == [*kept, "They are old."]
+    assert not any(re.search(r"\bundamental", sentence) for sentence in found)
+
+
+def test_a_sentence_that_lost_its_beginning_is_no_part_of_the_one_before():
+    text = "He was a king. {{unknown|F}} was a queen, he said. They are old."
+    assert sentences(text) == ["He was a king.", "They are old."]
+
+
+def test_what_is_taken_out_before_a_small_letter_within_a_line_is_no_initial():
+    text = "He was<ref>F</ref>often [[File:F.png|left]]there and [[en:F]]elsewhere."
+    assert line(text) == "He wasoften there and elsewhere."
+
+
 HOSTILE = {
     "templates that open": "{{" * 200_000,
     "templates nested": "{{a|" * 50_000 + "}}" * 50_000,
@@ -416,6 +483,8 @@ HOSTILE = {
     "references that open": "<ref>" * 100_000,
     "references before one end": "<ref>" * 100_000 + "</ref>",
     "divisions": "<div>" * 100_000,
+    "divisions with letters": "<div><b>a</b></div>" * 50_000,
+    "markup taken out": "<b><poem>a</poem>[[File:a.png]]" * 20_000,
     "unknown tags": "<a1>" * 50_000 + "</a1>" * 50_000,
     "half tags": "<ref " * 100_000,
     "comments": "<!--" * 100_000,
