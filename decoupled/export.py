@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def define_flags() -> None:
     """The command's flags."""
     flags.DEFINE_string("model_dir", None, "Folder of a pre-training or fine-tuning.")
-    flags.DEFINE_string("export_dir", None, "Folder to write; it must not exist yet.")
+    flags.DEFINE_string("export_dir", None, "Folder to write; new, or empty.")
     flags.DEFINE_string(
         "checkpoint",
         None,

@@ -21,8 +21,16 @@ def check_target(folder: str) -> None:
     Raises:
       UserError: `folder` exists and is not an empty folder.
     """
-    if files.exists(folder) and not _is_empty_folder(folder):
+    if files.exists(folder) and not is_empty_folder(folder):
         raise UserError(f"{folder}: exists; choose a new folder")
+
+
+def is_empty_folder(path: str) -> bool:
+    """True for a folder, and no link to one, that holds nothing."""
+    # A link is not replaced: the rename would end in an error.
+    if "://" not in path and os.path.islink(path.rstrip("/")):
+        return False
+    return gfile.isdir(path) and not gfile.listdir(path)
 
 
 @contextlib.contextmanager
@@ -69,13 +77,6 @@ def _remove_leftovers(target):
         ours = entry.startswith(f"{name}.tmp-") and files.is_temporary(path)
         if ours and gfile.isdir(path):
             gfile.rmtree(path)
-
-
-def _is_empty_folder(path):
-    # A link is not replaced: the rename would end in an error.
-    if "://" not in path and os.path.islink(path.rstrip("/")):
-        return False
-    return gfile.isdir(path) and not gfile.listdir(path)
 
 
 def _cause(error):

@@ -20,7 +20,7 @@ from decoupled import files, gfile
 from decoupled.errors import UserError
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
-from decoupled.exports.new_folder import new_folder
+from decoupled.exports.new_folder import is_empty_folder, new_folder
 from decoupled.exports.preprocessor import Preprocessor
 from decoupled.exports.roots import ClassifierRoot, EncoderRoot, SpanRoot, TaggerRoot
 from decoupled.exports.tagged_words import TextTaggerRoot
@@ -76,7 +76,7 @@ def folder_bytes(folder: str) -> int:
 
 
 def _check_target(export_dir, overwrite):
-    if not files.exists(export_dir):
+    if not files.exists(export_dir) or is_empty_folder(export_dir):
         return
     if not files.exists(os.path.join(export_dir, DESCRIPTION)):
         raise UserError(

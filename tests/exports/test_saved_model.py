@@ -408,6 +408,21 @@ def small_dir(vocabulary, tmp_path):
     )
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_empty_folder_of_the_user_is_filled(small_dir, tmp_path, overwrite):
+    target = tmp_path / "out"
+    target.mkdir()
+    export(
+        read_model_dir(small_dir),
+        f"{target}/",
+        sequence_length=16,
+        mlm=False,
+        overwrite=overwrite,
+    )
+    assert json.loads((target / "export.json").read_text())["kind"] == "encoder"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
+
+
 def test_an_earlier_export_is_replaced_only_when_asked(small_dir, tmp_path):
     target = tmp_path / "exports" / "out"
     target.mkdir(parents=True)
