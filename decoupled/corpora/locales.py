@@ -22,7 +22,9 @@ from typing import Any, NamedTuple
 from decoupled.errors import UserError
 
 ENGLISH = "en"
-# To be found within longer text; a code is also no longer than `MAX_CODE`.
+# To be found within longer text; a code is also no longer than `MAX_CODE`. Whoever
+# names a language may call it anything that a folder can be called. `data.xtreme_files`
+# has a narrower rule: there a file's name has to tell a language from other words.
 CODE = r"[A-Za-z][A-Za-z0-9]*(?:[-_@][A-Za-z0-9]+)*"
 MAX_CODE = 64
 _LOCALE = re.compile(

@@ -26,7 +26,9 @@ FORMS = {
     "tatoeba": ("0|[1-9][0-9]*", "a line number, from 0"),
 }
 
-# A language in the name of a file: ur, zh-TW, zh_Hant.
+# A language in the name of a file of somebody else: ur, zh-TW, zh_Hant. Narrower than
+# `corpora.locales.CODE`, the names that users may choose: test-v2.tsv and test-b.tsv
+# tell no language, and no file of XTREME has an @.
 _LANGUAGE = "[A-Za-z]{2,}(?:[-_][A-Za-z0-9]+)*"
 _LINE_END = re.compile("\r\n|\r|\n")
 _SHOWN = 60

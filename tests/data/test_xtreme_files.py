@@ -1,5 +1,6 @@
 """Which languages the names of files tell."""
 
+from decoupled.corpora import locales
 from decoupled.data.xtreme_files import is_language, languages_of
 
 
@@ -26,4 +27,8 @@ def test_a_language_that_stands_twice_is_the_same(tmp_path):
 
 def test_what_may_be_a_language():
     assert all(map(is_language, ["sw", "ceb", "zh-TW", "sr_Latn_RS"]))
+    # All of them are codes that a corpus accepts, which accepts more.
+    for name in ("sw", "ceb", "zh-TW", "sr_Latn_RS", "v2", "b", "sr@latin"):
+        locales.check_language(name, "test")
+    assert not any(map(is_language, ["v2", "b", "sr@latin"]))
     assert not any(map(is_language, ["", "s", "../sw", "sw/", "s.w", "sw-", "zh--TW"]))
