@@ -106,7 +106,7 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     kept = {os.path.basename(p) for p in gfile.glob(f"{copy}.*")} | {CHECKPOINT_LIST}
     for other in {name.rstrip("/") for name in gfile.listdir(folder)} - kept:
         path = os.path.join(folder, other)
-        # Evaluation for a TPU leaves a folder of batches here.
+        # Evaluation for a TPU that was killed leaves a folder of batches here.
         if gfile.isdir(path):
             gfile.rmtree(path)
         else:

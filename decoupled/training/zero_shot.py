@@ -1,11 +1,13 @@
 """Answers of a fine-tuned model in many languages, from one graph and one session."""
 
 import itertools
+import os
 import queue
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from decoupled import gfile
 from decoupled.data.array_input_fn import evaluation_input_fn, longest_first
 from decoupled.training.evaluation import Part, evaluation_lengths, predict_parts
 from decoupled.training.graph import GraphConfig
@@ -49,7 +51,8 @@ def answer_languages(
     files = _load_ahead(data, wanted)
     sets: Iterable[Features] = iter(waiting.get, None)
     if not run.feeds_itself:
-        # All batches are written before the first prediction.
+        # All batches are written before the first prediction, and so the features of
+        # all files are in memory at once.
         loaded = list(files)
         files, sets = iter(loaded), [data.for_graph(f.features) for f in loaded]
     # The file in use; none after the last one.
@@ -71,10 +74,23 @@ def answer_languages(
 
     batch_size = run.training.eval_batch_size
     input_fn = evaluation_input_fn(sets, batch_size, lengths, run.evaluation_batches)
-    for _, outputs in predict_parts(graph, run, input_fn, parts(), lengths):
-        split, language, examples, features = current[0]
-        answers = data.task.answers(examples, features, outputs)
-        yield Answers(split, language, examples, answers)
+    try:
+        for _, outputs in predict_parts(graph, run, input_fn, parts(), lengths):
+            split, language, examples, features = current[0]
+            answers = data.task.answers(examples, features, outputs)
+            yield Answers(split, language, examples, answers)
+    finally:
+        if run.evaluation_batches is not None:
+            _remove_batches(run.evaluation_batches)
+
+
+def _remove_batches(path):
+    """Removes the file of batches, and its folder where it holds no others."""
+    if gfile.exists(path):
+        gfile.remove(path)
+    folder = os.path.dirname(path)
+    if gfile.isdir(folder) and not gfile.listdir(folder):
+        gfile.rmtree(folder)
 
 
 def _lengths(graph, run, features, count):
