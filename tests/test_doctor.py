@@ -1,13 +1,16 @@
 """The doctor explains good and bad installations, with Python's own library alone."""
 
+import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 
 import pytest
 
 from decoupled import doctor
+from decoupled.compat import tf
 from decoupled.doctor import Package
 from decoupled.installed import requirements
 from decoupled.processor import usable_cores
@@ -220,6 +223,33 @@ def test_nothing_but_python_is_needed_for_the_report():
     assert done.returncode == 1
     assert done.stderr == ""
     assert "<- missing" in done.stdout
+
+
+def test_a_function_is_compiled_and_run_on_each_gpu(monkeypatch, capsys, tmp_path):
+    """The CPU stands for a GPU."""
+    cpu = tf.config.list_logical_devices("CPU")[0]
+    found = {"GPU": [cpu, cpu]}
+    monkeypatch.setattr(tf.config, "list_logical_devices", found.get)
+    compiled = []
+    function = tf.function
+
+    def compile_and_run(body, jit_compile):
+        made = function(body, jit_compile=jit_compile)
+
+        def run(x):
+            result = made(x)
+            compiled.append((jit_compile, result.device, result.numpy().tolist()))
+            return result
+
+        return run
+
+    monkeypatch.setattr(tf, "function", compile_and_run)
+    (tmp_path / "probe.py").write_text(doctor.PROBE)
+    runpy.run_path(tmp_path / "probe.py")
+    assert "devices" in json.loads(capsys.readouterr().out)
+    product = [[3.0, 3.0], [3.0, 3.0]]
+    here = "/job:localhost/replica:0/task:0/device:CPU:0"
+    assert compiled == [(True, here, product)] * 2
 
 
 @pytest.mark.parametrize(

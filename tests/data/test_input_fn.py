@@ -15,6 +15,7 @@ from decoupled.data.input_fn import (
 from decoupled.data.reading import named_errors
 from decoupled.data.schedule import Schedule, piece_counts
 from decoupled.errors import UserError
+from decoupled.planning.program import feature_specs
 from tests.data.record_folders import (
     SAMPLING,
     VOCABULARY,
@@ -76,9 +77,9 @@ def text_of(batch):
 
 
 def test_shapes_are_static(manifest):
+    specs = training(manifest).element_spec
     found = {
-        name: (spec.shape.as_list(), spec.dtype.name)
-        for name, spec in training(manifest).element_spec.items()
+        name: (spec.shape.as_list(), spec.dtype.name) for name, spec in specs.items()
     }
     assert found == {
         "input_word_ids": ([8, 16], "int32"),
@@ -86,6 +87,8 @@ def test_shapes_are_static(manifest):
         "masked_lm_ids": ([8, 3], "int32"),
         "masked_lm_weights": ([8, 3], "float32"),
     }
+    # What a plan says that hosts send.
+    assert specs == feature_specs(masking(), 8)
 
 
 def test_masked_ids_are_padding_where_the_text_is(stream):

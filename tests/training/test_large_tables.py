@@ -8,9 +8,11 @@ import pytest
 from decoupled.compat import tf
 from decoupled.configs import MeshConfig
 from decoupled.errors import UserError
+from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.row_blocks import saved_variables
 from decoupled.training.checkpoints import check_resumable, find_checkpoint
 from decoupled.training.graph import build_graph
+from decoupled.training.mesh import Placement, shape_and_layout
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.training.runs import (
     MODEL_AXIS,
@@ -39,11 +41,19 @@ def in_blocks_of(monkeypatch, numbers):
     monkeypatch.setattr("decoupled.ops.row_blocks._BLOCK", numbers)
 
 
-def blocks_of(training=True, **changes):
-    """Name -> blocks of the variables, slices too, that are in several."""
+def blocks_of(training=True, devices=None, **changes):
+    """Name -> blocks of the variables, slices too, that are in several.
+
+    devices: of the mesh's processors; None for those of this host.
+    """
+    config = graph_config(**changes)
+    placement = None
+    if devices is not None:
+        mesh = PlacementMeshImpl(*shape_and_layout(config.mesh), devices)
+        placement = Placement(mesh, None)
     with tf.Graph().as_default():
         features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        lowered = build_graph(graph_config(**changes), features, training)
+        lowered = build_graph(config, features, training, placement)
         slices = {
             f"{variable.name}, slice {number}": part
             for variable, laid_out in lowered.lowering.variables.items()
@@ -79,6 +89,16 @@ def test_on_several_devices_their_slices():
 )
 def test_nothing_where_no_block_would_be_updated_alone(changes):
     assert blocks_of(**changes) == {}
+
+
+@pytest.mark.parametrize("mesh, gpus", [(ONE_DEVICE, 1), (MODEL_AXIS, 2)])
+def test_nothing_on_gpus(mesh, gpus):
+    """Where each block would be a small kernel of its own, 128 for a large table."""
+    kinds = {
+        kind: blocks_of(mesh=mesh, devices=[f"{kind}:{n}" for n in range(gpus)])
+        for kind in ("cpu", "gpu")
+    }
+    assert kinds["cpu"] and not kinds["gpu"]
 
 
 def test_initial_weights_do_not_depend_on_blocks(monkeypatch):

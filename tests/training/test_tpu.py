@@ -4,6 +4,7 @@ import types
 
 import pytest
 from tensorflow.python.ops import summary_ops_v2
+from tensorflow_estimator.python.estimator.tpu import error_handling
 
 from decoupled.compat import estimator, tf
 from decoupled.configs import MeshConfig
@@ -59,9 +60,39 @@ def test_the_host_ends_a_run_that_diverges(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         host_writes(str(tmp_path), float("nan"))
     assert divergence(raised.value) == "training: loss is nan at step 7"
-    # After an error of this operation TPUEstimator would leave the session open.
-    assert raised.value.op.type != "CheckNumerics"
     assert divergence(tf.errors.InvalidArgumentError(None, None, "other")) is None
+
+
+def check_numerics():
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(tf.debugging.check_numerics(float("nan"), "loss"))
+
+
+def test_tpu_estimator_closes_the_session_when_the_host_ends_a_run(
+    tmp_path, monkeypatch
+):
+    """The training loop waits for the host's thread until its session is closed.
+
+    By TPUEstimator's own code, which makes an exception of CheckNumerics.
+    """
+    without_pause = types.SimpleNamespace(sleep=lambda seconds: None)
+    monkeypatch.setattr(error_handling, "time", without_pause)
+
+    def closes_the_session(fail):
+        closed = []
+        session = types.SimpleNamespace(close=lambda: closed.append(True))
+        errors = error_handling.ErrorRendezvous(num_sources=3)
+        with errors.catch_errors("outfeed", session=session):
+            fail()
+        if (thread := errors._session_cancel_timer) is not None:
+            thread.join()
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            errors.raise_errors()
+        return bool(closed)
+
+    assert closes_the_session(lambda: host_writes(str(tmp_path), float("nan")))
+    assert closes_the_session(lambda: host_writes(str(tmp_path), float("inf")))
+    assert not closes_the_session(check_numerics)
 
 
 def test_the_mesh_has_every_core():

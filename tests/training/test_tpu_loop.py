@@ -1,9 +1,11 @@
 """TPUEstimator's own loop, end to end, on a slice of one core that is this CPU."""
 
 import signal
+import types
 
 import numpy as np
 import pytest
+from tensorflow_estimator.python.estimator.tpu import error_handling
 
 from decoupled.compat import tf
 from decoupled.configs import MeshConfig
@@ -154,6 +156,19 @@ def test_a_run_that_diverges_ends_in_one_line_and_saves_nothing(
     )
     with pytest.raises(UserError, match=r"training: .*; the last checkpoint is untou"):
         train_run(bad, spec._replace(tpu=tpu))
+    assert checkpoint_names(tmp_path) == []
+
+
+def test_a_loop_ends_that_waits_for_a_host_which_has_ended_the_run(
+    tpu, tmp_path, monkeypatch
+):
+    """The outfeed holds 8 steps. The host ends at the second step of a loop of 20."""
+    without_pause = types.SimpleNamespace(sleep=lambda seconds: None)
+    monkeypatch.setattr(error_handling, "time", without_pause)
+    spec = run_spec(tmp_path, iterations_per_loop=20)._replace(tpu=tpu)
+    bad = core_config(optimizer=adamw(learning_rate=1e30))
+    with pytest.raises(UserError, match="training: .* at step"):
+        train_run(bad, spec)
     assert checkpoint_names(tmp_path) == []
 
 
