@@ -4,6 +4,7 @@ A shell runs every block of commands with stand-ins that note their arguments. T
 scripts are run with --dry-run, and the package's commands take the flags.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -12,11 +13,13 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 from decoupled import bindings, configs, pretrain
 from tests.tpu_scripts.cloud import SCRIPTS, dry_run
 
 DOCS = SCRIPTS.parent / "docs"
+FUNCTION = re.compile(r"`tf\.([\w.]+)\(")
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # The name of the program and its arguments, each followed by a null byte, and a line.
 NOTES = """#!/bin/sh
@@ -120,3 +123,15 @@ def test_settings_of_pretraining_fit_each_other(given):
             for flag in ("--gin_file=", "--gin_param=")
         )
         bindings.configure(configs.pretrain, [defaults, *files], params)
+
+
+def test_functions_of_tensorflow_exist(given):
+    """The switches of exactness and of the MLIR bridge, in Python."""
+    found = {
+        name
+        for document in given
+        for name in FUNCTION.findall((DOCS / f"{document}.md").read_text("utf-8"))
+    }
+    assert len(found) >= 3
+    for name in found:
+        assert callable(functools.reduce(getattr, name.split("."), tf)), name

@@ -15,6 +15,7 @@ from decoupled.training.estimator import evaluate, predict
 from decoupled.training.evaluation import Part, predict_parts
 from decoupled.training.events import read_scalars
 from decoupled.training.graph import build_graph
+from decoupled.training.tpu import session_config
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.training.described_tpu import one_core
 from tests.training.runs import (
@@ -165,6 +166,10 @@ def test_a_loop_ends_that_waits_for_a_host_which_has_ended_the_run(
     """The outfeed holds 8 steps. The host ends at the second step of a loop of 20."""
     without_pause = types.SimpleNamespace(sleep=lambda seconds: None)
     monkeypatch.setattr(error_handling, "time", without_pause)
+    session = session_config()
+    # A loop that waits for ever fails here, as nothing else could end it.
+    session.operation_timeout_in_ms = 60_000
+    monkeypatch.setattr("decoupled.training.tpu.session_config", lambda: session)
     spec = run_spec(tmp_path, iterations_per_loop=20)._replace(tpu=tpu)
     bad = core_config(optimizer=adamw(learning_rate=1e30))
     with pytest.raises(UserError, match="training: .* at step"):
