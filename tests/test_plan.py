@@ -233,10 +233,10 @@ def test_a_small_model_s_memory_is_not_zero(run):
 
 COMMANDS = sorted(
     {
-        " ".join(found.split())
+        " ".join(found.replace("\\\n", " ").split())
         for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
         for found in re.findall(
-            r"python -m decoupled\.plan((?:[^`\n]|\\\n|(?<=\S)\n(?=--))*)",
+            r"python -m decoupled\.plan((?:\\\n|[^`\n]|(?<=\S)\n(?=--))*)",
             path.read_text(encoding="utf-8"),
         )
         # One that names the folder of a run of the reader's.
