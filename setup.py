@@ -46,7 +46,10 @@ setup(
     packages=[*find_packages(include=["decoupled*"]), "decoupled.gin"],
     package_dir={"decoupled.gin": "gin"},
     package_data={"decoupled.gin": ["*.gin", "*/*.gin", "*/*/*.gin"]},
-    python_requires=">=3.10,<3.12",
+    python_requires=">=3.10,<3.14",
+    classifiers=[
+        f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)
+    ],
     install_requires=install_requires,
     extras_require=extras_require,
     zip_safe=False,

@@ -29,7 +29,7 @@ from decoupled.memory import available_memory, readable_bytes
 from decoupled.processor import nvidia_gpus, processor, usable_cores
 
 PACKAGE = pathlib.Path(__file__).parent
-SUPPORTED = ((3, 10), (3, 12))
+SUPPORTED = ((3, 10), (3, 14))
 CPU_FEATURES = "avx avx2 fma avx512f avx512_vnni avx512_bf16 amx_bf16 amx_tile".split()
 TPU_VARIABLES = (
     "TPU_NAME",
@@ -127,7 +127,7 @@ def report_python() -> None:
     """Prints the version of the project and of Python."""
     lowest, above = SUPPORTED
     supported = lowest <= sys.version_info[:2] < above
-    remark = "" if supported else "  <- not supported: use Python 3.10 or 3.11"
+    remark = "" if supported else "  <- not supported: use Python 3.10 to 3.13"
     print(f"decoupled {decoupled.__version__} in {PACKAGE}")
     print(f"Python {platform.python_version()} in {sys.prefix}{remark}")
 

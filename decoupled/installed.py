@@ -19,9 +19,6 @@ CHECKOUT = pathlib.Path(__file__).parent.parent
 _DISTRIBUTIONS = {
     "absl": "absl-py",
     "gin": "gin-config",
-    # Of the release that TensorFlow requires.
-    "tensorboard": "tensorflow",
-    "tensorflow_estimator": "tensorflow",
 }
 
 

@@ -59,9 +59,10 @@ def test_the_core_is_lean():
         "rich",
         "sentencepiece",
         "setuptools",
+        "tensorboard",
         "tensorflow",
+        "tensorflow-estimator",
         "tensorflow-text",
-        "tf-keras",
     }
 
 
