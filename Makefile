@@ -1,19 +1,23 @@
 # `make` or `make help` lists what there is. The first target that needs it creates .venv.
 
 VENV := .venv
+OLDEST := .venv-oldest
 INTEROP := .venv-interop
 MESH_BERT := .venv-mesh-bert
 CORPUS := .venv-corpus
 RECORDS := .venv-records
 RUN := $(VENV)/bin/python
+PYTEST_ARGS := -n 2 --dist loadfile --no-loadscope-reorder
 
-# The first of these that is Python 3.10 or 3.11 and can create environments. Asking the
-# program itself also passes over launchers on PATH that have nothing to launch.
-CANDIDATES := python3.11 python3.10 python3 python
-SUPPORTED := import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 12))
-PYTHON ?= $(shell for candidate in $(CANDIDATES); do \
-	if $$candidate -c '$(SUPPORTED)' >/dev/null 2>&1; then echo $$candidate; break; fi; \
-	done)
+# The newest of these that the machine has; PYTHON=/path/to/python names another one. Where
+# it has none, uv provides the first.
+CREATE := ./make_environment.sh
+SUPPORTED := 3.13 3.12 3.11 3.10
+# The last with wheels of TensorFlow 2.15, the oldest that the package supports.
+OLDER := 3.11 3.10
+# Of other software. Python 3.11 comes first: the published comparisons were measured with it,
+# and each pinned release has a wheel for it.
+PEERS := $(OLDER) 3.12 3.13
 
 # More arguments of pip where the comparison environment is made. PyTorch's own package
 # index has builds without CUDA, which are smaller:
@@ -31,7 +35,7 @@ COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
 	$(CORPUS)/.installed $(RECORDS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo cluster-demo reproduce test test-slow test-interop bench bench-quick lint clean
+.PHONY: help install demo cluster-demo reproduce test test-oldest test-slow test-interop bench bench-quick lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -49,7 +53,10 @@ reproduce: $(VENV)/.installed  ## the paper's tables and figures at a small scal
 	$(RUN) -m decoupled.reproduce --work_dir=reproduction --jobs=2 $(REPRODUCE_ARGS)
 
 test: $(VENV)/.installed  ## the tests, at most 10 minutes on 2 cores
-	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(RUN) -m pytest $(PYTEST_ARGS)
+
+test-oldest: $(OLDEST)/.installed  ## the same with TensorFlow 2.15, on Python 3.11 or 3.10
+	$(OLDEST)/bin/python -m pytest $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed  ## the longer tests
 	$(RUN) -m pytest -m slow
@@ -68,52 +75,43 @@ bench-quick: $(COMPARED)  ## do the benchmarks run? tiny sizes
 lint: $(VENV)/.installed  ## ruff: rules and format; shellcheck
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(VENV)/bin/shellcheck tpu_scripts/*.sh
+	$(VENV)/bin/shellcheck *.sh .ci/run tpu_scripts/*.sh
 
 clean:  ## remove all environments, caches and build leftovers; keeps demo_run
-	rm -rf $(VENV) $(INTEROP) $(MESH_BERT) $(CORPUS) $(RECORDS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-uv $(OLDEST) $(INTEROP) $(MESH_BERT) $(CORPUS) $(RECORDS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: requirements.txt setup.py pyproject.toml
-	$(call make_environment,$(VENV))
+	$(CREATE) $(VENV) $(SUPPORTED)
 	$(RUN) -m pip install --requirement requirements.txt --editable .
 	touch $@
 
+$(OLDEST)/.installed: requirements.txt setup.py pyproject.toml
+	$(CREATE) $(OLDEST) $(OLDER)
+	$(OLDEST)/bin/python -m pip install 'tensorflow<2.16' --requirement requirements.txt --editable .
+	touch $@
+
 $(INTEROP)/.installed: tests/interop/requirements.txt
-	$(call make_environment,$(INTEROP))
+	$(CREATE) $(INTEROP) $(PEERS)
 	$(INTEROP)/bin/python -m pip install $(TORCH_ARGS) -r $<
 	touch $@
 
 $(MESH_BERT)/.installed: benchmarks/peers-mesh-bert.txt
-	$(call make_environment,$(MESH_BERT))
+	$(CREATE) $(MESH_BERT) $(OLDER)
 	$(MESH_BERT)/bin/python -m pip install -r $<
 	touch $@
 
 $(CORPUS)/.installed: benchmarks/peers-corpus.txt
-	$(call make_environment,$(CORPUS))
+	$(CREATE) $(CORPUS) $(PEERS)
 	$(CORPUS)/bin/python -m pip install -r $<
 	touch $@
 
 $(RECORDS)/.installed: benchmarks/peers-records.txt
-	$(call make_environment,$(RECORDS))
+	$(CREATE) $(RECORDS) $(PEERS)
 	$(RECORDS)/bin/python -m pip install -r $<
 	touch $@
 
 # $(1): arguments of every suite.
 define run_suites
 @for suite in $(SUITES); do $(RUN) -m benchmarks.$$suite $(1) || exit 1; done
-endef
-
-# $(1): the folder. One that already works is kept, so that an interrupted install goes
-# on where it stopped.
-define make_environment
-@if ! $(1)/bin/python -c '$(SUPPORTED)' >/dev/null 2>&1; then \
-	if ! "$(PYTHON)" -c '$(SUPPORTED)' >/dev/null 2>&1; then \
-		echo "make: no Python 3.10 or 3.11 with its venv module ('$(PYTHON)' of $(CANDIDATES))." >&2; \
-		echo "make: install one (apt install python3.11-venv) or name it: make install PYTHON=/path/to/python3.11" >&2; \
-		exit 1; \
-	fi; \
-	echo "creating $(1) with $$("$(PYTHON)" --version)"; \
-	"$(PYTHON)" -m venv --clear $(1); \
-fi
 endef
