@@ -3,10 +3,10 @@
 #
 #   bash host_install.sh PACKAGE      an sdist or a wheel: in the home folder, or gs://
 #
-# The image's own TensorFlow stays: only that build drives the TPU. The package itself is
-# installed without what it requires; then that and the extra "tpu", under the constraint of
-# the TensorFlow that is there, so that pip ends with an error rather than fetch another.
-# Checked at the end.
+# The image's own TensorFlow 2.15 stays: only that build drives the TPU, although the package
+# takes later ones elsewhere. The package itself is installed without what it requires; then
+# that and the extra "tpu", under the constraint of the TensorFlow that is there, so that pip
+# ends with an error rather than fetch another. Checked at the end.
 set -euo pipefail
 cd
 package="$1"
@@ -23,6 +23,9 @@ try:
     found = metadata.distribution("tensorflow")
 except metadata.PackageNotFoundError:
     sys.exit("host_install.sh: error: no TensorFlow in this image; use tpu-vm-tf-2.15.1-se")
+if not found.version.startswith("2.15."):
+    sys.exit(f"host_install.sh: error: this image has TensorFlow {found.version}; only 2.15 "
+             "trains on a TPU; use tpu-vm-tf-2.15.1-se")
 print(found.version, hashlib.sha256((found.read_text("RECORD") or "").encode()).hexdigest())
 PY
 }
@@ -34,7 +37,8 @@ if [[ $package == gs://* ]]; then
 fi
 # Without the exact name of a release pip would not look into a file of the same version.
 "${pip[@]}" install --user --no-deps --force-reinstall "./$package"
-echo "tensorflow==${before%% *}" >decoupled_constraints.txt
+# numpy: TensorFlow 2.15 is built for numpy 1, whether or not the image's build says so.
+printf '%s\n' "tensorflow==${before%% *}" "numpy<2" >decoupled_constraints.txt
 python3 - >decoupled_requirements.txt <<'PY'
 import importlib.metadata as metadata
 import re

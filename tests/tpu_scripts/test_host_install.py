@@ -24,9 +24,9 @@ fi
 """
 REQUIRES = """Name: decoupled
 Version: 1
-Requires-Dist: tensorflow<2.16,>=2.15
-Requires-Dist: tensorflow-text<2.16,>=2.15
-Requires-Dist: numpy<2,>=1.26
+Requires-Dist: tensorflow<2.22,>=2.15
+Requires-Dist: tensorflow-text<2.22,>=2.15
+Requires-Dist: numpy<3,>=1.26
 Requires-Dist: pytest>=8; extra == 'dev'
 Requires-Dist: cloud-tpu-client==0.10; extra == 'tpu'
 Requires-Dist: matplotlib>=3.10; extra == "plots"
@@ -74,10 +74,10 @@ def test_core_and_tpu_client_are_installed_under_the_image_s_tensorflow(host):
     )
     assert "--constraint decoupled_constraints.txt" in requirements
     constraints = (folder / "decoupled_constraints.txt").read_text()
-    assert constraints == "tensorflow==2.15.0\n"
+    assert constraints == "tensorflow==2.15.0\nnumpy<2\n"
     assert (folder / "decoupled_requirements.txt").read_text().splitlines() == [
-        "tensorflow-text<2.16,>=2.15",
-        "numpy<2,>=1.26",
+        "tensorflow-text<2.22,>=2.15",
+        "numpy<3,>=1.26",
         "cloud-tpu-client==0.10",
     ]
     assert finished.stdout.endswith("doctor\n")
@@ -98,4 +98,16 @@ def test_an_image_without_tensorflow_is_refused_before_anything_is_installed(hos
     finished = install()
     assert finished.returncode == 1
     assert "no TensorFlow in this image; use tpu-vm-tf-2.15.1-se" in finished.stderr
+    assert not (folder / "pip.log").exists()
+
+
+def test_an_image_with_a_later_tensorflow_is_refused(host):
+    """The package runs on it, but not on a TPU."""
+    folder, install = host
+    (folder / "tensorflow-2.15.0.dist-info").rename(folder / "elsewhere")
+    later = "Name: tensorflow\nVersion: 2.21.0\n"
+    distribution(folder, "tensorflow", "2.21.0", later)
+    finished = install()
+    assert finished.returncode == 1
+    assert "this image has TensorFlow 2.21.0; only 2.15 trains" in finished.stderr
     assert not (folder / "pip.log").exists()
