@@ -127,7 +127,8 @@ def report_python() -> None:
     """Prints the version of the project and of Python."""
     lowest, above = SUPPORTED
     supported = lowest <= sys.version_info[:2] < above
-    remark = "" if supported else "  <- not supported: use Python 3.10 to 3.13"
+    use = f"use Python 3.{lowest[1]} to 3.{above[1] - 1}"
+    remark = "" if supported else f"  <- not supported: {use}"
     print(f"decoupled {decoupled.__version__} in {PACKAGE}")
     print(f"Python {platform.python_version()} in {sys.prefix}{remark}")
 
@@ -142,6 +143,17 @@ def report_packages(packages: list[Package]) -> None:
         name = package.name + extras
         limits = package.limits or "any"
         print(f"  {name:32} {package.installed or '-':12} ({limits}){_remark(package)}")
+    versions = {package.name: package.installed for package in packages}
+    core, text = versions.get("tensorflow"), versions.get("tensorflow-text")
+    if core and text and _release(core) != _release(text):
+        print(
+            f"  tensorflow-text {text} cannot be loaded beside tensorflow {core}: pip "
+            f"install 'tensorflow-text=={_release(core)}.*'"
+        )
+
+
+def _release(version):
+    return ".".join(version.split(".")[:2])
 
 
 def _remark(package):

@@ -60,6 +60,32 @@ def test_report_marks_what_is_missing_or_of_another_version(capsys):
     ]
 
 
+@pytest.mark.parametrize("text, cure", [("2.20.1", True), ("2.21.1", False)])
+def test_tensorflow_text_of_another_release_is_told(capsys, text, cure):
+    doctor.report_packages(
+        [package("tensorflow", "2.21.0"), package("tensorflow-text", text)]
+    )
+    printed = capsys.readouterr().out
+    assert ("pip install 'tensorflow-text==2.21.*'" in printed) == cure
+    assert ("cannot be loaded" in printed) == cure
+
+
+@pytest.mark.parametrize(
+    "version, said",
+    [
+        ((3, 9), "<- not supported: use Python 3.10 to 3.13"),
+        ((3, 10), ""),
+        ((3, 13), ""),
+        ((3, 14), "<- not supported: use Python 3.10 to 3.13"),
+    ],
+)
+def test_supported_versions_of_python(monkeypatch, capsys, version, said):
+    monkeypatch.setattr(sys, "version_info", version)
+    doctor.report_python()
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.endswith(said) and ("not supported" in line) == bool(said)
+
+
 def test_commands_are_the_modules_that_can_be_run():
     found = {entry.shown for entry in doctor.commands()}
     assert {"decoupled.doctor", "decoupled.pretrain", "decoupled.finetune"} <= found
