@@ -74,7 +74,9 @@ def test_the_package_is_complete_there(context):
     """The installation reads these folders, and the demo their files."""
     for folder, suffix in (("decoupled", "*.py"), ("gin", "*.gin")):
         names = {path.relative_to(ROOT) for path in (ROOT / folder).rglob(suffix)}
-        copied = {path.relative_to(context) for path in (context / folder).rglob(suffix)}
+        copied = {
+            path.relative_to(context) for path in (context / folder).rglob(suffix)
+        }
         assert copied and copied == names
     assert not (context / "tests").exists()
 

@@ -1,7 +1,9 @@
 """The core alone, installed by a current pip and by uv into an empty environment.
 
+With each supported Python that this machine has, and once with the oldest TensorFlow.
 There setuptools is the newest that the limits allow, and no extra has brought what a
-command could need. The environments take 2 GB each below pytest's temporary folder.
+command could need. The environments take 2 GB each below pytest's temporary folder, one
+after the other.
 """
 
 import os
@@ -14,6 +16,7 @@ import urllib.request
 
 import pytest
 
+from decoupled import doctor
 from decoupled.installed import requirements
 from tests.pretrained import make_pretrained
 
@@ -80,29 +83,50 @@ class Environment:
         return self.run("-m", f"decoupled.{name}", *arguments, code=code)
 
 
-def install_with_pip(folder, source):
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+def install_with_pip(folder, python, source, *limits):
+    subprocess.run([python, "-m", "venv", folder], check=True)
     pip = [folder / "bin" / "python", "-m", "pip"]
     subprocess.run([*pip, "install", "--upgrade", "pip"], check=True)
-    subprocess.run([*pip, "install", source], check=True)
+    subprocess.run([*pip, "install", source, *limits], check=True)
     subprocess.run([*pip, "check"], check=True)
 
 
-def install_with_uv(folder, source):
+def install_with_uv(folder, python, source, *limits):
     tools = folder.parent / "tools"
     subprocess.run([sys.executable, "-m", "venv", tools], check=True)
     subprocess.run([tools / "bin" / "python", "-m", "pip", "install", "uv"], check=True)
     uv = tools / "bin" / "uv"
-    python = folder / "bin" / "python"
-    subprocess.run([uv, "venv", "--python", sys.executable, folder], check=True)
-    subprocess.run([uv, "pip", "install", "--python", python, source], check=True)
-    subprocess.run([uv, "pip", "check", "--python", python], check=True)
+    subprocess.run([uv, "venv", "--python", python, folder], check=True)
+    into = ["--python", folder / "bin" / "python"]
+    subprocess.run([uv, "pip", "install", *into, source, *limits], check=True)
+    subprocess.run([uv, "pip", "check", *into], check=True)
 
 
-@pytest.fixture(scope="module", params=[install_with_pip, install_with_uv])
+def find_python(*versions):
+    """The first of some versions as the Makefile finds it, or None."""
+    script = [ROOT / "make_environment.sh", "--find", *versions]
+    done = subprocess.run(script, capture_output=True, text=True)
+    return done.stdout.strip() or None
+
+
+def environments():
+    """How to install, with which Python and under which limits."""
+    minors = range(doctor.SUPPORTED[0][1], doctor.SUPPORTED[1][1])
+    found = {f"3.{minor}": find_python(f"3.{minor}") for minor in minors}
+    for version, python in found.items():
+        if python:
+            yield pytest.param((install_with_pip, python), id=f"pip-{version}")
+            yield pytest.param((install_with_uv, python), id=f"uv-{version}")
+    if oldest := found["3.11"] or found["3.10"]:
+        limited = (install_with_pip, oldest, "tensorflow<2.16")
+        yield pytest.param(limited, id="pip-tensorflow-2.15")
+
+
+@pytest.fixture(scope="module", params=environments())
 def environment(request, source, tmp_path_factory):
     folder = tmp_path_factory.mktemp("installed")
-    request.param(folder / "venv", source)
+    install, python, *limits = request.param
+    install(folder / "venv", python, source, *limits)
     yield Environment(folder / "venv", folder)
     shutil.rmtree(folder)
 
@@ -122,11 +146,22 @@ def test_no_extra_is_there(environment):
     assert found & (extras | UNWANTED) == set()
 
 
-def test_setuptools_has_what_tensorflow_hub_and_tensorboard_import(environment):
+def test_setuptools_has_what_tensorboard_and_the_tpu_client_import(environment):
     """In silence: from 80.9 on it warns, and from 82 on it is gone."""
-    code = "import warnings; warnings.simplefilter('default'); import tensorflow_text"
+    code = (
+        "import warnings; warnings.simplefilter('default'); "
+        "import pkg_resources, tensorboard.main, tensorflow_text"
+    )
     assert "slated for removal" not in environment.run("-c", code).stderr
-    environment.run("-c", "import pkg_resources, tensorflow_hub, tensorboard.main")
+
+
+def test_tensorflow_and_tensorflow_text_are_of_one_release(environment):
+    code = (
+        "from importlib.metadata import version as v; "
+        "print(*(v(n).rsplit('.', 1)[0] for n in ('tensorflow', 'tensorflow-text')))"
+    )
+    tensorflow, text = environment.run("-c", code).stdout.split()
+    assert tensorflow == text
 
 
 def test_the_doctor_says_what_can_run(environment):
