@@ -25,7 +25,7 @@ def test_its_python_is_the_newest_that_the_makefile_takes():
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory):
-    """What `COPY . .` copies of the files of a commit: .dockerignore leaves out some."""
+    """What `COPY . .` copies: .dockerignore leaves out some."""
     folder = tmp_path_factory.mktemp("context")
     assert arguments("COPY") == [". ."]
     rules = (ROOT / ".dockerignore").read_text().splitlines()

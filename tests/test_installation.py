@@ -11,12 +11,10 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import urllib.request
 
 import pytest
 
-from decoupled import doctor
 from decoupled.installed import requirements
 from tests.pretrained import make_pretrained
 
@@ -102,31 +100,28 @@ def install_with_uv(folder, python, source, *limits):
     subprocess.run([uv, "pip", "check", *into], check=True)
 
 
-def find_python(*versions):
-    """The first of some versions as the Makefile finds it, or None."""
-    script = [ROOT / "make_environment.sh", "--find", *versions]
-    done = subprocess.run(script, capture_output=True, text=True)
-    return done.stdout.strip() or None
+# How to install, the versions of Python that do, and limits beside the package's own.
+ENVIRONMENTS = {
+    f"{tool}-{version}": (install, (version,))
+    for version in ("3.10", "3.11", "3.12", "3.13")
+    for tool, install in (("pip", install_with_pip), ("uv", install_with_uv))
+}
+ENVIRONMENTS["pip-tensorflow-2.15"] = (
+    install_with_pip,
+    ("3.11", "3.10"),
+    "tensorflow<2.16",
+)
 
 
-def environments():
-    """How to install, with which Python and under which limits."""
-    minors = range(doctor.SUPPORTED[0][1], doctor.SUPPORTED[1][1])
-    found = {f"3.{minor}": find_python(f"3.{minor}") for minor in minors}
-    for version, python in found.items():
-        if python:
-            yield pytest.param((install_with_pip, python), id=f"pip-{version}")
-            yield pytest.param((install_with_uv, python), id=f"uv-{version}")
-    if oldest := found["3.11"] or found["3.10"]:
-        limited = (install_with_pip, oldest, "tensorflow<2.16")
-        yield pytest.param(limited, id="pip-tensorflow-2.15")
-
-
-@pytest.fixture(scope="module", params=environments())
+@pytest.fixture(scope="module", params=ENVIRONMENTS)
 def environment(request, source, tmp_path_factory):
+    install, versions, *limits = ENVIRONMENTS[request.param]
+    find = [ROOT / "make_environment.sh", "--find", *versions]
+    found = subprocess.run(find, capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip(f"no Python {' or '.join(versions)} on this machine")
     folder = tmp_path_factory.mktemp("installed")
-    install, python, *limits = request.param
-    install(folder / "venv", python, source, *limits)
+    install(folder / "venv", found.stdout.strip(), source, *limits)
     yield Environment(folder / "venv", folder)
     shutil.rmtree(folder)
 
