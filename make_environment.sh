@@ -73,9 +73,12 @@ create_with_uv() {
   uv="$(find_uv)" ||
     refuse "no $named, and no Python 3 that can install uv from PyPI to provide one"
   # The variable stands for --clear, which earlier releases of uv refuse.
-  said="$(UV_VENV_CLEAR=1 "$uv" venv --quiet --no-project --seed \
-    --python "${versions[0]}" "$folder" 2>&1)" ||
-    refuse "no $named, and uv cannot provide one ($(head -n 1 <<<"${said//$'\n  cause:'/:}"))"
+  if ! said="$(UV_VENV_CLEAR=1 "$uv" venv --quiet --no-project --seed \
+    --python "${versions[0]}" "$folder" 2>&1)"; then
+    # The last cause that it gives, such as a name that cannot be looked up.
+    said="${said##*$'\n'}"
+    refuse "no $named, and uv cannot provide one (${said#*: })"
+  fi
 }
 
 if [[ $folder == --find ]]; then

@@ -218,7 +218,7 @@ def test_a_python_that_cannot_be_downloaded_is_one_line_of_what_to_install(machi
     assert line.startswith(
         "make: error: no Python 3.13, 3.12, 3.11, 3.10 with its venv"
     )
-    assert "Request failed: Failed to download" in line
+    assert "uv cannot provide one (Failed to download `https://x`); " in line
     assert "install one (e.g. apt install python3.13-venv, " in line
     assert "make PYTHON=/path/to/python3.13" in line
 
