@@ -155,6 +155,6 @@ def __getattr__(name: str) -> Any:
 
 
 def _remote():
-    import tensorflow as tf
+    from decoupled.release import tf
 
     return tf.io.gfile

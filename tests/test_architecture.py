@@ -33,6 +33,7 @@ BASE = {
     "ports",
     "processes",
     "processor",
+    "release",
 }
 START = {"launch", "model_dir", "supervision", "tpu_flags"}
 # What each folder may import beside itself. `start` knows of flags and model folders,

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled import console, files
 from decoupled.analyses import plots
@@ -22,6 +21,7 @@ from decoupled.configs import MaskingConfig
 from decoupled.data.masking import mask_sequences
 from decoupled.errors import UserError
 from decoupled.exports.heads import MaskedLm
+from decoupled.release import tf
 from decoupled.tasks.features import pack_texts
 
 Arrays = dict[str, np.ndarray]

@@ -7,9 +7,9 @@ network of two layers; every label is a yes-or-no question of its own.
 import dataclasses
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled.errors import UserError
+from decoupled.release import tf
 
 
 @dataclasses.dataclass(frozen=True)

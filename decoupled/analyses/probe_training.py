@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled import console
 from decoupled.analyses.probe import Probe, ProbeSettings
 from decoupled.analyses.probing_data import Batch, ProbingData
+from decoupled.release import tf
 
 
 class Score(NamedTuple):

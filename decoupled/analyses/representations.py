@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled.analyses.models import AnalysedModel
 from decoupled.exports.encoder import Encoder
+from decoupled.release import tf
 
 _INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 

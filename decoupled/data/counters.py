@@ -11,7 +11,8 @@ values for one sequence depend on the shape of the whole batch.
 import enum
 
 import numpy as np
-import tensorflow as tf
+
+from decoupled.release import tf
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9

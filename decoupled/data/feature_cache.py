@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled import files
+from decoupled.release import tf
 
 FORMAT = "decoupled-features-1"
 

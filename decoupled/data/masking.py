@@ -7,11 +7,11 @@ per token would make it vary.
 """
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled.configs import MaskingConfig
 from decoupled.data.counters import Stream, graph_bits, shift_right
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.release import tf
 
 
 def prediction_budget(masking: MaskingConfig) -> np.ndarray:

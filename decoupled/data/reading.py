@@ -8,10 +8,9 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-import tensorflow as tf
-
 from decoupled.data.records import FEATURE
 from decoupled.errors import UserError
+from decoupled.release import tf
 
 VERIFY_COMMAND = "python -m decoupled.verify_records"
 

@@ -182,7 +182,7 @@ def write_shard(
     path = os.path.join(folder, name)
     _check_ids(documents, vocab_size, path)
     with files.atomic_path(path) as temporary:
-        import tensorflow as tf
+        from decoupled.release import tf
 
         with tf.io.TFRecordWriter(temporary) as writer:
             for ids in documents:

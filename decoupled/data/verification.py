@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled import files, gfile, processes
 from decoupled.data.reading import VERIFY_COMMAND, parse, readable_records
 from decoupled.data.records import FEATURE, RecordsManifest, Shard
 from decoupled.errors import UserError
+from decoupled.release import tf
 
 _BATCH = 1024
 # Bytes of a record beside its content.

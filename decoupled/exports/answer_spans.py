@@ -2,10 +2,9 @@
 
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.exports.question_windows import Characters, Windows, character_class
+from decoupled.release import tf
 from decoupled.tasks.qa_answers import CLOSING_SIGNS, PARTNERS
 
 _LOWEST = float("-inf")

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from types import TracebackType
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled import files
 from decoupled.errors import UserError
 from decoupled.exports.safetensors_files import ALIGNMENT, aligned_empty
 from decoupled.model_dir import CHECKPOINT_LIST
+from decoupled.release import tf
 from decoupled.training.selection import counting_folder
 
 GLOBAL_STEP = "global_step"

@@ -5,12 +5,11 @@ checkpoint, without Mesh-TensorFlow: batch and length are dynamic, and the Saved
 made from it needs nothing but TensorFlow.
 """
 
-import tensorflow as tf
-
 from decoupled.configs import ModelConfig
 from decoupled.exports import layers
 from decoupled.exports import weights as names
 from decoupled.exports.layers import Dense, LayerNorm, Weights
+from decoupled.release import tf
 
 # Large enough that a padded key's weight underflows to 0, small enough for float32.
 _MASKED = -1e9

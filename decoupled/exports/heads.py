@@ -1,12 +1,11 @@
 """What may sit on the serving encoder: the MLM head, and the last layers of tasks."""
 
-import tensorflow as tf
-
 from decoupled.configs import ModelConfig
 from decoupled.exports import layers
 from decoupled.exports import weights as names
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.layers import Dense, LayerNorm, Weights
+from decoupled.release import tf
 
 
 class MaskedLm(tf.Module):

@@ -7,7 +7,8 @@ Weights come from a mapping of checkpoint names to arrays. Activations are matri
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import tensorflow as tf
+
+from decoupled.release import tf
 
 Weights = Mapping[str, np.ndarray]
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled import files
 from decoupled.data.vocabulary import Vocabulary
@@ -14,6 +13,7 @@ from decoupled.exports import weights as names
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import MaskedLm
 from decoupled.exports.trained_model import read_model_dir
+from decoupled.release import tf
 
 MASK = "[MASK]"
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled import console, files
 from decoupled import model_dir as model_dirs
@@ -27,6 +26,7 @@ from decoupled.exports.checkpoint_files import (
 )
 from decoupled.exports.new_folder import new_folder
 from decoupled.exports.safetensors_files import Shape
+from decoupled.release import tf
 from decoupled.training.checkpoints import write_list
 
 CONVERSION = "conversion.json"

@@ -9,11 +9,10 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.tagged_words import ends
+from decoupled.release import tf
 from decoupled.tasks.context_pieces import WITHOUT_SPACES
 from decoupled.tasks.qa_features import SPECIALS
 

@@ -14,8 +14,6 @@ import dataclasses
 import os
 from typing import Any
 
-import tensorflow as tf
-
 from decoupled import files, gfile
 from decoupled.errors import UserError
 from decoupled.exports.encoder import Encoder
@@ -27,6 +25,7 @@ from decoupled.exports.tagged_words import TextTaggerRoot
 from decoupled.exports.text import TextRoot
 from decoupled.exports.text_questions import TextQuestionsRoot
 from decoupled.exports.trained_model import NAMES, TrainedModel
+from decoupled.release import tf
 from decoupled.tasks.catalogue import QUESTION_ANSWERING, TAGGING
 
 FORMAT = "decoupled-export-1"

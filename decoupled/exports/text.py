@@ -1,7 +1,5 @@
 """Preprocessor and encoder or classifier in one: raw strings in, vectors out."""
 
-import tensorflow as tf
-
 from decoupled.exports.preprocessor import Packed, Preprocessor, text_signatures
 from decoupled.exports.roots import (
     ClassifierRoot,
@@ -10,6 +8,7 @@ from decoupled.exports.roots import (
     graph_function,
     trace,
 )
+from decoupled.release import tf
 
 
 def trim(packed: Packed) -> Packed:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping
 
 import numpy as np
-import tensorflow as tf
 
 from decoupled import files
 from decoupled.configs import ModelConfig
 from decoupled.errors import UserError
+from decoupled.release import tf
 
 EMBEDDINGS = "bert/embeddings"
 WORD_EMBEDDINGS = f"{EMBEDDINGS}/word_embeddings"

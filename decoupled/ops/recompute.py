@@ -8,9 +8,7 @@ made again too, as they are functions of their seed.
 
 from collections.abc import Callable
 
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
-from decoupled.compat import mtf, tf
+from decoupled.compat import gen_xla_ops, mtf, tf
 
 
 def recompute(function: Callable, x: mtf.Tensor) -> mtf.Tensor:

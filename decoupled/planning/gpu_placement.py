@@ -10,10 +10,8 @@ import functools
 from collections import Counter
 from typing import NamedTuple
 
-from tensorflow.python.framework import kernels
-
 from decoupled import console
-from decoupled.compat import tf
+from decoupled.compat import kernels, tf
 from decoupled.errors import UserError
 from decoupled.memory import readable_bytes
 from decoupled.ops.placement import PlacementMeshImpl

@@ -7,9 +7,7 @@ the slices of the variables that one core holds.
 
 from typing import NamedTuple
 
-from tensorflow.python.tpu import tpu as tpu_rewriting
-
-from decoupled.compat import mtf, tf
+from decoupled.compat import mtf, tf, tpu_rewriting
 from decoupled.configs import MaskingConfig
 from decoupled.ops.simd import SimdMeshImpl
 from decoupled.planning.hardware import Slice

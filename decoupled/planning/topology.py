@@ -3,8 +3,8 @@
 import itertools
 
 import numpy as np
-from tensorflow.python.tpu import device_assignment, topology
 
+from decoupled.compat import device_assignment, topology
 from decoupled.planning.hardware import Slice
 
 # Chips of one host: 2 x 2.

@@ -7,6 +7,7 @@ is finalized. What a session would do with the graph is not shown.
 
 import collections
 import contextlib
+import sys
 from typing import NamedTuple
 from unittest import mock
 
@@ -15,8 +16,8 @@ from tensorflow.python.tpu import topology, tpu_feed, tpu_system_metadata
 from tensorflow.python.tpu import tpu as tpu_rewriting
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow.python.training import monitored_session
-from tensorflow_estimator.python.estimator.tpu import tpu_context
 
+from decoupled import compat
 from decoupled.compat import mtf, tf
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.topology import slice_topology
@@ -26,6 +27,8 @@ from decoupled.training.tpu import TpuAddress
 from tests.ops.simd_on_cpu import OneCore
 from tests.training.runs import run_spec
 
+# Private, and to be imported after `compat` alone.
+tpu_context = sys.modules[compat.estimator.tpu.TPUEstimator.__module__].tpu_context
 # Nobody answers here, and nobody is asked before a session is made.
 ADDRESS = TpuAddress("grpc://10.0.0.1:8470", None, None, None)
 
