@@ -253,8 +253,8 @@ def run_probe() -> dict:
             "may be built for another processor (it needs AVX)"
         )
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise RuntimeError(lines[-1] if lines else f"exit code {done.returncode}")
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise RuntimeError(lines[-1].removeprefix("decoupled.errors.UserError: "))
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -53,7 +53,7 @@ def early_lines_as_the_level_says() -> Iterator[None]:
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
     hidden = [b"I", b"W", b"E"][: int(level)] if level.isdigit() else []
     # A processor without AVX ends the process here, after a line that must be seen.
-    if not hidden or "avx" not in processor().flags or "tensorflow" in sys.modules:
+    if not hidden or "avx" not in processor().flags:
         yield
         return
     with tempfile.TemporaryFile() as held:

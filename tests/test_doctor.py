@@ -235,6 +235,16 @@ def test_a_tensorflow_that_fails_ends_the_whole_report_with_1(tmp_path):
     assert done.stderr == ""
 
 
+def test_a_release_of_tensorflow_that_is_not_known_is_explained(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "tensorflow.py").write_text("__version__ = '2.22.0'")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert doctor.report_core() is False
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("  do not work: TensorFlow 2.22.0 is installed, which ")
+
+
 def test_nothing_but_python_is_needed_for_the_report():
     # -I -S: without site-packages and without the environment's paths.
     code = (
