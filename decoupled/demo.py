@@ -41,11 +41,13 @@ class Step(NamedTuple):
     """A command of the demo.
 
     title: what it does. name: key of its seconds. command: arguments after `python`.
+    quiet: stderr is shown only where it fails.
     """
 
     title: str
     name: str
     command: list[str]
+    quiet: bool = False
 
 
 def define_flags() -> None:
@@ -168,13 +170,21 @@ def _export_steps(work_dir):
     serve = ["-I", script, f"{work_dir}/export/text_classifier", *SENTENCES]
     return [
         Step("export the fine-tuned decoupled model", "export", export),
-        Step("run the export on raw sentences, without this package", "serve", serve),
+        # TensorFlow alone prints lines about oneDNN and GPUs, whatever its level is.
+        Step(
+            "run the export on raw sentences, without this package",
+            "serve",
+            serve,
+            quiet=True,
+        ),
     ]
 
 
 def _run(work_dir, step):
     console.say(f"$ python {shlex.join(step.command)}")
-    run_step(work_dir, step.name, [sys.executable, *step.command])
+    run_step(
+        work_dir, step.name, [sys.executable, *step.command], quiet=step.quiet
+    )
 
 
 def report(work_dir: str) -> None:

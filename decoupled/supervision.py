@@ -15,9 +15,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from decoupled import files, ports
 from decoupled.errors import WORKER_LOST_CODE, Interrupted, Terminated, UserError
@@ -157,27 +158,33 @@ def run_step(
     name: str,
     command: Sequence[str],
     environment: Mapping[str, str] | None = None,
+    quiet: bool = False,
 ) -> None:
     """Runs one of several commands, its output as it comes.
 
     The seconds of its first full run are kept in work_dir/seconds.json under its name.
 
     Args:
-      command, environment: see `run_command`.
+      command, environment: see `run_command`. quiet: its errors are printed only where it
+        fails.
 
     Raises:
       UserError: it failed.
       Interrupted, Terminated: a signal came, and it has ended.
     """
     started = time.monotonic()
-    try:
-        code = run_command(command, environment)
-    except Interrupted as error:
-        raise Interrupted(f"{error}: ended in step {name}") from error
-    except Terminated as error:
-        raise Terminated(
-            f"{error}: ended in step {name}; run the same command again to go on"
-        ) from error
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+        try:
+            code = run_command(command, environment, errors if quiet else None)
+        except Interrupted as error:
+            raise Interrupted(f"{error}: ended in step {name}") from error
+        except Terminated as error:
+            raise Terminated(
+                f"{error}: ended in step {name}; run the same command again to go on"
+            ) from error
+        if code:
+            errors.seek(0)
+            sys.stderr.write(errors.read())
     if code:
         raise UserError(
             f"{name}: ended with code {code}, see above; mend it and run the same "
@@ -191,12 +198,15 @@ def run_step(
 
 
 def run_command(
-    command: Sequence[str], environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    stderr: IO | None = None,
 ) -> int:
     """Runs a command to its end; its exit code, as `subprocess` has it.
 
     Args:
       command: with its arguments. environment: variables beside those of this process.
+      stderr: an open file that takes its errors; those of this process by default.
 
     Raises:
       Interrupted: Ctrl-C came, and the command has ended since. The message is the name
@@ -212,7 +222,7 @@ def run_command(
             process.send_signal(number)
 
     with _handled(pass_on):
-        process = _start_apart(command, {**os.environ, **(environment or {})})
+        process = _start_apart(command, {**os.environ, **(environment or {})}, stderr)
         if received is not None:
             process.send_signal(received)
         code = process.wait()
@@ -353,10 +363,12 @@ class Supervisor:
         self._processes = {}
 
 
-def _start_apart(command, environment):
+def _start_apart(command, environment, stderr=None):
     """Starts a process that Ctrl-C on the terminal does not reach by itself: a worker
     must live until the driver has saved, and the driver gets it once."""
-    return subprocess.Popen(command, env=environment, start_new_session=True)
+    return subprocess.Popen(
+        command, env=environment, start_new_session=True, stderr=stderr
+    )
 
 
 def _can_go_on(code):

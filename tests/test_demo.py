@@ -1,5 +1,6 @@
 """The demo: its commands, and the table and plot that it makes of their results."""
 
+import contextlib
 import json
 import os
 import signal
@@ -150,6 +151,15 @@ demo.make_steps = lambda _: [{step!r}]
 demo.define_flags()
 launch.run(demo.main, demo.__doc__)
 """
+
+
+@pytest.mark.parametrize("code, shown", [(0, ""), (3, "a line\n")])
+def test_a_quiet_step_prints_its_errors_where_it_fails(tmp_path, capfd, code, shown):
+    write = f"import sys; sys.stderr.write('a line\\n'); sys.exit({code})"
+    step = demo.Step("speaks", "quiet", ["-c", write], quiet=True)
+    with contextlib.suppress(UserError):
+        demo._run(str(tmp_path), step)
+    assert capfd.readouterr().err == shown
 
 
 @pytest.mark.slow
