@@ -47,6 +47,7 @@ TrainingConfig.eval_batch_size = 8
 TEXTS = ["the record holds text", "rekodi ina maandishi", "every word neno moja"]
 SERVE = """
 import json, sys
+import numpy as np
 import tensorflow as tf
 folder, kind, *texts = sys.argv[1:]
 if kind == "text_encoder":
@@ -58,7 +59,7 @@ else:
         "input_word_ids": ids, "input_mask": tf.cast(ids != 0, tf.int32),
         "input_type_ids": tf.zeros_like(ids), "masked_lm_positions": [[1, 2], [1, 1]],
     })
-print(json.dumps({name: value.numpy().tolist() for name, value in outputs.items()}))
+print(json.dumps({name: np.array(value).tolist() for name, value in outputs.items()}))
 """
 
 
@@ -200,12 +201,17 @@ def test_saved_models_load_and_agree(kind, exported, between, capsys):
 def test_folders_for_transformers_give_the_same_weights_back(trained, between):
     folder, back = trained.with_name("transformers"), trained.with_name("back")
     convert = ("-m", "decoupled.convert")
-    run(between[0], *convert, "to_hf", f"--model_dir={trained}", f"--hf_dir={folder}")
+    # The head of this model has no counterpart there.
+    run(
+        between[0], *convert, "to_hf", f"--model_dir={trained}", f"--hf_dir={folder}",
+        "--encoder_only",
+    )  # fmt: skip
     run(between[1], *convert, "from_hf", f"--model_dir={back}", f"--hf_dir={folder}")
     before, after = variables(trained), variables(back)
-    assert len(after) > 20
-    for name, value in after.items():
-        np.testing.assert_array_equal(value, before[name], err_msg=name)
+    weights = after.keys() - {"global_step"}
+    assert len(weights) > 30
+    for name in weights:
+        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
 
 
 def report(capsys, what, apart):
