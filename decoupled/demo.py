@@ -182,9 +182,7 @@ def _export_steps(work_dir):
 
 def _run(work_dir, step):
     console.say(f"$ python {shlex.join(step.command)}")
-    run_step(
-        work_dir, step.name, [sys.executable, *step.command], quiet=step.quiet
-    )
+    run_step(work_dir, step.name, [sys.executable, *step.command], quiet=step.quiet)
 
 
 def report(work_dir: str) -> None:

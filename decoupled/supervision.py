@@ -165,8 +165,8 @@ def run_step(
     The seconds of its first full run are kept in work_dir/seconds.json under its name.
 
     Args:
-      command, environment: see `run_command`. quiet: its errors are printed only where it
-        fails.
+      command, environment: see `run_command`. quiet: its errors are printed only where
+        it fails.
 
     Raises:
       UserError: it failed.
