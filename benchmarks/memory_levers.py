@@ -110,7 +110,7 @@ def measure(name: str, steps: int, model: ModelConfig = MODEL) -> dict[str, floa
     }
     settings = {
         **dict(mesh_shape="all:1", layout_rules="", activation_dtype="float32"),
-        **dict(embedding_lookup="gather", slice_dtype="float32"),
+        **dict(embedding_lookup="gather", slice_dtype="float32", stack_mib=0),
         **mesh,
     }
     config = GraphConfig(

@@ -93,6 +93,7 @@ def pretraining_case(
         "activation_dtype": dtype,
         "embedding_lookup": "gather",
         "slice_dtype": "float32",
+        "stack_mib": 0,
     }
     return {
         **batch_fields(model, batch),

@@ -38,6 +38,7 @@ GOOD = {
         activation_dtype="float32",
         embedding_lookup="gather",
         slice_dtype="float32",
+        stack_mib=128,
     ),
     configs.MaskingConfig: dict(
         sequence_length=64,
@@ -155,6 +156,7 @@ REFUSED = [
     ("MeshConfig", dict(activation_dtype="float16"), "activation_dtype"),
     ("MeshConfig", dict(embedding_lookup="onehot"), "embedding_lookup"),
     ("MeshConfig", dict(slice_dtype="float16"), "slice_dtype"),
+    ("MeshConfig", dict(stack_mib=-1), "stack_mib"),
     ("MaskingConfig", dict(sequence_length=3), "sequence_length"),
     ("MaskingConfig", dict(sequence_length=0), "sequence_length"),
     ("MaskingConfig", dict(max_predictions=63), "max_predictions"),

@@ -77,7 +77,7 @@ def records(folder):
 def pretrained(folder, records):
     config = PretrainConfig(
         model=tiny_model(num_layers=2, vocab_size=Vocabulary(records[1]).size),
-        mesh=MeshConfig("m:2", "vocab:m;heads:m", "float32", "gather", "float32"),
+        mesh=MeshConfig("m:2", "vocab:m;heads:m", "float32", "gather", "float32", 128),
         masking=MASKING,
         sampling=SAMPLING,
         optimizer=adamw(),
@@ -129,7 +129,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
     write_long("test", "de", COLOURS)
     config = FinetuneConfig(
         FinetuningConfig(8.0, 12, 0.1, 0, False, 0.1, (), "none"),
-        MeshConfig("all:1", "", "float32", "gather", "float32"),
+        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         adamw(learning_rate=5e-3),
         tiny_training(),
     )

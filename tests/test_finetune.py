@@ -67,7 +67,7 @@ def folder(tmp_path_factory):
 def tune(folder, name, mode="train_and_evaluate", mesh="all:1", tpu=None, **changes):
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, **changes),
-        MeshConfig(mesh, "", "float32", "gather", "float32"),
+        MeshConfig(mesh, "", "float32", "gather", "float32", 128),
         adamw(learning_rate=5e-3),
         tiny_training(),
     )
@@ -355,7 +355,7 @@ def arguments(folder, out, mode="train", init="pretrained", **training):
     """Of `run_finetuning` for one epoch."""
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, num_epochs=1.0),
-        MeshConfig("all:1", "", "float32", "gather", "float32"),
+        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         adamw(learning_rate=5e-3),
         tiny_training(**training),
     )

@@ -90,7 +90,7 @@ def tune(
     }
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, **changes),
-        MeshConfig("all:1", "", "float32", "gather", "float32"),
+        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         adamw(learning_rate=5e-3),
         tiny_training(**training),
     )

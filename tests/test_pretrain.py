@@ -63,7 +63,7 @@ def data(tmp_path_factory):
 def config(**changes):
     fields = dict(
         model=tiny_model(vocab_size=54),
-        mesh=MeshConfig("all:1", "", "float32", "gather", "float32"),
+        mesh=MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         masking=MASKING,
         sampling=SamplingConfig(0.5, None, None, None),
         optimizer=adamw(),
@@ -219,17 +219,17 @@ def test_stopping_half_way_changes_nothing(data, tmp_path, capsys):
             "more than ModelConfig",
         ),
         (
-            {"mesh": MeshConfig("m:3", "heads:m", "float32", "gather", "float32")},
+            {"mesh": MeshConfig("m:3", "heads:m", "float32", "gather", "float32", 128)},
             "rule heads:m: dimension 'heads' of size 4 does not divide into 3",
         ),
         (
-            {"mesh": MeshConfig("m:2", "vocb:m", "float32", "gather", "float32")},
+            {"mesh": MeshConfig("m:2", "vocb:m", "float32", "gather", "float32", 128)},
             "no dimension 'vocb'",
         ),
         (
             {
                 "mesh": MeshConfig(
-                    "m:2", "batch:m;vocab:m", "float32", "gather", "float32"
+                    "m:2", "batch:m;vocab:m", "float32", "gather", "float32", 128
                 )
             },
             "rules vocab:m and batch:m split rows",
@@ -398,7 +398,7 @@ def test_records_without_held_out_text_end_before_the_first_step(data, tmp_path,
 
 
 def test_a_mesh_and_records_that_cannot_be_used_are_named(data, tmp_path):
-    mesh = MeshConfig("m:5", "vocab:m", "float32", "gather", "float32")
+    mesh = MeshConfig("m:5", "vocab:m", "float32", "gather", "float32", 128)
     none = str(tmp_path / "none")
     with pytest.raises(UserError, match="rule vocab:m: dimension"):
         run_pretraining(config(mesh=mesh), *data, str(tmp_path / "run"), "train")

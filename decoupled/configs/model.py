@@ -6,6 +6,7 @@ import gin
 
 from decoupled.configs.checks import (
     check_choice,
+    check_not_negative,
     check_positive,
     check_rates,
     check_types,
@@ -110,6 +111,9 @@ class MeshConfig:
     slice_dtype: of the weights on the devices, "float32" or "bfloat16", which halves
       their memory; updates are then rounded by chance (`decoupled.ops.rounding`).
       Vectors (biases, layer norms) and what checkpoints hold are float32 always.
+    stack_mib: on a TPU, slices of equal shape are one variable of each core, as long as
+      their float32 gradients take at most so many MiB (`decoupled.ops.stacks`). 0: each
+      slice is a variable of its own. Equal numbers, equal checkpoints.
     """
 
     mesh_shape: str
@@ -117,9 +121,11 @@ class MeshConfig:
     activation_dtype: str
     embedding_lookup: str
     slice_dtype: str
+    stack_mib: int
 
     def __post_init__(self):
         check_types(self)
+        check_not_negative(self, "stack_mib")
         check_choice(self, "activation_dtype", ACTIVATION_DTYPES)
         check_choice(self, "embedding_lookup", EMBEDDING_LOOKUPS)
         check_choice(self, "slice_dtype", SLICE_DTYPES)

@@ -297,7 +297,7 @@ class RoundedAdamUpdate(mtf.Operation):
         )
         kept = kept if self._is_decayed else 1.0
         done = update_rounded(
-            lowering, self._variable, _rounded_step, seed, m, v, kept, rate, epsilon
+            lowering, [self._variable], rounded_step, seed, m, v, kept, rate, epsilon
         )
         lowering.set_tensor_lowering(self.outputs[0], done)
         lowering.operations[self] = tf.group(done.all_slices)
@@ -315,6 +315,9 @@ class RoundedAdamUpdate(mtf.Operation):
             return read_slice(m), read_slice(v)
 
 
-@rounded
-def _rounded_step(weights, m, v, kept, rate, epsilon):
+def new_weights(weights, m, v, kept, rate, epsilon):
+    """The last line of `step_numbers`, of the moments after the step."""
     return weights * kept - rate * m / (tf.sqrt(v) + epsilon)
+
+
+rounded_step = rounded(new_weights)

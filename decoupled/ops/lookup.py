@@ -9,7 +9,6 @@ local shard only.
 from contextlib import nullcontext
 
 from decoupled.compat import mtf, tf
-from decoupled.ops.rounding import read_slice
 from decoupled.ops.shards import (
     check_separate,
     lazy_sum,
@@ -103,7 +102,7 @@ def _as_stored(lowering, table):
     ):
         return lowering.tensors[table]
     slices = lowering.variables[variable].laid_out_tensor
-    return lowering.mesh_impl(variable).slicewise(read_slice, slices)
+    return lowering.mesh_impl(variable).slicewise(tf.convert_to_tensor, slices)
 
 
 class _LookupGradient(mtf.Operation):

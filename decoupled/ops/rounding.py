@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from decoupled.compat import mtf, tf
 from decoupled.ops.compiled import compiled
 from decoupled.ops.shards import shard_of
+from decoupled.ops.stacks import slices_of, stacked
 
 
 class RoundedSubtraction(mtf.Operation):
@@ -30,22 +31,28 @@ class RoundedSubtraction(mtf.Operation):
     those of several variables at once.
 
     Args:
-      variable: mtf.Variable with slices of bfloat16.
-      change: float tensor of its shape.
+      variables: mtf.Variable with slices of bfloat16; several are a stack.
+      changes: float tensors of their shape.
       seed: int32 scalar that changes from step to step.
     """
 
-    def __init__(self, variable: mtf.Variable, change: mtf.Tensor, seed: mtf.Tensor):
-        super().__init__([change, seed], name="rounded_subtraction")
-        self._variable = variable
+    def __init__(
+        self,
+        variables: Sequence[mtf.Variable],
+        changes: Sequence[mtf.Tensor],
+        seed: mtf.Tensor,
+    ):
+        super().__init__([*changes, seed], name="rounded_subtraction")
+        self._variables = list(variables)
 
     @property
     def has_gradient(self):
         return False
 
     def lower(self, lowering):
-        change, seed = (lowering.tensors[x] for x in self.inputs)
-        written = update_rounded(lowering, self._variable, _difference, seed, change)
+        *changes, seed = (lowering.tensors[x] for x in self.inputs)
+        change = lowering.mesh_impl(self).slicewise(stacked, *changes)
+        written = update_rounded(lowering, self._variables, _difference, seed, change)
         lowering.operations[self] = tf.group(written.all_slices)
 
 
@@ -63,34 +70,41 @@ def rounded(update: Callable) -> Callable:
 
     def kernel(weights, key, sizes, *inputs):
         new = update(tf.cast(weights, tf.float32), *inputs)
-        return round_by(new, noise(key, sizes, weights.shape.as_list()))
+        part = weights.shape.as_list()[len(weights.shape) - len(sizes) :]
+        return round_by(new, noise(key, sizes, part))
 
     return compiled(kernel)
 
 
-def update_rounded(lowering, variable: mtf.Variable, kernel, seed, *inputs):
-    """Replaces the slices of a variable by what a kernel makes of them.
+def update_rounded(
+    lowering, variables: Sequence[mtf.Variable], kernel, seed, *inputs
+):
+    """Replaces the slices of variables by what a kernel makes of them.
 
     Args:
-      lowering: mtf.Lowering. variable: with slices of bfloat16.
+      lowering: mtf.Lowering. variables: with slices of bfloat16; several are a stack.
       kernel: of `rounded`.
       seed: laid-out int32 scalar. inputs: the kernel's further tensors, laid out.
 
     Returns:
       Laid-out numbers, without a meaning, that are there when the slices are written.
     """
-    mesh_impl = lowering.mesh_impl(variable)
-    slices = lowering.variables[variable].laid_out_tensor
-    salt = zlib.crc32(variable.name.encode("utf-8")) & 0x7FFFFFFF
-    shards = [shard_of(mesh_impl, dimension) for dimension in variable.shape.dims]
+    mesh_impl = lowering.mesh_impl(variables[0])
+    slices = slices_of(lowering, variables)
+    shape = variables[0].shape
+    salts = [zlib.crc32(v.name.encode("utf-8")) & 0x7FFFFFFF for v in variables]
+    shards = [shard_of(mesh_impl, dimension) for dimension in shape.dims]
 
     def key(seed, *coordinates):
         first = [c * s.size for c, s in zip(coordinates, shards, strict=True)]
-        return tf.stack([seed, salt, *first])
+        if len(salts) == 1:
+            return tf.stack([seed, *salts, *first])
+        columns = [tf.fill([len(salts)], x) for x in (seed, *first)]
+        return tf.stack([columns[0], tf.constant(salts), *columns[1:]], axis=-1)
 
     keys = mesh_impl.slicewise(key, seed, *[shard.coordinate for shard in shards])
     weights = mesh_impl.slicewise(read_slice, slices)
-    sizes = tuple(variable.shape.to_integer_list)
+    sizes = tuple(shape.to_integer_list)
     new = mesh_impl.slicewise(kernel, weights, keys, sizes, *inputs)
     return mesh_impl.slicewise(_write_slice, slices, new)
 
@@ -101,7 +115,7 @@ def read_slice(variable) -> tf.Tensor:
 
 
 def _write_slice(variable, value):
-    write = tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
+    write = variable.assign(value, read_value=False)
     with tf.control_dependencies([write]):
         return tf.zeros([])
 
@@ -128,21 +142,24 @@ def noise(key: tf.Tensor, sizes: Sequence[int], part: Sequence[int]) -> tf.Tenso
     """Random bits for each element of a slice.
 
     Args:
-      key: int32 [2 + rank]: two numbers that the bits depend on, and the place of the
-        slice's first element along each dimension of the whole.
-      sizes: of the whole. part: of the slice.
+      key: int32 [..., 2 + rank]: two numbers that the bits depend on, and the place of
+        the slice's first element along each dimension of the whole. It may be of
+        several slices.
+      sizes: of a whole. part: of a slice.
 
     Returns:
-      uint32 of shape `part`, for each element a function of the two numbers and of its
-      place in the whole.
+      uint32 of shape [..., *part], for each element a function of the two numbers and
+      of its place in the whole.
     """
-    seed, salt, *first = tf.unstack(tf.bitcast(key, tf.uint32))
-    place = _number(0)
-    for begin, size, length in zip(first, sizes, part, strict=True):
+    several = key.shape.as_list()[:-1]
+    seed, salt, *first = tf.unstack(tf.bitcast(key, tf.uint32), axis=-1)
+    place = tf.zeros(several, tf.uint32)
+    for axis, (begin, size, length) in enumerate(zip(first, sizes, part, strict=True)):
+        begin = tf.reshape(begin, several + [1] * (axis + 1))
         own = begin + tf.cast(tf.range(length), tf.uint32)
         place = tf.expand_dims(place * _number(size), -1) + own
     # Two rounds: after one, the bits of two steps would be one sequence, shifted.
-    one = _mixed(seed + _mixed(salt))
+    one = tf.reshape(_mixed(seed + _mixed(salt)), several + [1] * len(part))
     other = _mixed(one + _number(0x9E3779B9))
     return _mixed(_mixed(place + one) ^ other)
 

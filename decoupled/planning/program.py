@@ -14,7 +14,11 @@ from decoupled.planning.hardware import Slice
 from decoupled.planning.topology import assign_cores
 from decoupled.training.graph import GraphConfig, Lowered, build_graph
 from decoupled.training.mesh import Placement, shape_and_layout
-from decoupled.training.tpu import check_mesh_size, logical_to_physical
+from decoupled.training.tpu import (
+    check_mesh_size,
+    logical_to_physical,
+    stack_bytes,
+)
 
 
 class Program(NamedTuple):
@@ -40,14 +44,10 @@ class Program(NamedTuple):
 class OneCoreMesh(SimdMeshImpl):
     """The whole mesh, with the slices of core 0 alone."""
 
-    class LaidOutVariable(SimdMeshImpl.LaidOutVariable):
-        """A slice that is not copied: nothing runs."""
+    class Stack(SimdMeshImpl.Stack):
+        """Slices that are not copied: nothing runs."""
 
-        def _master_to_slices(self, handles):
-            return None
-
-        def _slices_to_master(self, handles):
-            return None
+        copies = False
 
     def replicas(self) -> list[int]:
         """Core 0."""
@@ -89,7 +89,11 @@ def build_program(
         assignment = assign_cores(tpu)
         shape, layout = shape_and_layout(config.mesh)
         mesh = OneCoreMesh(
-            shape, layout, assignment, logical_to_physical(shape, assignment)
+            shape,
+            layout,
+            assignment,
+            logical_to_physical(shape, assignment),
+            stack_bytes(config.mesh),
         )
         built = []
 

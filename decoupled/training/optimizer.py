@@ -5,9 +5,12 @@ from typing import NamedTuple
 from decoupled.compat import mtf, tf
 from decoupled.configs import OptimizerConfig, ScheduleConfig
 from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate, step_numbers
+from decoupled.ops.adam_stacks import StackedAdamUpdate
 from decoupled.ops.norms import global_norm
 from decoupled.ops.product_gradient import ProductGradient, as_product
 from decoupled.ops.rounding import RoundedSubtraction
+from decoupled.ops.simd import SimdMeshImpl
+from decoupled.ops.stacks import StackedAssign
 
 # Variables that are not decayed: biases and layer norms (BERT's optimizer).
 _NOT_DECAYED = ("/bias", "output_bias", "/gamma", "/beta")
@@ -95,7 +98,11 @@ def apply_gradients(
         scale = mtf.constant(norm.mesh, 1.0, dtype=tf.float32)
     make = {"adamw": _adamw, "adafactor": _adafactor}[config.name]
     numbers = _Numbers(norm, scale, rate, step, rounding_seed)
-    return Updates(make(config, used, variables, numbers), norm, gradients)
+    # The variables that are updated together.
+    on_tpu = isinstance(mesh_impl, SimdMeshImpl)
+    stacks = mesh_impl.stacks(variables) if on_tpu else None
+    operations = make(config, used, variables, numbers, stacks)
+    return Updates(operations, norm, gradients)
 
 
 class _Numbers(NamedTuple):
@@ -116,7 +123,7 @@ def _as_used(config, gradient, variable, mesh_impl):
     return as_product(gradient, mesh_impl) or gradient
 
 
-def _adamw(config, gradients, variables, numbers):
+def _adamw(config, gradients, variables, numbers, stacks):
     shared = step_numbers(
         numbers.rate,
         numbers.step,
@@ -125,10 +132,30 @@ def _adamw(config, gradients, variables, numbers):
         beta2=config.beta2,
         epsilon=config.epsilon,
     )
+
+    def decays(variable):
+        return bool(config.weight_decay) and is_decayed(variable.name)
+
+    def slots_of(variable):
+        return [_slot(variable, name) for name in ("adam_m", "adam_v")]
+
+    if stacks is not None:
+        gradient_of = dict(zip(variables, gradients, strict=True))
+        return [
+            StackedAdamUpdate(
+                members,
+                *zip(*map(slots_of, members), strict=True),
+                [gradient_of[v] for v in members],
+                numbers.scale,
+                shared,
+                [decays(v) for v in members],
+                seed=numbers.rounding_seed,
+            )
+            for members in stacks
+        ]
     operations, before = [], None
     for gradient, variable in zip(gradients, variables, strict=True):
-        decayed = bool(config.weight_decay) and is_decayed(variable.name)
-        slots = [_slot(variable, name) for name in ("adam_m", "adam_v")]
+        decayed, slots = decays(variable), slots_of(variable)
         inputs = [variable, *slots, gradient, numbers.scale, shared, decayed]
         if _is_rounded(variable):
             seed = numbers.rounding_seed
@@ -161,21 +188,30 @@ def _zeros(shape, dtype=tf.float32, partition_info=None):
     return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=True)
 
 
-def _adafactor(config, gradients, variables, numbers):
+def _adafactor(config, gradients, variables, numbers, stacks):
     # Its second-moment decay reads the global step itself.
     optimizer = mtf.optimize.AdafactorOptimizer(
         multiply_by_parameter_scale=True, learning_rate=numbers.rate, beta1=0.0
     )
     scaled = [mtf.to_float(gradient) * numbers.scale for gradient in gradients]
-    if not any(map(_is_rounded, variables)):
+    if stacks is None and not any(map(_is_rounded, variables)):
         return optimizer.apply_grads(scaled, variables)
+    updates_of = {
+        variable: optimizer.apply_grad(gradient, variable)
+        for gradient, variable in zip(scaled, variables, strict=True)
+    }
     updates = []
-    for gradient, variable in zip(scaled, variables, strict=True):
-        *slots, update = optimizer.apply_grad(gradient, variable)
-        if _is_rounded(variable):
-            # In the place of what would be rounded to the nearest.
-            variable.graph.operations.remove(update)
-            seed = numbers.rounding_seed
-            update = RoundedSubtraction(variable, update.inputs[0], seed)
-        updates += [*slots, update]
+    for members in stacks or [[variable] for variable in variables]:
+        *slots, own = zip(*map(updates_of.get, members), strict=True)
+        for assigns in slots:
+            updates += [StackedAssign(assigns)] if len(members) > 1 else assigns
+        if _is_rounded(members[0]):
+            # Instead of what would be rounded to the nearest.
+            for update in own:
+                update.graph.operations.remove(update)
+            changes = [update.inputs[0] for update in own]
+            own = [RoundedSubtraction(members, changes, numbers.rounding_seed)]
+        elif len(members) > 1:
+            own = [StackedAssign(own)]
+        updates += own
     return updates

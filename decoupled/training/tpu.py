@@ -93,9 +93,18 @@ def place(config: MeshConfig, context) -> Placement:
     used = [_PROGRAM_BYTES * context.num_replicas] + [0] * (len(hosts) - 1)
     placer = mtf.utils.BalancedVariablePlacer(hosts, used)
     mesh = SimdMeshImpl(
-        shape, layout, assignment, logical_to_physical(shape, assignment)
+        shape,
+        layout,
+        assignment,
+        logical_to_physical(shape, assignment),
+        stack_bytes(config),
     )
     return Placement(mesh, placer)
+
+
+def stack_bytes(config: MeshConfig) -> int:
+    """`MeshConfig.stack_mib` in bytes."""
+    return config.stack_mib * 2**20
 
 
 def check_mesh_size(config: MeshConfig, cores: int, where: str) -> None:

@@ -27,7 +27,7 @@ OTHERS = [
     "Το παιδί κοιμάται.",
 ]
 
-ONE_DEVICE = MeshConfig("all:1", "", "float32", "gather", "float32")
+ONE_DEVICE = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
 
 
 def retrieval(**changes):

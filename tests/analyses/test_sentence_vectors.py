@@ -86,7 +86,7 @@ def test_more_tokens_than_positions(encoder):
 
 
 def test_a_mesh_that_does_not_fit(encoder):
-    mesh = MeshConfig("b:3", "batch:b", "float32", "gather", "float32")
+    mesh = MeshConfig("b:3", "batch:b", "float32", "gather", "float32", 128)
     with pytest.raises(
         UserError, match="'batch' of size 4 .* RetrievalConfig.batch_size"
     ):

@@ -94,7 +94,7 @@ def tune(folder, task):
     """Fine-tunes, predicts and exports; returns the run's folder."""
     config = FinetuneConfig(
         FinetuningConfig(8.0, LENGTH, 0.0, 0, False, 0.1, (), "none"),
-        MeshConfig("all:1", "", "float32", "gather", "float32"),
+        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         adamw(learning_rate=1e-2),
         tiny_training(),
         SETTINGS,

@@ -435,7 +435,7 @@ def our_losses(folder, batches):
         model=dataclasses.replace(
             read(str(folder)).model, hidden_dropout=0.0, attention_dropout=0.0
         ),
-        mesh=MeshConfig("all:1", "", "float32", "gather", "float32"),
+        mesh=MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         optimizer=OPTIMIZER,
         schedule=schedule(100, 0, "constant"),
         accumulation=1,

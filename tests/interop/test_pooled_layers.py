@@ -29,7 +29,7 @@ def test_means_of_hidden_states():
     features["pooled_tokens"] = batch["input_mask"]
     layers = [1, 2]
     task = PooledLayers(layers, mask.shape[1])
-    mesh = MeshConfig("all:1", "", "float32", "gather", "float32")
+    mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
     graph = GraphConfig(task, config, mesh, None, None, 1, 0, ())
     with tf.Graph().as_default():
         tensors = {name: tf.constant(value) for name, value in features.items()}

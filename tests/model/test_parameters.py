@@ -93,7 +93,7 @@ def variables_in_training(task, features, model):
     config = GraphConfig(
         task=task,
         model=model,
-        mesh=MeshConfig("all:1", "", "float32", "gather", "float32"),
+        mesh=MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         optimizer=adamw(),
         schedule=schedule(),
         accumulation=1,

@@ -12,6 +12,10 @@ from decoupled.training.mesh import Placement, shape_and_layout
 from tests.helpers import SESSION_CONFIG
 
 
+# Stacks of tiny models' kernels.
+STACK_BYTES = 2**20
+
+
 class WithoutProgram(SimdMeshImpl):
     """A mesh without what only a TPU's session can place; it is core 0."""
 
@@ -25,8 +29,8 @@ class WithoutProgram(SimdMeshImpl):
 class OneCore(WithoutProgram):
     """A mesh whose axes all have size 1: what is reduced over them stays as it is."""
 
-    def __init__(self, shape, layout):
-        super().__init__(shape, layout, None, [0])
+    def __init__(self, shape, layout, stack_bytes=STACK_BYTES):
+        super().__init__(shape, layout, None, [0], stack_bytes)
 
     def slice_device(self, replica):
         """Anywhere."""

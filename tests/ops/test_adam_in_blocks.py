@@ -45,7 +45,7 @@ class Training:
         self, mesh_shape, layout, dtype=tf.float32, *, in_blocks=True, as_factors=True,
         is_decayed=True,
     ):  # fmt: skip
-        config = MeshConfig(mesh_shape, layout, "float32", "gather", "float32")
+        config = MeshConfig(mesh_shape, layout, "float32", "gather", "float32", 128)
         self._session = session_config(config)
         self._graph = tf.Graph()
         getter = blocks_on(mesh_shape) if in_blocks else None

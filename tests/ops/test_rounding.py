@@ -117,7 +117,7 @@ class Update:
             weights = variable(mesh, "weights", start, slice_dtype)
             change = mtf.import_tf_tensor(mesh, gradient, mtf.Shape(DIMS))
             if rate is None:
-                update = RoundedSubtraction(weights, change, seed)
+                update = RoundedSubtraction([weights], [change], seed)
             else:
                 zeros = np.zeros(SHAPE, np.float32)
                 slots = [variable(mesh, name, zeros, tf.float32) for name in "mv"]

@@ -16,6 +16,7 @@ from decoupled.training.mesh import shape_and_layout
 from tests.helpers import SESSION_CONFIG, masked_lm_features, tiny_model
 from tests.helpers import mesh_impl as host_mesh
 from tests.ops.simd_on_cpu import (
+    STACK_BYTES,
     OneCore,
     WithoutProgram,
     run_compiled,
@@ -32,6 +33,7 @@ def eight_cores(layout, logical_to_physical=None):
         mtf.convert_to_layout_rules(layout),
         assign_cores(parse_topology("v2-8")),
         logical_to_physical or list(range(8)),
+        STACK_BYTES,
     )
 
 
@@ -91,7 +93,7 @@ def test_a_variable_that_is_not_split_is_whole_on_every_core():
     np.testing.assert_array_equal(again, table)
 
 
-def test_a_slice_takes_two_nodes_of_the_graph():
+def test_a_slice_takes_two_nodes_of_the_graph_and_one_of_each_host():
     def nodes(layout_size):
         with tf.Graph().as_default() as tf_graph:
             graph = mtf.Graph()
@@ -104,12 +106,13 @@ def test_a_slice_takes_two_nodes_of_the_graph():
                 mtf.convert_to_layout_rules(""),
                 assign_cores(tpu),
                 list(range(layout_size)),
+                STACK_BYTES,
             )
             before = len(tf_graph.get_operations())
             mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
             return len(tf_graph.get_operations()) - before
 
-    assert nodes(32) - nodes(8) == 2 * 24
+    assert nodes(32) - nodes(8) == 2 * 24 + 24 // 8
 
 
 def test_compiled_functions_go_in_as_they_were():
@@ -124,7 +127,7 @@ def test_compiled_functions_go_in_as_they_were():
 
 
 SPLIT = MeshConfig(
-    "d:1;m:1", "batch:d;vocab:m;heads:m;intermediate:m", "float32", "gather", "float32"
+    "d:1;m:1", "batch:d;vocab:m;heads:m;intermediate:m", "float32", "gather", "float32", 128
 )
 CASES = {
     "recomputed, in microbatches": dict(accumulation=2, recompute_layers=True),
@@ -210,7 +213,7 @@ def subtracted(mesh_impl, run):
             )
             change = mtf.constant(mesh, 0.001, mtf.Shape(dims), tf.float32)
             seed = mtf.constant(mesh, 5, mtf.Shape([]), tf.int32)
-            update = RoundedSubtraction(weights.operation, change, seed)
+            update = RoundedSubtraction([weights.operation], [change], seed)
             lowerings.append(mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False))
             with tf.control_dependencies([lowerings[0].lowered_operation(update)]):
                 return tf.zeros([])

@@ -13,14 +13,14 @@ from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 
 TPU = parse_topology("v3-32")
 LAYOUT = MeshConfig(
-    "data:4;model:2", "batch:data;vocab:model", "float32", "gather", "float32"
+    "data:4;model:2", "batch:data;vocab:model", "float32", "gather", "float32", 128
 )
 
 
 def make_run(**training):
     return Run(
         model=tiny_model(),
-        mesh=MeshConfig("all:32", "", "bfloat16", "gather", "float32"),
+        mesh=MeshConfig("all:32", "", "bfloat16", "gather", "float32", 128),
         masking=MASKING,
         optimizer=adamw(),
         schedule=schedule(),
@@ -48,19 +48,19 @@ def test_every_size_of_the_model_axis_that_divides_the_vocabulary():
 
 
 def test_one_axis_takes_all_cores():
-    layout = MeshConfig("data:8", "batch:data", "float32", "gather", "float32")
+    layout = MeshConfig("data:8", "batch:data", "float32", "gather", "float32", 128)
     (only,) = candidates("data", layout, make_run(), TPU)
     assert only.run.mesh.mesh_shape == "data:32"
 
 
 def test_a_layout_that_cannot_be_says_why():
-    layout = MeshConfig("model:2", "heads:model", "float32", "gather", "float32")
+    layout = MeshConfig("model:2", "heads:model", "float32", "gather", "float32", 128)
     (only,) = candidates("heads", layout, make_run(), TPU)
     assert only.reason == "dimension 'heads' of size 4 does not divide into 32 parts"
 
 
 def test_three_axes_are_planned_as_they_are():
-    layout = MeshConfig("a:2;b:2;model:2", "batch:a", "float32", "gather", "float32")
+    layout = MeshConfig("a:2;b:2;model:2", "batch:a", "float32", "gather", "float32", 128)
     with pytest.raises(UserError, match="plan this one without --layouts"):
         candidates("three", layout, make_run(), TPU)
 

@@ -18,9 +18,9 @@ from tests.training.runs import graph_config, tile_everything
 from tests.training.test_tpu_program import head_features
 
 LENGTH = MASKING.sequence_length
-ONE = MeshConfig("all:1", "", "float32", "gather", "float32")
+ONE = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
 TWO = MeshConfig(
-    "m:2", "vocab:m;heads:m;intermediate:m", "bfloat16", "gather", "float32"
+    "m:2", "vocab:m;heads:m;intermediate:m", "bfloat16", "gather", "float32", 128
 )
 MODEL = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
 ADAFACTOR = adamw(name="adafactor", weight_decay=0.0, beta1=0.0)

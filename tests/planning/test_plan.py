@@ -29,13 +29,14 @@ from tests.helpers import (
 
 TPU = parse_topology("v2-8")
 ASSUMED = PlanConfig(efficiency=0.5, memory_share=1.0)
-DATA = MeshConfig("data:8", "batch:data", "float32", "gather", "float32")
+DATA = MeshConfig("data:8", "batch:data", "float32", "gather", "float32", 128)
 BOTH = MeshConfig(
     "data:4;model:2",
     "batch:data;vocab:model;heads:model;intermediate:model",
     "float32",
     "gather",
     "float32",
+    128,
 )
 
 

@@ -23,7 +23,7 @@ def evaluate(task, features, training=False):
     config = GraphConfig(
         task,
         tiny_model(),
-        MeshConfig("all:1", "", "float32", "gather", "float32"),
+        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         adamw(),
         schedule(),
         accumulation=1,

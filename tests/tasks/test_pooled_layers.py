@@ -33,7 +33,7 @@ def build(layers, mesh, batch):
 
 
 def run(layers, batch, mesh_shape="all:1", layout="", dtype="float32"):
-    mesh = MeshConfig(mesh_shape, layout, dtype, "gather", "float32")
+    mesh = MeshConfig(mesh_shape, layout, dtype, "gather", "float32", 128)
     with tf.Graph().as_default():
         lowered = build(layers, mesh, batch)
         variables = tf.global_variables()
@@ -101,7 +101,7 @@ def test_means_of_bfloat16_activations_are_float32(expected):
 def test_layers_above_the_highest_are_not_built(layers, built):
     with tf.Graph().as_default():
         build(
-            layers, MeshConfig("all:1", "", "float32", "gather", "float32"), features()
+            layers, MeshConfig("all:1", "", "float32", "gather", "float32", 128), features()
         )
         names = [variable.op.name for variable in tf.global_variables()]
     found = {name.split("/")[2] for name in names if "/layer_" in name}

@@ -31,7 +31,7 @@ def run(arrays, mesh=("all:1", ""), training=False, label_smoothing=0.0):
     config = GraphConfig(
         ExtractiveQA("xquad", LENGTH, 0.0, label_smoothing),
         tiny_model(),
-        MeshConfig(*mesh, "float32", "gather", "float32"),
+        MeshConfig(*mesh, "float32", "gather", "float32", 128),
         adamw(),
         schedule(),
         accumulation=1,

@@ -313,7 +313,7 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
     )  # fmt: skip
     graph = GraphConfig(
         task.network(0.0, 0.0), model,
-        MeshConfig("all:1", "", "float32", "gather", "float32"),
+        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         adamw(learning_rate=5e-3), schedule(train_steps=150, warmup_steps=15),
         accumulation=1, seed=3, frozen=(),
     )  # fmt: skip

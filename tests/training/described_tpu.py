@@ -137,9 +137,9 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
 class _CoreOfThisHost(OneCore):
     """The mesh of a slice with one core, which is this host's CPU."""
 
-    def __init__(self, shape, layout, assignment, logical_to_physical):
+    def __init__(self, shape, layout, assignment, logical_to_physical, stack_bytes):
         del assignment, logical_to_physical
-        super().__init__(shape, layout)
+        super().__init__(shape, layout, stack_bytes)
 
 
 class _Queue:

@@ -21,7 +21,7 @@ from decoupled.training.cluster import Task
 
 
 def mesh(shape):
-    return MeshConfig(shape, "", "float32", "gather", "float32")
+    return MeshConfig(shape, "", "float32", "gather", "float32", 128)
 
 
 def variable(workers, index=0, kind="worker", **jobs):

@@ -174,7 +174,7 @@ def test_two_microbatches_equal_one_batch(mesh):
 
 
 def test_bfloat16_is_close_to_float32_with_float32_variables(twenty_steps):
-    mesh = MeshConfig("all:1", "", "bfloat16", "gather", "float32")
+    mesh = MeshConfig("all:1", "", "bfloat16", "gather", "float32", 128)
     variables, losses, _ = run_steps(graph_config(mesh=mesh), 20)
 
     # bfloat16 keeps 8 bits: not the same, but the same training.
@@ -199,7 +199,7 @@ def test_gradients_that_are_never_whole_train_the_same(name, twenty_steps, monke
 
 
 def test_bfloat16_a_few_rows_at_a_time(twenty_steps, monkeypatch):
-    mesh = MeshConfig("all:1", "", "bfloat16", "gather", "float32")
+    mesh = MeshConfig("all:1", "", "bfloat16", "gather", "float32", 128)
     _, whole, _ = run_steps(graph_config(mesh=mesh), 20)
     tile_everything(monkeypatch)
     _, losses, _ = run_steps(graph_config(mesh=mesh), 20)
@@ -300,7 +300,7 @@ def test_scalars_are_gradient_norm_and_learning_rate():
 )
 def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
     config = graph_config(
-        mesh=MeshConfig(*mesh, "float32", "gather", "float32"),
+        mesh=MeshConfig(*mesh, "float32", "gather", "float32", 128),
         accumulation=accumulation,
     )
 
@@ -328,7 +328,7 @@ def test_a_mesh_that_fits_is_checked_without_devices(mesh, monkeypatch):
 )
 def test_the_layout_of_every_task_is_checked(task):
     check_graph(graph_config(task=task, mesh=MODEL_AXIS), tiny_training())
-    mesh = MeshConfig("m:2", "sequence:m;vocab:m", "float32", "gather", "float32")
+    mesh = MeshConfig("m:2", "sequence:m;vocab:m", "float32", "gather", "float32", 128)
     with pytest.raises(UserError, match="rules vocab:m and sequence:m split rows"):
         check_graph(graph_config(task=task, mesh=mesh), tiny_training())
 

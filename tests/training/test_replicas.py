@@ -21,7 +21,7 @@ from tests.training.runs import BOTH_AXES, graph_config
 MESHES = {
     "weights and batch": BOTH_AXES,
     "batch and sequence": MeshConfig(
-        "d:2;m:2", "batch:d;sequence:m", "float32", "gather", "float32"
+        "d:2;m:2", "batch:d;sequence:m", "float32", "gather", "float32", 128
     ),
     "bfloat16 slices": dataclasses.replace(BOTH_AXES, slice_dtype="bfloat16"),
 }

@@ -33,6 +33,7 @@ ONE_CORE = MeshConfig(
     "float32",
     "gather",
     "float32",
+    128,
 )
 MODEL = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
 
