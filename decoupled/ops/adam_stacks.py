@@ -26,6 +26,8 @@ class StackedAdamUpdate(mtf.Operation):
       numbers: of the step.
       decayed: for each variable, whether weight decay applies.
       seed: int32 scalar that changes from step to step, where the weights are bfloat16.
+
+    Attributes: `stacked`, the gradients that are there twice while they are stacked.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class StackedAdamUpdate(mtf.Operation):
         self._moments = [list(moments), list(second_moments)]
         self._is_rounded = variables[0].slice_dtype != tf.float32
         self._beta1, self._beta2 = numbers.beta1, numbers.beta2
+        self.stacked = list(gradients) if len(gradients) > 1 else []
         self._decayed = np.array(decayed, np.float32)
         inputs = [*gradients, scale, numbers.kept, numbers.rate, numbers.epsilon]
         inputs += [seed] if self._is_rounded else []

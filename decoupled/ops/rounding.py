@@ -44,6 +44,8 @@ class RoundedSubtraction(mtf.Operation):
     ):
         super().__init__([*changes, seed], name="rounded_subtraction")
         self._variables = list(variables)
+        # Beside their stack while that is made (`decoupled.planning.memory`).
+        self.stacked = list(changes) if len(changes) > 1 else []
 
     @property
     def has_gradient(self):
@@ -76,9 +78,7 @@ def rounded(update: Callable) -> Callable:
     return compiled(kernel)
 
 
-def update_rounded(
-    lowering, variables: Sequence[mtf.Variable], kernel, seed, *inputs
-):
+def update_rounded(lowering, variables: Sequence[mtf.Variable], kernel, seed, *inputs):
     """Replaces the slices of variables by what a kernel makes of them.
 
     Args:

@@ -188,7 +188,9 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
                         )
             shape, device = self._first.shape, self._first.master_device
             with tf.device(device):
-                parts = {b: tf.cast(x, self._first.master_dtype) for b, x in parts.items()}
+                parts = {
+                    b: tf.cast(x, self._first.master_dtype) for b, x in parts.items()
+                }
                 if len(parts) == 1:
                     whole = next(iter(parts.values()))
                 else:

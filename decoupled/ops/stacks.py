@@ -2,15 +2,17 @@
 
 RemBERT with AdamW has 1,575 variables. Most are of a few shapes, as its 32 layers are
 alike. A TPU's session knows every slice on every core by name, so that their count, not
-their size, makes its graph large and its start slow. Slices of equal shape are therefore
-stacked, [members, ...slice]. Reading a member is reading its part of the stack.
+their size, makes its graph large and its start slow. Slices of equal shape are
+therefore stacked, [members, ...slice]. Reading a member is reading its part of the
+stack.
 
-An update writes all members at once, elementwise: XLA then writes the stack where it is.
-Members that are written one by one would be put together in a second buffer, and copied
+An update writes all members at once, elementwise: XLA then writes the stack where it
+is. New values of single members would be put together in a second buffer, and copied
 back. What an update does need is the stack of the members' gradients, beside the
 gradients themselves. `most_bytes` bounds it: a larger stack is cut into several.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from decoupled.compat import mtf, tf
@@ -75,7 +77,7 @@ def _cut(groups, mesh_impl, most_bytes):
         most = max(1, most_bytes // each)
         count = -(-len(members) // most)
         ends = [len(members) * number // count for number in range(count + 1)]
-        yield from (members[a:b] for a, b in zip(ends, ends[1:]))
+        yield from (members[a:b] for a, b in itertools.pairwise(ends))
 
 
 def slices_of(lowering: mtf.Lowering, variables: Sequence[mtf.Variable]):
@@ -106,6 +108,7 @@ class StackedAssign(mtf.Operation):
         super().__init__([a.inputs[0] for a in assigns], name="stacked_assign")
         self._variables = [a.variables[0] for a in assigns]
         self._assign_fn: Callable = assigns[0].assign_fn
+        self.stacked = self.inputs
         self._outputs = []
         for assign in assigns:
             assign.graph.operations.remove(assign)
@@ -116,7 +119,9 @@ class StackedAssign(mtf.Operation):
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
-        values = mesh_impl.slicewise(stacked, *(lowering.tensors[x] for x in self.inputs))
+        values = mesh_impl.slicewise(
+            stacked, *(lowering.tensors[x] for x in self.inputs)
+        )
         (stack,) = slices_of(lowering, self._variables).all_slices
         lowering.operations[self] = self._assign_fn(
             self._variables[0], stack, values.all_slices[0]

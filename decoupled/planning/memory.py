@@ -7,9 +7,11 @@ take nothing: XLA computes them where they are read. What it fuses beyond that i
 known here, nor what it pads to tiles of 8 x 128 numbers.
 
 Gradients count in float32, as clipping and optimizer take them, also where weights are
-bfloat16. An update of AdamW takes nothing beside them: with bfloat16 weights too it
-computes in float32 inside one kernel (`decoupled.ops.rounding`). Adafactor's steps are
-tensors of the graph.
+bfloat16. An update of AdamW writes weights and moments where they are: with bfloat16
+weights too it computes in float32 inside one kernel (`decoupled.ops.rounding`). Where
+slices are stacked, it takes the stack of the members' gradients beside the gradients
+themselves; reading a member takes nothing, as a cast. Adafactor's steps are tensors of
+the graph, and stacked likewise.
 """
 
 from collections import Counter
@@ -138,7 +140,7 @@ def _peak(operations, sizes):
 
 def _peak_inside(operation, sizes):
     if not isinstance(operation, mtf.ops.WhileLoopOperation):
-        return []
+        return getattr(operation, "stacked", [])
     return _peak(operation._body_ops, sizes)
 
 

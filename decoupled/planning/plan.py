@@ -23,8 +23,10 @@ from decoupled.training.graph import GraphConfig
 
 # A graph travels as one protocol buffer, which may have no more.
 MOST_GRAPH_BYTES = 2**31
-# Of a training graph, whose nodes are nearly all of slices (tests/training).
-GRAPH_BYTES_OF_A_SLICE = 870
+# Of a training graph (tests/training): what a slice or a stack of slices adds, and what
+# a variable adds, with its part of the program and of saving, on however many cores.
+GRAPH_BYTES_OF_A_SLICE = 690
+GRAPH_BYTES_OF_A_VARIABLE = 5300
 
 
 class Run(NamedTuple):
@@ -78,8 +80,8 @@ class Plan(NamedTuple):
     """What a step takes.
 
     assumed: what the prediction assumes. flops: of a core's matrix products.
-    variables: the weights. infeed_bytes: of a step's features. slice_count: slices of
-    weights and slots on all cores.
+    variables: the weights. infeed_bytes: of a step's features. variable_count: weights
+    and slots. slice_count: their slices on all cores, a stack of slices as one.
     """
 
     tpu: Slice
@@ -91,6 +93,7 @@ class Plan(NamedTuple):
     times: Times
     variables: list[Variable]
     infeed_bytes: int
+    variable_count: int
     slice_count: int
 
     @property
@@ -101,7 +104,8 @@ class Plan(NamedTuple):
     @property
     def graph_bytes(self) -> int:
         """About the size of the graph that TPUEstimator builds for all cores."""
-        return self.slice_count * GRAPH_BYTES_OF_A_SLICE
+        of_slices = self.slice_count * GRAPH_BYTES_OF_A_SLICE
+        return of_slices + self.variable_count * GRAPH_BYTES_OF_A_VARIABLE
 
     @property
     def can_start(self) -> bool:
@@ -143,8 +147,9 @@ def make_plan(run: Run, tpu: Slice, assumed: PlanConfig) -> Plan:
         for v in program.lowered.lowering.graph.trainable_variables
     ]
     times = predict(tpu, flops, memory, collectives, assumed.efficiency)
-    slices = tpu.cores * len(program.lowered.lowering.graph.all_variables)
+    all_variables = program.lowered.lowering.graph.all_variables
+    slices = tpu.cores * len(program.mesh.stacks(all_variables))
     return Plan(
         tpu, run, assumed, memory, flops, collectives, times, variables,
-        program.infeed_bytes, slices,
+        program.infeed_bytes, len(all_variables), slices,
     )  # fmt: skip

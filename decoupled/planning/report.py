@@ -71,6 +71,7 @@ def as_json(plan: Plan) -> dict:
         "hosts": plan.tpu.hosts,
         "features_bytes": plan.infeed_bytes,
         "sent_by_first_host_bytes": plan.sent_bytes,
+        "graph_variables": plan.variable_count,
         "graph_slices": plan.slice_count,
         "graph_bytes": plan.graph_bytes,
         "can_start": plan.can_start,
@@ -197,14 +198,19 @@ def _print_hosts(plan):
             readable_bytes(plan.sent_bytes),
             f"in a step: {readable_bytes(round(plan.sent_bytes / plan.times.step))}/s",
         ],
-        ["slices of all cores", f"{plan.slice_count:,}", "weights and slots"],
+        [
+            "variables of a core",
+            f"{plan.slice_count // plan.tpu.cores:,}",
+            f"for {plan.variable_count:,} weights and slots",
+        ],
         ["graph", readable_bytes(plan.graph_bytes), "about"],
     ]
     console.table("Hosts", ["", "", ""], rows)
     if not plan.can_start:
         console.say(
             "warning: this run cannot start: TensorFlow takes graphs of up to "
-            f"{readable_bytes(MOST_GRAPH_BYTES)}. Take a smaller slice (docs/tpu.md)"
+            f"{readable_bytes(MOST_GRAPH_BYTES)}. Raise MeshConfig.stack_mib, or take "
+            "a smaller slice (docs/tpu.md)"
         )
 
 

@@ -7,10 +7,11 @@ from tensorflow.python.tpu import training_loop
 
 from decoupled.compat import mtf, tf
 from decoupled.ops.simd import SimdMeshImpl
+from decoupled.planning.hardware import parse_topology
+from decoupled.planning.topology import assign_cores
 from decoupled.training.graph import build_graph
 from decoupled.training.mesh import Placement, shape_and_layout
 from tests.helpers import SESSION_CONFIG
-
 
 # Stacks of tiny models' kernels.
 STACK_BYTES = 2**20
@@ -24,6 +25,17 @@ class WithoutProgram(SimdMeshImpl):
         """Core 0."""
         with mtf.utils.outside_all_rewrites():
             return tf.constant(0)
+
+
+def eight_cores(layout, logical_to_physical=None):
+    """The mesh of a v2-8, data:4;model:2."""
+    return WithoutProgram(
+        mtf.convert_to_shape("data:4;model:2"),
+        mtf.convert_to_layout_rules(layout),
+        assign_cores(parse_topology("v2-8")),
+        logical_to_physical or list(range(8)),
+        STACK_BYTES,
+    )
 
 
 class OneCore(WithoutProgram):

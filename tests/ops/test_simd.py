@@ -18,23 +18,13 @@ from tests.helpers import mesh_impl as host_mesh
 from tests.ops.simd_on_cpu import (
     STACK_BYTES,
     OneCore,
-    WithoutProgram,
+    eight_cores,
     run_compiled,
     run_compiled_loop,
 )
 from tests.training.runs import graph_config, run_steps
 
 ROWS, COLUMNS = mtf.Dimension("rows", 8), mtf.Dimension("columns", 6)
-
-
-def eight_cores(layout, logical_to_physical=None):
-    return WithoutProgram(
-        mtf.convert_to_shape("data:4;model:2"),
-        mtf.convert_to_layout_rules(layout),
-        assign_cores(parse_topology("v2-8")),
-        logical_to_physical or list(range(8)),
-        STACK_BYTES,
-    )
 
 
 def copied(layout, logical_to_physical=None):
@@ -127,7 +117,12 @@ def test_compiled_functions_go_in_as_they_were():
 
 
 SPLIT = MeshConfig(
-    "d:1;m:1", "batch:d;vocab:m;heads:m;intermediate:m", "float32", "gather", "float32", 128
+    "d:1;m:1",
+    "batch:d;vocab:m;heads:m;intermediate:m",
+    "float32",
+    "gather",
+    "float32",
+    128,
 )
 CASES = {
     "recomputed, in microbatches": dict(accumulation=2, recompute_layers=True),

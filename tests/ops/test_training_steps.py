@@ -151,7 +151,9 @@ class Training:
             self._to_masters = lowering.copy_slices_to_masters()
             self._initialize = tf.global_variables_initializer()
             self._saved = {v.op.name: v for v in tf.global_variables()}
-        config = MeshConfig(mesh_shape, layout_rules, "float32", "gather", "float32", 128)
+        config = MeshConfig(
+            mesh_shape, layout_rules, "float32", "gather", "float32", 128
+        )
         self._session = session_config(config)
 
     def _build(self, operations, mesh):

@@ -60,7 +60,9 @@ def test_a_layout_that_cannot_be_says_why():
 
 
 def test_three_axes_are_planned_as_they_are():
-    layout = MeshConfig("a:2;b:2;model:2", "batch:a", "float32", "gather", "float32", 128)
+    layout = MeshConfig(
+        "a:2;b:2;model:2", "batch:a", "float32", "gather", "float32", 128
+    )
     with pytest.raises(UserError, match="plan this one without --layouts"):
         candidates("three", layout, make_run(), TPU)
 

@@ -101,7 +101,9 @@ def test_means_of_bfloat16_activations_are_float32(expected):
 def test_layers_above_the_highest_are_not_built(layers, built):
     with tf.Graph().as_default():
         build(
-            layers, MeshConfig("all:1", "", "float32", "gather", "float32", 128), features()
+            layers,
+            MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+            features(),
         )
         names = [variable.op.name for variable in tf.global_variables()]
     found = {name.split("/")[2] for name in names if "/layer_" in name}

@@ -32,7 +32,12 @@ MODEL_AXIS = MeshConfig(
 )
 DATA_AXIS = MeshConfig("d:2", "batch:d", "float32", "gather", "float32", 128)
 BOTH_AXES = MeshConfig(
-    "d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m", "float32", "gather", "float32", 128
+    "d:2;m:2",
+    "batch:d;vocab:m;heads:m;intermediate:m",
+    "float32",
+    "gather",
+    "float32",
+    128,
 )
 
 
