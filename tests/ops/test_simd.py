@@ -13,7 +13,7 @@ from decoupled.ops.simd import SimdMeshImpl
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.topology import assign_cores
 from decoupled.training.mesh import shape_and_layout
-from tests.helpers import SESSION_CONFIG, masked_lm_features, tiny_model
+from tests.helpers import SESSION_CONFIG, adamw, masked_lm_features, tiny_model
 from tests.helpers import mesh_impl as host_mesh
 from tests.ops.simd_on_cpu import (
     STACK_BYTES,
@@ -130,11 +130,19 @@ CASES = {
         mesh=dataclasses.replace(SPLIT, embedding_lookup="one_hot"),
         model=tiny_model(num_layers=1, activation="gelu_tanh"),
     ),
+    "adafactor": dict(
+        optimizer=adamw(name="adafactor", weight_decay=0.0, beta1=0.0),
+        model=tiny_model(num_layers=2),
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    "name", [list(CASES)[0], pytest.param(list(CASES)[1], marks=pytest.mark.slow)]
+    "name",
+    [
+        list(CASES)[0],
+        *[pytest.param(name, marks=pytest.mark.slow) for name in list(CASES)[1:]],
+    ],
 )
 def test_the_program_under_xla_trains_as_the_mesh_of_this_host(name):
     fields = dict(mesh=SPLIT, model=tiny_model(num_layers=1))
