@@ -151,8 +151,11 @@ def test_the_program_under_xla_trains_as_the_mesh_of_this_host(name):
     losses, variables = run_compiled(config, features, 3)
     expected, wanted, _ = run_steps(config, 3, [features])
     np.testing.assert_allclose(losses, wanted, rtol=1e-6)
+    # A bias of keys has no gradient but rounding, which Adafactor scales up.
+    noise = ("key/bias",) if name == "adafactor" else ()
     for variable, value in expected.items():
-        np.testing.assert_allclose(variables[variable], value, atol=2e-6)
+        if not variable.endswith(noise):
+            np.testing.assert_allclose(variables[variable], value, atol=2e-6)
 
 
 DROPOUT = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
