@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import machine
 from benchmarks.interleave import Chunk, Measured, Skip, Worker, interleave
+from decoupled.configs import EARLIER_VALUES
 from decoupled.console import say
 from decoupled.errors import UserError
 
@@ -163,9 +164,9 @@ def _lasting(value):
 
 def _from_json(entry):
     for worker in entry["workers"]:
-        if isinstance(worker["case"].get("model"), dict):
-            # Of results from before models had this choice.
-            worker["case"]["model"].setdefault("project_equal_widths", False)
+        case = worker["case"]
+        if isinstance(case.get("model"), dict):
+            case["model"] = EARLIER_VALUES | case["model"]
     workers = [
         Measured(**{**worker, "rounds": [Chunk(**chunk) for chunk in worker["rounds"]]})
         for worker in entry["workers"]

@@ -17,7 +17,7 @@ from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.data.xtreme_files import LanguageFile
 from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.exports.to_huggingface import to_huggingface
-from decoupled.exports.weights import encoder_shapes
+from decoupled.model.variables import shapes, token_classifier
 from decoupled.tasks.catalogue import TAGGING
 from decoupled.tasks.tagged_sentences import TaggedSentence, read_sentences
 from decoupled.tasks.tagging_task import TaggingTask
@@ -107,15 +107,11 @@ def _write_model(
         "finetune", model, vocabulary.fingerprint, described, {}
     )
     model_dir.claim(ours, description, vocabulary.path)
-    labels = len(task.labels)
-    shapes = encoder_shapes(model) | {
-        "output_weights": (labels, model.hidden_size),
-        "output_bias": (labels,),
-    }
+    head = token_classifier(len(task.labels))
     generator = np.random.default_rng(0)
     prefix = os.path.join(ours, "model.ckpt-0")
     with CheckpointWriter(prefix) as writer:
-        for name, shape in shapes.items():
+        for name, shape in shapes(model, head).items():
             value = generator.normal(0, model.initializer_range, shape)
             gamma = name.endswith("gamma")
             writer.add(name, (value + gamma).astype(np.float32))

@@ -10,7 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from decoupled import console, files, gfile
-from decoupled.configs import ModelConfig
+from decoupled.configs import EARLIER_VALUES, ModelConfig
 from decoupled.errors import UserError
 
 FORMAT = "decoupled-model-1"
@@ -173,7 +173,7 @@ def _described(path, saved) -> ModelDir:
             f'{path}: not the description of a model ("format": "{FORMAT}")'
         )
     try:
-        _typed(saved["model"], dict).setdefault("project_equal_widths", False)
+        saved["model"] = EARLIER_VALUES | _typed(saved["model"], dict)
         model = ModelConfig(**saved["model"])
         description = ModelDir(
             command=_typed(saved["command"], str),

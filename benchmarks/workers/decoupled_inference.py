@@ -9,10 +9,10 @@ import protocol
 import tensorflow as tf
 
 from decoupled.configs import ModelConfig
-from decoupled.exports import weights
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import Classifier
 from decoupled.exports.roots import ClassifierRoot, EncoderRoot
+from decoupled.model.variables import Head, shapes
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
@@ -38,16 +38,14 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 def _random_weights(case):
     """Name -> float32 array."""
     model = ModelConfig(**case["model"])
-    shapes = weights.encoder_shapes(model)
-    shapes |= weights.classifier_shapes(model, case["labels"])
-    if case["kind"] == "encoder":
-        shapes = {k: v for k, v in shapes.items() if not k.startswith("output_")}
+    labels = 0 if case["kind"] == "encoder" else case["labels"]
+    head = Head(pooler=True, labels=labels)
     generator = np.random.default_rng(0)
     return {
         name: np.ones(shape, np.float32)
         if name.endswith("gamma")
         else generator.normal(0, model.initializer_range, shape).astype(np.float32)
-        for name, shape in shapes.items()
+        for name, shape in shapes(model, head).items()
     }
 
 

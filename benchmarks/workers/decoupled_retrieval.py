@@ -16,7 +16,7 @@ from decoupled.analyses.retrieval import search
 from decoupled.analyses.sentence_vectors import TrainedEncoder, layer_vectors
 from decoupled.compat import tf
 from decoupled.configs import MeshConfig, ModelConfig, RetrievalConfig
-from decoupled.exports.weights import encoder_shapes
+from decoupled.model.variables import NO_HEAD, shapes
 
 
 class Pieces(NamedTuple):
@@ -64,7 +64,7 @@ def write_checkpoint(folder: str, model: ModelConfig) -> tuple[str, int]:
         name: np.ones(shape, np.float32)
         if name.endswith("gamma")
         else generator.normal(0, model.initializer_range, shape).astype(np.float32)
-        for name, shape in encoder_shapes(model).items()
+        for name, shape in shapes(model, NO_HEAD).items()
     }
     with tf.Graph().as_default():
         for name, value in values.items():

@@ -11,8 +11,8 @@ from decoupled import files, gfile
 from decoupled.configs import ModelConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
-from decoupled.exports import weights as names
 from decoupled.exports.weights import CheckpointWeights
+from decoupled.model import variables as names
 from decoupled.training.saved_run import open_run
 
 INPUT, OUTPUT = "input", "output"
@@ -34,19 +34,24 @@ class AnalysedModel:
     weights: CheckpointWeights
 
     @property
-    def embeddings(self) -> dict[str, str]:
-        """ "input" and, where the checkpoint has one of its own, "output" -> variable.
+    def embeddings(self) -> list[str]:
+        """ "input" and, where the checkpoint has one of its own, "output".
 
         A coupled model has one table; fine-tuning keeps the input embedding only.
         """
-        found = {INPUT: names.WORD_EMBEDDINGS}
-        if names.OUTPUT_EMBEDDING in self.weights:
-            found[OUTPUT] = names.OUTPUT_EMBEDDING
-        return found
+        matrices = names.output_matrices(self.config)
+        own = all(matrix.name in self.weights for matrix in matrices)
+        return [INPUT, OUTPUT] if own and not self.config.coupled else [INPUT]
 
     def embedding(self, kind: str) -> np.ndarray:
         """One table, float32 [V, E_in] or [V, E_out]; it is read anew each time."""
-        return self.weights[self.embeddings[kind]]
+        if kind == INPUT:
+            return self.weights[names.WORD_EMBEDDINGS]
+        last, *before = reversed(names.output_matrices(self.config))
+        table = self.weights[last.name]
+        for matrix in before:
+            table = table @ self.weights[matrix.name]
+        return table
 
     def describe(self) -> dict[str, Any]:
         """What a result says of the model: where it is from, and its sizes."""
@@ -127,7 +132,4 @@ def _check(model, masked_lm):
             f"{model.weights.path}: holds no MLM head (fine-tuning drops it); give a "
             "pre-training checkpoint"
         )
-    expected = names.encoder_shapes(model.config)
-    if has_head:
-        expected |= names.masked_lm_shapes(model.config)
-    model.weights.check(expected)
+    model.weights.check(model.config, names.Head(masked_lm=has_head))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from decoupled import files
-from decoupled.configs import ModelConfig
+from decoupled.configs import EARLIER_VALUES, ModelConfig
 from decoupled.errors import UserError
 from decoupled.metrics import xtreme
 
@@ -164,7 +164,8 @@ def _read_sweep(folder):
 
     described = read_description(folder)
     for entry in described["rows"]:
-        model, keep = ModelConfig(**entry["model"]), entry["keep_layers"]
+        model = ModelConfig(**EARLIER_VALUES | entry["model"])
+        keep = entry["keep_layers"]
         row = RowResults(
             name=entry["name"],
             model=model,

@@ -17,7 +17,12 @@ from decoupled.configs.finetuning import (
     QuestionAnsweringConfig,
     RetrievalConfig,
 )
-from decoupled.configs.model import ACTIVATIONS, MeshConfig, ModelConfig
+from decoupled.configs.model import (
+    ACTIVATIONS,
+    EARLIER_VALUES,
+    MeshConfig,
+    ModelConfig,
+)
 from decoupled.configs.studies import (
     PlanConfig,
     ScaleConfig,
@@ -37,6 +42,7 @@ from decoupled.configs.training import (
 
 __all__ = [
     "ACTIVATIONS",
+    "EARLIER_VALUES",
     "ClusterConfig",
     "EVERY_LANGUAGE",
     "FinetuningConfig",

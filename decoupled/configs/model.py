@@ -20,6 +20,11 @@ SLICE_DTYPES = ("float32", "bfloat16")
 EMBEDDING_LOOKUPS = ("gather", "one_hot")
 
 
+# The settings of a model that records of earlier versions lack, and the values that
+# every model had then.
+EARLIER_VALUES = {"project_equal_widths": False}
+
+
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:

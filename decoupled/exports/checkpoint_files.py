@@ -13,11 +13,10 @@ import numpy as np
 from decoupled import files
 from decoupled.errors import UserError
 from decoupled.exports.safetensors_files import ALIGNMENT, aligned_empty
+from decoupled.model.variables import GLOBAL_STEP
 from decoupled.model_dir import CHECKPOINT_LIST
 from decoupled.release import tf
 from decoupled.training.selection import counting_folder
-
-GLOBAL_STEP = "global_step"
 
 Shape = tuple[int, ...]
 

@@ -7,8 +7,8 @@ made from it needs nothing but TensorFlow.
 
 from decoupled.configs import ModelConfig
 from decoupled.exports import layers
-from decoupled.exports import weights as names
 from decoupled.exports.layers import Dense, LayerNorm, Weights
+from decoupled.model import variables as names
 from decoupled.release import tf
 
 # Large enough that a padded key's weight underflows to 0, small enough for float32.
@@ -25,14 +25,10 @@ class _Embeddings(tf.Module):
     def __init__(self, config: ModelConfig, weights: Weights):
         super().__init__()
         self.words = layers.variable(weights, names.WORD_EMBEDDINGS)
-        self.positions = layers.variable(
-            weights, f"{names.EMBEDDINGS}/position_embeddings"
-        )
-        self.types = layers.variable(
-            weights, f"{names.EMBEDDINGS}/token_type_embeddings"
-        )
+        self.positions = layers.variable(weights, names.POSITION_EMBEDDINGS)
+        self.types = layers.variable(weights, names.TYPE_EMBEDDINGS)
         self.layer_norm = LayerNorm(
-            weights, f"{names.EMBEDDINGS}/LayerNorm", config.layer_norm_epsilon
+            weights, names.EMBEDDING_NORM, config.layer_norm_epsilon
         )
         self.projection = None
         if config.projects_input:
@@ -120,7 +116,7 @@ class Encoder(tf.Module):
         super().__init__()
         self.embeddings = _Embeddings(config, weights)
         self.layers = [
-            _Layer(config, weights, f"bert/encoder/layer_{index}")
+            _Layer(config, weights, names.layer_name(index))
             for index in range(config.num_layers)
         ]
         self.pooler = None

@@ -16,7 +16,6 @@ from decoupled import model_dir as model_dirs
 from decoupled.configs import ModelConfig
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
 from decoupled.errors import UserError
-from decoupled.exports import weights as names
 from decoupled.exports.huggingface_config import (
     CONFIG,
     HuggingFaceModel,
@@ -40,13 +39,12 @@ from decoupled.exports.model_folder import (
     write_model_folder,
 )
 from decoupled.exports.new_folder import check_target
-from decoupled.exports.safetensors_files import SafetensorsFolder, Shape, aligned_empty
+from decoupled.exports.safetensors_files import SafetensorsFolder, aligned_empty
 from decoupled.exports.wordpiece_rows import WORDPIECE, WordPieceRows
+from decoupled.model import variables as names
 from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING
 
 _PROJECTION = (f"{names.PROJECTION}/kernel", f"{names.PROJECTION}/bias")
-# Have a row for each piece of the vocabulary.
-_PER_PIECE = (names.WORD_EMBEDDINGS, names.OUTPUT_BIAS, names.OUTPUT_EMBEDDING)
 
 
 class _Source(NamedTuple):
@@ -83,7 +81,8 @@ def from_huggingface(
     model = source.described.model
     if rows is not None:
         model = dataclasses.replace(model, vocab_size=pieces.size)
-    shapes = _wanted_shapes(source)
+    head = _head(source)
+    shapes = names.shapes(source.described.model, head)
     theirs = {
         name: huggingface_name(name, source.described.family, source.described.head)
         for name in shapes
@@ -98,9 +97,9 @@ def from_huggingface(
     contents = Contents(
         model=model,
         vocabulary=pieces,
-        task=_task(source, shapes),
+        task=_task(source, head.labels),
         variables=list(shapes),
-        value_of=_reader(source.stored, matching, shapes, model, rows),
+        value_of=_reader(source.stored, matching, model, head, rows),
         step=0,
         report=report,
     )
@@ -159,26 +158,22 @@ def _without_identity(described, stored, parameters):
     return described._replace(model=projected)
 
 
-def _wanted_shapes(source) -> dict[str, Shape]:
-    """Our variables, by the sizes in config.json and the head."""
-    described = source.described
-    model, family, head = described.model, described.family, described.head
-    shapes = names.encoder_shapes(model)
+def _head(source) -> names.Head:
+    """What the folder holds beside the encoder, by config.json and its parameters."""
+    family, head = source.described.family, source.described.head
     pooler = huggingface_name(f"{names.POOLER}/kernel", family, None)
-    if head == CLASSIFICATION or pooler in source.parameters:
-        shapes |= names.pooler_shapes(model)
-    if head == MASKED_LM:
-        return shapes | names.masked_lm_shapes(model)
-    if head is None:
-        return shapes
-    return shapes | names.last_layer_shapes(model, _label_count(source))
+    return names.Head(
+        masked_lm=head == MASKED_LM,
+        pooler=head == CLASSIFICATION or pooler in source.parameters,
+        labels=0 if head in (None, MASKED_LM) else _label_count(source),
+    )
 
 
 def _label_count(source):
     described = source.described
     if described.head == QUESTION_ANSWERING:
-        return 2
-    name = huggingface_name("output_weights", described.family, described.head)
+        return names.SPANS.labels
+    name = huggingface_name(names.TASK_WEIGHTS, described.family, described.head)
     found = source.parameters.get(name)
     if found is None:
         raise UserError(f"{source.stored.folder}: no {name}, which the head needs")
@@ -191,16 +186,16 @@ def _label_count(source):
     return count
 
 
-def _task(source, shapes):
-    """The task of config.json; None for an encoder."""
+def _task(source, count):
+    """The task of config.json, with so many labels; None for an encoder."""
     described = source.described
-    if "output_weights" not in shapes:
+    if not count:
         return None
     labels = described.labels
     if described.head == QUESTION_ANSWERING:
         labels = []
     elif labels is None:
-        labels = [f"LABEL_{index}" for index in range(shapes["output_bias"][0])]
+        labels = [f"LABEL_{index}" for index in range(count)]
     return {
         "name": model_dirs.task_name(described.task or "") or "converted",
         "labels": labels,
@@ -234,21 +229,21 @@ def _vocabulary(folder, given, model: ModelConfig):
     return pieces, None
 
 
-def _reader(stored, matching: Matching, shapes, model, rows):
+def _reader(stored, matching: Matching, model, head, rows):
     """The function name -> value, in our shape."""
+    # Of the vocabulary that the model will have.
+    variables = names.declare(model, head)
 
     def value_of(name):
+        variable = variables[name]
         if name not in matching.sources:
-            # Made for the vocabulary that the model will have.
-            per_piece = rows is not None and name in _PER_PIECE
-            shape = (model.vocab_size, *shapes[name][1:]) if per_piece else shapes[name]
-            return initial_value(name, shape, model)
+            return initial_value(variable, model)
         value = stored.read(matching.sources[name])
-        if rows is not None and name in _PER_PIECE:
+        if rows is not None and variable.dims[0].name == "vocab":
             return rows.convert(value)
         if not is_transposed(name):
             return value
-        turned = aligned_empty(shapes[name])
+        turned = aligned_empty(variable.shape)
         turned[...] = value.T
         return turned
 

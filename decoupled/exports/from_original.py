@@ -14,8 +14,7 @@ import numpy as np
 from decoupled.configs import ModelConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
-from decoupled.exports import weights as names
-from decoupled.exports.checkpoint_files import GLOBAL_STEP, CheckpointFile
+from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.matching import check_complete, check_shape, match
 from decoupled.exports.model_folder import (
     Contents,
@@ -24,8 +23,7 @@ from decoupled.exports.model_folder import (
 )
 from decoupled.exports.new_folder import check_target
 from decoupled.exports.safetensors_files import Shape
-
-SLOTS = ("adam_m", "adam_v")
+from decoupled.model import variables as names
 
 _SIZES = "the model's gin file"
 # What the last part of a name says about the variable; anything else may be anything.
@@ -69,20 +67,23 @@ def from_original(
         raise UserError(
             f"{vocabulary}: {pieces.size} pieces, the model has {model.vocab_size}"
         )
-    weights = {name: shape for name, shape in stored.shapes.items() if _is_weight(name)}
-    shapes = names.encoder_shapes(model)
-    if f"{names.POOLER}/kernel" in weights:
-        shapes |= names.pooler_shapes(model)
-    head = names.masked_lm_shapes(model)
+    weights = {
+        name: shape
+        for name, shape in stored.shapes.items()
+        if name != names.GLOBAL_STEP and not names.is_slot(name)
+    }
+    encoder = names.declare(model, names.NO_HEAD)
+    whole = names.shapes(model, names.MASKED_LM)
+    head = {name: shape for name, shape in whole.items() if name not in encoder}
     renamed = match_by_shape(checkpoint, head, weights)
     has_head = bool(renamed or set(head) & set(weights))
-    if has_head:
-        shapes |= head
+    found = names.Head(has_head, pooler=f"{names.POOLER}/kernel" in weights)
+    shapes, variables = names.shapes(model, found), names.declare(model, found)
     matching = match({name: renamed.get(name, name) for name in shapes}, _same(weights))
     for name, found in matching.sources.items():
         check_shape(checkpoint, found, weights[found], shapes[name], _SIZES)
     check_complete(checkpoint, matching, allowed)
-    slots = _slots(stored, matching.sources, shapes)
+    slots = _moments(stored, matching.sources, shapes)
     sources = matching.sources | slots
     report = {
         "source": os.path.abspath(checkpoint),
@@ -99,7 +100,7 @@ def from_original(
     def value_of(name):
         if name in sources:
             return stored.read_tensor(sources[name])
-        return initial_value(name, shapes[name], model)
+        return initial_value(variables[name], model)
 
     write_model_folder(
         model_dir,
@@ -163,20 +164,15 @@ def _role(name):
     return "beta" if role == "bias" and "norm" in scope.lower() else role
 
 
-def _is_weight(name):
-    return name != GLOBAL_STEP and not name.endswith(SLOTS)
-
-
 def _same(weights):
     return {name: name for name in weights}
 
 
-def _slots(stored, sources, shapes):
+def _moments(stored, sources, shapes):
     """Slot of ours -> the checkpoint's, where it has both of a variable."""
-    slots = {}
+    moments = {}
     for name, theirs in sources.items():
-        found = [f"{theirs}/{slot}" for slot in SLOTS]
-        if not all(stored.shapes.get(slot) == shapes[name] for slot in found):
-            continue
-        slots |= {f"{name}/{slot}": f"{theirs}/{slot}" for slot in SLOTS}
-    return slots
+        found = names.slots(theirs, "adamw")
+        if all(stored.shapes.get(slot) == shapes[name] for slot in found):
+            moments |= zip(names.slots(name, "adamw"), found, strict=True)
+    return moments

@@ -2,9 +2,9 @@
 
 from decoupled.configs import ModelConfig
 from decoupled.exports import layers
-from decoupled.exports import weights as names
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.layers import Dense, LayerNorm, Weights
+from decoupled.model import variables as names
 from decoupled.release import tf
 
 
@@ -22,18 +22,19 @@ class MaskedLm(tf.Module):
         super().__init__()
         self.transform, self.layer_norm = None, None
         self._activation = layers.ACTIVATIONS[config.activation]
-        released = config.mlm_transform == "dense_activation_norm"
-        if released or config.hidden_size != config.output_embedding_size:
-            self.transform = Dense(weights, f"{names.TRANSFORM}/dense")
-        if released:
+        declared = names.declare(config, names.MASKED_LM)
+        if f"{names.TRANSFORM}/kernel" in declared:
+            self.transform = Dense(weights, names.TRANSFORM)
+        if f"{names.TRANSFORM_NORM}/gamma" in declared:
             self.layer_norm = LayerNorm(
-                weights, f"{names.TRANSFORM}/LayerNorm", config.layer_norm_epsilon
+                weights, names.TRANSFORM_NORM, config.layer_norm_epsilon
             )
-        self.table = (
+        self.matrices = [
             encoder.embeddings.words
-            if config.coupled
-            else layers.variable(weights, names.OUTPUT_EMBEDDING)
-        )
+            if matrix.role is names.Role.INPUT_EMBEDDING
+            else layers.variable(weights, matrix.name)
+            for matrix in names.output_matrices(config)
+        ]
         self.bias = layers.variable(weights, names.OUTPUT_BIAS)
         self._hidden, self._vocab = config.hidden_size, config.vocab_size
 
@@ -48,7 +49,9 @@ class MaskedLm(tf.Module):
             x = self.transform(x)
         if self.layer_norm is not None:
             x = self.layer_norm(self._activation(x))
-        logits = tf.nn.bias_add(tf.matmul(x, self.table, transpose_b=True), self.bias)
+        for matrix in self.matrices:
+            x = tf.matmul(x, matrix, transpose_b=True)
+        logits = tf.nn.bias_add(x, self.bias)
         shape = tf.shape(positions)
         return tf.reshape(logits, [shape[0], shape[1], self._vocab])
 
@@ -58,8 +61,8 @@ class Classifier(tf.Module):
 
     def __init__(self, weights: Weights):
         super().__init__()
-        self.output_weights = layers.variable(weights, "output_weights")
-        self.output_bias = layers.variable(weights, "output_bias")
+        self.output_weights = layers.variable(weights, names.TASK_WEIGHTS)
+        self.output_bias = layers.variable(weights, names.TASK_BIAS)
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """float32 [..., H] -> logits [..., labels]."""

@@ -4,7 +4,7 @@ import os
 from typing import Any, NamedTuple
 
 from decoupled import files
-from decoupled.configs import ModelConfig
+from decoupled.configs import EARLIER_VALUES, ModelConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
 from decoupled.exports.huggingface_names import (
@@ -188,7 +188,7 @@ def _sizes(path, content, family):
         **sizes,
         **widths,
         "head_size": hidden // heads,
-        "project_equal_widths": False,
+        **EARLIER_VALUES,
         "activation": ACTIVATIONS[activation],
         "mlm_transform": "dense_activation_norm",
     }

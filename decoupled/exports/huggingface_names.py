@@ -9,12 +9,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from decoupled.errors import UserError
-from decoupled.exports import weights as names
 from decoupled.exports.safetensors_files import Shape
+from decoupled.model import variables as names
 from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 
 MASKED_LM = "masked language model"
 
+# Dense layer and layer norm of the MLM head begin so.
+_TRANSFORM = names.TRANSFORM.removesuffix("/dense")
 _LAYER_NORM = {"gamma": "weight", "beta": "bias"}
 _TASK_LAYERS = {
     CLASSIFICATION: "classifier",
@@ -63,11 +65,11 @@ def huggingface_name(name: str, family: Family, head: str | None) -> str:
         return DECODER
     if name == names.OUTPUT_BIAS:
         return family.output_bias
-    if name in ("output_weights", "output_bias"):
-        last = "weight" if name == "output_weights" else "bias"
+    if name in (names.TASK_WEIGHTS, names.TASK_BIAS):
+        last = "weight" if name == names.TASK_WEIGHTS else "bias"
         return f"{_TASK_LAYERS[head]}.{last}"
     name = re.sub(r"layer_(\d+)", r"layer/\1", name)
-    name = name.replace(names.TRANSFORM, family.transform.replace(".", "/"))
+    name = name.replace(_TRANSFORM, family.transform.replace(".", "/"))
     name = re.sub(r"^bert/", f"{family.model_type}/", name)
     *parts, last = name.split("/")
     if last.endswith("_embeddings"):

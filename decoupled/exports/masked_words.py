@@ -9,10 +9,10 @@ import numpy as np
 from decoupled import files
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
-from decoupled.exports import weights as names
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import MaskedLm
 from decoupled.exports.trained_model import read_model_dir
+from decoupled.model import variables as names
 from decoupled.release import tf
 
 MASK = "[MASK]"
@@ -144,7 +144,7 @@ def open_export(export_dir: str) -> MaskedWords:
     positions = next(
         variable
         for variable in model.variables
-        if variable.name.startswith(f"{names.EMBEDDINGS}/position_embeddings")
+        if variable.name.startswith(names.POSITION_EMBEDDINGS)
     )
     return MaskedWords(
         vocabulary,

@@ -10,7 +10,6 @@ OUT appears by one rename when everything in it is complete.
 
 import dataclasses
 import os
-import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -20,12 +19,15 @@ from decoupled import console, files
 from decoupled import model_dir as model_dirs
 from decoupled.configs import ModelConfig
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.checkpoint_files import (
-    GLOBAL_STEP,
-    CheckpointWriter,
-)
+from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.exports.new_folder import new_folder
-from decoupled.exports.safetensors_files import Shape
+from decoupled.model.variables import (
+    GLOBAL_STEP,
+    ONES,
+    ZEROS,
+    Variable,
+    initial_seed,
+)
 from decoupled.release import tf
 from decoupled.training.checkpoints import write_list
 
@@ -72,15 +74,16 @@ def model_gin(model: ModelConfig, source: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def initial_value(name: str, shape: Shape, model: ModelConfig) -> np.ndarray:
-    """What a variable starts training from with seed 0 (`model.layers.Builder`)."""
-    if name.endswith("/gamma"):
-        return np.ones(shape, np.float32)
-    if name.endswith(("/beta", "/bias", "output_bias")):
-        return np.zeros(shape, np.float32)
-    seed = [0, zlib.crc32(name.encode("utf-8")) & 0x7FFFFFFF]
+def initial_value(variable: Variable, model: ModelConfig) -> np.ndarray:
+    """What a variable starts training from with seed 0, float32 (`model.layers`)."""
+    if variable.initializer == ONES:
+        return np.ones(variable.shape, np.float32)
+    if variable.initializer == ZEROS:
+        return np.zeros(variable.shape, np.float32)
     return tf.random.stateless_truncated_normal(
-        shape, seed, stddev=model.initializer_range
+        variable.shape,
+        initial_seed(variable.name, seed=0),
+        stddev=model.initializer_range,
     ).numpy()
 
 

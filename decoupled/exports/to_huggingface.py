@@ -5,7 +5,6 @@ coupled and as wide as the hidden layers. What neither can be is refused.
 """
 
 import os
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,6 @@ from decoupled import model_dir as model_dirs
 from decoupled.configs import ModelConfig
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
 from decoupled.errors import UserError
-from decoupled.exports import weights as names
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.huggingface_config import CONFIG, make_config
 from decoupled.exports.huggingface_names import (
@@ -32,11 +30,10 @@ from decoupled.exports.new_folder import check_target, new_folder
 from decoupled.exports.safetensors_files import FILE_NAME as WEIGHTS
 from decoupled.exports.safetensors_files import Shape, write_safetensors
 from decoupled.exports.tokenizer_files import write_tokenizer
+from decoupled.model import variables as names
 from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.training.saved_run import read_folder
 
-# What only training needs: slots of Adam and Adafactor, and the step.
-_OF_TRAINING = re.compile(r"(/adam_[mv]|_slot_\w+|^global_step)$")
 _KINDS = (CLASSIFICATION, TAGGING, QUESTION_ANSWERING)
 
 
@@ -84,14 +81,12 @@ def to_huggingface(
     left = sorted(
         name
         for name in model.stored.shapes
-        if name not in shapes and not _OF_TRAINING.search(name)
+        if name not in shapes and name != names.GLOBAL_STEP and not names.is_slot(name)
     )
-    pooler = tuple(names.pooler_shapes(model.config))
-    strange = [n for n in left if n.startswith("bert/") and n not in pooler]
-    if strange:
+    for name in names.foreign(model.config, left):
         raise UserError(
-            f"{prefix}: {strange[0]} is not part of the model that "
-            f"{model_dirs.CONFIG} describes"
+            f"{prefix}: {name} is not part of the model that {model_dirs.CONFIG} "
+            "describes"
         )
     config = _write(model, shapes, hf_dir)
     return {
@@ -151,17 +146,17 @@ def _family(model_dir, config: ModelConfig, head) -> Family:
 
 
 def _wanted_shapes(model: _Model) -> dict[str, Shape]:
-    config, stored = model.config, model.stored.shapes
-    shapes = names.encoder_shapes(config)
-    with_pooler = model.head is None and f"{names.POOLER}/kernel" in stored
-    if model.head == CLASSIFICATION or with_pooler:
-        shapes |= names.pooler_shapes(config)
-    if model.head == MASKED_LM:
-        return shapes | names.masked_lm_shapes(config)
-    if model.head is None:
-        return shapes
-    count = 2 if model.head == QUESTION_ANSWERING else len(model.labels)
-    return shapes | names.last_layer_shapes(config, count)
+    labels = 0
+    if model.head not in (None, MASKED_LM):
+        spans = model.head == QUESTION_ANSWERING
+        labels = names.SPANS.labels if spans else len(model.labels)
+    own_pooler = model.head is None and f"{names.POOLER}/kernel" in model.stored.shapes
+    head = names.Head(
+        masked_lm=model.head == MASKED_LM,
+        pooler=model.head == CLASSIFICATION or own_pooler,
+        labels=labels,
+    )
+    return names.shapes(model.config, head)
 
 
 def _write(model, shapes, hf_dir):

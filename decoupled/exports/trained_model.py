@@ -11,8 +11,8 @@ from decoupled.configs import ModelConfig, QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.errors import UserError
-from decoupled.exports import weights as names
 from decoupled.exports.weights import CheckpointWeights
+from decoupled.model.variables import OUTPUT_BIAS, SPANS, Head
 from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.tasks.qa_features import SPECIALS
 from decoupled.training.checkpoints import find_checkpoint
@@ -127,21 +127,16 @@ class TrainedModel:
             )
         if self.answers:
             self._check_windows(sequence_length)
-        expected = names.encoder_shapes(self.config)
-        if self.head == CLASSIFICATION:
-            expected |= names.classifier_shapes(self.config, len(self.labels))
-        elif self.head:
-            # A score of the start and one of the end, where there are no labels.
-            count = len(self.labels) or 2
-            expected |= names.last_layer_shapes(self.config, count)
-        if mlm:
-            if names.OUTPUT_BIAS not in self.weights:
-                raise UserError(
-                    f"{self.weights.path}: holds no MLM head (fine-tuning drops it); "
-                    "export without --mlm, or a pre-training checkpoint"
-                )
-            expected |= names.masked_lm_shapes(self.config)
-        self.weights.check(expected)
+        if mlm and OUTPUT_BIAS not in self.weights:
+            raise UserError(
+                f"{self.weights.path}: holds no MLM head (fine-tuning drops it); "
+                "export without --mlm, or a pre-training checkpoint"
+            )
+        labels = len(self.labels)
+        if self.head and not labels:
+            labels = SPANS.labels
+        is_classifier = self.head == CLASSIFICATION
+        self.weights.check(self.config, Head(mlm, pooler=is_classifier, labels=labels))
 
     def _check_windows(self, sequence_length):
         asked, stride = self.answers.max_question_length, self.answers.doc_stride

@@ -48,9 +48,7 @@ def attention(
     x = context if attends_to_itself else _identity(x)
 
     def project(tokens, part):
-        y = build.product_and_bias(
-            tokens, f"{name}/self/{part}", dims.hidden, dims.heads_and_size
-        )
+        y = build.product_and_bias(tokens, f"{name}/self/{part}")
         return split_heads(*y, dims.heads, dims.head_size)
 
     def project_memory(part):
@@ -66,7 +64,7 @@ def attention(
     weights = build.dropout(weights, config.attention_dropout, f"{name}/weights")
     heads = mtf.einsum([weights, value], output_shape=query.shape)
     joined = merge_heads(heads, dims.heads_and_size)
-    return build.dense(joined, f"{name}/output/dense", dims.heads_and_size, dims.hidden)
+    return build.dense(joined, f"{name}/output/dense")
 
 
 def _identity(x):

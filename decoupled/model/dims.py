@@ -4,6 +4,7 @@ import dataclasses
 
 from decoupled.compat import mtf
 from decoupled.configs import ModelConfig
+from decoupled.model.variables import SIZES, dimension
 
 # How the names of features end that are float32 in the graph; the others are int32.
 FLOAT_FEATURES = ("weights", "scale", "shares")
@@ -29,20 +30,11 @@ NAMES = {
 _LENGTH = "MaskingConfig.sequence_length or FinetuningConfig.max_sequence_length"
 # What a user changes to change the size of a dimension.
 SETTINGS = {
+    **{name: f"ModelConfig.{SIZES[name]}" for name in NAMES if name in SIZES},
     "batch": "TrainingConfig.batch_size",
     "sequence": _LENGTH,
     "memory": _LENGTH,
     "predictions": "MaskingConfig.max_predictions",
-    "vocab": "ModelConfig.vocab_size",
-    "input_embedding": "ModelConfig.input_embedding_size",
-    "output_embedding": "ModelConfig.output_embedding_size",
-    "hidden": "ModelConfig.hidden_size",
-    "heads": "ModelConfig.num_heads",
-    "head_size": "ModelConfig.head_size",
-    "intermediate": "ModelConfig.intermediate_size",
-    "positions": "ModelConfig.max_positions",
-    "token_types": "ModelConfig.type_vocab_size",
-    "pooled": "ModelConfig.hidden_size",
     "labels": "the rule",
 }
 
@@ -74,23 +66,12 @@ class Dims:
 
 def make_dims(config: ModelConfig, batch_size: int, sequence_length: int) -> Dims:
     """The dimensions of a graph for batches of [batch_size, sequence_length]."""
+    of_weights = {name: mtf.Dimension(*dimension(config, name)) for name in SIZES}
     return Dims(
         batch=mtf.Dimension("batch", batch_size),
         sequence=mtf.Dimension("sequence", sequence_length),
         memory=mtf.Dimension("memory", sequence_length),
-        vocab=mtf.Dimension("vocab", config.vocab_size),
-        input_embedding=mtf.Dimension("input_embedding", config.input_embedding_size),
-        output_embedding=mtf.Dimension(
-            "output_embedding", config.output_embedding_size
-        ),
-        hidden=mtf.Dimension("hidden", config.hidden_size),
-        heads=mtf.Dimension("heads", config.num_heads),
-        head_size=mtf.Dimension("head_size", config.head_size),
-        heads_and_size=mtf.Dimension("heads", config.hidden_size),
-        intermediate=mtf.Dimension("intermediate", config.intermediate_size),
-        positions=mtf.Dimension("positions", config.max_positions),
-        token_types=mtf.Dimension("token_types", config.type_vocab_size),
-        pooled=mtf.Dimension("pooled", config.hidden_size),
+        **of_weights,
     )
 
 

@@ -2,71 +2,106 @@
 
 Input (paper section 3): word, position and type embeddings of width E_in, layer norm,
 then a linear projection to H, which models of one width do without. Output (section
-4.2): a table of width E_out, used in pre-training only; when coupled it is the word
-embedding.
+4.2): H -> E_out, then the rows of the output embedding, used in pre-training only.
+Which matrices the output embedding has is all that its variants differ in, and
+`decoupled.model.variables.output_matrices` says it.
 """
 
 from decoupled.compat import mtf, tf
+from decoupled.model import variables as names
 from decoupled.model.layers import Builder
 from decoupled.ops.bias import add_bias
 from decoupled.ops.weight_product import weight_product
 
-WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
-PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
-OUTPUT_EMBEDDING = "cls/predictions/output_embedding"
-OUTPUT_BIAS = "cls/predictions/output_bias"
 
-
-def input_embedding(
-    build: Builder, word_ids: mtf.Tensor, type_ids: mtf.Tensor
-) -> mtf.Tensor:
-    """Embeds tokens.
+class InputEmbedding:
+    """Ids to hidden vectors.
 
     Args:
       build: sizes and variables.
-      word_ids, type_ids: int32 [batch, sequence].
-
-    Returns:
-      [batch, sequence, hidden] of the activation dtype.
     """
-    dims, config = build.dims, build.config
-    width = dims.input_embedding
-    words = build.embedding(WORD_EMBEDDINGS, [dims.vocab, width])
-    positions = build.embedding(
-        "bert/embeddings/position_embeddings", [dims.positions, width]
-    )
-    types = build.embedding(
-        "bert/embeddings/token_type_embeddings", [dims.token_types, width]
-    )
-    position_ids = mtf.range(build.mesh, dims.sequence, tf.int32)
-    x = (
-        build.lookup(words, word_ids, dims.vocab)
-        + build.lookup(types, type_ids, dims.token_types)
-        + build.lookup(positions, position_ids, dims.positions)
-    )
-    x = build.cast(build.layer_norm(x, "bert/embeddings/LayerNorm"))
-    x = build.dropout(x, config.hidden_dropout, "embeddings")
-    if not config.projects_input:
-        return mtf.rename_dimension(x, width.name, dims.hidden.name)
-    return build.dense(x, PROJECTION, width, dims.hidden)
+
+    def __init__(self, build: Builder):
+        self._build = build
+
+    def hidden(self, word_ids: mtf.Tensor, type_ids: mtf.Tensor) -> mtf.Tensor:
+        """Embeds tokens.
+
+        Args:
+          word_ids, type_ids: int32 [batch, sequence].
+
+        Returns:
+          [batch, sequence, hidden] of the activation dtype.
+        """
+        build, dims = self._build, self._build.dims
+        words = build.embedding(names.WORD_EMBEDDINGS)
+        positions = build.embedding(names.POSITION_EMBEDDINGS)
+        types = build.embedding(names.TYPE_EMBEDDINGS)
+        position_ids = mtf.range(build.mesh, dims.sequence, tf.int32)
+        x = (
+            build.lookup(words, word_ids, dims.vocab)
+            + build.lookup(types, type_ids, dims.token_types)
+            + build.lookup(positions, position_ids, dims.positions)
+        )
+        x = build.cast(build.layer_norm(x, names.EMBEDDING_NORM))
+        x = build.dropout(x, build.config.hidden_dropout, "embeddings")
+        if not build.has_dense(names.PROJECTION):
+            return mtf.rename_dimension(x, dims.input_embedding.name, dims.hidden.name)
+        return build.dense(x, names.PROJECTION)
 
 
-def output_logits(build: Builder, x: mtf.Tensor) -> mtf.Tensor:
-    """Scores every piece against the output embedding.
+class OutputEmbedding:
+    """Hidden vectors to a score for every piece.
 
     Args:
       build: sizes and variables.
-      x: [batch, predictions, output_embedding].
-
-    Returns:
-      [batch, predictions, vocab] of the activation dtype.
     """
-    dims = build.dims
-    if build.config.coupled:
-        # The variable that `input_embedding` made; a graph has one table.
-        table = build.embedding(WORD_EMBEDDINGS, [dims.vocab, dims.input_embedding])
-        x = mtf.rename_dimension(x, "output_embedding", "input_embedding")
-    else:
-        table = build.kernel(OUTPUT_EMBEDDING, [dims.vocab, dims.output_embedding])
-    bias = build.bias(OUTPUT_BIAS, [dims.vocab])
-    return add_bias(weight_product(x, table, x.shape.dims[:-1] + [dims.vocab]), bias)
+
+    def __init__(self, build: Builder):
+        self._build = build.with_head(names.MASKED_LM)
+
+    def logits(self, x: mtf.Tensor) -> mtf.Tensor:
+        """Scores of every piece at the masked positions only.
+
+        H -> E_out, then, for the transform of the released model, activation and layer
+        norm; then `scores`.
+
+        Args:
+          x: [batch, predictions, hidden], the encoder's output at these positions.
+
+        Returns:
+          [batch, predictions, vocab] of the activation dtype.
+        """
+        build = self._build
+        if not build.has_dense(names.TRANSFORM):
+            x = mtf.rename_dimension(x, "hidden", "output_embedding")
+        elif build.config.mlm_transform == "dense_activation_norm":
+            x = build.activated(x, names.TRANSFORM)
+            x = build.layer_norm(x, names.TRANSFORM_NORM)
+        else:
+            x = build.dense(x, names.TRANSFORM)
+        return self.scores(x)
+
+    def scores(self, x: mtf.Tensor) -> mtf.Tensor:
+        """Products with the matrices of the output embedding, and its bias.
+
+        Args:
+          x: [batch, predictions, output_embedding].
+
+        Returns:
+          [batch, predictions, vocab] of the activation dtype.
+        """
+        build = self._build
+        for variable in names.output_matrices(build.config):
+            matrix = self._matrix(variable)
+            outputs, inputs = matrix.shape.dims
+            if x.shape.dims[-1] != inputs:
+                x = mtf.rename_dimension(x, x.shape.dims[-1].name, inputs.name)
+            x = weight_product(x, matrix, [*x.shape.dims[:-1], outputs])
+        return add_bias(x, build.bias(names.OUTPUT_BIAS))
+
+    def _matrix(self, variable: names.Variable) -> mtf.Tensor:
+        if variable.role is names.Role.INPUT_EMBEDDING:
+            # The variable that `InputEmbedding` made; a graph has one table.
+            return self._build.embedding(variable.name)
+        return self._build.kernel(variable.name)

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from decoupled.compat import mtf
 from decoupled.model.attention import attention, attention_bias
-from decoupled.model.embeddings import input_embedding
+from decoupled.model.embeddings import InputEmbedding
 from decoupled.model.layers import Builder
+from decoupled.model.variables import layer_name
 from decoupled.ops.positions import gather_positions
 from decoupled.ops.recompute import recompute
 
@@ -47,8 +48,8 @@ def encode(
       All layers' representations.
     """
     bias = attention_bias(build, features["input_mask"])
-    x = embedded = input_embedding(
-        build, features["input_word_ids"], features["input_type_ids"]
+    x = embedded = InputEmbedding(build).hidden(
+        features["input_word_ids"], features["input_type_ids"]
     )
     layers = []
     for index in range(build.config.num_layers):
@@ -58,7 +59,7 @@ def encode(
             build,
             bias=bias,
             positions=positions if last else None,
-            name=f"bert/encoder/layer_{index}",
+            name=layer_name(index),
         )
         x = recompute(layer, x) if build.recompute_layers else layer(x)
         layers.append(x)
@@ -66,14 +67,14 @@ def encode(
 
 
 def _layer(build, x, bias, positions, name):
-    config, dims = build.config, build.dims
+    config = build.config
     context = x
     if positions is not None:
-        x = gather_positions(x, positions, dims.sequence)
+        x = gather_positions(x, positions, build.dims.sequence)
     y = attention(build, x, context, bias, f"{name}/attention")
     y = build.dropout(y, config.hidden_dropout, f"{name}/attention")
     x = build.layer_norm(x + y, f"{name}/attention/output/LayerNorm")
-    y = build.activated(x, f"{name}/intermediate/dense", dims.hidden, dims.intermediate)
-    y = build.dense(y, f"{name}/output/dense", dims.intermediate, dims.hidden)
+    y = build.activated(x, f"{name}/intermediate/dense")
+    y = build.dense(y, f"{name}/output/dense")
     y = build.dropout(y, config.hidden_dropout, f"{name}/output")
     return build.layer_norm(x + y, f"{name}/output/LayerNorm")

@@ -1,10 +1,11 @@
 """The small parts: variables, dense layers, layer norm, activations, dropout."""
 
 import dataclasses
-import zlib
+from collections.abc import Callable, Mapping
 
 from decoupled.compat import mtf, tf
 from decoupled.configs import ModelConfig
+from decoupled.model import variables as declared
 from decoupled.model.dims import Dims
 from decoupled.ops.activations import gelu, gelu_tanh, relu
 from decoupled.ops.bias import add_bias
@@ -24,11 +25,12 @@ class Builder:
     initializer_seed: initial weights are a pure function of it and their name, so that
       models that differ in one part share the others' initial weights.
     dropout_seed: int32 scalar that changes every step; None switches all dropout off.
-    frozen: variables whose names start with one of these are not trained.
+    frozen: names of variables that are not trained.
     embedding_lookup: how rows are looked up, a name of `LOOKUPS`.
     recompute_layers: the inside of each encoder layer is computed again in the backward
       pass instead of kept.
     slice_dtype: of the variables on the devices; those that are saved are float32.
+    variables: that may be built, by name; those of a head come with `with_head`.
     """
 
     config: ModelConfig
@@ -41,73 +43,84 @@ class Builder:
     embedding_lookup: str = "gather"
     recompute_layers: bool = False
     slice_dtype: tf.DType = tf.float32
+    variables: Mapping[str, declared.Variable] | None = None
+
+    def __post_init__(self):
+        if self.variables is None:
+            found = declared.declare(self.config, declared.NO_HEAD)
+            object.__setattr__(self, "variables", found)
+
+    def with_head(self, head: declared.Head) -> "Builder":
+        """The builder of an encoder with this head."""
+        return dataclasses.replace(self, variables=declared.declare(self.config, head))
 
     @property
     def training(self) -> bool:
         """Whether this is the graph of a training step."""
         return self.dropout_seed is not None
 
-    def variable(self, name, shape, initializer, dtype=None):
-        """A float32 variable, read as `dtype` (default: float32).
+    def variable(self, name: str, dtype: tf.DType = tf.float32) -> mtf.Tensor:
+        """A declared variable, saved in float32 and read as `dtype`.
 
         Vectors (biases, layer norms' gamma and beta) are float32 on the devices too:
         of RemBERT's weights they are 0.1%, and gammas near 1 have steps of 0.008 in
         bfloat16.
         """
-        slices = self.slice_dtype if len(shape) > 1 else tf.float32
+        variable = self.variables[name]
+        slices = self.slice_dtype if len(variable.dims) > 1 else tf.float32
         return mtf.get_variable(
             self.mesh,
             name,
-            mtf.Shape(shape),
-            dtype=mtf.VariableDType(tf.float32, slices, dtype or tf.float32),
-            initializer=initializer,
-            trainable=not name.startswith(self.frozen) if self.frozen else True,
+            mtf.Shape([mtf.Dimension(*dim) for dim in variable.dims]),
+            dtype=mtf.VariableDType(tf.float32, slices, dtype),
+            initializer=self._initializer(variable),
+            trainable=name not in self.frozen,
         )
 
-    def kernel(self, name, shape):
-        """A variable drawn from a truncated normal of the configured deviation.
+    def kernel(self, name: str) -> mtf.Tensor:
+        """A matrix that something is multiplied by.
 
         Float32 slices read as float32; `weight_product` casts them where it needs them.
         """
         whole = self.slice_dtype == tf.float32
-        dtype = tf.float32 if whole else self.activation_dtype
-        return self.variable(name, shape, self._truncated_normal(name), dtype)
+        return self.variable(name, tf.float32 if whole else self.activation_dtype)
 
-    def embedding(self, name, shape):
-        """As `kernel`, but read as float32: rows are cast after the lookup, which
-        spares a cast of the whole table in every step."""
-        return self.variable(name, shape, self._truncated_normal(name))
+    def embedding(self, name: str) -> mtf.Tensor:
+        """A table, read as float32: rows are cast after the lookup, which spares a cast
+        of the whole table in every step."""
+        return self.variable(name)
 
-    def bias(self, name, shape, dtype=None):
-        """A variable of zeros."""
-        return self.variable(
-            name, shape, tf.zeros_initializer(), dtype or self.activation_dtype
-        )
+    def bias(self, name: str) -> mtf.Tensor:
+        """A vector, read as the activation dtype."""
+        return self.variable(name, self.activation_dtype)
+
+    def has_dense(self, name: str) -> bool:
+        """Whether the model has the dense layer of this name."""
+        return f"{name}/kernel" in self.variables
 
     def lookup(self, table, ids, dim):
         """Rows of `table` [dim, ...]: [ids' dimensions, ...]."""
         return LOOKUPS[self.embedding_lookup](table, ids, dim)
 
-    def dense(self, x, name, input_dim, output_dim):
-        """x @ kernel + bias: [..., input_dim] -> [..., output_dim]."""
-        return add_bias(*self.product_and_bias(x, name, input_dim, output_dim))
+    def dense(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
+        """x @ kernel + bias: [..., inputs] -> [..., outputs]."""
+        return add_bias(*self.product_and_bias(x, name))
 
-    def product_and_bias(self, x, name, input_dim, output_dim):
+    def product_and_bias(
+        self, x: mtf.Tensor, name: str
+    ) -> tuple[mtf.Tensor, mtf.Tensor]:
         """x @ kernel, and the bias: for what adds it in a pass of its own."""
-        kernel = self.kernel(f"{name}/kernel", [input_dim, output_dim])
-        bias = self.bias(f"{name}/bias", [output_dim])
-        return weight_product(x, kernel, x.shape.dims[:-1] + [output_dim]), bias
+        kernel, bias = self.kernel(f"{name}/kernel"), self.bias(f"{name}/bias")
+        shape = [*x.shape.dims[:-1], kernel.shape.dims[-1]]
+        return weight_product(x, kernel, shape), bias
 
-    def activated(self, x, name, input_dim, output_dim):
+    def activated(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
         """The configured activation of `dense`."""
-        product, bias = self.product_and_bias(x, name, input_dim, output_dim)
-        return ACTIVATIONS[self.config.activation](product, bias)
+        return ACTIVATIONS[self.config.activation](*self.product_and_bias(x, name))
 
-    def layer_norm(self, x, name):
+    def layer_norm(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
         """Layer norm over the last dimension, with float32 gamma and beta."""
-        dim = x.shape.dims[-1]
-        gamma = self.variable(f"{name}/gamma", [dim], tf.ones_initializer())
-        beta = self.variable(f"{name}/beta", [dim], tf.zeros_initializer())
+        gamma, beta = self.variable(f"{name}/gamma"), self.variable(f"{name}/beta")
         return layer_norm(x, gamma, beta, self.config.layer_norm_epsilon)
 
     def dropout(self, x, rate, name):
@@ -118,8 +131,12 @@ class Builder:
         """`x` in the activation dtype."""
         return mtf.cast(x, self.activation_dtype)
 
-    def _truncated_normal(self, name):
-        seed = [self.initializer_seed, zlib.crc32(name.encode("utf-8")) & 0x7FFFFFFF]
+    def _initializer(self, variable: declared.Variable) -> Callable:
+        if variable.initializer == declared.ZEROS:
+            return tf.zeros_initializer()
+        if variable.initializer == declared.ONES:
+            return tf.ones_initializer()
+        seed = declared.initial_seed(variable.name, self.initializer_seed)
         deviation = self.config.initializer_range
 
         def initialize(shape, dtype=tf.float32, partition_info=None):

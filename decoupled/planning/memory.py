@@ -18,6 +18,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from decoupled.compat import mtf
+from decoupled.model.variables import is_slot
 from decoupled.ops.recompute import After
 from decoupled.planning.program import Program
 
@@ -69,14 +70,13 @@ _FREE = (
 def memory_of(program: Program) -> Memory:
     """What a core's memory holds."""
     graph = program.lowered.lowering.graph
-    trainable = set(graph.trainable_variables)
     weights, slots = 0, 0
     for variable in graph.all_variables:
         size = program.mesh.slice_size(variable.shape) * variable.slice_dtype.size
-        if variable in trainable:
-            weights += size
-        else:
+        if is_slot(variable.name):
             slots += size
+        else:
+            weights += size
     sizes = _Sizes(program)
     live = _peak(graph.operations, sizes)
     gradients = [tensor for tensor in live if tensor in sizes.gradients]

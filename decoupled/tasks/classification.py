@@ -6,6 +6,7 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import cls_positions, sequence_logits
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
+from decoupled.model.variables import Head, classifier
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.ops.softmax import softmax
 from decoupled.tasks.labelling import Labelling
@@ -14,6 +15,11 @@ from decoupled.tasks.task import encoder_dims
 
 class Classification(Labelling):
     """Gives a sequence one of a fixed set of labels."""
+
+    @property
+    def head(self) -> Head:
+        """Pooler and last layer."""
+        return classifier(len(self.labels))
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs, and labels and weights [batch]."""

@@ -3,10 +3,11 @@
 from decoupled.compat import mtf, tf
 from decoupled.configs import MaskingConfig
 from decoupled.model.dims import Dims, predictions_dim
+from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
-from decoupled.model.heads import masked_lm_logits
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
+from decoupled.model.variables import MASKED_LM
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.tasks.task import Task, encoder_dims
 
@@ -21,6 +22,7 @@ class MaskedLM(Task):
     """
 
     name = "masked_lm"
+    head = MASKED_LM
     metrics = {
         "masked_lm_loss": ("loss_sum", "weight"),
         "masked_lm_accuracy": ("hits", "weight"),
@@ -68,7 +70,7 @@ class MaskedLM(Task):
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """Loss, hits and weights at the masked positions, summed per sequence."""
         encoded = encode(build, features, features["masked_lm_positions"])
-        logits = masked_lm_logits(build, encoded.output)
+        logits = OutputEmbedding(build).logits(encoded.output)
         losses, hits = softmax_cross_entropy(
             logits,
             features["masked_lm_ids"],

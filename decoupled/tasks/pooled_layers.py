@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from decoupled.compat import mtf, tf
 from decoupled.model.dims import Dims
-from decoupled.model.embeddings import input_embedding
+from decoupled.model.embeddings import InputEmbedding
 from decoupled.model.encoder import encode
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
+from decoupled.model.variables import NO_HEAD
 from decoupled.tasks.task import Task, encoder_dims
 
 
@@ -34,6 +35,7 @@ class PooledLayers(Task):
     """
 
     name = "pooled_layers"
+    head = NO_HEAD
     metrics = {}
 
     def __init__(self, layers: Sequence[int], sequence_length: int):
@@ -77,7 +79,7 @@ class PooledLayers(Task):
         highest = max(self._layers)
         if highest == 0:
             ids, types = features["input_word_ids"], features["input_type_ids"]
-            return [input_embedding(build, ids, types)]
+            return [InputEmbedding(build).hidden(ids, types)]
         config = dataclasses.replace(build.config, num_layers=highest)
         encoded = encode(dataclasses.replace(build, config=config), features)
         return [encoded.embedded, *encoded.layers]

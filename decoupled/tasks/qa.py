@@ -6,6 +6,7 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import span_logits
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
+from decoupled.model.variables import SPANS
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.tasks.task import Task, encoder_dims
 
@@ -25,13 +26,14 @@ class ExtractiveQA(Task):
     """
 
     metrics = {"loss": ("loss_sum", "weight"), "span_accuracy": ("hits", "weight")}
+    head = SPANS
 
     def __init__(
         self, name: str, sequence_length: int, dropout: float, label_smoothing: float
     ):
         self.name = name
         self.sequence_length = sequence_length
-        self._ends = labels_dim(2)
+        self._ends = labels_dim(SPANS.labels)
         self._dropout = dropout
         self._label_smoothing = label_smoothing
 

@@ -6,6 +6,7 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import token_logits
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
+from decoupled.model.variables import Head, token_classifier
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.tasks.labelling import Labelling
 from decoupled.tasks.task import encoder_dims
@@ -19,6 +20,11 @@ class Tagging(Labelling):
     piece of a word. Loss and sums are those of first pieces only (Devlin et al. 2019,
     section 5.3).
     """
+
+    @property
+    def head(self) -> Head:
+        """The last layer."""
+        return token_classifier(len(self.labels))
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs, labels and weights [batch, sequence], and a scale."""

@@ -6,6 +6,7 @@ from decoupled.compat import mtf, tf
 from decoupled.model.dims import Dims
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
+from decoupled.model.variables import Head
 
 
 class Task(abc.ABC):
@@ -19,6 +20,11 @@ class Task(abc.ABC):
     name: str
     sequence_length: int
     metrics: dict[str, tuple[str, str]]
+
+    @property
+    @abc.abstractmethod
+    def head(self) -> Head:
+        """What the task's graph has on the encoder."""
 
     @abc.abstractmethod
     def extra_dims(self) -> list[mtf.Dimension]:

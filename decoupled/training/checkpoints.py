@@ -9,28 +9,22 @@ Order of precedence, printed when a run starts:
 import contextlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled import console, files, gfile
 from decoupled.compat import tf
 from decoupled.errors import UserError
+from decoupled.model.variables import GLOBAL_STEP, Role, Variable, is_slot
 from decoupled.model_dir import CHECKPOINT_LIST
 from decoupled.ops.row_blocks import saved_variables
 from decoupled.training.restoring import start_from
 
-_STEP = "global_step"
-# Never taken over from another run: optimizer slots and the step.
-_SLOT = re.compile(rf"(/adam_[mv]|_slot_\w+)$|^{_STEP}$")
+# Drawn from the seed where a checkpoint lacks them: heads.
+_HEADS = (Role.POOLER, Role.TASK_HEAD, Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
 # The output embedding and what leads to it: a run may go on with one of another size,
 # or from a checkpoint that was released without.
-_MLM_HEAD = (
-    "cls/predictions/transform/",
-    "cls/predictions/output_embedding",
-    "cls/predictions/output_bias",
-)
-# Made anew when the checkpoint lacks it: heads.
-_HEADS = ("bert/pooler/", "output_weights", "output_bias", *_MLM_HEAD)
+_MLM_HEAD = (Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
 
 
 # Damaged checkpoints that this process has spoken of.
@@ -176,7 +170,7 @@ def checkpoint_step(prefix: str | None) -> int:
     """The global step in a checkpoint; 0 for None."""
     if prefix is None:
         return 0
-    return int(tf.train.load_checkpoint(prefix).get_tensor(_STEP))
+    return int(tf.train.load_checkpoint(prefix).get_tensor(GLOBAL_STEP))
 
 
 def sync_checkpoint(prefix: str) -> None:
@@ -196,7 +190,7 @@ def copy_without_slots(prefix: str, copy: str) -> None:
       UserError: it cannot be written.
     """
     dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
-    names = sorted(n for n in dtypes if n == _STEP or not _SLOT.search(n))
+    names = sorted(name for name in dtypes if not is_slot(name))
     whole = [""] * len(names)
     with tf.Graph().as_default(), tf.device("cpu:0"):
         tensors = tf.raw_ops.RestoreV2(
@@ -218,12 +212,14 @@ def copy_without_slots(prefix: str, copy: str) -> None:
             ) from error
 
 
-def plan_initialization(checkpoint: str, shapes: dict[str, list[int]]) -> Report:
-    """Matches a checkpoint's variables with those that a graph needs.
+def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> Report:
+    """Matches a checkpoint's variables with those that a model has.
+
+    Optimizer slots and the step are never taken over from another run.
 
     Args:
       checkpoint: prefix.
-      shapes: name -> shape of the graph's variables.
+      variables: of the model and its head, by name.
 
     Returns:
       The report; `restored` is what to load.
@@ -234,29 +230,26 @@ def plan_initialization(checkpoint: str, shapes: dict[str, list[int]]) -> Report
         shape differs.
     """
     available = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
-    wanted = {name: shape for name, shape in shapes.items() if not _SLOT.search(name)}
     restored, fresh = [], []
-    for name, shape in sorted(wanted.items()):
-        if name in available:
-            fits = list(available[name]) == list(shape)
-            if not fits and name.startswith(_MLM_HEAD):
-                fresh.append(name)
-                continue
-            if not fits:
+    for name, variable in sorted(variables.items()):
+        if name not in available:
+            if variable.role not in _HEADS:
                 raise UserError(
-                    f"{checkpoint}: variable {name} has shape {list(available[name])}, "
-                    f"the model needs {list(shape)}; use the gin file that the "
-                    "checkpoint was trained with"
+                    f"{checkpoint}: has no variable {name}; is it of this model?"
                 )
+            fresh.append(name)
+        elif tuple(available[name]) == variable.shape:
             restored.append(name)
-        elif name.startswith(_HEADS):
+        elif variable.role in _MLM_HEAD:
             fresh.append(name)
         else:
             raise UserError(
-                f"{checkpoint}: has no variable {name}; is it of this model?"
+                f"{checkpoint}: variable {name} has shape {list(available[name])}, "
+                f"the model needs {list(variable.shape)}; use the gin file that the "
+                "checkpoint was trained with"
             )
-    unused = sorted(n for n in set(available) - set(restored) if not _SLOT.search(n))
-    return Report(restored, fresh, unused)
+    weights = (n for n in available if n != GLOBAL_STEP and not is_slot(n))
+    return Report(restored, fresh, sorted(set(weights) - set(restored)))
 
 
 def check_resumable(checkpoint: str) -> None:
@@ -275,15 +268,16 @@ def check_resumable(checkpoint: str) -> None:
             )
 
 
-def initialize_from(checkpoint: str) -> Report:
+def initialize_from(checkpoint: str, variables: Mapping[str, Variable]) -> Report:
     """Makes the current graph's variables start from a checkpoint's values.
 
     Call it after the graph is built and before its session starts. See
     `plan_initialization` for the rules and errors.
+
+    Args:
+      checkpoint: prefix. variables: of the graph's model and head, by name.
     """
-    variables = saved_variables()
-    report = plan_initialization(
-        checkpoint, {name: v.shape.as_list() for name, v in variables.items()}
-    )
-    start_from(checkpoint, {name: variables[name] for name in report.restored})
+    report = plan_initialization(checkpoint, variables)
+    built = saved_variables()
+    start_from(checkpoint, {name: built[name] for name in report.restored})
     return report

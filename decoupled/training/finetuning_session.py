@@ -10,6 +10,7 @@ import numpy as np
 from decoupled import console, files, model_dir
 from decoupled.configs import FinetuningConfig, ModelConfig, ScheduleConfig
 from decoupled.errors import UserError
+from decoupled.model.variables import NO_HEAD, Role, declare
 from decoupled.training.cluster import Cluster, join_cluster
 from decoupled.training.finetuning_run import FinetuningRun
 from decoupled.training.graph import GraphConfig, check_graph
@@ -23,7 +24,6 @@ from decoupled.training.tpu import TpuAddress
 
 CHOSEN = "chosen.json"
 _COMMAND = "finetune"
-_EMBEDDINGS = ("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/")
 
 
 class Session:
@@ -187,6 +187,8 @@ class Session:
     def _graph(self, rate, seed):
         finetuning, training = self.config.finetuning, self.config.training
         warmup = int(finetuning.warmup_fraction * self._steps)
+        encoder = declare(self._model, NO_HEAD)
+        frozen = (n for n, v in encoder.items() if v.role is Role.INPUT_EMBEDDING)
         return GraphConfig(
             task=self.task.network(
                 finetuning.classifier_dropout, training.label_smoothing
@@ -198,7 +200,7 @@ class Session:
             accumulation=training.gradient_accumulation,
             recompute_layers=training.recompute_layers,
             seed=seed,
-            frozen=_EMBEDDINGS if finetuning.freeze_input_embedding else (),
+            frozen=tuple(frozen) if finetuning.freeze_input_embedding else (),
         )
 
     def _claim(self, folder, run):

@@ -1,7 +1,7 @@
 """One mesh graph for training, evaluation and prediction of any task."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from decoupled.compat import mtf, tf
@@ -15,6 +15,7 @@ from decoupled.configs import (
 from decoupled.model.dims import FLOAT_FEATURES, make_dims
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
+from decoupled.model.variables import Variable, declare
 from decoupled.training import mesh as meshes
 from decoupled.training.large_tables import large_tables
 from decoupled.training.lengths import join_lengths, split_by_length
@@ -46,7 +47,7 @@ class GraphConfig(NamedTuple):
 
     task: a `decoupled.tasks.task.Task`.
     seed: of initial weights and dropout. accumulation: microbatches per step.
-    frozen: prefixes of the names of variables that are not trained.
+    frozen: names of variables that are not trained.
     recompute_layers: the backward pass computes the inside of every layer again.
     """
 
@@ -59,6 +60,11 @@ class GraphConfig(NamedTuple):
     seed: int
     frozen: tuple[str, ...]
     recompute_layers: bool = False
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """What the graph has to train or to hold fixed, by name; no slots."""
+        return declare(self.model, self.task.head)
 
 
 # What the size of the batch comes from, where that is not the batch of a step.
@@ -154,7 +160,9 @@ def build_graph(
     if not training:
         forward = _forward(context, dims, imported)
         return _lower(context, forward, None)
-    with large_tables(config.optimizer, config.mesh, context.implementation):
+    with large_tables(
+        config.variables, config.optimizer, config.mesh, context.implementation
+    ):
         return _build_training(context, dims, imported, step)
 
 
@@ -167,6 +175,7 @@ def _build_training(context, dims, imported, step):
         config.optimizer,
         gradients,
         variables,
+        [name for name, v in config.variables.items() if v.is_decayed],
         _import_scalar(context, rate),
         _import_scalar(context, tf.cast(step + 1, tf.float32)),
         context.implementation,

@@ -1,28 +1,34 @@
-"""Which variables of a training graph are kept in blocks of rows.
+"""Which variables of a training graph are partitioned by rows.
 
-The output embedding and its two moments, where AdamW updates them: its gradient is a
-product that is made, and used, a block at a time (`decoupled.ops.adam`).
+Those that `decoupled.model.variables` declares so, and their two moments, where AdamW
+updates them: their gradient is a product that is made, and used, a block at a time
+(`decoupled.ops.adam`).
 """
 
 import contextlib
 import re
+from collections.abc import Mapping
 
 from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig, OptimizerConfig
-from decoupled.model.embeddings import OUTPUT_EMBEDDING
+from decoupled.model.variables import Variable, slots
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.row_blocks import in_row_blocks
 
-# A variable, its moments, and Mesh-TensorFlow's name of a slice on one processor.
-_TABLE = re.compile(rf"{OUTPUT_EMBEDDING}(/adam_[mv])?(?P<slice>_slice_\d+)?")
+# Mesh-TensorFlow's name of a slice on one processor.
+_SLICE = re.compile(r"(?P<whole>.*?)(?P<slice>_slice_\d+)?")
 
 
 def large_tables(
-    optimizer: OptimizerConfig, mesh: MeshConfig, implementation: mtf.MeshImpl
+    variables: Mapping[str, Variable],
+    optimizer: OptimizerConfig,
+    mesh: MeshConfig,
+    implementation: mtf.MeshImpl,
 ) -> contextlib.AbstractContextManager:
     """The scope in which a training graph is built and lowered.
 
     Args:
+      variables: of the model, by name.
       optimizer, mesh: of the run. implementation: of the mesh. On TPUs and GPUs, for
         which many small kernels are slow, and where slices are bfloat16, all variables
         are whole.
@@ -33,10 +39,12 @@ def large_tables(
         return contextlib.nullcontext()
     # Mesh-TensorFlow then uses the variable itself as its only slice.
     alone = implementation.size == 1 and not implementation.devices[0]
+    tables = [name for name, v in variables.items() if v.row_partitioned]
+    chosen = {n for table in tables for n in (table, *slots(table, optimizer.name))}
 
     def is_chosen(name):
-        found = _TABLE.fullmatch(name)
-        return found is not None and (found["slice"] is None) == alone
+        found = _SLICE.fullmatch(name)
+        return found["whole"] in chosen and (found["slice"] is None) == alone
 
     return tf.variable_scope(
         tf.get_variable_scope(), custom_getter=in_row_blocks(is_chosen)

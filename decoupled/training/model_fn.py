@@ -97,7 +97,7 @@ def _placement(graph, run, params):
 def _train_spec(graph, run, lowered):
     # Outside the program where there is one for a TPU; nothing changes elsewhere.
     with mtf.utils.outside_all_rewrites():
-        _initialize(run)
+        _initialize(run, graph.variables)
     with tf.control_dependencies([lowered.update]):
         train_op = tf.assign_add(tf.train.get_global_step(), 1)
     sums = lowered.sums
@@ -133,9 +133,9 @@ def _train_spec(graph, run, lowered):
     )
 
 
-def _initialize(run):
+def _initialize(run, variables):
     if run.init_checkpoint is not None:
-        report: Report = initialize_from(run.init_checkpoint)
+        report: Report = initialize_from(run.init_checkpoint, variables)
         for line in report.lines(run.init_checkpoint):
             run.say(line)
     checkpoint = tf.train.latest_checkpoint(run.model_dir)

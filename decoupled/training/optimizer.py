@@ -1,9 +1,11 @@
 """Learning-rate schedule, gradient clipping and the optimizers."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from decoupled.compat import mtf, tf
 from decoupled.configs import OptimizerConfig, ScheduleConfig
+from decoupled.model.variables import slots
 from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate, step_numbers
 from decoupled.ops.adam_stacks import StackedAdamUpdate
 from decoupled.ops.norms import global_norm
@@ -11,9 +13,6 @@ from decoupled.ops.product_gradient import ProductGradient, as_product
 from decoupled.ops.rounding import RoundedSubtraction
 from decoupled.ops.simd import SimdMeshImpl
 from decoupled.ops.stacks import StackedAssign
-
-# Variables that are not decayed: biases and layer norms (BERT's optimizer).
-_NOT_DECAYED = ("/bias", "output_bias", "/gamma", "/beta")
 
 
 class Updates(NamedTuple):
@@ -55,15 +54,11 @@ def learning_rate(peak: float, schedule: ScheduleConfig, step: tf.Tensor) -> tf.
     return rate
 
 
-def is_decayed(name: str) -> bool:
-    """Whether weight decay applies to the variable of this name."""
-    return not name.endswith(_NOT_DECAYED)
-
-
 def apply_gradients(
     config: OptimizerConfig,
     gradients: list[mtf.Tensor],
     variables: list[mtf.Variable],
+    decayed: Collection[str],
     rate: mtf.Tensor,
     step: mtf.Tensor,
     mesh_impl: mtf.MeshImpl,
@@ -75,6 +70,7 @@ def apply_gradients(
       config: the optimizer.
       gradients: one per variable.
       variables: mtf variables, whose slices are float32 or bfloat16.
+      decayed: names of the variables that weight decay applies to.
       rate: float32 scalar, from `learning_rate`.
       step: float32 scalar, counted from 1.
       mesh_impl: that the graph will run on.
@@ -97,7 +93,8 @@ def apply_gradients(
     else:
         scale = mtf.constant(norm.mesh, 1.0, dtype=tf.float32)
     make = {"adamw": _adamw, "adafactor": _adafactor}[config.name]
-    numbers = _Numbers(norm, scale, rate, step, rounding_seed)
+    decayed = decayed if config.weight_decay else ()
+    numbers = _Numbers(norm, scale, rate, step, rounding_seed, decayed)
     # The variables that are updated together.
     on_tpu = isinstance(mesh_impl, SimdMeshImpl)
     stacks = mesh_impl.stacks(variables) if on_tpu else None
@@ -107,13 +104,15 @@ def apply_gradients(
 
 class _Numbers(NamedTuple):
     """Scalars of a step: the gradients' norm, what clipping multiplies them by, the
-    learning rate, the step from 1, and the seed of rounding or None."""
+    learning rate, the step from 1, and the seed of rounding or None. And the names of
+    the variables that are decayed."""
 
     norm: mtf.Tensor
     scale: mtf.Tensor
     rate: mtf.Tensor
     step: mtf.Tensor
     rounding_seed: mtf.Tensor | None
+    decayed: Collection[str]
 
 
 def _as_used(config, gradient, variable, mesh_impl):
@@ -133,30 +132,28 @@ def _adamw(config, gradients, variables, numbers, stacks):
         epsilon=config.epsilon,
     )
 
-    def decays(variable):
-        return bool(config.weight_decay) and is_decayed(variable.name)
-
-    def slots_of(variable):
-        return [_slot(variable, name) for name in ("adam_m", "adam_v")]
+    def moments_of(variable):
+        return [_slot(variable, name) for name in slots(variable.name, "adamw")]
 
     if stacks is not None:
         gradient_of = dict(zip(variables, gradients, strict=True))
         return [
             StackedAdamUpdate(
                 members,
-                *zip(*map(slots_of, members), strict=True),
+                *zip(*map(moments_of, members), strict=True),
                 [gradient_of[v] for v in members],
                 numbers.scale,
                 shared,
-                [decays(v) for v in members],
+                [v.name in numbers.decayed for v in members],
                 seed=numbers.rounding_seed,
             )
             for members in stacks
         ]
     operations, before = [], None
     for gradient, variable in zip(gradients, variables, strict=True):
-        decayed, slots = decays(variable), slots_of(variable)
-        inputs = [variable, *slots, gradient, numbers.scale, shared, decayed]
+        is_decayed = variable.name in numbers.decayed
+        inputs = [variable, *moments_of(variable), gradient, numbers.scale]
+        inputs += [shared, is_decayed]
         if _is_rounded(variable):
             seed = numbers.rounding_seed
             before = RoundedAdamUpdate(*inputs, seed=seed, before=before)
@@ -175,7 +172,7 @@ def _is_rounded(variable):
 def _slot(variable, name):
     return mtf.get_variable(
         variable.mesh,
-        f"{variable.name}/{name}",
+        name,
         variable.shape,
         initializer=_zeros,
         trainable=False,

@@ -9,7 +9,7 @@ import sentencepiece
 import tensorflow as tf
 
 from decoupled.configs import ModelConfig
-from decoupled.exports import weights as names
+from decoupled.model.variables import MASKED_LM, classifier, shapes
 
 VOCABULARY_SIZE = 48
 
@@ -62,14 +62,12 @@ def random_arrays(shapes: dict, seed: int = 0) -> dict[str, np.ndarray]:
 
 def pretrained_weights(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarray]:
     """Encoder and MLM head, as pre-training leaves them."""
-    shapes = names.encoder_shapes(config) | names.masked_lm_shapes(config)
-    return random_arrays(shapes, seed)
+    return random_arrays(shapes(config, MASKED_LM), seed)
 
 
 def finetuned_weights(config: ModelConfig, num_labels: int) -> dict[str, np.ndarray]:
     """Encoder, pooler and classifier, as fine-tuning leaves them."""
-    heads = names.classifier_shapes(config, num_labels)
-    return random_arrays(names.encoder_shapes(config) | heads)
+    return random_arrays(shapes(config, classifier(num_labels)))
 
 
 def random_batch(config: ModelConfig, batch: int, length: int, seed: int = 0) -> dict:

@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled.exports import weights as names
 from decoupled.exports.huggingface_config import make_config
 from decoupled.exports.huggingface_names import (
     MASKED_LM,
@@ -17,6 +16,8 @@ from decoupled.exports.huggingface_names import (
     huggingface_shape,
 )
 from decoupled.exports.safetensors_files import write_safetensors
+from decoupled.model.variables import MASKED_LM as WITH_MLM_HEAD
+from decoupled.model.variables import shapes
 from tests.exports.models import model_config
 
 pytestmark = [
@@ -78,15 +79,13 @@ def huggingface_folder(tmp_path, vocabulary):
     (folder / "sentencepiece.model").write_bytes(vocabulary.model_bytes)
     config = make_config(CONFIG, vocabulary, REMBERT, MASKED_LM, None, None)
     (folder / "config.json").write_text(json.dumps(config))
-    shapes = {
+    theirs = {
         huggingface_name(name, REMBERT, MASKED_LM): huggingface_shape(name, shape)
-        for name, shape in (
-            names.encoder_shapes(CONFIG) | names.masked_lm_shapes(CONFIG)
-        ).items()
+        for name, shape in shapes(CONFIG, WITH_MLM_HEAD).items()
     }
     path = folder / "model.safetensors"
     write_safetensors(
-        str(path), shapes, lambda name: np.full(shapes[name], 0.5, np.float32)
+        str(path), theirs, lambda name: np.full(theirs[name], 0.5, np.float32)
     )
     return folder
 

@@ -9,7 +9,7 @@ from decoupled.errors import UserError
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.from_original import from_original, match_by_shape
 from decoupled.exports.trained_model import read_model_dir
-from decoupled.exports.weights import masked_lm_shapes
+from decoupled.model.variables import MASKED_LM, NO_HEAD, shapes
 from tests.exports.models import (
     model_config,
     pretrained_weights,
@@ -146,15 +146,21 @@ def test_sizes_that_contradict_the_checkpoint_are_refused(
     assert not (tmp_path / "converted").exists()
 
 
+def masked_lm_shapes():
+    encoder = shapes(CONFIG, NO_HEAD)
+    whole = shapes(CONFIG, MASKED_LM)
+    return {name: shape for name, shape in whole.items() if name not in encoder}
+
+
 def test_two_names_of_one_shape_are_not_guessed_between():
-    head = masked_lm_shapes(CONFIG)
+    head = masked_lm_shapes()
     weights = {"x/one": (48, 10), "x/two": (48, 10)}
     with pytest.raises(UserError, match="x/one and x/two could each be cls/pred"):
         match_by_shape("here", head, weights)
 
 
 def test_roles_tell_variables_of_one_shape_apart():
-    head = masked_lm_shapes(CONFIG)
+    head = masked_lm_shapes()
     weights = {
         "h/norm/beta": (10,),
         "h/norm/gamma": (10,),

@@ -8,8 +8,9 @@ from decoupled.compat import mtf
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
 from decoupled.model.dims import make_dims
+from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
-from decoupled.model.heads import cls_positions, masked_lm_logits, sequence_logits
+from decoupled.model.heads import cls_positions, sequence_logits
 from decoupled.model.layers import Builder
 from tests.exports.models import (
     finetuned_weights,
@@ -49,7 +50,7 @@ def test_layers_and_mlm_head(name):
 
     def head(build, tensors):
         encoded = encode(build, tensors, tensors["positions"]).output
-        return masked_lm_logits(build, encoded)
+        return OutputEmbedding(build).logits(encoded)
 
     *layers, logits = run_training_graph(config, weights, features, head)
 

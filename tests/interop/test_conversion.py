@@ -13,18 +13,18 @@ from decoupled.compat import mtf
 from decoupled.configs import MeshConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports import layers
-from decoupled.exports import weights as names
 from decoupled.exports.checkpoint_files import CheckpointFile, chosen_prefix
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.from_huggingface import from_huggingface
 from decoupled.exports.huggingface_config import ACTIVATIONS
 from decoupled.exports.to_huggingface import to_huggingface
 from decoupled.exports.weights import CheckpointWeights
+from decoupled.model import variables as names
 from decoupled.model.dims import make_dims
+from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
 from decoupled.model.heads import (
     cls_positions,
-    masked_lm_logits,
     sequence_logits,
     span_logits,
     token_logits,
@@ -179,7 +179,8 @@ def head_logits(description, build, tensors):
     task = description.task
     if task is None:
         positions = tensors["masked_lm_positions"]
-        return masked_lm_logits(build, encode(build, tensors, positions).output)
+        x = encode(build, tensors, positions).output
+        return OutputEmbedding(build).logits(x)
     if task["kind"] == "classification":
         cls = encode(build, tensors, cls_positions(build)).output
         return sequence_logits(build, cls, len(task["labels"]), 0.0)
@@ -449,7 +450,7 @@ def our_losses(folder, batches):
             for name in batches[0]
         }
         lowered = build_graph(config, features, training=True)
-        report = initialize_from(chosen_prefix(str(folder), None))
+        report = initialize_from(chosen_prefix(str(folder), None), config.variables)
         assert report.fresh == report.dropped == []
         with tf.control_dependencies([lowered.update]):
             counted = tf.compat.v1.assign_add(step, 1)

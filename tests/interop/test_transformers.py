@@ -8,8 +8,8 @@ from decoupled.compat import mtf
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import MaskedLm
 from decoupled.model.dims import make_dims, predictions_dim
+from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
-from decoupled.model.heads import masked_lm_logits
 from decoupled.model.layers import Builder
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from tests.exports.models import model_config, pretrained_weights, random_batch
@@ -124,7 +124,7 @@ def test_training_graph(case, mesh_shape, layout_rules):
     def build(mesh, tensors):
         builder = Builder(config, dims, mesh, tf.float32, initializer_seed=0)
         encoded = encode(builder, tensors, tensors["masked_lm_positions"])
-        logits = masked_lm_logits(builder, encoded.output)
+        logits = OutputEmbedding(builder).logits(encoded.output)
         losses, _ = softmax_cross_entropy(logits, tensors["masked_lm_ids"], dims.vocab)
         mask = tensors["masked_lm_weights"]
         loss = mtf.reduce_sum(losses * mask) / mtf.reduce_sum(mask)

@@ -4,8 +4,8 @@ import numpy as np
 
 from decoupled.compat import mtf, tf
 from decoupled.model.dims import make_dims, predictions_dim
+from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
-from decoupled.model.heads import masked_lm_logits
 from decoupled.model.layers import Builder
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from tests.helpers import masked_lm_features, run_mesh
@@ -90,7 +90,7 @@ def encoder_features(batch=4, seed=0):
 def masked_lm_loss(build, tensors):
     """The weighted sum of the cross-entropies at the masked positions."""
     encoded = encode(build, tensors, tensors["masked_lm_positions"]).output
-    logits = masked_lm_logits(build, encoded)
+    logits = OutputEmbedding(build).logits(encoded)
     losses, _ = softmax_cross_entropy(
         logits, tensors["masked_lm_ids"], build.dims.vocab
     )

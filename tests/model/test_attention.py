@@ -11,7 +11,7 @@ from tests.exports.reference import Reference
 from tests.helpers import tiny_model
 from tests.model.graphs import encoder_features, random_weights, run_model
 
-NAME = "attention"
+NAME = "bert/encoder/layer_0/attention"
 PARTS = ("self/query", "self/key", "self/value", "output/dense")
 
 

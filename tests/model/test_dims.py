@@ -4,8 +4,9 @@ import dataclasses
 
 from decoupled.compat import mtf, tf
 from decoupled.model.dims import NAMES, Dims, labels_dim, make_dims, predictions_dim
+from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
-from decoupled.model.heads import cls_positions, masked_lm_logits, sequence_logits
+from decoupled.model.heads import cls_positions, sequence_logits
 from decoupled.ops.positions import gather_positions
 from tests.helpers import tiny_model
 from tests.model.graphs import build_only
@@ -47,9 +48,8 @@ def test_the_graph_has_these_dimensions_and_no_others():
         cls = gather_positions(encoded, cls_positions(build), build.dims.sequence)
         sequence_logits(build, cls, 3, 0.0)
         positions = tensors["masked_lm_positions"]
-        masked_lm_logits(
-            build, gather_positions(encoded, positions, build.dims.sequence)
-        )
+        masked = gather_positions(encoded, positions, build.dims.sequence)
+        OutputEmbedding(build).logits(masked)
 
     with tf.Graph().as_default():
         graph = build_only(tiny_model(), outputs)

@@ -5,7 +5,7 @@ import pytest
 
 from decoupled.compat import mtf, tf
 from decoupled.model.dims import predictions_dim
-from decoupled.model.embeddings import input_embedding, output_logits
+from decoupled.model.embeddings import InputEmbedding, OutputEmbedding
 from tests.exports.reference import Reference
 from tests.helpers import tiny_model
 from tests.model.graphs import encoder_features, random_weights, run_model
@@ -17,9 +17,8 @@ PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
 
 
 def embed(build, tensors):
-    return [
-        input_embedding(build, tensors["input_word_ids"], tensors["input_type_ids"])
-    ]
+    ids, types = tensors["input_word_ids"], tensors["input_type_ids"]
+    return [InputEmbedding(build).hidden(ids, types)]
 
 
 def two_wide(hidden):
@@ -100,7 +99,7 @@ def test_every_piece_is_scored_by_its_row_and_its_bias():
         x = tf.constant([[[1.0, 2.0, 3.0]]])
         dims = [build.dims.batch, predictions_dim(1), build.dims.output_embedding]
         x = mtf.import_tf_tensor(build.mesh, x, mtf.Shape(dims))
-        return [output_logits(build, x)]
+        return [OutputEmbedding(build).scores(x)]
 
     found = run_model(config, encoder_features(batch=1), outputs, weights)
     np.testing.assert_allclose(found[0], [[[11, 25, 36]]], atol=1e-5)
@@ -111,7 +110,7 @@ def read_and_scored(build, tensors):
     (x,) = embed(build, tensors)
     y = mtf.rename_dimension(x, "sequence", "predictions")
     y = mtf.rename_dimension(y, "hidden", "output_embedding")
-    return [x, output_logits(build, mtf.stop_gradient(y))]
+    return [x, OutputEmbedding(build).scores(mtf.stop_gradient(y))]
 
 
 def test_a_coupled_table_collects_the_gradients_of_both_uses():

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from decoupled.compat import mtf, tf
+from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
 from decoupled.model.heads import (
     cls_positions,
-    masked_lm_logits,
     sequence_logits,
     token_logits,
 )
@@ -40,7 +40,7 @@ MODELS = {
 
 def masked_lm(build, tensors):
     encoded = encode(build, tensors, tensors["masked_lm_positions"]).output
-    return [masked_lm_logits(build, encoded)]
+    return [OutputEmbedding(build).logits(encoded)]
 
 
 def head_variables(changes):

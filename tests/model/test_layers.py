@@ -8,6 +8,13 @@ import pytest
 from decoupled.compat import mtf, tf
 from decoupled.configs import ACTIVATIONS as CONFIGURABLE
 from decoupled.model.layers import ACTIVATIONS
+from decoupled.model.variables import (
+    ONES,
+    TRUNCATED_NORMAL,
+    ZEROS,
+    Variable,
+    dimension,
+)
 from tests.helpers import tiny_model
 from tests.model.graphs import (
     build_only,
@@ -20,16 +27,51 @@ from tests.model.graphs import (
 WIDE = tiny_model(hidden_size=64, num_heads=4, head_size=16, intermediate_size=512)
 
 
+def declared(config, **variables):
+    """Variables of given names and dimensions, as `Builder.variables`: {name: (dims,
+    initializer)}, dimensions as in `SIZES`."""
+    return {
+        name: Variable(
+            name, tuple(dimension(config, dim) for dim in dims.split()), start, "pooler"
+        )
+        for name, (dims, start) in variables.items()
+    }
+
+
+def layer(config, name, inputs, outputs):
+    """A dense layer."""
+    return declared(
+        config,
+        **{
+            f"{name}/kernel": (f"{inputs} {outputs}", TRUNCATED_NORMAL),
+            f"{name}/bias": (outputs, ZEROS),
+        },
+    )
+
+
+def norm(config, name, width):
+    """A layer norm."""
+    return declared(
+        config, **{f"{name}/gamma": (width, ONES), f"{name}/beta": (width, ZEROS)}
+    )
+
+
 def kernels(*names):
     def outputs(build, tensors):
         for name in names:
-            build.kernel(name, [build.dims.hidden, build.dims.intermediate])
+            build.kernel(name)
 
     return outputs
 
 
+def matrices(config, *names):
+    each = ("hidden intermediate", TRUNCATED_NORMAL)
+    return declared(config, **dict.fromkeys(names, each))
+
+
 def drawn(*names, config=WIDE, **settings):
-    return initial_weights(config, kernels(*names), **settings)
+    variables = matrices(config, *names)
+    return initial_weights(config, kernels(*names), variables=variables, **settings)
 
 
 def test_a_weight_is_a_function_of_seed_and_name_alone():
@@ -72,11 +114,14 @@ def test_kernels_are_truncated_normal(deviation):
 
 
 def test_biases_are_0_gammas_1_and_betas_0():
+    config = tiny_model()
+
     def outputs(build, tensors):
         x = mtf.zeros(build.mesh, mtf.Shape([build.dims.batch, build.dims.hidden]))
-        build.layer_norm(build.dense(x, "d", build.dims.hidden, build.dims.heads), "n")
+        build.layer_norm(build.dense(x, "d"), "n")
 
-    weights = initial_weights(tiny_model(), outputs)
+    variables = layer(config, "d", "hidden", "heads") | norm(config, "n", "heads")
+    weights = initial_weights(config, outputs, variables=variables)
     assert sorted(weights) == ["d/bias", "d/kernel", "n/beta", "n/gamma"]
     np.testing.assert_array_equal(weights["d/bias"], [0, 0, 0, 0])
     np.testing.assert_array_equal(weights["n/beta"], [0, 0, 0, 0])
@@ -87,16 +132,16 @@ def test_biases_are_0_gammas_1_and_betas_0():
     "frozen, trained",
     [
         ((), {"bert/a", "bert/ab", "cls/a"}),
-        (("bert/a",), {"cls/a"}),
-        (("bert/ab", "cls/"), {"bert/a"}),
-        # The start of a name, not a part of it.
-        (("a",), {"bert/a", "bert/ab", "cls/a"}),
+        (("bert/ab", "cls/a"), {"bert/a"}),
+        # A whole name, not the start of one.
+        (("bert/a",), {"bert/ab", "cls/a"}),
     ],
 )
-def test_frozen_prefixes_are_not_trainable(frozen, trained):
-    outputs = kernels("bert/a", "bert/ab", "cls/a")
+def test_frozen_variables_are_not_trainable(frozen, trained):
+    names, config = ("bert/a", "bert/ab", "cls/a"), tiny_model()
+    variables = matrices(config, *names)
     with tf.Graph().as_default():
-        graph = build_only(tiny_model(), outputs, frozen=frozen)
+        graph = build_only(config, kernels(*names), frozen=frozen, variables=variables)
     assert {v.name for v in graph.trainable_variables} == trained
     assert {v.name for v in graph.all_variables} == {"bert/a", "bert/ab", "cls/a"}
 
@@ -116,17 +161,23 @@ def test_activations_are_those_of_the_config():
     ],
 )
 def test_the_configured_activation_is_taken(name, wanted):
+    config = tiny_model(
+        activation=name, hidden_size=2, num_heads=1, head_size=2, intermediate_size=2
+    )
+
     def outputs(build, tensors):
-        dim = mtf.Dimension("values", 2)
-        x = mtf.import_tf_tensor(build.mesh, tf.constant([0.5, 3.0]), mtf.Shape([dim]))
-        out = mtf.Dimension("out", 2)
-        return [build.activated(x, "layer", dim, out)]
+        shape = mtf.Shape([build.dims.hidden])
+        x = mtf.import_tf_tensor(build.mesh, tf.constant([0.5, 3.0]), shape)
+        return [build.activated(x, "layer")]
 
     weights = {
         "layer/kernel": np.diag([1.0, -1.0]).astype(np.float32),
         "layer/bias": np.array([0.5, 1.0], np.float32),
     }
-    found = run_model(tiny_model(activation=name), encoder_features(), outputs, weights)
+    found = run_model(
+        config, encoder_features(), outputs, weights,
+        variables=layer(config, "layer", "hidden", "intermediate"),
+    )  # fmt: skip
     np.testing.assert_allclose(found[0], wanted, atol=2e-7)
 
 
@@ -137,13 +188,16 @@ def test_dense_is_x_kernel_plus_bias():
         rows, dims = mtf.Dimension("rows", 2), build.dims
         x = tf.constant([[1.0, 2.0], [0.0, -1.0]])
         x = mtf.import_tf_tensor(build.mesh, x, mtf.Shape([rows, dims.hidden]))
-        return [build.dense(x, "layer", dims.hidden, dims.intermediate)]
+        return [build.dense(x, "layer")]
 
     weights = {
         "layer/kernel": np.float32([[1, 2, 3], [10, 20, 30]]),
         "layer/bias": np.float32([100, 200, 300]),
     }
-    found = run_model(config, encoder_features(), outputs, weights)
+    found = run_model(
+        config, encoder_features(), outputs, weights,
+        variables=layer(config, "layer", "hidden", "intermediate"),
+    )  # fmt: skip
     np.testing.assert_array_equal(found[0], [[121, 242, 363], [90, 180, 270]])
 
 
@@ -157,7 +211,8 @@ def test_layer_norm_has_the_configured_epsilon():
         return [build.layer_norm(mtf.import_tf_tensor(build.mesh, x, shape), "norm")]
 
     weights = {"norm/gamma": np.float32([2, 4]), "norm/beta": np.float32([0, 10])}
-    found = run_model(config, encoder_features(), outputs, weights)
+    variables = norm(config, "norm", "hidden")
+    found = run_model(config, encoder_features(), outputs, weights, variables=variables)
     np.testing.assert_allclose(found[0], [[-1, 12]], atol=1e-6)
 
 
@@ -168,18 +223,24 @@ def test_layer_norm_has_the_configured_epsilon():
 def test_variables_are_saved_in_float32(slice_dtype, kernel_dtype):
     """Tables and kernels in float32 slices are read so: rows are cast after the lookup,
     kernels where a product needs them."""
+    config = tiny_model()
+    variables = layer(config, "layer", "hidden", "heads") | declared(
+        config,
+        table=("vocab hidden", TRUNCATED_NORMAL),
+        kernel=("hidden heads", TRUNCATED_NORMAL),
+        bias=("hidden", ZEROS),
+    )
     with tf.Graph().as_default():
         features = encoder_features()
         build = make_builder(
-            tiny_model(), mtf.Mesh(mtf.Graph(), "mesh"), features,
+            config, mtf.Mesh(mtf.Graph(), "mesh"), features, variables=variables,
             activation_dtype=tf.bfloat16, slice_dtype=slice_dtype,
         )  # fmt: skip
         dims = build.dims
-        table = build.embedding("table", [dims.vocab, dims.hidden])
-        kernel = build.kernel("kernel", [dims.hidden, dims.heads])
-        bias = build.bias("bias", [dims.hidden])
+        table, kernel = build.embedding("table"), build.kernel("kernel")
+        bias = build.bias("bias")
         rows = mtf.zeros(build.mesh, mtf.Shape([dims.batch, dims.hidden]), tf.bfloat16)
-        product = build.dense(rows, "layer", dims.hidden, dims.heads)
+        product = build.dense(rows, "layer")
         stored = {v.op.name: v.dtype.base_dtype for v in tf.global_variables()}
     assert (table.dtype, kernel.dtype) == (tf.float32, kernel_dtype)
     assert (bias.dtype, product.dtype) == (tf.bfloat16, tf.bfloat16)

@@ -7,15 +7,11 @@ import gin
 import pytest
 
 from decoupled import bindings
-from decoupled.compat import mtf, tf
+from decoupled.compat import tf
 from decoupled.configs import MeshConfig
 from decoupled.errors import UserError
 from decoupled.model import published
-from decoupled.model.parameters import (
-    count_groups,
-    finetuning_counts,
-    pretraining_counts,
-)
+from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import GraphConfig, build_graph
@@ -127,18 +123,6 @@ def test_finetuning_updates_what_is_counted_and_the_last_layer():
     features["label_ids"] = [0] * 8
     total = variables_in_training(task, features, model)
     assert total == sum(finetuning_counts(model).values()) + 3 * 16 + 3
-
-
-def test_a_variable_of_no_group_is_a_defect():
-    with tf.Graph().as_default():
-        graph = mtf.Graph()
-        mesh = mtf.Mesh(graph, "mesh")
-        shape = mtf.Shape([mtf.Dimension("hidden", 3)])
-        mtf.get_variable(
-            mesh, "bert/adapter", shape, initializer=tf.zeros_initializer()
-        )
-        with pytest.raises(ValueError, match="bert/adapter belongs to no group"):
-            count_groups(graph)
 
 
 # Paper Tables 2-6, 12, 13, 7: PT and FT in millions, as printed.

@@ -110,13 +110,13 @@ def train(model, optimizer, schedule, weights, batches, frozen=()):
     Args:
       model, optimizer, schedule: configs.
       weights: name -> initial array. batches: one dict of features per step.
-      frozen: prefixes of the names of variables that stay as they are.
+      frozen: names of variables that stay as they are.
 
     Returns:
       (name -> float64 array, slots included; losses; gradient norms).
     """
     x = {name: np.array(value, np.float64) for name, value in weights.items()}
-    names = [name for name in x if not name.startswith(tuple(frozen))]
+    names = [name for name in x if name not in frozen]
     m, v = ({name: np.zeros_like(x[name]) for name in names} for _ in range(2))
     losses, norms = [], []
     for step, batch in enumerate(batches):

@@ -11,6 +11,14 @@ import pytest
 from decoupled import files
 from decoupled.compat import tf
 from decoupled.errors import UserError
+from decoupled.model.variables import (
+    MASKED_LM,
+    TRUNCATED_NORMAL,
+    Dim,
+    Variable,
+    declare,
+)
+from decoupled.model.variables import classifier as classifier_of
 from decoupled.tasks.classification import Classification
 from decoupled.training.checkpoints import (
     checkpoint_step,
@@ -245,14 +253,19 @@ def pretrained(tmp_path_factory):
     return f"{folder}/model.ckpt-4"
 
 
-def shapes(values):
-    return {name: list(value.shape) for name, value in values.items()}
+def declared(head=MASKED_LM, **changes):
+    """The variables of `pretrained`, or of a model that differs."""
+    return declare(tiny_model(num_layers=2, **changes), head)
+
+
+def vector(name, size, group="encoder layers"):
+    return {name: Variable(name, (Dim("hidden", size),), TRUNCATED_NORMAL, group)}
 
 
 def test_everything_but_slots_and_step_is_taken_over(pretrained):
     values = checkpoint_values(None, pretrained)
 
-    report = plan_initialization(pretrained, shapes(values))
+    report = plan_initialization(pretrained, declared())
 
     assert len(values) == 136
     assert len(report.restored) == 45
@@ -265,69 +278,62 @@ def test_everything_but_slots_and_step_is_taken_over(pretrained):
 def test_slots_of_adafactor_are_not_taken_over(tmp_path):
     slots = {"kernel_slot_vr": 1.0, "kernel_slot_vc": 1.0, "kernel_slot_v": 1.0}
     folder = write_checkpoints(tmp_path, [5], **slots)
-    wanted = {name: [] for name in slots} | {"kernel": [200], "global_step": []}
 
-    report = plan_initialization(f"{folder}/model.ckpt-5", wanted)
+    report = plan_initialization(f"{folder}/model.ckpt-5", vector("kernel", 200))
 
     assert (report.restored, report.fresh, report.dropped) == (["kernel"], [], [])
 
 
 def test_a_shape_that_differs_is_named_with_both(pretrained):
-    wanted = shapes(checkpoint_values(None, pretrained))
-    wanted["bert/embeddings/word_embeddings"] = [48, 16]
-
     with pytest.raises(UserError) as caught:
-        plan_initialization(pretrained, wanted)
+        plan_initialization(pretrained, declared(vocab_size=50))
 
     assert str(caught.value) == (
         f"{pretrained}: variable bert/embeddings/word_embeddings has shape [48, 8], "
-        "the model needs [48, 16]; use the gin file that the checkpoint was trained "
+        "the model needs [50, 8]; use the gin file that the checkpoint was trained "
         "with"
     )
 
 
 def test_a_missing_variable_is_named_unless_it_is_a_task_head(pretrained):
-    wanted = shapes(checkpoint_values(None, pretrained))
-    heads = {
-        "bert/pooler/dense/kernel": [16, 16],
-        "bert/pooler/dense/bias": [16],
-        "output_weights": [3, 16],
-        "output_bias": [3],
-    }
-    assert plan_initialization(pretrained, wanted | heads).fresh == sorted(heads)
+    assert plan_initialization(pretrained, declared(classifier_of(3))).fresh == [
+        "bert/pooler/dense/bias",
+        "bert/pooler/dense/kernel",
+        "output_bias",
+        "output_weights",
+    ]
 
-    for name in ("bert/encoder/layer_2/output/dense/bias", "cls/predictions/bias"):
-        with pytest.raises(UserError) as caught:
-            plan_initialization(pretrained, wanted | {name: [16]})
-        assert str(caught.value).startswith(f"{pretrained}: has no variable {name};")
+    name = "bert/encoder/layer_2/output/dense/bias"
+    with pytest.raises(UserError) as caught:
+        plan_initialization(pretrained, declared() | vector(name, 16))
+    assert str(caught.value).startswith(f"{pretrained}: has no variable {name};")
 
 
 def test_an_output_embedding_of_another_size_starts_anew(pretrained):
-    wanted = shapes(checkpoint_values(None, pretrained))
-    changed = {
-        "cls/predictions/output_embedding": [48, 7],
-        "cls/predictions/transform/dense/kernel": [16, 7],
-        "cls/predictions/transform/dense/bias": [7],
-        "cls/predictions/transform/LayerNorm/beta": [7],
-        "cls/predictions/transform/LayerNorm/gamma": [7],
-    }
+    report = plan_initialization(pretrained, declared(output_embedding_size=7))
 
-    report = plan_initialization(pretrained, wanted | changed)
-
-    assert report.fresh == sorted(changed)
-    assert report.dropped == sorted(changed)
+    changed = [
+        "cls/predictions/output_embedding",
+        "cls/predictions/transform/LayerNorm/beta",
+        "cls/predictions/transform/LayerNorm/gamma",
+        "cls/predictions/transform/dense/bias",
+        "cls/predictions/transform/dense/kernel",
+    ]
+    assert report.fresh == report.dropped == changed
     assert len(report.restored) == 45 - 5
     assert "cls/predictions/output_bias" in report.restored
 
 
 def test_a_model_without_output_embedding_gets_one(tmp_path):
     folder = write_checkpoints(tmp_path, [5])
-    head = ["cls/predictions/output_bias", "cls/predictions/output_embedding"]
+    model = declared()
+    head = {name: v for name, v in model.items() if name.startswith("cls/")}
 
-    wanted = {"kernel": [200]} | {name: [48] for name in head}
+    wanted = vector("kernel", 200) | head
     report = plan_initialization(f"{folder}/model.ckpt-5", wanted)
 
-    assert (report.restored, report.fresh, report.dropped) == (["kernel"], head, [])
+    assert (report.restored, report.dropped) == (["kernel"], [])
+    assert report.fresh == sorted(head)
 
 
 def classifier(model):

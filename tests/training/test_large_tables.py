@@ -8,6 +8,7 @@ import pytest
 from decoupled.compat import tf
 from decoupled.configs import MeshConfig
 from decoupled.errors import UserError
+from decoupled.model import variables
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.row_blocks import saved_variables
 from decoupled.training.checkpoints import check_resumable, find_checkpoint
@@ -68,6 +69,16 @@ def test_the_output_embedding_and_its_moments(mesh):
     saved = {TABLE: 5, f"{TABLE}/adam_m": 5, f"{TABLE}/adam_v": 5}
     slices = {f"{name}, slice 0": count for name, count in saved.items()}
     assert blocks_of(mesh=mesh) == saved | slices
+
+
+def test_a_renamed_table_is_still_partitioned(monkeypatch, request):
+    """Its name stands in the declaration alone."""
+    renamed = "cls/predictions/renamed"
+    request.addfinalizer(variables.declare.cache_clear)
+    variables.declare.cache_clear()
+    monkeypatch.setattr(variables, "OUTPUT_EMBEDDING", renamed)
+    names = [renamed, f"{renamed}/adam_m", f"{renamed}/adam_v"]
+    assert blocks_of() == {n: 5 for m in names for n in (m, f"{m}, slice 0")}
 
 
 def test_on_several_devices_their_slices():

@@ -1,0 +1,303 @@
+"""Every variable of a model, declared once; no TensorFlow is needed to import this.
+
+Name, named dimensions, initializer and role of a variable stand here alone. The mesh
+graph, the optimizer, the rules of checkpoints, the exports, the converters, the table
+of parameters and the plan read them from `declare`. The names are BERT's
+(google-research/bert, modeling.py), which the released RemBERT has as well.
+"""
+
+import enum
+import functools
+import math
+import types
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from decoupled.configs import ModelConfig
+
+WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+POSITION_EMBEDDINGS = "bert/embeddings/position_embeddings"
+TYPE_EMBEDDINGS = "bert/embeddings/token_type_embeddings"
+EMBEDDING_NORM = "bert/embeddings/LayerNorm"
+PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
+POOLER = "bert/pooler/dense"
+TRANSFORM = "cls/predictions/transform/dense"
+TRANSFORM_NORM = "cls/predictions/transform/LayerNorm"
+OUTPUT_EMBEDDING = "cls/predictions/output_embedding"
+OUTPUT_BIAS = "cls/predictions/output_bias"
+TASK_WEIGHTS = "output_weights"
+TASK_BIAS = "output_bias"
+GLOBAL_STEP = "global_step"
+
+# Initializers. A kernel's values are drawn with `ModelConfig.initializer_range`.
+TRUNCATED_NORMAL, ZEROS, ONES = "truncated normal", "zeros", "ones"
+
+# Dimension of a variable -> the field of ModelConfig that is its size. The columns of
+# the attention kernels are heads times head size.
+SIZES = {
+    "vocab": "vocab_size",
+    "input_embedding": "input_embedding_size",
+    "output_embedding": "output_embedding_size",
+    "hidden": "hidden_size",
+    "heads": "num_heads",
+    "head_size": "head_size",
+    "heads_and_size": "hidden_size",
+    "intermediate": "intermediate_size",
+    "positions": "max_positions",
+    "token_types": "type_vocab_size",
+    "pooled": "hidden_size",
+}
+# Layout rules split the attention kernels of a checkpoint, which are two-dimensional as
+# in BERT, by the rule for heads.
+_MESH_NAMES = {"heads_and_size": "heads"}
+
+
+class Role(enum.Enum):
+    """What a variable is for, which decides who takes it over from a checkpoint."""
+
+    INPUT_EMBEDDING = "input embedding"
+    ENCODER = "encoder"
+    POOLER = "pooler"
+    MLM_HEAD = "masked-LM head"
+    OUTPUT_EMBEDDING = "output embedding"
+    TASK_HEAD = "task head"
+
+
+# Groups of the table of parameters -> role.
+GROUPS = {
+    "word embeddings": Role.INPUT_EMBEDDING,
+    "position embeddings": Role.INPUT_EMBEDDING,
+    "type embeddings": Role.INPUT_EMBEDDING,
+    "embedding layer norm": Role.INPUT_EMBEDDING,
+    "input projection": Role.INPUT_EMBEDDING,
+    "encoder layers": Role.ENCODER,
+    "pooler": Role.POOLER,
+    "MLM transform": Role.MLM_HEAD,
+    "output embedding": Role.OUTPUT_EMBEDDING,
+    "output bias": Role.MLM_HEAD,
+    "task layer": Role.TASK_HEAD,
+}
+
+Shape = tuple[int, ...]
+
+
+class Dim(NamedTuple):
+    """A dimension as layout rules call it, and its size."""
+
+    name: str
+    size: int
+
+
+class Variable(NamedTuple):
+    """One variable.
+
+    name: in graphs and checkpoints. dims: of the matrix or vector.
+    initializer: `TRUNCATED_NORMAL`, `ZEROS` or `ONES`. group: one of `GROUPS`.
+    row_partitioned: whether training may keep the rows of a large matrix in several
+      variables (`decoupled.training.large_tables`); its gradient must be a product.
+    """
+
+    name: str
+    dims: tuple[Dim, ...]
+    initializer: str
+    group: str
+    row_partitioned: bool = False
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the dimensions."""
+        return tuple(dim.size for dim in self.dims)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return math.prod(self.shape)
+
+    @property
+    def role(self) -> Role:
+        """What the variable is for."""
+        return GROUPS[self.group]
+
+    @property
+    def is_decayed(self) -> bool:
+        """Whether weight decay applies: not to biases and layer norms, as in BERT."""
+        return self.initializer == TRUNCATED_NORMAL
+
+
+class Head(NamedTuple):
+    """What sits on the encoder.
+
+    masked_lm: the masked-LM head with the output embedding.
+    pooler: the tanh layer on [CLS].
+    labels: rows of a task's last layer, which reads the pooled vector where there is a
+      pooler and else every token's; 0 without a task.
+    """
+
+    masked_lm: bool = False
+    pooler: bool = False
+    labels: int = 0
+
+
+NO_HEAD = Head()
+MASKED_LM = Head(masked_lm=True)
+
+
+def classifier(num_labels: int) -> Head:
+    """The head that gives a text one of `num_labels` labels."""
+    return Head(pooler=True, labels=num_labels)
+
+
+def token_classifier(num_labels: int) -> Head:
+    """The head that gives every token one of `num_labels` labels."""
+    return Head(labels=num_labels)
+
+
+# A score for the first token of an answer and one for the last.
+SPANS = token_classifier(2)
+
+
+@functools.lru_cache(maxsize=128)
+def declare(config: ModelConfig, head: Head) -> Mapping[str, Variable]:
+    """All variables of a model and its head, by name."""
+    parts = [_input_embedding(config), _layers(config)]
+    if head.pooler:
+        parts.append(_dense(config, "pooler", POOLER, "hidden", "pooled"))
+    if head.masked_lm:
+        parts += [_transform(config), _own_output_matrices(config)]
+        bias = (dimension(config, "vocab"),)
+        parts.append([Variable(OUTPUT_BIAS, bias, ZEROS, "output bias")])
+    if head.labels:
+        parts.append(_task_layer(config, head))
+    return types.MappingProxyType({v.name: v for part in parts for v in part})
+
+
+def shapes(config: ModelConfig, head: Head) -> dict[str, Shape]:
+    """Name -> shape of `declare`."""
+    return {name: v.shape for name, v in declare(config, head).items()}
+
+
+def foreign(config: ModelConfig, names: Iterable[str]) -> list[str]:
+    """The names that are an encoder's, but of no variable of this model, sorted."""
+    own = declare(config, Head(pooler=True))
+    return sorted(n for n in names if n.startswith("bert/") and n not in own)
+
+
+def dimension(config: ModelConfig, name: str) -> Dim:
+    """The dimension of a key of `SIZES`."""
+    return Dim(_MESH_NAMES.get(name, name), getattr(config, SIZES[name]))
+
+
+def output_matrices(config: ModelConfig) -> list[Variable]:
+    """The matrices of the output embedding, in which its variants differ.
+
+    Each is [outputs, inputs]. The first reads vectors of width E_out, every other one
+    what the one before gives, and the last has a row for every piece. A coupled model
+    has the word embeddings here; any other matrix is only the output's.
+    """
+    if config.coupled:
+        return [declare(config, NO_HEAD)[WORD_EMBEDDINGS]]
+    return [
+        _matrix(
+            config, "output embedding", OUTPUT_EMBEDDING, "vocab", "output_embedding"
+        )._replace(row_partitioned=True)
+    ]
+
+
+def initial_seed(name: str, seed: int) -> list[int]:
+    """The two seeds of a kernel's values: a pure function of name and run."""
+    return [seed, zlib.crc32(name.encode("utf-8")) & 0x7FFFFFFF]
+
+
+# How an optimizer's slot is called: the variable's name and one of these. Those of
+# Adafactor are Mesh-TensorFlow's (mesh_tensorflow/optimize.py).
+_SLOTS = {
+    "adamw": ("/adam_m", "/adam_v"),
+    "adafactor": ("_slot_m", "_slot_v", "_slot_vr", "_slot_vc"),
+}
+
+
+def slots(name: str, optimizer: str) -> list[str]:
+    """The names of all slots that an optimizer may keep of a variable.
+
+    Args:
+      name: of the variable. optimizer: as in `OptimizerConfig.name`; "adamw" has the
+        first and the second moment, in this order.
+    """
+    return [name + suffix for suffix in _SLOTS[optimizer]]
+
+
+def is_slot(name: str) -> bool:
+    """Whether a name in a checkpoint is that of an optimizer's slot."""
+    return name.endswith(tuple(s for known in _SLOTS.values() for s in known))
+
+
+def _input_embedding(config):
+    width = dimension(config, "input_embedding")
+    for group, name, rows in (
+        ("word embeddings", WORD_EMBEDDINGS, "vocab"),
+        ("position embeddings", POSITION_EMBEDDINGS, "positions"),
+        ("type embeddings", TYPE_EMBEDDINGS, "token_types"),
+    ):
+        yield _matrix(config, group, name, rows, "input_embedding")
+    yield from _layer_norm("embedding layer norm", EMBEDDING_NORM, width)
+    if config.projects_input:
+        group = "input projection"
+        yield from _dense(config, group, PROJECTION, "input_embedding", "hidden")
+
+
+def layer_name(index: int) -> str:
+    """What the names of a layer's variables begin with, without a slash at the end."""
+    return f"bert/encoder/layer_{index}"
+
+
+def _layers(config) -> Iterator[Variable]:
+    group, hidden = "encoder layers", dimension(config, "hidden")
+    for layer in map(layer_name, range(config.num_layers)):
+        attention, joined = f"{layer}/attention", "heads_and_size"
+        for part in ("query", "key", "value"):
+            name = f"{attention}/self/{part}"
+            yield from _dense(config, group, name, "hidden", joined)
+        yield from _dense(config, group, f"{attention}/output/dense", joined, "hidden")
+        yield from _layer_norm(group, f"{attention}/output/LayerNorm", hidden)
+        inner = "intermediate"
+        yield from _dense(config, group, f"{layer}/{inner}/dense", "hidden", inner)
+        yield from _dense(config, group, f"{layer}/output/dense", inner, "hidden")
+        yield from _layer_norm(group, f"{layer}/output/LayerNorm", hidden)
+
+
+def _transform(config):
+    """H -> E_out, as BERT has it or as paper section 4 has it."""
+    group, width = "MLM transform", "output_embedding"
+    as_in_bert = config.mlm_transform == "dense_activation_norm"
+    if as_in_bert or config.hidden_size != config.output_embedding_size:
+        yield from _dense(config, group, TRANSFORM, "hidden", width)
+    if as_in_bert:
+        yield from _layer_norm(group, TRANSFORM_NORM, dimension(config, width))
+
+
+def _own_output_matrices(config):
+    matrices = output_matrices(config)
+    return [v for v in matrices if v.role is Role.OUTPUT_EMBEDDING]
+
+
+def _task_layer(config, head):
+    labels = Dim("labels", head.labels)
+    read = dimension(config, "pooled" if head.pooler else "hidden")
+    yield Variable(TASK_WEIGHTS, (labels, read), TRUNCATED_NORMAL, "task layer")
+    yield Variable(TASK_BIAS, (labels,), ZEROS, "task layer")
+
+
+def _matrix(config, group, name, rows, columns):
+    dims = (dimension(config, rows), dimension(config, columns))
+    return Variable(name, dims, TRUNCATED_NORMAL, group)
+
+
+def _dense(config, group, name, inputs, outputs):
+    yield _matrix(config, group, f"{name}/kernel", inputs, outputs)
+    yield Variable(f"{name}/bias", (dimension(config, outputs),), ZEROS, group)
+
+
+def _layer_norm(group, name, width):
+    yield Variable(f"{name}/gamma", (width,), ONES, group)
+    yield Variable(f"{name}/beta", (width,), ZEROS, group)

@@ -1,0 +1,192 @@
+"""The declared variables are those that graphs, optimizers and checkpoints have."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import decoupled
+from decoupled.compat import tf
+from decoupled.model.variables import (
+    MASKED_LM,
+    NO_HEAD,
+    ONES,
+    SPANS,
+    TRUNCATED_NORMAL,
+    ZEROS,
+    Role,
+    classifier,
+    declare,
+    foreign,
+    is_slot,
+    shapes,
+    slots,
+    token_classifier,
+)
+from decoupled.ops.row_blocks import saved_variables
+from decoupled.tasks.classification import Classification
+from decoupled.tasks.mlm import MaskedLM
+from decoupled.tasks.qa import ExtractiveQA
+from decoupled.tasks.tagging import Tagging
+from decoupled.training.graph import build_graph
+from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
+from tests.training.runs import graph_config
+
+LENGTH = MASKING.sequence_length
+LABELS = ["a", "b", "c"]
+MODELS = {
+    "decoupled": {},
+    "coupled": {"coupled": True, "output_embedding_size": 8},
+    "plain projection": {"mlm_transform": "projection"},
+    "no projections": {
+        "mlm_transform": "projection",
+        "input_embedding_size": 16,
+        "output_embedding_size": 16,
+    },
+    "projected at equal widths": {
+        "input_embedding_size": 16,
+        "project_equal_widths": True,
+    },
+}
+TASKS = {
+    "masked LM": (MaskedLM(MASKING, 0.0), MASKED_LM),
+    "classification": (
+        Classification("c", LABELS, LENGTH, 0.0, 0.0),
+        classifier(3),
+    ),
+    "tagging": (Tagging("t", LABELS, LENGTH, 0.0, 0.0), token_classifier(3)),
+    "questions": (ExtractiveQA("q", LENGTH, 0.0, 0.0), SPANS),
+}
+
+
+def features():
+    """Of all tasks; each is given its own."""
+    made = masked_lm_features()
+    zeros = np.zeros(len(made["input_mask"]), np.int32)
+    positions = {"start_positions": zeros, "end_positions": zeros}
+    words = {"word_starts": made["input_mask"]}
+    tokens = {n: made[n] for n in ("input_word_ids", "input_mask", "input_type_ids")}
+    return {
+        "masked LM": made,
+        "classification": {**tokens, "label_ids": zeros},
+        "tagging": {**tokens, **words, "label_ids": made["input_type_ids"]},
+        "questions": {**tokens, **positions},
+    }
+
+
+def built(task, **changes):
+    """(mesh variables, names in its checkpoints) of a training step."""
+    config = graph_config(task=TASKS[task][0], **changes)
+    with tf.Graph().as_default():
+        tensors = {name: tf.constant(x) for name, x in features()[task].items()}
+        lowered = build_graph(config, tensors, training=True)
+        return lowered.lowering.graph.all_variables, set(saved_variables())
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_graph_trains_what_is_declared(model, task):
+    config = tiny_model(num_layers=2, **MODELS[model])
+    variables, _ = built(task, model=config)
+    weights = {
+        v.name: tuple(map(tuple, v.shape.dims)) for v in variables if v.trainable
+    }
+    declared = declare(config, TASKS[task][1])
+    assert weights == {name: v.dims for name, v in declared.items()}
+    assert TASKS[task][0].head == TASKS[task][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("adamw", {"/adam_m", "/adam_v"}), ("adafactor", None)]
+)
+def test_all_else_in_a_checkpoint_is_a_slot_or_the_step(name, kept):
+    optimizer = adamw(name=name, weight_decay=0.0, beta1=0.0)
+    _, saved = built("masked LM", optimizer=optimizer)
+    weights = set(declare(tiny_model(), MASKED_LM))
+    found = saved - weights - {"global_step"}
+    assert found <= {slot for weight in weights for slot in slots(weight, name)}
+    assert all(map(is_slot, found))
+    assert not any(map(is_slot, weights | {"global_step"}))
+    if kept:
+        assert len(found) == len(kept) * len(weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "initializer"),
+    [
+        ("bert/embeddings/word_embeddings", "input embedding", TRUNCATED_NORMAL),
+        ("bert/embeddings/position_embeddings", "input embedding", TRUNCATED_NORMAL),
+        ("bert/embeddings/LayerNorm/gamma", "input embedding", ONES),
+        (
+            "bert/encoder/embedding_hidden_mapping_in/bias",
+            "input embedding",
+            ZEROS,
+        ),
+        (
+            "bert/encoder/layer_0/attention/self/query/kernel",
+            "encoder",
+            TRUNCATED_NORMAL,
+        ),
+        ("bert/encoder/layer_0/attention/self/query/bias", "encoder", ZEROS),
+        ("bert/encoder/layer_1/output/LayerNorm/beta", "encoder", ZEROS),
+        ("bert/pooler/dense/kernel", "pooler", TRUNCATED_NORMAL),
+        ("cls/predictions/transform/LayerNorm/gamma", "masked-LM head", ONES),
+        ("cls/predictions/output_bias", "masked-LM head", ZEROS),
+        ("cls/predictions/output_embedding", "output embedding", TRUNCATED_NORMAL),
+        ("output_weights", "task head", TRUNCATED_NORMAL),
+        ("output_bias", "task head", ZEROS),
+    ],
+)
+def test_roles_initializers_and_decay(name, role, initializer):
+    """Biases and layer norms are not decayed."""
+    head = classifier(3)._replace(masked_lm=True)
+    variable = declare(tiny_model(num_layers=2), head)[name]
+    assert (variable.role, variable.initializer) == (Role(role), initializer)
+    assert variable.is_decayed == (initializer == TRUNCATED_NORMAL)
+
+
+def test_shapes_are_those_of_the_dimensions():
+    found = shapes(tiny_model(), token_classifier(5))
+    assert found["bert/embeddings/word_embeddings"] == (48, 8)
+    assert found["bert/encoder/layer_0/intermediate/dense/kernel"] == (16, 32)
+    assert found["output_weights"] == (5, 16)
+
+
+def test_names_of_an_encoder_that_a_model_does_not_have():
+    names = ["bert/encoder/layer_1/output/dense/bias", "bert/adapter", "other/adapter"]
+    wider = shapes(tiny_model(num_layers=1), classifier(3))
+    assert foreign(tiny_model(num_layers=1), [*names, *wider]) == sorted(names[:2])
+    assert foreign(tiny_model(num_layers=2), names) == ["bert/adapter"]
+
+
+def test_a_table_is_partitioned_by_rows_in_decoupled_models_only():
+    for changes, wanted in (({}, 1), (MODELS["coupled"], 0)):
+        variables = declare(tiny_model(**changes), MASKED_LM).values()
+        assert sum(v.row_partitioned for v in variables) == wanted
+    encoder = declare(tiny_model(), NO_HEAD).values()
+    assert not any(v.row_partitioned for v in encoder)
+
+
+def test_no_tensorflow_is_needed():
+    code = (
+        "import decoupled.model.variables, sys; assert 'tensorflow' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_names_are_spelled_out_in_one_file():
+    """A variable that is renamed there is renamed everywhere."""
+    package = pathlib.Path(decoupled.__file__).parent
+    own = package / "model" / "variables.py"
+    parts = ("/embeddings/", "bert/encoder", "bert/pooler", "cls/predictions", "adam_m")
+    found = []
+    for path in set(package.rglob("*.py")) - {own}:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) else None
+            # Docstrings are sentences.
+            if isinstance(text, str) and not any(c.isspace() for c in text):
+                found += [f"{path}: {text}" for part in parts if part in text]
+    assert found == []
