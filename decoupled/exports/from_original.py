@@ -70,7 +70,7 @@ def from_original(
     weights = {
         name: shape
         for name, shape in stored.shapes.items()
-        if name != names.GLOBAL_STEP and not names.is_slot(name)
+        if name != names.GLOBAL_STEP and not names.is_slot(name, ["adamw"])
     }
     encoder = names.declare(model, names.NO_HEAD)
     whole = names.shapes(model, names.MASKED_LM)

@@ -227,9 +227,9 @@ def slots(name: str, optimizer: str) -> list[str]:
     return [name + suffix for suffix in _SLOTS[optimizer]]
 
 
-def is_slot(name: str) -> bool:
-    """Whether a name in a checkpoint is that of an optimizer's slot."""
-    return name.endswith(tuple(s for known in _SLOTS.values() for s in known))
+def is_slot(name: str, optimizers: Iterable[str] = tuple(_SLOTS)) -> bool:
+    """Whether a name in a checkpoint is that of a slot of one of the optimizers."""
+    return any(name.endswith(_SLOTS[optimizer]) for optimizer in optimizers)
 
 
 def _input_embedding(config):
