@@ -14,6 +14,7 @@ REFERENCE = ModelConfig(
     input_embedding_size=128,
     project_equal_widths=False,
     output_embedding_size=768,
+    output_embedding_rank=0,
     coupled=False,
     hidden_size=768,
     num_layers=12,

@@ -89,6 +89,7 @@ def tiny_model(**changes):
         input_embedding_size=8,
         project_equal_widths=False,
         output_embedding_size=24,
+        output_embedding_rank=0,
         coupled=False,
         hidden_size=16,
         num_layers=1,

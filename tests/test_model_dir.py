@@ -8,6 +8,7 @@ import pathlib
 import pytest
 
 from decoupled import files, model_dir
+from decoupled.configs import EARLIER_VALUES
 from decoupled.errors import UserError
 from decoupled.model_dir import ModelDir
 from tests.helpers import tiny_model
@@ -65,7 +66,7 @@ def test_config_json_is_plain_and_complete(folder):
     assert saved["vocabulary"] == {"fingerprint": "ab" * 32, "vocab_size": 48}
     assert saved["model"]["input_embedding_size"] == 8
     assert saved["model"]["mlm_transform"] == "dense_activation_norm"
-    assert len(saved["model"]) == 18
+    assert len(saved["model"]) == 19
 
 
 def test_the_same_model_may_come_again_and_nothing_is_written(folder, vocabulary):
@@ -401,10 +402,11 @@ def test_values_that_cannot_be_are_refused_as_in_a_gin_file(folder):
     )
 
 
-def test_a_folder_of_before_the_projection_was_a_setting_goes_on(folder, vocabulary):
+@pytest.mark.parametrize("name", EARLIER_VALUES)
+def test_a_folder_of_before_there_was_a_setting_goes_on(folder, vocabulary, name):
     path = os.path.join(folder, "config.json")
     saved = files.read_json(path)
-    del saved["model"]["project_equal_widths"]
+    del saved["model"][name]
     files.write_json(path, saved)
 
     assert model_dir.read(folder) == DESCRIPTION

@@ -22,7 +22,7 @@ EMBEDDING_LOOKUPS = ("gather", "one_hot")
 
 # The settings of a model that records of earlier versions lack, and the values that
 # every model had then.
-EARLIER_VALUES = {"project_equal_widths": False}
+EARLIER_VALUES = {"project_equal_widths": False, "output_embedding_rank": 0}
 
 
 @gin.register
@@ -35,6 +35,8 @@ class ModelConfig:
       to the hidden size where the two differ.
     project_equal_widths: projected also where they do not; so Hugging Face's RemBERT.
     output_embedding_size (E_out): width of the output embedding, pre-training only.
+    output_embedding_rank (R): the output embedding is the product of two matrices,
+      [V, R] and [R, E_out]; 0 makes it one matrix [V, E_out].
     coupled: the output embedding is the input embedding (needs E_in = E_out).
     hidden_size (H), num_layers (L), num_heads, head_size: H = num_heads * head_size.
     intermediate_size: width of the feed-forward layers.
@@ -52,6 +54,7 @@ class ModelConfig:
     input_embedding_size: int
     project_equal_widths: bool
     output_embedding_size: int
+    output_embedding_rank: int
     coupled: bool
     hidden_size: int
     num_layers: int
@@ -75,6 +78,7 @@ class ModelConfig:
             "num_layers num_heads head_size intermediate_size max_positions "
             "type_vocab_size layer_norm_epsilon initializer_range",
         )
+        check_not_negative(self, "output_embedding_rank")
         check_rates(self, "hidden_dropout attention_dropout")
         check_choice(self, "activation", ACTIVATIONS)
         check_choice(self, "mlm_transform", MLM_TRANSFORMS)
@@ -85,11 +89,26 @@ class ModelConfig:
                 f"output_embedding_size is {self.output_embedding_size}; "
                 "make them equal or set coupled = False"
             )
+        self._check_rank()
         if self.hidden_size != self.num_heads * self.head_size:
             raise UserError(
                 f"ModelConfig.hidden_size: {self.hidden_size} is not num_heads * "
                 f"head_size = {self.num_heads} * {self.head_size} = "
                 f"{self.num_heads * self.head_size}"
+            )
+
+    def _check_rank(self):
+        rank, width = self.output_embedding_rank, self.output_embedding_size
+        if self.coupled and rank:
+            raise UserError(
+                f"ModelConfig.output_embedding_rank: {rank}, but the output embedding "
+                "of a coupled model is the input embedding; set it to 0 or set "
+                "coupled = False"
+            )
+        if rank >= width:
+            raise UserError(
+                f"ModelConfig.output_embedding_rank: {rank} is not below "
+                f"output_embedding_size = {width}; 0 makes one matrix of that width"
             )
 
     @property

@@ -17,6 +17,7 @@ NAMES = {
     "vocab": "pieces, in the input and output embedding and in the logits",
     "input_embedding": "E_in",
     "output_embedding": "E_out",
+    "output_rank": "R, rank of a factorised output embedding",
     "hidden": "H",
     "heads": "attention heads",
     "head_size": "width of a head",
@@ -54,6 +55,7 @@ class Dims:
     vocab: mtf.Dimension
     input_embedding: mtf.Dimension
     output_embedding: mtf.Dimension
+    output_rank: mtf.Dimension
     hidden: mtf.Dimension
     heads: mtf.Dimension
     head_size: mtf.Dimension

@@ -25,6 +25,7 @@ POOLER = "bert/pooler/dense"
 TRANSFORM = "cls/predictions/transform/dense"
 TRANSFORM_NORM = "cls/predictions/transform/LayerNorm"
 OUTPUT_EMBEDDING = "cls/predictions/output_embedding"
+OUTPUT_FACTOR = "cls/predictions/output_embedding_factor"
 OUTPUT_BIAS = "cls/predictions/output_bias"
 TASK_WEIGHTS = "output_weights"
 TASK_BIAS = "output_bias"
@@ -39,6 +40,7 @@ SIZES = {
     "vocab": "vocab_size",
     "input_embedding": "input_embedding_size",
     "output_embedding": "output_embedding_size",
+    "output_rank": "output_embedding_rank",
     "hidden": "hidden_size",
     "heads": "num_heads",
     "head_size": "head_size",
@@ -197,11 +199,12 @@ def output_matrices(config: ModelConfig) -> list[Variable]:
     """
     if config.coupled:
         return [declare(config, NO_HEAD)[WORD_EMBEDDINGS]]
-    return [
-        _matrix(
-            config, "output embedding", OUTPUT_EMBEDDING, "vocab", "output_embedding"
-        )._replace(row_partitioned=True)
-    ]
+    group, columns, factors = "output embedding", "output_embedding", []
+    if config.output_embedding_rank:
+        factors = [_matrix(config, group, OUTPUT_FACTOR, "output_rank", columns)]
+        columns = "output_rank"
+    table = _matrix(config, group, OUTPUT_EMBEDDING, "vocab", columns)
+    return [*factors, table._replace(row_partitioned=True)]
 
 
 def initial_seed(name: str, seed: int) -> list[int]:

@@ -10,6 +10,7 @@ from decoupled.errors import UserError
 _WIDTHS = (
     "input_embedding_size",
     "output_embedding_size",
+    "output_embedding_rank",
     "hidden_size",
     "intermediate_size",
 )

@@ -4,11 +4,14 @@ import json
 import pathlib
 import shutil
 
+import numpy as np
 import pytest
 
 from decoupled.analyses.models import open_models, short_names
 from decoupled.errors import UserError
+from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
 from tests.analyses.tiny_runs import write_finetuned_run, write_run
+from tests.exports.models import model_config, pretrained_weights
 
 
 def test_names_are_the_shortest_that_differ(tmp_path):
@@ -83,6 +86,16 @@ def test_sizes_must_be_those_of_the_checkpoint(vocabulary, tmp_path):
     path.write_text(json.dumps(described))
     with pytest.raises(UserError, match=r"transform/dense/kernel has shape \[8, 10\]"):
         open_models([folder])
+
+
+def test_the_output_embedding_of_low_rank_is_the_product(vocabulary, tmp_path):
+    config = model_config(output_embedding_rank=3)
+    weights = pretrained_weights(config)
+    folder = write_run(tmp_path / "run", vocabulary, {"output_embedding_rank": 3})
+    [model] = open_models([folder])
+    table = weights[OUTPUT_EMBEDDING] @ weights[OUTPUT_FACTOR]
+    assert model.embeddings == ["input", "output"]
+    np.testing.assert_array_equal(model.embedding("output"), table)
 
 
 def test_the_head_is_asked_for(vocabulary, tmp_path):

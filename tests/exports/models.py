@@ -30,6 +30,7 @@ def model_config(**changes) -> ModelConfig:
             "input_embedding_size": 6,
             "project_equal_widths": False,
             "output_embedding_size": 10,
+            "output_embedding_rank": 0,
             "coupled": False,
             "hidden_size": 8,
             "num_layers": 2,

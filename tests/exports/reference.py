@@ -89,6 +89,9 @@ class Reference:
             x = self.layer_norm(
                 _activation(self.config.activation, x), f"{transform}/LayerNorm"
             )
+        factor = self.weights.get("cls/predictions/output_embedding_factor")
+        if factor is not None:
+            x = x @ factor.T
         table = self.weights[
             "bert/embeddings/word_embeddings"
             if self.config.coupled

@@ -146,6 +146,13 @@ def test_sizes_that_contradict_the_checkpoint_are_refused(
     assert not (tmp_path / "converted").exists()
 
 
+def test_our_own_checkpoint_of_low_rank_is_taken_as_it_is(tmp_path, vocabulary):
+    config = model_config(output_embedding_rank=3)
+    arrays = pretrained_weights(config)
+    _, report = convert(tmp_path, vocabulary, arrays, config=config)
+    assert (report["renamed"], report["unused"], report["unset"]) == ({}, [], [])
+
+
 def masked_lm_shapes():
     encoder = shapes(CONFIG, NO_HEAD)
     whole = shapes(CONFIG, MASKED_LM)

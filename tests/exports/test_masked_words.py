@@ -10,6 +10,10 @@ from decoupled.exports.masked_words import (
     open_checkpoint,
     open_export,
 )
+from decoupled.exports.saved_model import export
+from decoupled.exports.trained_model import read_model_dir
+from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
+from tests.exports.models import model_config, pretrained_weights, write_model_dir
 
 
 def test_text_around_masks_is_encoded_by_itself(vocabulary):
@@ -56,6 +60,37 @@ def test_checkpoint_and_saved_model_agree(pretrained_dir, encoder_export):
                 [row.probability for row in theirs],
                 rtol=1e-4,
             )
+
+
+def test_an_output_embedding_of_low_rank(vocabulary, tmp_path):
+    """It fills masks as the model does whose one matrix is the product."""
+    config, table = model_config(output_embedding_rank=3), OUTPUT_EMBEDDING
+    weights = pretrained_weights(config)
+    product = weights[table] @ weights[OUTPUT_FACTOR]
+    whole = {**weights, table: product}
+    del whole[OUTPUT_FACTOR]
+    found = []
+    for name, sizes, arrays in (
+        ("factors", config, weights), ("product", model_config(), whole)
+    ):  # fmt: skip
+        folder = write_model_dir(
+            str(tmp_path / name), vocabulary.model_bytes, vocabulary.fingerprint,
+            sizes, arrays,
+        )  # fmt: skip
+        found.append(open_checkpoint(folder, None))
+    export(
+        read_model_dir(str(tmp_path / "factors")), str(tmp_path / "export"),
+        sequence_length=16, mlm=True, overwrite=False,
+    )  # fmt: skip
+    found.append(open_export(str(tmp_path / "export")))
+    answers = [model.fill("Select the [MASK]", 4)[0] for model in found]
+    for answer in answers:
+        assert [row.piece for row in answer] == [row.piece for row in answers[1]]
+        np.testing.assert_allclose(
+            [row.probability for row in answer],
+            [row.probability for row in answers[1]],
+            rtol=1e-4,
+        )
 
 
 def test_models_without_a_head_say_so(finetuned_dir, classifier_export):

@@ -21,6 +21,7 @@ def test_sizes_are_those_of_config_and_batch():
         "vocab": ("vocab", 48),
         "input_embedding": ("input_embedding", 8),
         "output_embedding": ("output_embedding", 24),
+        "output_rank": ("output_rank", 0),
         "hidden": ("hidden", 16),
         "heads": ("heads", 4),
         "head_size": ("head_size", 4),
@@ -52,7 +53,7 @@ def test_the_graph_has_these_dimensions_and_no_others():
         OutputEmbedding(build).logits(masked)
 
     with tf.Graph().as_default():
-        graph = build_only(tiny_model(), outputs)
+        graph = build_only(tiny_model(output_embedding_rank=5), outputs)
     tensors = [t for operation in graph.operations for t in operation.outputs]
     found = {dim.name for tensor in tensors for dim in tensor.shape.dims}
     # Of size 1: a layer norm's means and deviations.

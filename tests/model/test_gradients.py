@@ -20,6 +20,7 @@ MODELS = {
         "mlm_transform": "projection",
         "activation": "relu",
     },
+    "output embedding of low rank": {"output_embedding_rank": 5},
 }
 FEATURES = masked_lm_features(batch_size=2)
 COORDINATES = 2

@@ -30,6 +30,7 @@ PROJECTION = {"mlm_transform": "projection"}
 MODELS = {
     "decoupled": {},
     "decoupled, relu": {"activation": "relu"},
+    "decoupled, low rank": {"output_embedding_rank": 5},
     "coupled": COUPLED,
     "decoupled, projection": PROJECTION,
     "coupled, projection": {**COUPLED, **PROJECTION},
@@ -88,6 +89,26 @@ def test_variables_of_the_plain_projection():
         TABLE: (48, 16),
         "cls/predictions/output_bias": (48,),
     }
+
+
+def test_variables_of_an_output_embedding_of_low_rank():
+    """The table [V, R] comes after a matrix [R, E_out], which has no bias."""
+    whole, factorised = head_variables({}), head_variables({"output_embedding_rank": 5})
+    assert factorised == whole | {TABLE: (48, 5), f"{TABLE}_factor": (5, 24)}
+
+
+def test_two_factors_compute_what_their_product_does():
+    features = masked_lm_features(batch_size=2)
+    factorised = tiny_model(num_layers=1, output_embedding_rank=5)
+    weights = random_weights(factorised, masked_lm)
+    product = weights[TABLE] @ weights[f"{TABLE}_factor"]
+    whole = {**weights, TABLE: product}
+    del whole[f"{TABLE}_factor"]
+    np.testing.assert_allclose(
+        run_model(factorised, features, masked_lm, weights)[0],
+        run_model(tiny_model(num_layers=1), features, masked_lm, whole)[0],
+        rtol=1e-5, atol=2e-5,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("transform", ["dense_activation_norm", "projection"])

@@ -27,13 +27,16 @@ def dimensions(names):
     ]
 
 
-# Labels and the pooler belong to classifiers.
-SPLIT = dimensions(name for name in NAMES if name not in ("labels", "pooled"))
+# Labels and the pooler belong to classifiers, a rank to one output embedding.
+_ELSEWHERE = ("labels", "pooled", "output_rank")
+SPLIT = dimensions(name for name in NAMES if name not in _ELSEWHERE)
+SPLIT_LOW_RANK = ("vocab", "output_rank", "output_embedding")
 # Where the table of a coupled model is used, as input and as output.
 SPLIT_COUPLED = dimensions(["vocab", "input_embedding", "output_embedding"])
 TWO_BY_TWO = "batch:d;vocab:m;heads:m;intermediate:m"
 
 DECOUPLED = tiny_model(num_layers=1)
+LOW_RANK = tiny_model(num_layers=1, output_embedding_rank=6)
 COUPLED = tiny_model(num_layers=1, coupled=True, output_embedding_size=8)
 TWO_LAYERS = tiny_model(
     num_layers=2,
@@ -85,6 +88,11 @@ def coupled():
 
 
 @pytest.fixture(scope="module")
+def low_rank():
+    return Case(LOW_RANK, masked_lm_features(batch_size=4), masked_lm_loss)
+
+
+@pytest.fixture(scope="module")
 def classifier():
     return Case(DECOUPLED, encoder_features(batch=4), classifier_loss)
 
@@ -107,13 +115,18 @@ def test_one_dimension_of_a_coupled_model(coupled, name):
     coupled.check("m:2", f"{name}:m")
 
 
+@pytest.mark.parametrize("name", SPLIT_LOW_RANK)
+def test_one_dimension_of_an_output_embedding_of_low_rank(low_rank, name):
+    low_rank.check("m:2", f"{name}:m")
+
+
 @pytest.mark.parametrize("name", dimensions(["labels", "pooled", "sequence", "batch"]))
 def test_one_dimension_of_a_classifier(classifier, name):
     classifier.check("m:2", f"{name}:m")
 
 
 @pytest.mark.parametrize(
-    "config", [COUPLED, pytest.param(TWO_LAYERS, marks=pytest.mark.slow)]
+    "config", [COUPLED, LOW_RANK, pytest.param(TWO_LAYERS, marks=pytest.mark.slow)]
 )
 def test_batch_and_model_are_split(config):
     case = Case(config, masked_lm_features(batch_size=4), masked_lm_loss)

@@ -72,6 +72,11 @@ def test_a_coupled_table_is_counted_once():
     assert counts["output bias"] == 48
 
 
+def test_both_factors_of_an_output_embedding_of_low_rank_are_counted():
+    counts = pretraining_counts(tiny_model(output_embedding_rank=5))
+    assert counts["output embedding"] == 48 * 5 + 5 * 24
+
+
 @pytest.mark.parametrize("keep_layers,layers", [(0, 2), (1, 1), (2, 2)])
 def test_layers_kept_in_finetuning(keep_layers, layers):
     counts = finetuning_counts(tiny_model(num_layers=2), keep_layers)
@@ -172,7 +177,8 @@ def test_every_row_has_its_file_and_its_printed_numbers():
     folder = os.path.join(bindings.packaged_folder(), "models")
     names = {name.removesuffix(".gin") for name in os.listdir(folder)}
     others = {n for n in names if n.startswith("demo") or "base" in n}
-    assert names - others - {"rembert_fresh_output"} == set(PAPER)
+    others |= {"rembert_fresh_output", "e_out_768_rank_128"}
+    assert names - others == set(PAPER)
     printed = {name: (row.pretraining, row.finetuning) for name, row in ROWS.items()}
     assert printed == PAPER
 
@@ -195,6 +201,14 @@ def test_rembert_to_the_parameter():
         pretraining_counts(model), finetuning_counts(model)
     )
     assert totals == (994_591_804, 574_592_128)
+
+
+def test_a_rank_replaces_one_matrix_by_two():
+    whole, factorised = map(shipped, ("e_out_768", "e_out_768_rank_128"))
+    expected = pretraining_counts(whole)
+    expected["output embedding"] = 120_000 * 128 + 128 * 768
+    assert pretraining_counts(factorised) == expected
+    assert round(sum(expected.values()) / 1e6) == 116
 
 
 def test_reinvested_in_h_to_the_parameter():

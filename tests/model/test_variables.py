@@ -40,6 +40,7 @@ LABELS = ["a", "b", "c"]
 MODELS = {
     "decoupled": {},
     "coupled": {"coupled": True, "output_embedding_size": 8},
+    "low rank": {"output_embedding_rank": 5},
     "plain projection": {"mlm_transform": "projection"},
     "no projections": {
         "mlm_transform": "projection",
@@ -163,7 +164,8 @@ def test_names_of_an_encoder_that_a_model_does_not_have():
 
 
 def test_a_table_is_partitioned_by_rows_in_decoupled_models_only():
-    for changes, wanted in (({}, 1), (MODELS["coupled"], 0)):
+    for model, wanted in (("decoupled", 1), ("low rank", 1), ("coupled", 0)):
+        changes = MODELS[model]
         variables = declare(tiny_model(**changes), MASKED_LM).values()
         assert sum(v.row_partitioned for v in variables) == wanted
     encoder = declare(tiny_model(), NO_HEAD).values()

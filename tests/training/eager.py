@@ -79,6 +79,9 @@ class Network:
         if self._config.mlm_transform == "dense_activation_norm":
             x = _activation(self._config.activation, x)
             x = self._norm(x, f"{transform}/LayerNorm")
+        factor = self._weights.get("cls/predictions/output_embedding_factor")
+        if factor is not None:
+            x = tf.matmul(x, factor, transpose_b=True)
         word = self._weights["bert/embeddings/word_embeddings"]
         table = self._weights.get("cls/predictions/output_embedding", word)
         logits = tf.matmul(x, table, transpose_b=True)

@@ -29,6 +29,9 @@ CASES = {
         optimizer=adamw(clip_norm=0.0, weight_decay=0.3),
         schedule=schedule(20, 3, "constant"),
     ),
+    "output embedding of low rank, four processors": dict(
+        model=tiny_model(num_layers=1, output_embedding_rank=6), mesh=BOTH_AXES
+    ),
     "frozen input, four microbatches": dict(
         model=ONE_LAYER, frozen=EMBEDDINGS, accumulation=4
     ),

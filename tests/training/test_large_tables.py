@@ -71,6 +71,13 @@ def test_the_output_embedding_and_its_moments(mesh):
     assert blocks_of(mesh=mesh) == saved | slices
 
 
+def test_the_table_of_an_output_embedding_of_low_rank():
+    """[48, 16] in three blocks; the other factor is whole."""
+    names = [TABLE, f"{TABLE}/adam_m", f"{TABLE}/adam_v"]
+    wanted = {n: 3 for name in names for n in (name, f"{name}, slice 0")}
+    assert blocks_of(model=tiny_model(output_embedding_rank=16)) == wanted
+
+
 def test_a_renamed_table_is_still_partitioned(monkeypatch, request):
     """Its name stands in the declaration alone."""
     renamed = "cls/predictions/renamed"
