@@ -7,7 +7,15 @@ import re
 import gin
 import pytest
 
-from decoupled import bindings, doctor, gin_reader
+from decoupled import (
+    bindings,
+    configs,
+    convert,
+    doctor,
+    gin_reader,
+    parameters,
+)
+from tests.helpers import tiny_model
 
 FOLDER = pathlib.Path(bindings.packaged_folder())
 FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.gin"))
@@ -70,6 +78,21 @@ def test_file_uses_the_macros_that_it_defines(name):
 @pytest.mark.parametrize("name", FILES)
 def test_file_says_what_it_is_for(name):
     assert (FOLDER / name).read_text(encoding="utf-8").startswith("# ")
+
+
+@pytest.mark.parametrize(
+    "root",
+    [configs.pretrain, configs.sweep_row, convert.convert, parameters.parameters],
+)
+def test_a_model_file_of_before_there_was_a_rank_is_read(tmp_path, root):
+    """As `convert` and every run write it: all sizes, no includes."""
+    sizes = vars(tiny_model(vocab_size=300))
+    earlier = {name: x for name, x in sizes.items() if name != "output_embedding_rank"}
+    lines = [f"ModelConfig.{name} = {value!r}\n" for name, value in earlier.items()]
+    (tmp_path / "model.gin").write_text("".join(lines))
+    settings = f"runs/{root.__name__}.gin"
+    found = bindings.configure(root, [settings, str(tmp_path / "model.gin")], [])
+    assert vars(getattr(found, "model", found)) == sizes
 
 
 def depth_of(name):
