@@ -166,9 +166,10 @@ def declare(config: ModelConfig, head: Head) -> Mapping[str, Variable]:
     if head.pooler:
         parts.append(_dense(config, "pooler", POOLER, "hidden", "pooled"))
     if head.masked_lm:
-        parts += [_transform(config), _own_output_matrices(config)]
+        own = [v for v in output_matrices(config) if v.role is Role.OUTPUT_EMBEDDING]
         bias = (dimension(config, "vocab"),)
-        parts.append([Variable(OUTPUT_BIAS, bias, ZEROS, "output bias")])
+        own.append(Variable(OUTPUT_BIAS, bias, ZEROS, "output bias"))
+        parts += [_transform(config), own]
     if head.labels:
         parts.append(_task_layer(config, head))
     return types.MappingProxyType({v.name: v for part in parts for v in part})
@@ -183,6 +184,11 @@ def foreign(config: ModelConfig, names: Iterable[str]) -> list[str]:
     """The names that are an encoder's, but of no variable of this model, sorted."""
     own = declare(config, Head(pooler=True))
     return sorted(n for n in names if n.startswith("bert/") and n not in own)
+
+
+def layer_name(index: int) -> str:
+    """What the names of a layer's variables begin with, without a slash at the end."""
+    return f"bert/encoder/layer_{index}"
 
 
 def dimension(config: ModelConfig, name: str) -> Dim:
@@ -249,11 +255,6 @@ def _input_embedding(config):
         yield from _dense(config, group, PROJECTION, "input_embedding", "hidden")
 
 
-def layer_name(index: int) -> str:
-    """What the names of a layer's variables begin with, without a slash at the end."""
-    return f"bert/encoder/layer_{index}"
-
-
 def _layers(config) -> Iterator[Variable]:
     group, hidden = "encoder layers", dimension(config, "hidden")
     for layer in map(layer_name, range(config.num_layers)):
@@ -277,11 +278,6 @@ def _transform(config):
         yield from _dense(config, group, TRANSFORM, "hidden", width)
     if as_in_bert:
         yield from _layer_norm(group, TRANSFORM_NORM, dimension(config, width))
-
-
-def _own_output_matrices(config):
-    matrices = output_matrices(config)
-    return [v for v in matrices if v.role is Role.OUTPUT_EMBEDDING]
 
 
 def _task_layer(config, head):
