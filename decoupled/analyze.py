@@ -29,9 +29,10 @@ from typing import Any, NamedTuple
 import gin
 from absl import flags
 
-from decoupled import console, gfile, launch
+from decoupled import launch
 from decoupled.analyses import command_flags
-from decoupled.errors import UserError
+from decoupled.core import console, gfile
+from decoupled.core.errors import UserError
 
 FLAGS = flags.FLAGS
 _HELP = ("-h", "-help", "--help", "--helpfull")
@@ -250,9 +251,9 @@ def run_probing_data() -> None:
       python -m decoupled.analyze probing_data --task=pos \\
           --input=en_ewt-ud-dev.conllu --output=edges/pos/dev.jsonl
     """
-    from decoupled import files
     from decoupled.analyses.probing_conversion import CONVERTERS
     from decoupled.analyses.probing_files import write_examples
+    from decoupled.core import files
 
     examples = CONVERTERS[FLAGS.task](FLAGS.input)
     files.make_folder(os.path.dirname(FLAGS.output) or ".")
@@ -382,8 +383,8 @@ def _models():
 
 def _finish(analysis: Any, result: dict[str, Any]) -> None:
     """Shows the result; writes it, its settings and its plot."""
-    from decoupled import files
     from decoupled.analyses import plots
+    from decoupled.core import files
 
     analysis.show(result)
     launch.save_start(FLAGS.output_dir, "analyze", result["analysis"])

@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import gin
 
-from decoupled import configs, gfile
-from decoupled.errors import UserError
+from decoupled import configs
+from decoupled.core import gfile
+from decoupled.core.errors import UserError
 from decoupled.gin_reader import Reader, close_names, first_line
 
 T = TypeVar("T")

@@ -21,7 +21,9 @@ from typing import Any
 import gin
 from absl import flags
 
-from decoupled import console, files, gfile, launch, locks
+from decoupled import launch
+from decoupled.core import console, files, gfile, locks
+from decoupled.core.errors import UserError
 from decoupled.corpora import (
     assembly,
     catalog_task,
@@ -34,7 +36,6 @@ from decoupled.corpora import (
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.documents import TextJob, TextSettings
 from decoupled.corpora.runners import LOCAL, Runner
-from decoupled.errors import UserError
 
 FLAGS = flags.FLAGS
 GIN_FILE = "runs/build_corpus.gin"

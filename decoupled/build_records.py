@@ -14,12 +14,13 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from decoupled import console, files, launch, locks
+from decoupled import launch
+from decoupled.core import console, files, locks
+from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import SPLITS, Corpus, without_held_out
 from decoupled.corpora.runners import LOCAL, Runner, run_units
 from decoupled.data import encoding, records
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 
 FLAGS = flags.FLAGS
 

@@ -20,10 +20,13 @@ from typing import Any
 import gin
 from absl import flags
 
-from decoupled import console, files, gfile, launch, locks
+from decoupled import launch
 from decoupled.analyses import plots
 from decoupled.analyses.fertility_plot import plot_fertility
 from decoupled.configs import SamplingConfig, VocabularyConfig
+from decoupled.core import console, files, gfile, locks
+from decoupled.core.errors import UserError
+from decoupled.core.memory import available_memory, readable_bytes
 from decoupled.corpora import sampling_table
 from decoupled.corpora.corpus import Corpus, difference
 from decoupled.corpora.sampling import draw_sample, sample_sizes
@@ -37,8 +40,6 @@ from decoupled.data.vocabulary import (
     vocabulary_path,
 )
 from decoupled.data.vocabulary_training import train_from_lines
-from decoupled.errors import UserError
-from decoupled.memory import available_memory, readable_bytes
 
 FLAGS = flags.FLAGS
 GIN_FILE = "runs/build_vocabulary.gin"

@@ -17,9 +17,11 @@ import sys
 
 from absl import flags
 
-from decoupled import console, files, launch, locks, model_dir
-from decoupled.errors import UserError
+from decoupled import launch
+from decoupled.core import console, files, locks
+from decoupled.core.errors import UserError
 from decoupled.supervision import module_command
+from decoupled.training import model_dir
 
 PROCESSES = (1, 2, 4)
 TOLERANCE = 1e-5

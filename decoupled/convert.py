@@ -25,9 +25,10 @@ import sys
 import gin
 from absl import flags
 
-from decoupled import console, launch
+from decoupled import launch
 from decoupled.configs import ModelConfig
-from decoupled.errors import UserError
+from decoupled.core import console
+from decoupled.core.errors import UserError
 
 DIRECTIONS = ("from_tf", "from_hf", "to_hf")
 # Flags that a direction needs; those that it does not know are refused.

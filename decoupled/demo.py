@@ -24,9 +24,11 @@ from typing import NamedTuple
 
 from absl import flags
 
-from decoupled import console, files, installed, launch, locks, model_dir
-from decoupled.errors import UserError
-from decoupled.memory import readable_bytes
+from decoupled import launch
+from decoupled.core import console, files, installed, locks
+from decoupled.core.errors import UserError
+from decoupled.core.memory import readable_bytes
+from decoupled.training import model_dir
 
 MODELS = ("coupled", "decoupled")
 LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"

@@ -23,10 +23,10 @@ import sys
 from typing import NamedTuple
 
 import decoupled
-from decoupled import dependencies, installed
-from decoupled.installed import CHECKOUT
-from decoupled.memory import available_memory, readable_bytes
-from decoupled.processor import nvidia_gpus, processor, usable_cores
+from decoupled.core import dependencies, installed
+from decoupled.core.installed import CHECKOUT
+from decoupled.core.memory import available_memory, readable_bytes
+from decoupled.core.processor import nvidia_gpus, processor, usable_cores
 
 PACKAGE = pathlib.Path(__file__).parent
 SUPPORTED = ((3, 10), (3, 12))
@@ -49,7 +49,7 @@ PROBE_SECONDS = 180
 # Run by an interpreter of its own: a TensorFlow built for another processor ends it.
 PROBE = """
 import json
-from decoupled.compat import mtf, tf, estimator
+from decoupled.core.compat import mtf, tf, estimator
 import gin, sentencepiece, tensorflow_text
 total = tf.linalg.trace(tf.ones([2, 2])).numpy()
 assert total == 2.0, total

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from decoupled import console, launch
-from decoupled.memory import readable_bytes
+from decoupled import launch
+from decoupled.core import console
+from decoupled.core.memory import readable_bytes
 
 if TYPE_CHECKING:
     from decoupled.exports.trained_model import TrainedModel

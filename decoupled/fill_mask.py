@@ -14,8 +14,9 @@ import sys
 
 from absl import flags
 
-from decoupled import console, launch
-from decoupled.errors import UserError
+from decoupled import launch
+from decoupled.core import console
+from decoupled.core.errors import UserError
 
 
 def define_flags() -> None:

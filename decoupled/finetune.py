@@ -36,7 +36,7 @@ from typing import NamedTuple
 import gin
 from absl import flags
 
-from decoupled import console, files, launch, locks, tpu_flags
+from decoupled import launch, tpu_flags
 from decoupled.configs import (
     ClusterConfig,
     FinetuningConfig,
@@ -45,6 +45,7 @@ from decoupled.configs import (
     QuestionAnsweringConfig,
     TrainingConfig,
 )
+from decoupled.core import console, files, locks
 from decoupled.metrics import xtreme
 
 TRAINING_MODES = ("train_and_evaluate", "train")

@@ -19,8 +19,9 @@ import gin
 from gin import config_parser
 from gin.config import ConfigurableReference, ParserDelegate
 
-from decoupled import configs, files
-from decoupled.errors import UserError
+from decoupled import configs
+from decoupled.core import files
+from decoupled.core.errors import UserError
 
 # More names than this are listed only where none of them is close to what was written.
 _MOST_NAMES = 20

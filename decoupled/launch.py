@@ -23,7 +23,7 @@ from absl import logging as absl_logging
 
 import decoupled
 from decoupled import bindings
-from decoupled.errors import (
+from decoupled.core.errors import (
     WORKER_LOST_CODE,
     Interrupted,
     Terminated,
@@ -106,7 +106,7 @@ def save_start(folder: str, name: str, part: str | None = None) -> None:
     Raises:
       UserError: the folder cannot be written to.
     """
-    from decoupled import files
+    from decoupled.core import files
 
     files.make_folder(folder)
     number = 1

@@ -18,9 +18,10 @@ from typing import NamedTuple
 import gin
 from absl import flags
 
-from decoupled import bindings, console, launch
+from decoupled import bindings, launch
 from decoupled.configs import ModelConfig
-from decoupled.errors import UserError
+from decoupled.core import console
+from decoupled.core.errors import UserError
 from decoupled.model import published
 
 FLAGS = flags.FLAGS

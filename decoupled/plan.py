@@ -27,9 +27,10 @@ from typing import NamedTuple
 import gin
 from absl import flags
 
-from decoupled import bindings, console, files, launch
+from decoupled import bindings, launch
 from decoupled.configs import PlanConfig, PretrainConfig
-from decoupled.errors import UserError
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
 
 FLAGS = flags.FLAGS
 DEFAULTS, GPU_DEFAULTS = "runs/plan.gin", "runs/plan_gpus.gin"

@@ -23,9 +23,11 @@ import os
 
 from absl import flags
 
-from decoupled import console, files, launch, locks, model_dir, tpu_flags
+from decoupled import launch, tpu_flags
 from decoupled.configs import PretrainConfig, pretrain
-from decoupled.errors import UserError
+from decoupled.core import console, files, locks
+from decoupled.core.errors import UserError
+from decoupled.training import model_dir
 
 TRAINING_MODES = ("train_and_evaluate", "train")
 MODES = (*TRAINING_MODES, "eval", "predict")

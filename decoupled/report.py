@@ -15,8 +15,9 @@ import os
 
 from absl import flags
 
-from decoupled import console, files, launch
-from decoupled.errors import UserError
+from decoupled import launch
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
 
 RUNS = "runs.md"
 

@@ -38,7 +38,7 @@ import time
 
 from absl import flags
 
-from decoupled import bindings, console, files, installed, launch, locks, model_dir
+from decoupled import bindings, launch
 from decoupled.analyses.reproduction_inputs import (
     XTREME_TASK,
     Folders,
@@ -46,7 +46,9 @@ from decoupled.analyses.reproduction_inputs import (
     make_edges,
 )
 from decoupled.configs import SweepRoot, sweep
-from decoupled.errors import UserError
+from decoupled.core import console, files, installed, locks
+from decoupled.core.errors import UserError
+from decoupled.training import model_dir
 
 GIN_FILES = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/reproduce.gin"]
 TABLES = ("table2", "table3", "table4", "table5", "table6")

@@ -30,9 +30,10 @@ from typing import Any, NamedTuple
 import gin
 from absl import flags
 
-from decoupled import console, files, launch, locks
+from decoupled import launch
 from decoupled.configs import MeshConfig, RetrievalConfig
-from decoupled.errors import Mistakes, UserError
+from decoupled.core import console, files, locks
+from decoupled.core.errors import Mistakes, UserError
 from decoupled.metrics import xtreme
 
 TASKS = ("tatoeba", "bucc2018")

@@ -35,11 +35,12 @@ from typing import Any
 
 from absl import flags
 
-from decoupled import console, files, launch
+from decoupled import launch
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import is_language
 from decoupled.data.xtreme_labels import read_labels
 from decoupled.data.xtreme_predictions import read_predictions
-from decoupled.errors import UserError
 from decoupled.metrics import xtreme
 from decoupled.tasks.scored_files import Inputs, find_files
 

@@ -27,8 +27,9 @@ import sys
 
 from absl import flags
 
-from decoupled import console, launch, ports
-from decoupled.errors import UserError
+from decoupled import launch
+from decoupled.core import console, ports
+from decoupled.core.errors import UserError
 
 
 def define_flags() -> None:

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from decoupled import ports
-from decoupled.errors import WORKER_LOST_CODE, UserError
-from decoupled.processor import nvidia_gpus
+from decoupled.core import ports
+from decoupled.core.errors import WORKER_LOST_CODE, UserError
+from decoupled.core.processor import nvidia_gpus
 
 # Seconds between two looks at the processes.
 _LOOK = 0.1

@@ -20,9 +20,10 @@ import sys
 
 from absl import flags
 
-from decoupled import console, launch, locks
+from decoupled import launch
 from decoupled.configs import sweep
-from decoupled.errors import UserError
+from decoupled.core import console, locks
+from decoupled.core.errors import UserError
 
 SCALES = ("paper", "mini")
 

@@ -6,8 +6,8 @@ takes an extra that only these commands need.
 
 from absl import flags
 
-from decoupled import installed
-from decoupled.errors import UserError
+from decoupled.core import installed
+from decoupled.core.errors import UserError
 
 FLAGS = flags.FLAGS
 

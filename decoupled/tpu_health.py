@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from decoupled import console, installed, launch
-from decoupled.errors import UserError
+from decoupled import launch
+from decoupled.core import console, installed
+from decoupled.core.errors import UserError
 
 FLAGS = flags.FLAGS
 READY = "READY"

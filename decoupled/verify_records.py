@@ -12,7 +12,8 @@ import sys
 
 from absl import flags
 
-from decoupled import console, launch, processes
+from decoupled import launch
+from decoupled.core import console, processes
 from decoupled.data.records import read_manifest
 from decoupled.data.vocabulary import Vocabulary
 

@@ -10,8 +10,8 @@ import types
 import pytest
 
 from decoupled import analyze, launch
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 from tests.analyses.tiny_runs import write_run
 from tests.exports.models import train_sentencepiece
 

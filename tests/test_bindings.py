@@ -6,7 +6,7 @@ import gin
 import pytest
 
 from decoupled import bindings, configs
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 SAMPLING = configs.SamplingConfig(0.5, None, None, None)
 

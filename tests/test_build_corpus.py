@@ -9,12 +9,12 @@ import pytest
 
 from decoupled import build_corpus
 from decoupled.build_corpus import CorpusSettings, build
+from decoupled.core.errors import UserError
 from decoupled.corpora import corpus
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.documents import TextSettings
 from decoupled.corpora.runners import Runner
-from decoupled.errors import UserError
 
 TEXT = TextSettings(
     eval_share=0.2,

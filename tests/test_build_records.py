@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 from decoupled import build_records
+from decoupled.core.errors import UserError
 from decoupled.corpora import units
 from decoupled.corpora.corpus import Corpus
 from decoupled.data import encoding, reading, records
 from decoupled.data.verification import all_shards, verify_shard
-from decoupled.errors import UserError
 from tests.corpora.no_beam import run_without_beam
 from tests.data.small_corpus import make_corpus, make_vocabulary
 

@@ -10,9 +10,9 @@ import pytest
 from decoupled import build_vocabulary
 from decoupled.build_vocabulary import VocabularySettings, build
 from decoupled.configs import SamplingConfig, VocabularyConfig
+from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import write_corpus
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve".split()
 FILES = ["fertility.png", "fertility.svg", "sentencepiece.model", "vocabulary.json"]

@@ -3,7 +3,7 @@
 import pytest
 
 from decoupled import cluster_demo
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.training.events import write_scalars
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from decoupled import build_records
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.training.events import read_scalars
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.test_pretrain import PARAMS

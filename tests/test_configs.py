@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from decoupled import configs
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 GOOD = {
     configs.ModelConfig: dict(

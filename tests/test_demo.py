@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from decoupled import demo, files
+from decoupled import demo
 from decoupled.analyses import plots
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from decoupled import doctor
+from decoupled.core.installed import requirements
+from decoupled.core.processor import usable_cores
 from decoupled.doctor import Package
-from decoupled.installed import requirements
-from decoupled.processor import usable_cores
 
 
 def package(name, installed="1.0", extras=(), fits=True):
@@ -60,7 +60,9 @@ def test_report_marks_what_is_missing_or_of_another_version(capsys):
 def test_commands_are_the_modules_that_can_be_run():
     found = {entry.shown for entry in doctor.commands()}
     assert {"decoupled.doctor", "decoupled.pretrain", "decoupled.finetune"} <= found
-    assert not {"decoupled.launch", "decoupled.configs", "decoupled.compat"} & found
+    assert (
+        not {"decoupled.launch", "decoupled.configs", "decoupled.core.compat"} & found
+    )
 
 
 def test_make_targets_are_those_that_run_the_package_its_tests_or_checks():

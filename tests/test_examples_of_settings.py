@@ -8,7 +8,7 @@ import re
 import pytest
 
 from decoupled import bindings, configs, gin_reader
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = [

@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
 from decoupled.configs import FinetuningConfig, MeshConfig, QuestionAnsweringConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
 from decoupled.finetune import FinetuneConfig, run_finetuning
 from decoupled.training.hooks import SaveCheckpoints
 from decoupled.training.model_fn import RunSpec

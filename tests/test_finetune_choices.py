@@ -17,9 +17,9 @@ import pytest
 
 from decoupled import score
 from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
-from decoupled.compat import tf
 from decoupled.configs import FinetuningConfig, MeshConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
 from decoupled.exports.checkpoint_files import chosen_prefix
 from decoupled.exports.to_huggingface import to_huggingface
 from decoupled.exports.trained_model import read_model_dir

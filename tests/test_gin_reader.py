@@ -7,7 +7,7 @@ import gin
 import pytest
 
 from decoupled import bindings, configs
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 MODULE = "module_of_a_stranger"
 

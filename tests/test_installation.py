@@ -14,7 +14,7 @@ import urllib.request
 
 import pytest
 
-from decoupled.installed import requirements
+from decoupled.core.installed import requirements
 from tests.pretrained import make_pretrained
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

@@ -14,7 +14,7 @@ Example:
 import gin
 from absl import flags
 from decoupled import launch
-from decoupled.errors import Interrupted, UserError
+from decoupled.core.errors import Interrupted, UserError
 
 def define_flags():
     launch.define_gin_flags()

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from decoupled import launch, parameters
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 
 @pytest.fixture

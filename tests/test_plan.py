@@ -11,7 +11,7 @@ import types
 import pytest
 
 from decoupled import bindings, configs, launch, plan, pretrain
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.ops import adam
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan, run_of

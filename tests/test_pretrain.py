@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from decoupled import build_records
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig, SamplingConfig
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest
 from decoupled.data.schedule import piece_counts
-from decoupled.errors import UserError
 from decoupled.pretrain import PretrainConfig, run_pretraining
 from decoupled.training.events import read_scalars
 from tests.data.record_folders import flip_byte

@@ -9,10 +9,11 @@ import types
 
 import pytest
 
-from decoupled import files, reproduce
+from decoupled import reproduce
 from decoupled.analyses.reproduction_inputs import find_folders
 from decoupled.configs import ScaleConfig
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from tests.analyses.fake_reproduction import SCORES, write_json, write_reproduction
 from tests.exports.models import train_sentencepiece
 

@@ -10,7 +10,7 @@ import pytest
 
 from decoupled import retrieve, score
 from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.retrieve import RetrieveConfig, run_retrieval
 from tests.analyses.sentences import (
     ENGLISH,

@@ -64,7 +64,8 @@ def test_gpus_that_are_too_few_end_in_one_line(tmp_path):
 
 # The command on a host whose interface eth0 is up: no other part is replaced.
 ON_A_HOST = """
-from decoupled import launch, ports, supervise
+from decoupled import launch, supervise
+from decoupled.core import ports
 ports.outside_interfaces = lambda: ["eth0"]
 ports.can_bind_to_loopback = lambda: {binds}
 supervise.define_flags()

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.supervision import (
     Group,
     Supervisor,

@@ -6,7 +6,7 @@ import pytest
 from absl import flags
 
 from decoupled import tpu_flags
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 
 @pytest.fixture

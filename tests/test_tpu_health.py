@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 
 from decoupled import tpu_health
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 NAME = "projects/p/locations/z/nodes/n"
 

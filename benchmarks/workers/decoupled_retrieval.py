@@ -14,8 +14,8 @@ import sentences
 
 from decoupled.analyses.retrieval import search
 from decoupled.analyses.sentence_vectors import TrainedEncoder, layer_vectors
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig, ModelConfig, RetrievalConfig
+from decoupled.core.compat import tf
 from decoupled.exports.weights import encoder_shapes
 
 

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from decoupled import console, files
 from decoupled.analyses import plots
 from decoupled.analyses.models import AnalysedModel
 from decoupled.analyses.representations import LayerEncoder, batches
 from decoupled.configs import MaskingConfig
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
 from decoupled.data.masking import mask_sequences
-from decoupled.errors import UserError
 from decoupled.exports.heads import MaskedLm
 from decoupled.tasks.features import pack_texts
 

@@ -11,11 +11,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from decoupled import console, files, model_dir
 from decoupled.analyses import plots
 from decoupled.configs import ModelConfig
-from decoupled.errors import UserError
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
 from decoupled.metrics import xtreme
+from decoupled.training import model_dir
 
 RESULTS = "results.json"
 # What may tell models apart in a legend, the paper's question first.

@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

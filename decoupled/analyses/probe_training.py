@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from decoupled import console
 from decoupled.analyses.probe import Probe, ProbeSettings
 from decoupled.analyses.probing_data import Batch, ProbingData
+from decoupled.core import console
 
 
 class Score(NamedTuple):

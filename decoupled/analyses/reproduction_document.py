@@ -9,7 +9,6 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from decoupled import files
 from decoupled.analyses import (
     reproduction_tables,
     runs_page,
@@ -26,6 +25,7 @@ from decoupled.analyses.paired import (
 )
 from decoupled.analyses.reproduction_results import Evidence
 from decoupled.analyses.sweep_results import spread
+from decoupled.core import files
 
 # Of the best model's masked-LM accuracy: below, a model has not learned.
 _LEARNED = 0.5

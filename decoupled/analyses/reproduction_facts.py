@@ -5,11 +5,11 @@ import platform
 import shlex
 from collections.abc import Iterator, Sequence
 
-from decoupled import files
 from decoupled.analyses.reproduction_inputs import Folders
 from decoupled.analyses.reproduction_results import Evidence
 from decoupled.configs import ScaleConfig, SweepConfig
-from decoupled.processor import processor, usable_cores
+from decoupled.core import files
+from decoupled.core.processor import processor, usable_cores
 
 _LENGTH = (
     "ScheduleConfig.train_steps",

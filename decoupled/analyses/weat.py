@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import console
 from decoupled.analyses import plots
 from decoupled.analyses.models import AnalysedModel
 from decoupled.analyses.word_vectors import Vectors, read_words, word_vectors
-from decoupled.errors import UserError
+from decoupled.core import console
+from decoupled.core.errors import UserError
 
 SETS = {
     "targets_x": "X",

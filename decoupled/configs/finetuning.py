@@ -12,7 +12,7 @@ from decoupled.configs.checks import (
     check_rates,
     check_types,
 )
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 CLASS_WEIGHTS = ("none", "balanced")
 AUTO = "auto"

@@ -8,7 +8,7 @@ import gin
 
 from decoupled.configs.checks import check_positive, check_rates, check_types
 from decoupled.configs.model import ModelConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 # What the tuples and dicts of a sweep hold.
 _KINDS = {

@@ -13,10 +13,10 @@ import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.catalogs import Message
 from decoupled.corpora.message_text import message_key
-from decoupled.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

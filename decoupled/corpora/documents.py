@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from decoupled import files, gfile, installed
+from decoupled.core import files, gfile, installed
+from decoupled.core.errors import UserError
 from decoupled.corpora import text
 from decoupled.corpora.corpus import COUNTED, MAX_FILE_BYTES, SPLITS, WORK
 from decoupled.corpora.shards import Document, TextShards
-from decoupled.errors import UserError
 
 # Raised when the same input gives other text or other files than before.
 RULES = 1

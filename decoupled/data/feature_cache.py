@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from decoupled import files
+from decoupled.core import files
 
 FORMAT = "decoupled-features-1"
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from decoupled.configs import MaskingConfig, SamplingConfig
+from decoupled.core.errors import UserError
 from decoupled.data import sequences
 from decoupled.data.masking import mask_sequences
 from decoupled.data.records import RecordsManifest
 from decoupled.data.schedule import EVAL, Schedule
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 
 # Batches masked at once, and batches kept ready.
 _MASKING_THREADS = 4

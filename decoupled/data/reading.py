@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from decoupled.core.errors import UserError
 from decoupled.data.records import FEATURE
-from decoupled.errors import UserError
 
 VERIFY_COMMAND = "python -m decoupled.verify_records"
 

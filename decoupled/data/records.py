@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from decoupled import files, gfile
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.corpus import SPLITS
-from decoupled.errors import UserError
 
 FORMAT = "decoupled-records-1"
 MANIFEST = "manifest.json"

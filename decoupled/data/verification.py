@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from decoupled import files, gfile, processes
+from decoupled.core import files, gfile, processes
+from decoupled.core.errors import UserError
 from decoupled.data.reading import VERIFY_COMMAND, parse, readable_records
 from decoupled.data.records import FEATURE, RecordsManifest, Shard
-from decoupled.errors import UserError
 
 _BATCH = 1024
 # Bytes of a record beside its content.

@@ -11,10 +11,10 @@ from types import TracebackType
 import numpy as np
 import tensorflow as tf
 
-from decoupled import files
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.exports.safetensors_files import ALIGNMENT, aligned_empty
-from decoupled.model_dir import CHECKPOINT_LIST
+from decoupled.training.model_dir import CHECKPOINT_LIST
 from decoupled.training.selection import counting_folder
 
 GLOBAL_STEP = "global_step"

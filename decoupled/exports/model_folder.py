@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from decoupled import console, files
-from decoupled import model_dir as model_dirs
 from decoupled.configs import ModelConfig
+from decoupled.core import console, files
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import (
     GLOBAL_STEP,
@@ -27,6 +26,7 @@ from decoupled.exports.checkpoint_files import (
 )
 from decoupled.exports.new_folder import new_folder
 from decoupled.exports.safetensors_files import Shape
+from decoupled.training import model_dir as model_dirs
 from decoupled.training.checkpoints import write_list
 
 CONVERSION = "conversion.json"

@@ -16,8 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from decoupled import files, gfile
-from decoupled.errors import UserError
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
 from decoupled.exports.new_folder import new_folder

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from decoupled import files
 from decoupled.configs import ModelConfig
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.errors import UserError
 
 EMBEDDINGS = "bert/embeddings"
 WORD_EMBEDDINGS = f"{EMBEDDINGS}/word_embeddings"

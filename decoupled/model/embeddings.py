@@ -6,7 +6,7 @@ then a linear projection to H, which models of one width do without. Output (sec
 embedding.
 """
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.layers import Builder
 from decoupled.ops.bias import add_bias
 from decoupled.ops.weight_product import weight_product

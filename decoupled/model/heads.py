@@ -1,6 +1,6 @@
 """What sits on the encoder: the masked-LM head and the heads of tasks."""
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import labels_dim
 from decoupled.model.embeddings import output_logits
 from decoupled.model.layers import Builder

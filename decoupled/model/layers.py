@@ -3,8 +3,8 @@
 import dataclasses
 import zlib
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import ModelConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import Dims
 from decoupled.ops.activations import gelu, gelu_tanh, relu
 from decoupled.ops.bias import add_bias

@@ -5,9 +5,9 @@ Nothing is lowered and no memory is allocated: a variable of a graph is its shap
 
 import dataclasses
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import ModelConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
 from decoupled.model.dims import make_dims
 from decoupled.model.embeddings import (
     OUTPUT_BIAS,

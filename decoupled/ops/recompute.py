@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 
 
 def recompute(function: Callable, x: mtf.Tensor) -> mtf.Tensor:

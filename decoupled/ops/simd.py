@@ -11,7 +11,7 @@ Mesh-TensorFlow's own SIMD mesh with three changes:
    for each of a thousand reductions.
 """
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 
 _outside = mtf.utils.outside_all_rewrites
 

@@ -15,7 +15,7 @@ tensors of the graph.
 from collections import Counter
 from typing import NamedTuple
 
-from decoupled.compat import mtf
+from decoupled.core.compat import mtf
 from decoupled.ops.recompute import After
 from decoupled.planning.program import Program
 

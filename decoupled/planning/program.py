@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from tensorflow.python.tpu import tpu as tpu_rewriting
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import MaskingConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.simd import SimdMeshImpl
 from decoupled.planning.hardware import Slice
 from decoupled.planning.topology import assign_cores

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Callable, Sequence
 
-from decoupled import bindings, files
+from decoupled import bindings
 from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig, sweep_row
+from decoupled.core import files
 from decoupled.sweeps.jobs import Job, Row
 from decoupled.sweeps.scale import scaled_layers, scaled_model
 

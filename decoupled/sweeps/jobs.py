@@ -11,8 +11,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from decoupled import bindings, files
+from decoupled import bindings
 from decoupled.configs import ModelConfig, SweepConfig, pretrain
+from decoupled.core import files
 from decoupled.gin_reader import Reader
 from decoupled.sweeps.scale import model_bindings
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from decoupled import console, files
-from decoupled.errors import Terminated
+from decoupled.core import console, files
+from decoupled.core.errors import Terminated
 from decoupled.sweeps.jobs import LOG, Job
 
 # Seconds between two looks at the processes; that a process has to end after SIGTERM.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.configs import ScaleConfig, SweepConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.sweeps.jobs import FINETUNING, Inputs, Job, Row, make_jobs
 
 ANALYSIS = "analyze"

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
-from decoupled import files, ports
-from decoupled.compat import estimator, mtf, tf
 from decoupled.configs import ClusterConfig, MeshConfig
-from decoupled.errors import WORKER_LOST_CODE, UserError, WorkerLost
+from decoupled.core import files, ports
+from decoupled.core.compat import estimator, mtf, tf
+from decoupled.core.errors import WORKER_LOST_CODE, UserError, WorkerLost
 from decoupled.ops.compiled import compile_first_quietly
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.training import mesh as meshes

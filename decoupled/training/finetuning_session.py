@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from decoupled import console, files, model_dir
 from decoupled.configs import FinetuningConfig, ModelConfig, ScheduleConfig
-from decoupled.errors import UserError
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
+from decoupled.training import model_dir
 from decoupled.training.cluster import Cluster, join_cluster
 from decoupled.training.finetuning_run import FinetuningRun
 from decoupled.training.graph import GraphConfig, check_graph

@@ -7,8 +7,8 @@ product that is made, and used, a block at a time (`decoupled.ops.adam`).
 import contextlib
 import re
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig, OptimizerConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.model.embeddings import OUTPUT_EMBEDDING
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.row_blocks import in_row_blocks

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import OptimizerConfig, ScheduleConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate, step_numbers
 from decoupled.ops.norms import global_norm
 from decoupled.ops.product_gradient import ProductGradient, as_product

@@ -8,7 +8,7 @@ memory, and minutes.
 # What `tf.train.Saver` takes where it is given none; it has no public name.
 from tensorflow.python.training.saver import BulkSaverBuilder
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.ops.row_blocks import RowVariable, copied_rows, saved_variables
 
 

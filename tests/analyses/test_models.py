@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from decoupled.analyses.models import open_models, short_names
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from tests.analyses.tiny_runs import write_finetuned_run, write_run
 
 

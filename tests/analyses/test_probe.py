@@ -12,7 +12,7 @@ from decoupled.analyses.probe_training import (
     train_probe,
 )
 from decoupled.analyses.probing_data import ProbingData
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 SETTINGS = ProbeSettings(
     projection_size=16,

@@ -6,7 +6,7 @@ from decoupled.analyses import reproduction_facts as facts
 from decoupled.analyses.reproduction_inputs import Folders
 from decoupled.analyses.reproduction_results import read_evidence
 from decoupled.configs import ScaleConfig, SweepConfig
-from decoupled.processor import usable_cores
+from decoupled.core.processor import usable_cores
 from tests.analyses.fake_reproduction import write_json, write_reproduction
 
 SWEEP = SweepConfig(

@@ -15,12 +15,12 @@ import time
 import pytest
 
 from decoupled.build_corpus import CorpusSettings, build
+from decoupled.core.errors import UserError
 from decoupled.corpora import assembly, documents, text
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.documents import TextSettings
 from decoupled.corpora.runners import Runner
-from decoupled.errors import UserError
 from tests.corpora.no_beam import run_without_beam
 
 SETTINGS = CorpusSettings(

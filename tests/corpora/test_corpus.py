@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import (
     Corpus,
     difference,
@@ -12,7 +13,6 @@ from decoupled.corpora.corpus import (
     read_documents,
     write_corpus,
 )
-from decoupled.errors import UserError
 
 ENGLISH = [
     ("train", ["One.", "Two."]),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from decoupled.core.errors import UserError
 from decoupled.data import records, verification
 from decoupled.data.verification import (
     all_shards,
@@ -14,7 +15,6 @@ from decoupled.data.verification import (
     verify_shard,
     verify_shards,
 )
-from decoupled.errors import UserError
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 
 NAME = "train/en/tokens-00000-of-00001.tfrecord"

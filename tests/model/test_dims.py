@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import NAMES, Dims, labels_dim, make_dims, predictions_dim
 from decoupled.model.encoder import encode
 from decoupled.model.heads import cls_positions, masked_lm_logits, sequence_logits

@@ -7,9 +7,9 @@ import gin
 import pytest
 
 from decoupled import bindings
-from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
 from decoupled.model import published
 from decoupled.model.parameters import (
     count_groups,

@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 from tensorflow.python.tpu import training_loop
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.simd import SimdMeshImpl
 from decoupled.training.graph import build_graph
 from decoupled.training.mesh import Placement, shape_and_layout

@@ -4,9 +4,10 @@ import os
 
 import pytest
 
-from decoupled import build_records, console, files
+from decoupled import build_records
 from decoupled.analyses.sweep_results import read_rows
 from decoupled.configs import ScaleConfig, SweepConfig
+from decoupled.core import console, files
 from decoupled.sweeps.grid import describe
 from decoupled.sweeps.jobs import Inputs, Row, make_jobs
 from decoupled.sweeps.runner import Runner

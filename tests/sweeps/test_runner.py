@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from decoupled.errors import Terminated
+from decoupled.core.errors import Terminated
 from decoupled.sweeps.jobs import Job
 from decoupled.sweeps.runner import Runner, module_command
 

@@ -6,7 +6,7 @@ import pytest
 
 from decoupled import bindings
 from decoupled.configs import ScaleConfig, sweep_row
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.model import published
 from decoupled.sweeps.scale import model_bindings, scaled_layers, scaled_model
 

@@ -9,9 +9,9 @@ import pytest
 
 from decoupled import score
 from decoupled.configs import MeshConfig, QuestionAnsweringConfig, VocabularyConfig
+from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import evaluation_input_fn, training_input_fn
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.errors import UserError
 from decoupled.tasks.qa_task import QuestionAnsweringTask
 from decoupled.training.estimator import train
 from decoupled.training.evaluation import Part, predict_parts

@@ -17,7 +17,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow.python.training import monitored_session
 from tensorflow_estimator.python.estimator.tpu import tpu_context
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.topology import slice_topology
 from decoupled.training import estimator

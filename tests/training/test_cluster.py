@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from decoupled import ports
 from decoupled.configs import ClusterConfig, MeshConfig
-from decoupled.errors import UserError, WorkerLost
+from decoupled.core import ports
+from decoupled.core.errors import UserError, WorkerLost
 from decoupled.supervision import cluster_variable, free_ports
 from decoupled.training import cluster
 from decoupled.training.cluster import Task

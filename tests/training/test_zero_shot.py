@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.training.zero_shot import _ahead
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoupled.errors import Mistakes, UserError
+from decoupled.core.errors import Mistakes, UserError
 
 
 def test_one_mistake_is_told_as_it_is_and_several_with_numbers():

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from decoupled import processes
-from decoupled.errors import UserError
+from decoupled.core import processes
+from decoupled.core.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ them."""
 
 import pytest
 
-from decoupled.memory import available_memory, readable_bytes
+from decoupled.core.memory import available_memory, readable_bytes
 
 MEMINFO = "MemTotal: 100 kB\nMemAvailable:    64 kB\nSwapFree:  16 kB\n"
 FREE = 80 * 1024

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled import console
+from decoupled.core import console
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from decoupled import ports
-from decoupled.errors import UserError
+from decoupled.core import ports
+from decoupled.core.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -136,5 +136,5 @@ def test_interfaces_that_strangers_come_through(outside_address):
 
 
 def test_it_needs_no_tensorflow():
-    code = "import sys, decoupled.ports; assert 'tensorflow' not in sys.modules"
+    code = "import sys, decoupled.core.ports; assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from decoupled import processor
-from decoupled.processor import Processor
+from decoupled.core import processor
+from decoupled.core.processor import Processor
 
 CORES = """processor	: 0
 vendor_id	: GenuineIntel

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from decoupled import installed
-from decoupled.errors import UserError
+from decoupled.core import installed
+from decoupled.core.errors import UserError
 
 
 def requirement(name):

@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 FLAG = "--accept_open_ports"
 _LOOPBACK = b"lo"

@@ -12,12 +12,12 @@ import time
 
 import pytest
 
-from decoupled import locks
-from decoupled.errors import UserError
+from decoupled.core import locks
+from decoupled.core.errors import UserError
 
 HOLDER = """
 import os, sys, time
-from decoupled import locks
+from decoupled.core import locks
 with locks.hold(sys.argv[1]):
     if "fork" in sys.argv:
         reading, writing = os.pipe()

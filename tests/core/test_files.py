@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from decoupled import files
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.errors import UserError
 
 
 def test_written_text_is_read_back(tmp_path):
@@ -60,7 +60,7 @@ def test_a_folder_is_renamed_as_a_whole_and_removed_on_an_exception(tmp_path):
 
 KILLED_WHILE_WRITING = """
 import os, signal, sys
-from decoupled import files
+from decoupled.core import files
 with files.atomic_write(sys.argv[1]) as handle:
     handle.write("new" * 1000000)
     handle.flush()

@@ -7,9 +7,10 @@ import pathlib
 
 import pytest
 
-from decoupled import files, model_dir
-from decoupled.errors import UserError
-from decoupled.model_dir import ModelDir
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.training import model_dir
+from decoupled.training.model_dir import ModelDir
 from tests.helpers import tiny_model
 
 DESCRIPTION = ModelDir(

@@ -16,7 +16,7 @@ def test_decoupled_alone_loads_no_tensorflow():
 
 
 MESH_GRAPH = """
-from decoupled.compat import estimator, mtf, tf
+from decoupled.core.compat import estimator, mtf, tf
 
 with tf.Graph().as_default() as graph:
     mesh = mtf.Mesh(mtf.Graph(), "mesh")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from decoupled.installed import CHECKOUT, requirement_of
+from decoupled.core.installed import CHECKOUT, requirement_of
 
 # Top-level packages of a checkout, whose imports are followed.
 _OWN = ("decoupled", "tests", "benchmarks")

@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Iterator
 from typing import IO, Any
 
-from decoupled import gfile
-from decoupled.errors import UserError
+from decoupled.core import gfile
+from decoupled.core.errors import UserError
 
 # The cause stands on the line after the node's name, behind a file that it is about.
 _SESSION_FAILED = re.compile(

@@ -18,8 +18,8 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from decoupled import console, files, gfile
-from decoupled.errors import UserError
+from decoupled.core import console, files, gfile
+from decoupled.core.errors import UserError
 
 LOCK = ".lock"
 # A folder that cannot be written to needs no lock; what writes there says why not.

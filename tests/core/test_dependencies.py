@@ -5,8 +5,8 @@ import textwrap
 
 import pytest
 
-from decoupled import dependencies
-from decoupled.dependencies import Need, command_path, needs
+from decoupled.core import dependencies
+from decoupled.core.dependencies import Need, command_path, needs
 
 DUMPS = {"mwparserfromhell", "sentencex"}
 

@@ -9,9 +9,9 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from decoupled import console, files, gfile
 from decoupled.configs import ModelConfig
-from decoupled.errors import UserError
+from decoupled.core import console, files, gfile
+from decoupled.core.errors import UserError
 
 FORMAT = "decoupled-model-1"
 CONFIG = "config.json"

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from decoupled.errors import UserError
-from decoupled.processor import usable_cores
+from decoupled.core.errors import UserError
+from decoupled.core.processor import usable_cores
 
 
 def choose_workers(wanted: int, tasks: int, are_small: bool) -> int:

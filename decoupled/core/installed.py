@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
-CHECKOUT = pathlib.Path(__file__).parent.parent
+CHECKOUT = pathlib.Path(__file__).parent.parent.parent
 # Distributions whose modules have another name.
 _DISTRIBUTIONS = {
     "absl": "absl-py",

@@ -9,7 +9,7 @@ import uuid
 import pytest
 import tensorflow as tf
 
-from decoupled import files, gfile
+from decoupled.core import files, gfile
 
 REFERENCE = tf.io.gfile
 
