@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 import gin
 from absl import flags
 
-from decoupled import launch
 from decoupled.analyses import command_flags
 from decoupled.core import console, gfile
 from decoupled.core.errors import UserError
+from decoupled.launch import start
 
 FLAGS = flags.FLAGS
 _HELP = ("-h", "-help", "--help", "--helpfull")
@@ -151,7 +151,7 @@ def run_weat() -> None:
     """
     from decoupled.analyses import weat as analysis
 
-    settings = launch.parse_gin(weat, "runs/analyze_weat.gin")
+    settings = start.parse_gin(weat, "runs/analyze_weat.gin")
     sets = analysis.read_sets({name: getattr(FLAGS, name) for name in analysis.SETS})
     _finish(analysis, analysis.measure(_models(), sets, settings))
 
@@ -189,7 +189,7 @@ def run_drift() -> None:
     from decoupled.analyses import drift as analysis
     from decoupled.analyses.models import open_models
 
-    settings = launch.parse_gin(drift, "runs/analyze_drift.gin")
+    settings = start.parse_gin(drift, "runs/analyze_drift.gin")
     before, after = FLAGS.model_dir, FLAGS.finetuned_dir
     if after and len(after) != len(before):
         raise UserError(
@@ -232,7 +232,7 @@ def run_probing() -> None:
             raise UserError(
                 f"--variants: no {name!r}; there are {', '.join(analysis.VARIANTS)}"
             )
-    settings = launch.parse_gin(probing, "runs/analyze_probing.gin")
+    settings = start.parse_gin(probing, "runs/analyze_probing.gin")
     tasks = find_tasks(FLAGS.data_dir, FLAGS.tasks)
     result = analysis.measure(
         _models(), tasks, FLAGS.variants, settings, FLAGS.cache_dir
@@ -279,7 +279,7 @@ def run_neighbours() -> None:
     """
     from decoupled.analyses import neighbours as analysis
 
-    retrieval, mesh, max_pairs = launch.parse_gin(
+    retrieval, mesh, max_pairs = start.parse_gin(
         neighbours, "runs/analyze_neighbours.gin"
     )
     result = analysis.measure(
@@ -387,7 +387,7 @@ def _finish(analysis: Any, result: dict[str, Any]) -> None:
     from decoupled.core import files
 
     analysis.show(result)
-    launch.save_start(FLAGS.output_dir, "analyze", result["analysis"])
+    start.save_start(FLAGS.output_dir, "analyze", result["analysis"])
     stem = os.path.join(FLAGS.output_dir, result["analysis"])
     files.write_json(f"{stem}.json", result)
     written = [f"{stem}.json", *plots.draw(analysis.plot, result, stem)]
@@ -396,4 +396,4 @@ def _finish(analysis: Any, result: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     work, usage = choose(sys.argv)
-    launch.run(work, usage)
+    start.run(work, usage)

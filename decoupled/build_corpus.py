@@ -21,7 +21,6 @@ from typing import Any
 import gin
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console, files, gfile, locks
 from decoupled.core.errors import UserError
 from decoupled.corpora import (
@@ -36,6 +35,7 @@ from decoupled.corpora import (
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.documents import TextJob, TextSettings
 from decoupled.corpora.runners import LOCAL, Runner
+from decoupled.launch import start
 
 FLAGS = flags.FLAGS
 GIN_FILE = "runs/build_corpus.gin"
@@ -92,7 +92,7 @@ def define_flags() -> None:
     flags.DEFINE_multi_string(
         "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."
     )
-    launch.define_gin_flags()
+    start.define_gin_flags()
 
 
 @gin.configurable
@@ -128,7 +128,7 @@ def build_corpus(
 
 def main() -> None:
     """Builds what is missing and prints a table."""
-    settings = launch.parse_gin(build_corpus, GIN_FILE)
+    settings = start.parse_gin(build_corpus, GIN_FILE)
     runner = Runner(FLAGS.runner, FLAGS.workers, tuple(FLAGS.beam_option))
     with locks.hold(FLAGS.output_dir):
         built = build(
@@ -140,7 +140,7 @@ def main() -> None:
             runner,
         )
         if built:
-            launch.save_start(FLAGS.output_dir, "build_corpus")
+            start.save_start(FLAGS.output_dir, "build_corpus")
 
 
 def build(
@@ -373,4 +373,4 @@ def _sums(rows: list[list[Any]]) -> list[int]:
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

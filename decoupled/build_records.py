@@ -14,13 +14,13 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console, files, locks
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import SPLITS, Corpus, without_held_out
 from decoupled.corpora.runners import LOCAL, Runner, run_units
 from decoupled.data import encoding, records
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.launch import start
 
 FLAGS = flags.FLAGS
 
@@ -201,4 +201,4 @@ def _print_table(manifest: records.RecordsManifest) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

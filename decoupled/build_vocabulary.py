@@ -20,7 +20,6 @@ from typing import Any
 import gin
 from absl import flags
 
-from decoupled import launch
 from decoupled.analyses import plots
 from decoupled.analyses.fertility_plot import plot_fertility
 from decoupled.configs import SamplingConfig, VocabularyConfig
@@ -40,6 +39,7 @@ from decoupled.data.vocabulary import (
     vocabulary_path,
 )
 from decoupled.data.vocabulary_training import train_from_lines
+from decoupled.launch import start
 
 FLAGS = flags.FLAGS
 GIN_FILE = "runs/build_vocabulary.gin"
@@ -71,7 +71,7 @@ def define_flags() -> None:
     """The command's flags."""
     flags.DEFINE_string("corpus_dir", None, "Corpus folder.", required=True)
     flags.DEFINE_string("output_dir", None, "Vocabulary folder.", required=True)
-    launch.define_gin_flags()
+    start.define_gin_flags()
 
 
 @gin.configurable
@@ -88,10 +88,10 @@ def build_vocabulary(
 
 def main() -> None:
     """Trains what is missing and prints a table."""
-    settings = launch.parse_gin(build_vocabulary, GIN_FILE)
+    settings = start.parse_gin(build_vocabulary, GIN_FILE)
     with locks.hold(FLAGS.output_dir):
         if build(FLAGS.corpus_dir, FLAGS.output_dir, settings):
-            launch.save_start(FLAGS.output_dir, "build_vocabulary")
+            start.save_start(FLAGS.output_dir, "build_vocabulary")
 
 
 def build(corpus_dir: str, output_dir: str, settings: VocabularySettings) -> bool:
@@ -309,4 +309,4 @@ def _means(rows: list[list[Any]]) -> list[float | None]:
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

@@ -17,10 +17,10 @@ import sys
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console, files, locks
 from decoupled.core.errors import UserError
-from decoupled.supervision import module_command
+from decoupled.launch import start
+from decoupled.launch.supervision import module_command
 from decoupled.training import model_dir
 
 PROCESSES = (1, 2, 4)
@@ -136,4 +136,4 @@ def _report(work_dir, steps):
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

@@ -25,10 +25,10 @@ import sys
 import gin
 from absl import flags
 
-from decoupled import launch
 from decoupled.configs import ModelConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
+from decoupled.launch import start
 
 DIRECTIONS = ("from_tf", "from_hf", "to_hf")
 # Flags that a direction needs; those that it does not know are refused.
@@ -52,7 +52,7 @@ def convert(*, model=gin.REQUIRED) -> ModelConfig:
 
 def define_flags() -> None:
     """The command's flags."""
-    launch.define_gin_flags()
+    start.define_gin_flags()
     flags.DEFINE_string(
         "checkpoint",
         None,
@@ -100,7 +100,7 @@ def _check_flags(direction):
 
 def _from_tf(options):
     # Mistakes in settings are told before TensorFlow is loaded.
-    model = launch.parse_gin(convert, "runs/convert.gin")
+    model = start.parse_gin(convert, "runs/convert.gin")
 
     from decoupled.exports.from_original import from_original
 
@@ -164,4 +164,4 @@ if __name__ == "__main__":
     define_flags()
     taken = take_direction(sys.argv)
     flags.mark_flags_as_required(_NEEDED.get(taken, ()))
-    launch.run(lambda: main(taken), __doc__)
+    start.run(lambda: main(taken), __doc__)

@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console, files, installed, locks
 from decoupled.core.errors import UserError
 from decoupled.core.memory import readable_bytes
+from decoupled.launch import start
 from decoupled.training import model_dir
 
 MODELS = ("coupled", "decoupled")
@@ -332,4 +332,4 @@ def _curve(folder, window=5):
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console
 from decoupled.core.memory import readable_bytes
+from decoupled.launch import start
 
 if TYPE_CHECKING:
     from decoupled.exports.trained_model import TrainedModel
@@ -145,4 +145,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

@@ -14,9 +14,9 @@ import sys
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console
 from decoupled.core.errors import UserError
+from decoupled.launch import start
 
 
 def define_flags() -> None:
@@ -84,4 +84,4 @@ def main(texts: list[str]) -> None:
 if __name__ == "__main__":
     define_flags()
     given = take_texts(sys.argv)
-    launch.run(lambda: main(given), __doc__)
+    start.run(lambda: main(given), __doc__)

@@ -36,7 +36,6 @@ from typing import NamedTuple
 import gin
 from absl import flags
 
-from decoupled import launch, tpu_flags
 from decoupled.configs import (
     ClusterConfig,
     FinetuningConfig,
@@ -46,6 +45,7 @@ from decoupled.configs import (
     TrainingConfig,
 )
 from decoupled.core import console, files, locks
+from decoupled.launch import start, tpu_flags
 from decoupled.metrics import xtreme
 
 TRAINING_MODES = ("train_and_evaluate", "train")
@@ -87,7 +87,7 @@ def define_flags() -> None:
     """The command's flags."""
     from decoupled.tasks.catalogue import TASKS
 
-    launch.define_gin_flags()
+    start.define_gin_flags()
     tpu_flags.define()
     flags.DEFINE_enum("task", None, sorted(TASKS), "What to learn.")
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
@@ -114,7 +114,7 @@ def define_flags() -> None:
 def main() -> None:
     """Parses the configuration and runs."""
     options = flags.FLAGS
-    config = launch.parse_gin(finetune, "runs/finetune.gin")
+    config = start.parse_gin(finetune, "runs/finetune.gin")
     tpu = tpu_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         run_finetuning(
@@ -168,7 +168,7 @@ def run_finetuning(
     )
     session.check_files(only_train=mode == "train")
     session.open(reading=mode not in TRAINING_MODES)
-    launch.save_start(folder, "finetune")
+    start.save_start(folder, "finetune")
     _say_what_is_missing(session)
     if mode in ("eval", "train_and_evaluate"):
         plots.can_draw()
@@ -310,4 +310,4 @@ def _print_runs(task, runs):
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

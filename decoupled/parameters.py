@@ -18,10 +18,10 @@ from typing import NamedTuple
 import gin
 from absl import flags
 
-from decoupled import bindings, launch
 from decoupled.configs import ModelConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
+from decoupled.launch import gin_files, start
 from decoupled.model import published
 
 FLAGS = flags.FLAGS
@@ -62,14 +62,14 @@ class Comparison(NamedTuple):
 
 def define_flags() -> None:
     """The command's flags."""
-    launch.define_gin_flags()
+    start.define_gin_flags()
     flags.DEFINE_boolean("all", False, "Show every shipped model, one a line.")
 
 
 def main() -> None:
     """Counts one model or all."""
     if not FLAGS.all:
-        print_model(launch.parse_gin(parameters, DEFAULTS))
+        print_model(start.parse_gin(parameters, DEFAULTS))
     elif FLAGS.gin_file or FLAGS.gin_param:
         raise UserError(
             "--all: shows the shipped models as they are; leave out --gin_file and "
@@ -170,18 +170,18 @@ def _sizes(model):
 
 
 def _shipped(gin_file):
-    path = os.path.join(bindings.packaged_folder(), gin_file)
-    return bindings.configure(parameters, [DEFAULTS, path], []).model
+    path = os.path.join(gin_files.packaged_folder(), gin_file)
+    return gin_files.configure(parameters, [DEFAULTS, path], []).model
 
 
 def _unpublished():
     """Shipped models that the paper does not have; *base.gin only serve others."""
     known = {row.gin_file for row in published.ROWS}
-    names = sorted(os.listdir(os.path.join(bindings.packaged_folder(), "models")))
+    names = sorted(os.listdir(os.path.join(gin_files.packaged_folder(), "models")))
     models = [f"models/{n}" for n in names if n.endswith(".gin")]
     return [m for m in models if m not in known and not m.endswith("base.gin")]
 
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

@@ -27,10 +27,10 @@ from typing import NamedTuple
 import gin
 from absl import flags
 
-from decoupled import bindings, launch
 from decoupled.configs import PlanConfig, PretrainConfig
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
+from decoupled.launch import gin_files, start
 
 FLAGS = flags.FLAGS
 DEFAULTS, GPU_DEFAULTS = "runs/plan.gin", "runs/plan_gpus.gin"
@@ -56,7 +56,7 @@ def plan(*, run=gin.REQUIRED, config=gin.REQUIRED) -> Settings:
 
 def define_flags() -> None:
     """The command's flags."""
-    launch.define_gin_flags()
+    start.define_gin_flags()
     flags.DEFINE_string("topology", None, "The slice, e.g. v3-8.")
     flags.DEFINE_list(
         "layouts", [], "Layouts to compare: gin files, or names of layouts/; or all."
@@ -82,7 +82,7 @@ def main() -> None:
 def _place_on_gpus():
     if FLAGS.layouts or FLAGS.json:
         raise UserError("--layouts and --json are of --topology: leave --gpus out")
-    settings = launch.parse_gin(plan, GPU_DEFAULTS)
+    settings = start.parse_gin(plan, GPU_DEFAULTS)
     from decoupled.planning.gpu_placement import landing_of_run, print_landing
     from decoupled.planning.plan import run_of
 
@@ -90,7 +90,7 @@ def _place_on_gpus():
 
 
 def _plan_for_tpu():
-    settings = launch.parse_gin(plan, DEFAULTS)
+    settings = start.parse_gin(plan, DEFAULTS)
     # Here, so that --help does not wait for TensorFlow.
     from decoupled.planning.hardware import parse_topology
     from decoupled.planning.plan import make_plan, run_of
@@ -150,12 +150,12 @@ def _layouts():
     """Name and MeshConfig of each layout of --layouts, among the other settings."""
     names = FLAGS.layouts
     if names == [_ALL]:
-        folder = os.path.join(bindings.packaged_folder(), "layouts")
+        folder = os.path.join(gin_files.packaged_folder(), "layouts")
         names = sorted(name for name in os.listdir(folder) if name.endswith(".gin"))
     for name in names:
         path = name if name.endswith(".gin") else f"{name}.gin"
         path = path if os.path.dirname(path) else os.path.join("layouts", path)
-        settings = bindings.configure(
+        settings = gin_files.configure(
             plan,
             [DEFAULTS, *FLAGS.gin_file, path],
             FLAGS.gin_param,
@@ -229,4 +229,4 @@ def _try(series, make, deadline) -> Iterator:
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

@@ -23,10 +23,10 @@ import os
 
 from absl import flags
 
-from decoupled import launch, tpu_flags
 from decoupled.configs import PretrainConfig, pretrain
 from decoupled.core import console, files, locks
 from decoupled.core.errors import UserError
+from decoupled.launch import start, tpu_flags
 from decoupled.training import model_dir
 
 TRAINING_MODES = ("train_and_evaluate", "train")
@@ -37,7 +37,7 @@ DEFAULTS, TPU_DEFAULTS = "runs/pretrain.gin", "runs/pretrain_tpu.gin"
 
 def define_flags() -> None:
     """The command's flags."""
-    launch.define_gin_flags()
+    start.define_gin_flags()
     tpu_flags.define()
     flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
     flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
@@ -53,7 +53,7 @@ def main() -> None:
     """Parses the configuration and runs."""
     options = flags.FLAGS
     defaults = TPU_DEFAULTS if options.tpu else DEFAULTS
-    config = launch.parse_gin(pretrain, defaults)
+    config = start.parse_gin(pretrain, defaults)
     tpu = tpu_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         run_pretraining(
@@ -105,7 +105,7 @@ def run_pretraining(
     session = _Session(config, manifest, pieces, folder, tpu, prefix)
     description = _describe(config, manifest, pieces, prefix)
     model_dir.claim(folder, description, vocabulary, reading=not training)
-    launch.save_start(folder, "pretrain")
+    start.save_start(folder, "pretrain")
     with named_errors(records_dir):
         if training:
             _show_sampling(rows, config, folder)
@@ -362,4 +362,4 @@ def _weighted_average(results):
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

@@ -15,9 +15,9 @@ import os
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
+from decoupled.launch import start
 
 RUNS = "runs.md"
 
@@ -97,4 +97,4 @@ def _print(table):
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

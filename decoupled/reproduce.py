@@ -38,7 +38,6 @@ import time
 
 from absl import flags
 
-from decoupled import bindings, launch
 from decoupled.analyses.reproduction_inputs import (
     XTREME_TASK,
     Folders,
@@ -48,6 +47,7 @@ from decoupled.analyses.reproduction_inputs import (
 from decoupled.configs import SweepRoot, sweep
 from decoupled.core import console, files, installed, locks
 from decoupled.core.errors import UserError
+from decoupled.launch import gin_files, start
 from decoupled.training import model_dir
 
 GIN_FILES = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/reproduce.gin"]
@@ -65,7 +65,7 @@ SECONDS = "seconds.json"
 
 def define_flags() -> None:
     """The command's flags."""
-    launch.define_gin_flags()
+    start.define_gin_flags()
     flags.DEFINE_string("work_dir", "reproduction", "Folder for everything made.")
     flags.DEFINE_string("document", "docs/reproduction.md", "Markdown file to write.")
     flags.DEFINE_integer("jobs", 1, "Jobs that run at a time.", lower_bound=1)
@@ -103,7 +103,7 @@ def _reproduce():
     root = configure(options, folders)
     if not options.document_only:
         check_installed(folders)
-        launch.save_start(options.work_dir, "reproduce")
+        start.save_start(options.work_dir, "reproduce")
         make_data(folders, options.languages)
     jobs, rows = plan(root, folders, options.languages)
     failures = []
@@ -128,9 +128,9 @@ def configure(options: flags.FlagValues, folders: Folders) -> SweepRoot:
     """
     from decoupled.sweeps.study import larger
 
-    gin_files = [*GIN_FILES, *options.gin_file]
+    names = [*GIN_FILES, *options.gin_file]
     prefixes = options.gin_location_prefix
-    root = bindings.configure(sweep, gin_files, options.gin_param, prefixes)
+    root = gin_files.configure(sweep, names, options.gin_param, prefixes)
     grid, scale = larger(root.sweep, root.scale, options.size)
     if not folders.xtreme:
         others = tuple(task for task in grid.tasks if task != XTREME_TASK)
@@ -360,8 +360,8 @@ def _paper_tables():
     from decoupled.analyses.reproduction_document import PaperTable
 
     for name in TABLES:
-        gin_files = [*GIN_FILES[:2], f"sweeps/{name}.gin"]
-        table = bindings.configure(sweep, gin_files, []).sweep
+        names = [*GIN_FILES[:2], f"sweeps/{name}.gin"]
+        table = gin_files.configure(sweep, names, []).sweep
         yield PaperTable(table.title, table.rows)
 
 
@@ -372,4 +372,4 @@ def _data_seconds(folders):
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 import gin
 from absl import flags
 
-from decoupled import launch
 from decoupled.configs import MeshConfig, RetrievalConfig
 from decoupled.core import console, files, locks
 from decoupled.core.errors import Mistakes, UserError
+from decoupled.launch import start
 from decoupled.metrics import xtreme
 
 TASKS = ("tatoeba", "bucc2018")
@@ -65,7 +65,7 @@ def retrieve(*, retrieval=gin.REQUIRED, mesh=gin.REQUIRED) -> RetrieveConfig:
 
 def define_flags() -> None:
     """The command's flags."""
-    launch.define_gin_flags()
+    start.define_gin_flags()
     flags.DEFINE_enum("task", None, TASKS, "What to find.")
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
     flags.DEFINE_string(
@@ -81,7 +81,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Parses the configuration and runs."""
-    config = launch.parse_gin(retrieve, "runs/retrieve.gin")
+    config = start.parse_gin(retrieve, "runs/retrieve.gin")
     with locks.hold(flags.FLAGS.output_dir):
         run_retrieval(
             config,
@@ -118,7 +118,7 @@ def run_retrieval(
     wanted = _wanted_languages(task, data_dir, languages, mistakes)
     mistakes.raise_all()
     results = _Results(output_dir, _description(config, task, encoder))
-    launch.save_start(output_dir, "retrieve")
+    start.save_start(output_dir, "retrieve")
     session = _Session(config, encoder, data_dir)
     data = {language: session.fingerprint(task, language) for language in wanted}
     missing = [name for name in wanted if not results.has(name, data[name])]
@@ -384,4 +384,4 @@ def _means(rows, columns) -> dict[str, float]:
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

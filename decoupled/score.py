@@ -35,12 +35,12 @@ from typing import Any
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import is_language
 from decoupled.data.xtreme_labels import read_labels
 from decoupled.data.xtreme_predictions import read_predictions
+from decoupled.launch import start
 from decoupled.metrics import xtreme
 from decoupled.tasks.scored_files import Inputs, find_files
 
@@ -293,4 +293,4 @@ def _shown(value):
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

@@ -27,9 +27,9 @@ import sys
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console, ports
 from decoupled.core.errors import UserError
+from decoupled.launch import start
 
 
 def define_flags() -> None:
@@ -45,12 +45,12 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "max_restarts", 10, "Gives up after so many without ten minutes between them."
     )
-    launch.define_open_ports_flag()
+    start.define_open_ports_flag()
 
 
 def main() -> None:
     """Supervises to the end."""
-    from decoupled.supervision import Supervisor
+    from decoupled.launch.supervision import Supervisor
 
     make_group = _groups()
     code = Supervisor(make_group, flags.FLAGS.max_restarts, console.say).run()
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _groups():
-    from decoupled import supervision
+    from decoupled.launch import supervision
 
     values = flags.FLAGS
     if values.devices < 1 or values.max_restarts < 0:
@@ -68,7 +68,7 @@ def _groups():
             raise UserError("--processes is for one host: leave --workers, --index out")
         if values.processes < 1:
             raise UserError("--processes: must be 1 or more")
-        command = launch.command_to_run()
+        command = start.command_to_run()
         accepted = values.accept_open_ports
         if values.processes > 1:
             ports.check_exposure(["localhost:0"], 0, accepted)
@@ -84,18 +84,18 @@ def _groups():
 
 def _group_of_this_host(values):
     """Makes the group of --workers and --index: the driver, or one worker."""
-    from decoupled import supervision
+    from decoupled.launch import supervision
 
     workers, index, accepted = values.workers, values.index, values.accept_open_ports
     ports.check_exposure(workers, index, accepted)
     if index:
         worker = supervision.worker_command(workers, index, values.devices, accepted)
         return lambda: supervision.Group(None, [worker], {})
-    driver = supervision.module_command(launch.command_to_run())
+    driver = supervision.module_command(start.command_to_run())
     variable = supervision.cluster_variable(workers, 0, accepted)
     return lambda: supervision.Group(driver, [], variable)
 
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__, runs_command=True)
+    start.run(main, __doc__, runs_command=True)

@@ -20,17 +20,17 @@ import sys
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.configs import sweep
 from decoupled.core import console, locks
 from decoupled.core.errors import UserError
+from decoupled.launch import start
 
 SCALES = ("paper", "mini")
 
 
 def define_flags() -> None:
     """The command's flags."""
-    launch.define_gin_flags()
+    start.define_gin_flags()
     flags.DEFINE_enum("scale", "paper", SCALES, "Sizes and steps: sweeps/SCALE.gin.")
     flags.DEFINE_list("tasks", None, "Tasks in the place of the gin file's.")
     flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
@@ -64,11 +64,11 @@ def _run_sweep():
             *options.gin_param,
             f"SweepConfig.tasks = {tuple(options.tasks)!r}",
         ]
-    config = launch.parse_gin(sweep, "runs/sweep.gin")
+    config = start.parse_gin(sweep, "runs/sweep.gin")
     if config.sweep.tasks and not options.data_dir:
         raise UserError("--data_dir: must be given, the sweep has tasks")
     if not options.print_jobs:
-        launch.save_start(options.sweep_dir, "sweep")
+        start.save_start(options.sweep_dir, "sweep")
     pieces = Vocabulary(options.vocabulary).size
     rows = make_rows(config.sweep, config.scale, pieces, read_model)
     data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
@@ -88,4 +88,4 @@ def _run_sweep():
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console, installed
 from decoupled.core.errors import UserError
+from decoupled.launch import start
 
 FLAGS = flags.FLAGS
 READY = "READY"
@@ -165,4 +165,4 @@ def _no_answer(client, error):
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

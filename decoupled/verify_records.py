@@ -12,10 +12,10 @@ import sys
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console, processes
 from decoupled.data.records import read_manifest
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.launch import start
 
 FLAGS = flags.FLAGS
 
@@ -82,4 +82,4 @@ def verify(records_dir: str, vocabulary_path: str, workers: int = 0) -> list[str
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

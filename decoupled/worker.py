@@ -21,9 +21,9 @@ import time
 
 from absl import flags
 
-from decoupled import launch
 from decoupled.core import console, ports
 from decoupled.core.errors import UserError
+from decoupled.launch import start
 
 
 def define_flags() -> None:
@@ -36,7 +36,7 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "ends_with_parent", False, "End when the process that started this one is gone."
     )
-    launch.define_open_ports_flag()
+    start.define_open_ports_flag()
 
 
 def main() -> None:
@@ -91,4 +91,4 @@ def _check_is_no_driver(index):
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)

@@ -9,9 +9,10 @@ import types
 
 import pytest
 
-from decoupled import analyze, launch
+from decoupled import analyze
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
 from tests.exports.models import train_sentencepiece
 
@@ -33,7 +34,7 @@ def run(monkeypatch):
         flags = types.SimpleNamespace(
             **{"gin_file": [], "gin_param": [], "gin_location_prefix": [], **given}
         )
-        monkeypatch.setattr(launch, "FLAGS", flags)
+        monkeypatch.setattr(start, "FLAGS", flags)
         monkeypatch.setattr(analyze, "FLAGS", flags)
         analyze.ANALYSES[name].run()
 

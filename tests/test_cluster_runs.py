@@ -132,7 +132,7 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint(
 
 
 def test_without_a_supervisor_the_driver_ends_and_says_why(data, tmp_path):
-    from decoupled.supervision import free_ports
+    from decoupled.launch.supervision import free_ports
 
     addresses = [f"localhost:{port}" for port in free_ports(2)]
     worker = start("decoupled.worker", f"--workers={','.join(addresses)}", "--index=1")

@@ -7,8 +7,9 @@ import re
 
 import pytest
 
-from decoupled import bindings, configs, gin_reader
+from decoupled import configs
 from decoupled.core.errors import UserError
+from decoupled.launch import gin_files, gin_reader
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = [
@@ -55,7 +56,7 @@ def found(path):
 
 def check(text):
     """Refuses a setting that no command takes; `...` and $variables are values."""
-    reader = gin_reader.Reader(configs.pretrain, bindings.find_file)
+    reader = gin_reader.Reader(configs.pretrain, gin_files.find_file)
     value = re.sub(r"\.\.\.|\$\w+|\{\w*\}", "1", text)
     reader.check_setting(value, text, ("build_corpus",))
 
@@ -70,7 +71,7 @@ WITH_FILES = [path for path in SOURCES if found(path)[2]]
 
 
 def test_examples_are_found_where_users_read_them():
-    assert {"README.md", "docs/xtreme.md", "decoupled/launch.py"} <= set(
+    assert {"README.md", "docs/xtreme.md", "decoupled/launch/start.py"} <= set(
         ids(WITH_SETTINGS)
     )
     assert {"README.md", "gin/tasks/xnli.gin", "decoupled/finetune.py"} <= set(
@@ -96,7 +97,7 @@ def test_names_of_settings_exist(path):
 def test_gin_files_exist(path):
     for name in found(path)[2]:
         if not PLACEHOLDER.search(name):
-            assert bindings.find_file(name.removeprefix("gin/"))
+            assert gin_files.find_file(name.removeprefix("gin/"))
 
 
 @pytest.mark.parametrize(

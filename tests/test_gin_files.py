@@ -7,9 +7,10 @@ import re
 import gin
 import pytest
 
-from decoupled import bindings, doctor, gin_reader
+from decoupled import doctor
+from decoupled.launch import gin_files, gin_reader
 
-FOLDER = pathlib.Path(bindings.packaged_folder())
+FOLDER = pathlib.Path(gin_files.packaged_folder())
 FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.gin"))
 
 STATEMENT = re.compile(r"^([\w./]+)\s*=", re.MULTILINE)
@@ -50,8 +51,8 @@ def test_there_are_files():
 
 @pytest.mark.parametrize("name", FILES)
 def test_file_can_be_read_with_all_that_it_includes(name):
-    reader = gin_reader.Reader(no_root, bindings.find_file)
-    reader.read_file(bindings.find_file(name))
+    reader = gin_reader.Reader(no_root, gin_files.find_file)
+    reader.read_file(gin_files.find_file(name))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -6,8 +6,9 @@ import types
 
 import pytest
 
-from decoupled import launch, parameters
+from decoupled import parameters
 from decoupled.core.errors import UserError
+from decoupled.launch import start
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def run(monkeypatch, capsys):
             gin_location_prefix=[],
             all=everything,
         )
-        monkeypatch.setattr(launch, "FLAGS", given)
+        monkeypatch.setattr(start, "FLAGS", given)
         monkeypatch.setattr(parameters, "FLAGS", given)
         parameters.main()
         return [re.split(r"\s{2,}", line.strip()) for line in _lines(capsys)]

@@ -10,8 +10,9 @@ import types
 
 import pytest
 
-from decoupled import bindings, configs, launch, plan, pretrain
+from decoupled import configs, plan, pretrain
 from decoupled.core.errors import UserError
+from decoupled.launch import gin_files, start
 from decoupled.ops import adam
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan, run_of
@@ -46,7 +47,7 @@ def run(monkeypatch, capsys):
             advice=advice,
             advice_minutes=minutes,
         )
-        monkeypatch.setattr(launch, "FLAGS", given)
+        monkeypatch.setattr(start, "FLAGS", given)
         monkeypatch.setattr(plan, "FLAGS", given)
         plan.main()
         return capsys.readouterr().out
@@ -88,8 +89,10 @@ def test_a_graph_that_tensorflow_would_refuse(run, monkeypatch):
 
 def test_pretraining_on_a_tpu_has_the_defaults_that_are_planned():
     model = "models/demo_decoupled.gin"
-    planned = bindings.configure(plan.plan, [plan.DEFAULTS, model], TINY).run
-    trained = bindings.configure(configs.pretrain, [pretrain.TPU_DEFAULTS, model], TINY)
+    planned = gin_files.configure(plan.plan, [plan.DEFAULTS, model], TINY).run
+    trained = gin_files.configure(
+        configs.pretrain, [pretrain.TPU_DEFAULTS, model], TINY
+    )
     assert planned == trained
     assert trained.mesh.activation_dtype == "bfloat16"
 
@@ -104,7 +107,7 @@ def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_
         tpu=tpu, model_dir=str(tmp_path), **dict.fromkeys(names)
     )
     monkeypatch.setattr(pretrain.flags, "FLAGS", given)
-    monkeypatch.setattr(launch, "parse_gin", lambda root, path: read.append(path))
+    monkeypatch.setattr(start, "parse_gin", lambda root, path: read.append(path))
     monkeypatch.setattr(pretrain.tpu_flags, "parse", lambda: None)
     monkeypatch.setattr(pretrain, "run_pretraining", lambda *_: None)
     pretrain.main()
@@ -159,9 +162,9 @@ def documented_launches():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("topology, gin_files, params", list(documented_launches()))
-def test_a_documented_launch_fits(topology, gin_files, params):
-    settings = bindings.configure(plan.plan, [plan.DEFAULTS, *gin_files], params)
+@pytest.mark.parametrize("topology, names, params", list(documented_launches()))
+def test_a_documented_launch_fits(topology, names, params):
+    settings = gin_files.configure(plan.plan, [plan.DEFAULTS, *names], params)
     made = make_plan(run_of(settings.run), parse_topology(topology), settings.config)
     assert made.fits and made.can_start
 
@@ -169,9 +172,9 @@ def test_a_documented_launch_fits(topology, gin_files, params):
 @pytest.mark.slow
 def test_the_largest_row_of_a_sweep_fits_on_its_slices():
     scale = ["runs/sweep.gin", "sweeps/paper.gin", "sweeps/table4.gin"]
-    sweep = bindings.configure(configs.sweep, [*scale, "sweeps/v3_32.gin"], [])
+    sweep = gin_files.configure(configs.sweep, [*scale, "sweeps/v3_32.gin"], [])
     files = [plan.DEFAULTS, "models/e_out_3072.gin"]
-    settings = bindings.configure(plan.plan, files, sweep.sweep.pretraining)
+    settings = gin_files.configure(plan.plan, files, sweep.sweep.pretraining)
     made = make_plan(run_of(settings.run), parse_topology("v3-32"), settings.config)
     assert made.fits and made.can_start
 
@@ -245,9 +248,10 @@ COMMANDS = sorted(
 )
 PARSE = """
 import sys
-from decoupled import launch, plan
+from decoupled.launch import start
+from decoupled import plan
 plan.define_flags()
-launch.run(lambda: print(launch.parse_gin(plan.plan, plan.DEFAULTS).run.model), "")
+start.run(lambda: print(start.parse_gin(plan.plan, plan.DEFAULTS).run.model), "")
 """
 
 

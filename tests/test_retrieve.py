@@ -241,8 +241,8 @@ def test_missing_flags_are_named_at_once():
 
 
 def test_settings_of_the_package_are_complete():
-    from decoupled import bindings
+    from decoupled.launch import gin_files
 
     for files in (["runs/retrieve.gin"], ["runs/retrieve.gin", "tasks/tatoeba.gin"]):
-        config = bindings.configure(retrieve.retrieve, files, [])
+        config = gin_files.configure(retrieve.retrieve, files, [])
         assert config.retrieval.scoring == "cosine"

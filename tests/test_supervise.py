@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from decoupled.supervision import local_group
+from decoupled.launch.supervision import local_group
 
 
 def run(*words, **environment):
@@ -64,12 +64,13 @@ def test_gpus_that_are_too_few_end_in_one_line(tmp_path):
 
 # The command on a host whose interface eth0 is up: no other part is replaced.
 ON_A_HOST = """
-from decoupled import launch, supervise
+from decoupled.launch import start
+from decoupled import supervise
 from decoupled.core import ports
 ports.outside_interfaces = lambda: ["eth0"]
 ports.can_bind_to_loopback = lambda: {binds}
 supervise.define_flags()
-launch.run(supervise.main, "", runs_command=True)
+start.run(supervise.main, "", runs_command=True)
 """
 DRIVER = ["--", sys.executable, "-c", "import os; print(os.environ['TF_CONFIG'])"]
 

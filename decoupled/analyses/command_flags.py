@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from decoupled import launch
+from decoupled.launch import start
 
 
 def common(models: bool = True) -> None:
@@ -26,7 +26,7 @@ def word_similarity() -> None:
 def weat() -> None:
     """Of `weat`."""
     common()
-    launch.define_gin_flags()
+    start.define_gin_flags()
     for name, words in (
         ("targets_x", "Words X, expected to go with A."),
         ("targets_y", "Words Y, expected to go with B."),
@@ -40,7 +40,7 @@ def weat() -> None:
 def drift() -> None:
     """Of `drift`."""
     common()
-    launch.define_gin_flags()
+    start.define_gin_flags()
     flags.DEFINE_multi_string(
         "finetuned_dir", [], "What --model_dir was fine-tuned to, in the same order."
     )
@@ -51,7 +51,7 @@ def drift() -> None:
 def probing() -> None:
     """Of `probing`."""
     common()
-    launch.define_gin_flags()
+    start.define_gin_flags()
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
     flags.DEFINE_list("tasks", None, "Only these, e.g. pos,dependencies. Default: all.")
     flags.DEFINE_list("variants", "mix", "Of mix, layers, cumulative.")
@@ -76,7 +76,7 @@ def probing_data() -> None:
 def neighbours() -> None:
     """Of `neighbours`."""
     common()
-    launch.define_gin_flags()
+    start.define_gin_flags()
     flags.DEFINE_string("data_dir", None, "Folder of files XX-en.en and XX-en.XX.")
     flags.DEFINE_list(
         "languages", None, "Only these of --data_dir, e.g. de,sw. Default: all."

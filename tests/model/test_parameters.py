@@ -6,10 +6,10 @@ import os
 import gin
 import pytest
 
-from decoupled import bindings
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
+from decoupled.launch import gin_files
 from decoupled.model import published
 from decoupled.model.parameters import (
     count_groups,
@@ -178,14 +178,14 @@ def only_a_model(*, model=gin.REQUIRED):
 
 
 def shipped(name):
-    path = os.path.join(bindings.packaged_folder(), "models", f"{name}.gin")
-    return bindings.configure(
+    path = os.path.join(gin_files.packaged_folder(), "models", f"{name}.gin")
+    return gin_files.configure(
         only_a_model, [path], ["only_a_model.model = @ModelConfig()"]
     )
 
 
 def test_every_row_has_its_file_and_its_printed_numbers():
-    folder = os.path.join(bindings.packaged_folder(), "models")
+    folder = os.path.join(gin_files.packaged_folder(), "models")
     names = {name.removesuffix(".gin") for name in os.listdir(folder)}
     others = {n for n in names if n.startswith("demo") or "base" in n}
     assert names - others - {"rembert_fresh_output"} == set(PAPER)

@@ -15,7 +15,7 @@ import pytest
 from decoupled.configs import ClusterConfig, MeshConfig
 from decoupled.core import ports
 from decoupled.core.errors import UserError, WorkerLost
-from decoupled.supervision import cluster_variable, free_ports
+from decoupled.launch.supervision import cluster_variable, free_ports
 from decoupled.training import cluster
 from decoupled.training.cluster import Task
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.supervision import (
+from decoupled.launch.supervision import (
     Group,
     Supervisor,
     cluster_variable,

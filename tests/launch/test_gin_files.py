@@ -5,8 +5,9 @@ import os
 import gin
 import pytest
 
-from decoupled import bindings, configs
+from decoupled import configs
 from decoupled.core.errors import UserError
+from decoupled.launch import gin_files
 
 SAMPLING = configs.SamplingConfig(0.5, None, None, None)
 
@@ -48,7 +49,7 @@ def write(tmp_path, monkeypatch):
 
 
 def configure(files, params=(), prefixes=()):
-    return bindings.configure(example_root, files, params, prefixes)
+    return gin_files.configure(example_root, files, params, prefixes)
 
 
 def message_of(call, *args):
@@ -80,7 +81,7 @@ def test_a_macro_whose_only_use_is_overridden_is_no_mistake(write):
 
 def test_used_text_builds_the_same_configuration(write):
     first = configure([write(GOOD)])
-    assert configure([write(bindings.used_text(), "again.gin")]) == first
+    assert configure([write(gin_files.used_text(), "again.gin")]) == first
 
 
 def test_includes_are_read_in_their_place(write):
@@ -101,15 +102,15 @@ def test_files_are_found_here_then_below_prefixes_then_in_the_package(write):
     here = write(GOOD)
     write(GOOD, "prefix/good.gin")
     write(GOOD, "prefix/other.gin")
-    assert bindings.find_file(here, ["prefix"]) == "good.gin"
-    assert bindings.find_file("other.gin", ["prefix"]) == "prefix/other.gin"
-    packaged = bindings.find_file("runs/pretrain.gin")
-    assert packaged == os.path.join(bindings.packaged_folder(), "runs", "pretrain.gin")
+    assert gin_files.find_file(here, ["prefix"]) == "good.gin"
+    assert gin_files.find_file("other.gin", ["prefix"]) == "prefix/other.gin"
+    packaged = gin_files.find_file("runs/pretrain.gin")
+    assert packaged == os.path.join(gin_files.packaged_folder(), "runs", "pretrain.gin")
 
 
 def test_a_folder_named_like_that_of_the_file_is_no_obstacle(write):
     write("", "runs/notes.txt")
-    assert os.path.isabs(bindings.find_file("runs/pretrain.gin"))
+    assert os.path.isabs(gin_files.find_file("runs/pretrain.gin"))
 
 
 def test_a_missing_file_is_told_with_the_search_path_and_near_names(write):
@@ -198,7 +199,7 @@ def test_a_word_without_quotes_is_told(write, word):
 def test_a_setting_of_the_runs_of_a_sweep_is_told_where_it_belongs():
     files = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/table4.gin"]
     params = ["ScheduleConfig.train_steps = 3"]
-    message = message_of(bindings.configure, configs.sweep, files, params)
+    message = message_of(gin_files.configure, configs.sweep, files, params)
     assert message == (
         "gin: ScheduleConfig.train_steps: set, but sweep asks for no such setting; the "
         "runs of a sweep take theirs from SweepConfig.pretraining and "
@@ -266,4 +267,4 @@ def defective_root():
 
 def test_a_defect_in_a_root_keeps_its_own_exception():
     with pytest.raises(TypeError, match="unsupported operand"):
-        bindings.configure(defective_root, [], [])
+        gin_files.configure(defective_root, [], [])

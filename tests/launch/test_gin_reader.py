@@ -6,8 +6,9 @@ import sys
 import gin
 import pytest
 
-from decoupled import bindings, configs
+from decoupled import configs
 from decoupled.core.errors import UserError
+from decoupled.launch import gin_files
 
 MODULE = "module_of_a_stranger"
 
@@ -149,7 +150,7 @@ def ran(tmp_path, monkeypatch):
 
 
 def configure(files=(), params=()):
-    return bindings.configure(reader_root, files, params)
+    return gin_files.configure(reader_root, files, params)
 
 
 def mistake(files=(), params=()):

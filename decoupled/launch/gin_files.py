@@ -1,6 +1,6 @@
 """gin files and bindings to a configuration; every mistake as one line for the user.
 
-Files are found here and bound by `decoupled.gin_reader`. gin's own file search asks
+Files are found here and bound by `gin_reader`. gin's own file search asks
 Python's import system for packages named like the folders, which fails on some and logs
 errors about files that it then finds.
 """
@@ -17,7 +17,7 @@ import gin
 from decoupled import configs
 from decoupled.core import gfile
 from decoupled.core.errors import UserError
-from decoupled.gin_reader import Reader, close_names, first_line
+from decoupled.launch.gin_reader import Reader, close_names, first_line
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def configure(
       prefixes: folders to search after the current one and before the package's.
 
     Raises:
-      UserError: see `decoupled.launch.parse_gin`.
+      UserError: see `decoupled.launch.start.parse_gin`.
     """
     gin.clear_config()
     reader = Reader(root, functools.partial(find_file, prefixes=prefixes))

@@ -5,8 +5,8 @@ import sys
 import pytest
 from absl import flags
 
-from decoupled import tpu_flags
 from decoupled.core.errors import UserError
+from decoupled.launch import tpu_flags
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 import decoupled
-from decoupled import bindings
 from decoupled.core.errors import (
     WORKER_LOST_CODE,
     Interrupted,
@@ -30,6 +29,7 @@ from decoupled.core.errors import (
     UserError,
     WorkerLost,
 )
+from decoupled.launch import gin_files
 
 T = TypeVar("T")
 # The command lines that `save_start` has recorded.
@@ -90,7 +90,7 @@ def parse_gin(root: Callable[[], T], defaults: str | None) -> T:
         impossible, or a setting has no effect.
     """
     files = [*([defaults] if defaults else []), *FLAGS.gin_file]
-    return bindings.configure(root, files, FLAGS.gin_param, FLAGS.gin_location_prefix)
+    return gin_files.configure(root, files, FLAGS.gin_param, FLAGS.gin_location_prefix)
 
 
 def save_start(folder: str, name: str, part: str | None = None) -> None:
@@ -119,7 +119,7 @@ def save_start(folder: str, name: str, part: str | None = None) -> None:
     _started.append(command)
     heading = f"# decoupled {decoupled.__version__}, {moment}, in {os.getcwd()}"
     files.write_text(command_file, f"{heading}\n{command}\n")
-    settings = bindings.used_text()
+    settings = gin_files.used_text()
     if settings:
         files.write_text(config_file, settings)
 

@@ -13,11 +13,11 @@ Example:
 """
 import gin
 from absl import flags
-from decoupled import launch
+from decoupled.launch import start
 from decoupled.core.errors import Interrupted, UserError
 
 def define_flags():
-    launch.define_gin_flags()
+    start.define_gin_flags()
     flags.DEFINE_string("folder", None, "A folder\\n  for the records.")
     flags.DEFINE_boolean("quick", True, "Whether it is quick.")
     ends = ["well", "user", "defect", "ctrl_c", "pipe", "late_ctrl_c", "saved"]
@@ -38,9 +38,9 @@ def main():
     if end == "pipe":
         while True:
             print("line")
-    print(launch.parse_gin(command, None))
+    print(start.parse_gin(command, None))
     if flags.FLAGS.folder:
-        launch.save_start(flags.FLAGS.folder, "command")
+        start.save_start(flags.FLAGS.folder, "command")
     if end == "late_ctrl_c":
         raise KeyboardInterrupt
     if end == "saved":
@@ -48,7 +48,7 @@ def main():
 
 if __name__ == "__main__":
     define_flags()
-    launch.run(main, __doc__)
+    start.run(main, __doc__)
 '''
 GOOD = """
 command.sampling = @SamplingConfig()
@@ -118,10 +118,10 @@ def test_mistakes_end_in_one_line_and_exit_code_2(run, arguments, message):
 @pytest.fixture
 def run_with_required_flags(run, tmp_path):
     text = COMMAND.replace(
-        "launch.run",
+        "start.run",
         """flags.mark_flag_as_required("folder")
     flags.DEFINE_multi_string("other", None, "Also needed.", required=True)
-    launch.run""",
+    start.run""",
     )
     (tmp_path / "command.py").write_text(text)
     return run

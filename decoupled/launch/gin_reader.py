@@ -62,7 +62,7 @@ class Reader:
         """Reads one file; `above` are the files that include it.
 
         Raises:
-          UserError: see `decoupled.launch.parse_gin`.
+          UserError: see `decoupled.launch.start.parse_gin`.
         """
         if path in above:
             raise UserError(f"{above[-1]}: includes {path}, which includes this file")
