@@ -16,8 +16,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "decoupled"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# What each room may import beside itself. What computes knows of no flags: only commands,
-# and what starts them, import `launch`.
+# What each room may import beside itself. What computes knows of no flags.
 BELOW_TASKS = {"core", "configs", "corpora", "data", "metrics", "ops", "model"}
 ABOVE_TASKS = BELOW_TASKS | {"launch", "tasks", "training"}
 MAY_IMPORT = {

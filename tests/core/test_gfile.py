@@ -210,7 +210,7 @@ def test_other_names_are_none(folder):
 def test_local_files_need_no_tensorflow(folder):
     code = (
         "import sys\n"
-        "from decoupled import files, gfile\n"
+        "from decoupled.core import files, gfile\n"
         f"files.write_json({str(folder / 'made' / 'x.json')!r}, [1])\n"
         "try:\n"
         "    gfile.size('none')\n"
