@@ -1,7 +1,7 @@
 """Measures what trained models are like.
 
-  python -m decoupled.analyze NAME --model_dir=... --output_dir=...
-  python -m decoupled.analyze NAME --help
+  decoupled analyze NAME --model_dir=... --output_dir=...
+  decoupled analyze NAME --help
 
   word_similarity   do embeddings order pairs of words as people do? (Table 8)
   weat              are two sets of words associated with two others?
@@ -19,12 +19,9 @@ other. It is a run's folder, of which the best checkpoint that
 fine-tuning kept is taken or else the newest, or the prefix of a checkpoint.
 """
 
-import inspect
 import os
 import re
-import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import gin
 from absl import flags
@@ -33,9 +30,9 @@ from decoupled.analyses import command_flags
 from decoupled.core import console, gfile
 from decoupled.core.errors import UserError
 from decoupled.launch import start
+from decoupled.launch.start import Subcommand
 
 FLAGS = flags.FLAGS
-_HELP = ("-h", "-help", "--help", "--helpfull")
 
 
 @gin.configurable
@@ -101,13 +98,6 @@ def neighbours(*, retrieval=gin.REQUIRED, mesh=gin.REQUIRED, max_pairs=gin.REQUI
     return retrieval, mesh, max_pairs
 
 
-class Analysis(NamedTuple):
-    """Flags and work of an analysis; the text of the latter is its help."""
-
-    define_flags: Callable[[], None]
-    run: Callable[[], None]
-
-
 def run_word_similarity() -> None:
     """Do embeddings order pairs of words as people do? (paper Table 8)
 
@@ -116,7 +106,7 @@ def run_word_similarity() -> None:
     (Fisher's z with the variance of Bonett and Wright 2000) and the share of pairs that
     the vocabulary covers, for input and output embeddings.
 
-      python -m decoupled.analyze word_similarity --model_dir=runs/e_out_768 \\
+      decoupled analyze word_similarity --model_dir=runs/e_out_768 \\
           --model_dir=runs/e_out_3072 --data_dir=data/word_similarity \\
           --output_dir=results
 
@@ -142,7 +132,7 @@ def run_weat() -> None:
     among them. Files hold a word a line; words that the vocabulary cannot write are
     left out, and the number of those used is shown.
 
-      python -m decoupled.analyze weat --model_dir=runs/e_out_768 \\
+      decoupled analyze weat --model_dir=runs/e_out_768 \\
           --targets_x=flowers.txt --targets_y=insects.txt \\
           --attributes_a=pleasant.txt --attributes_b=unpleasant.txt \\
           --output_dir=results
@@ -163,7 +153,7 @@ def run_spectrum() -> None:
     their entropy, Roy and Vetterli 2007) and participation ratio, beside the width E;
     each for the table as it is and with its mean row taken away.
 
-      python -m decoupled.analyze spectrum --model_dir=runs/e_out_128 \\
+      decoupled analyze spectrum --model_dir=runs/e_out_128 \\
           --model_dir=runs/e_out_768 --output_dir=results
     """
     from decoupled.analyses import spectrum
@@ -180,7 +170,7 @@ def run_drift() -> None:
     et al. 2019) and mean cosine. The head was trained for the last layer, so lower ones
     score less even where they know as much.
 
-      python -m decoupled.analyze drift --model_dir=runs/e_out_768 \\
+      decoupled analyze drift --model_dir=runs/e_out_768 \\
           --finetuned_dir=runs/e_out_768_xnli --texts=texts.txt --output_dir=results
 
     Texts: one a line. --finetuned_dir is left out, or given once for each --model_dir
@@ -211,7 +201,7 @@ def run_probing() -> None:
     labels. --variants=layers trains one on each layer by itself, cumulative one on
     layers 0 to l for each l.
 
-      python -m decoupled.analyze probing --model_dir=runs/e_out_768 --data_dir=edges \\
+      decoupled analyze probing --model_dir=runs/e_out_768 --data_dir=edges \\
           --variants=mix,layers --output_dir=results
 
     --data_dir has a folder per task with train.jsonl, dev.jsonl and perhaps test.jsonl
@@ -220,7 +210,7 @@ def run_probing() -> None:
       {"text": "The cat sleeps", "targets": [{"span1": [0, 2], "label": "NP"}]}
 
     Spans are of words, ends exclusive; span2 is there in tasks of two spans, label may
-    be a list. `python -m decoupled.analyze probing_data` makes such files. The best
+    be a list. `decoupled analyze probing_data` makes such files. The best
     step is chosen on dev, so that only test is unseen. Settings:
     runs/analyze_probing.gin.
     """
@@ -248,7 +238,7 @@ def run_probing_data() -> None:
       entities       BIO tags, a word a line (first column the word, last its tag, empty
                      lines between sentences) -> the type of each entity
 
-      python -m decoupled.analyze probing_data --task=pos \\
+      decoupled analyze probing_data --task=pos \\
           --input=en_ewt-ud-dev.conllu --output=edges/pos/dev.jsonl
     """
     from decoupled.analyses.probing_conversion import CONVERTERS
@@ -270,7 +260,7 @@ def run_neighbours() -> None:
     with 95% intervals (Wilson's). Where the last layers are specialised on guessing
     words, it falls towards the end.
 
-      python -m decoupled.analyze neighbours --model_dir=runs/e_out_768 \\
+      decoupled analyze neighbours --model_dir=runs/e_out_768 \\
           --data_dir=data/tatoeba_parallel --languages=de,sw --output_dir=results
 
     --data_dir has files XX-en.en and XX-en.XX, line i of one the translation of line i
@@ -295,7 +285,7 @@ def run_layer_drop() -> None:
     (FinetuningConfig.keep_layers) of one pre-trained model or of several. Runs of the
     same sizes and layers are seeds: their mean and standard deviation are shown.
 
-      python -m decoupled.analyze layer_drop --finetuned_dir=runs/e_out_768_keep_12 \\
+      decoupled analyze layer_drop --finetuned_dir=runs/e_out_768_keep_12 \\
           --finetuned_dir=runs/e_out_768_keep_11 --output_dir=results
     """
     from decoupled.analyses import layer_drop
@@ -304,40 +294,16 @@ def run_layer_drop() -> None:
     _finish(layer_drop, result)
 
 
-ANALYSES = {
-    "word_similarity": Analysis(command_flags.word_similarity, run_word_similarity),
-    "weat": Analysis(command_flags.weat, run_weat),
-    "spectrum": Analysis(command_flags.common, run_spectrum),
-    "drift": Analysis(command_flags.drift, run_drift),
-    "probing": Analysis(command_flags.probing, run_probing),
-    "probing_data": Analysis(command_flags.probing_data, run_probing_data),
-    "neighbours": Analysis(command_flags.neighbours, run_neighbours),
-    "layer_drop": Analysis(command_flags.layer_drop, run_layer_drop),
+SUBCOMMANDS = {
+    "word_similarity": Subcommand(command_flags.word_similarity, run_word_similarity),
+    "weat": Subcommand(command_flags.weat, run_weat),
+    "spectrum": Subcommand(command_flags.common, run_spectrum),
+    "drift": Subcommand(command_flags.drift, run_drift),
+    "probing": Subcommand(command_flags.probing, run_probing),
+    "probing_data": Subcommand(command_flags.probing_data, run_probing_data),
+    "neighbours": Subcommand(command_flags.neighbours, run_neighbours),
+    "layer_drop": Subcommand(command_flags.layer_drop, run_layer_drop),
 }
-
-
-def choose(arguments: list[str]) -> tuple[Callable[[], None], str]:
-    """The work that the first argument names, and its help; defines its flags.
-
-    Args:
-      arguments: the command line; the name is taken out of it.
-    """
-    if len(arguments) < 2:
-        return lambda: _refuse("say which analysis"), __doc__
-    name = arguments[1]
-    if name in _HELP:
-        return lambda: None, __doc__
-    if name not in ANALYSES:
-        # Its flags are as unknown as itself, and would be complained of first.
-        del arguments[1:]
-        return lambda: _refuse(f"no analysis {name!r}"), __doc__
-    del arguments[1]
-    ANALYSES[name].define_flags()
-    return ANALYSES[name].run, inspect.cleandoc(ANALYSES[name].run.__doc__)
-
-
-def _refuse(mistake):
-    raise UserError(f"{mistake}; there are {', '.join(ANALYSES)} (--help)")
 
 
 def _parallel_files():
@@ -387,13 +353,8 @@ def _finish(analysis: Any, result: dict[str, Any]) -> None:
     from decoupled.core import files
 
     analysis.show(result)
-    start.save_start(FLAGS.output_dir, "analyze", result["analysis"])
+    start.save_start(FLAGS.output_dir)
     stem = os.path.join(FLAGS.output_dir, result["analysis"])
     files.write_json(f"{stem}.json", result)
     written = [f"{stem}.json", *plots.draw(analysis.plot, result, stem)]
     console.say(f"wrote {', '.join(written)}")
-
-
-if __name__ == "__main__":
-    work, usage = choose(sys.argv)
-    start.run(work, usage)

@@ -8,8 +8,8 @@ text may be compressed (.gz), and paths may be remote (gs://). Writes
 DIR/text/{train,eval}/LANGUAGE/ and, last, DIR/manifest.json. A build that was killed
 goes on where it stopped; a corpus that is complete is left as it is.
 
-  python -m decoupled.build_corpus --source=catalogs:django --output_dir=corpus
-  python -m decoupled.build_corpus --output_dir=corpus \\
+  decoupled build_corpus --source=catalogs:django --output_dir=corpus
+  decoupled build_corpus --output_dir=corpus \\
     --input='en=dumps/enwiki-*.xml*.bz2,sw=dumps/swwiki-*.bz2' --input='de=/cc/*.jsonl'
 """
 
@@ -140,7 +140,7 @@ def main() -> None:
             runner,
         )
         if built:
-            start.save_start(FLAGS.output_dir, "build_corpus")
+            start.save_start(FLAGS.output_dir)
 
 
 def build(
@@ -369,8 +369,3 @@ def _report(built: corpus.Corpus) -> None:
 
 def _sums(rows: list[list[Any]]) -> list[int]:
     return [sum(column) for column in list(zip(*rows, strict=True))[1:]]
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

@@ -1,11 +1,11 @@
 """Encodes a corpus into TFRecords of token ids, one folder per language.
 
-Reads a corpus folder (python -m decoupled.build_corpus) and a SentencePiece vocabulary
-(python -m decoupled.build_vocabulary); writes DIR/{train,eval}/{language}/*.tfrecord
+Reads a corpus folder (decoupled build_corpus) and a SentencePiece vocabulary
+(decoupled build_vocabulary); writes DIR/{train,eval}/{language}/*.tfrecord
 and, last, DIR/manifest.json. A build that was killed goes on where it stopped; one that
 is complete is left as it is.
 
-  python -m decoupled.build_records --corpus_dir=corpus \\
+  decoupled build_records --corpus_dir=corpus \\
     --vocabulary=vocabulary/sentencepiece.model --output_dir=records
 """
 
@@ -20,7 +20,6 @@ from decoupled.corpora.corpus import SPLITS, Corpus, without_held_out
 from decoupled.corpora.runners import LOCAL, Runner, run_units
 from decoupled.data import encoding, records
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.launch import start
 
 FLAGS = flags.FLAGS
 
@@ -197,8 +196,3 @@ def _print_table(manifest: records.RecordsManifest) -> None:
         "files",
     ]
     console.table(f"Records in {manifest.folder}", columns, rows)
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

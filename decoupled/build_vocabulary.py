@@ -1,13 +1,13 @@
 """Trains a SentencePiece unigram vocabulary on a language-smoothed sample of a corpus.
 
-Reads a corpus folder (python -m decoupled.build_corpus). Writes to --output_dir
+Reads a corpus folder (decoupled build_corpus). Writes to --output_dir
 sentencepiece.model; fertility.png and .svg, with matplotlib; and last vocabulary.json:
 settings, fingerprint, the sample, and per language the tokens per word and per
 character and the share of unknown tokens. Shows before the start how often each
 language is drawn, and what memory and time training takes. A vocabulary that is
 complete is left as it is.
 
-  python -m decoupled.build_vocabulary --corpus_dir=corpus --output_dir=vocabulary \\
+  decoupled build_vocabulary --corpus_dir=corpus --output_dir=vocabulary \\
     --gin_param='VocabularyConfig.vocab_size = 16000'
 """
 
@@ -91,7 +91,7 @@ def main() -> None:
     settings = start.parse_gin(build_vocabulary, GIN_FILE)
     with locks.hold(FLAGS.output_dir):
         if build(FLAGS.corpus_dir, FLAGS.output_dir, settings):
-            start.save_start(FLAGS.output_dir, "build_vocabulary")
+            start.save_start(FLAGS.output_dir)
 
 
 def build(corpus_dir: str, output_dir: str, settings: VocabularySettings) -> bool:
@@ -305,8 +305,3 @@ def _means(rows: list[list[Any]]) -> list[float | None]:
     columns = list(zip(*rows, strict=True))[1:]
     filled = [[value for value in column if value is not None] for column in columns]
     return [sum(column) / len(column) if column else None for column in filled]
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

@@ -2,10 +2,10 @@
 
 Trains a few steps three times, with the output embedding's vocabulary split over the
 processes, and compares the losses of every step with those of one process. Reads the
-records of the demo (python -m decoupled.demo --data_only); a run that is complete is
+records of the demo (decoupled demo --data_only); a run that is complete is
 reused.
 
-  python -m decoupled.cluster_demo --work_dir=demo_run
+  decoupled cluster_demo --work_dir=demo_run
 
 Ends with code 1 where a loss differs by more than 1e-5.
 """
@@ -19,8 +19,7 @@ from absl import flags
 
 from decoupled.core import console, files, locks
 from decoupled.core.errors import UserError
-from decoupled.launch import start
-from decoupled.launch.supervision import module_command
+from decoupled.core.processes import command_line
 from decoupled.training import model_dir
 
 PROCESSES = (1, 2, 4)
@@ -40,7 +39,7 @@ def main() -> None:
         raise UserError("--steps: must be 1 or more")
     if not files.exists(os.path.join(work_dir, "records", "manifest.json")):
         raise UserError(
-            f"{work_dir}: holds no records; run python -m decoupled.demo --data_only "
+            f"{work_dir}: holds no records; run decoupled demo --data_only "
             f"--work_dir={work_dir} first"
         )
     with locks.hold(work_dir):
@@ -54,9 +53,9 @@ def main() -> None:
 
 
 def training_command(work_dir: str, processes: int, steps: int) -> list[str]:
-    """The command of a run, a list of arguments after `python -m`."""
+    """The command of a run, as in a shell."""
     pretrain = [
-        "decoupled.pretrain",
+        *("decoupled", "pretrain"),
         "--gin_file=models/demo_decoupled.gin",
         "--gin_file=runs/demo_pretrain.gin",
         f"--gin_param=ScheduleConfig.train_steps = {steps}",
@@ -74,7 +73,7 @@ def training_command(work_dir: str, processes: int, steps: int) -> list[str]:
     ]
     if processes == 1:
         return pretrain
-    return ["decoupled.supervise", f"--processes={processes}", "--", *pretrain]
+    return ["decoupled", "supervise", f"--processes={processes}", "--", *pretrain]
 
 
 def _folder(work_dir, processes):
@@ -86,9 +85,9 @@ def _plural(processes):
 
 
 def _run(command):
-    code = subprocess.run(module_command(command), check=False).returncode
+    code = subprocess.run(command_line(*command), check=False).returncode
     if code:
-        raise UserError(f"{command[0]}: ended with code {code}; see above")
+        raise UserError(f"{command[1]}: ended with code {code}; see above")
 
 
 def _report(work_dir, steps):
@@ -132,8 +131,3 @@ def _report(work_dir, steps):
         rows,
     )
     return worst
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

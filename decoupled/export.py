@@ -1,7 +1,7 @@
 """Writes SavedModels that need neither this project nor Mesh-TensorFlow.
 
 Reads a model folder (config.json, sentencepiece.model, its best or else newest
-checkpoint) that `python -m decoupled.pretrain`, `finetune` or `convert` made. Writes
+checkpoint) that `decoupled pretrain`, `finetune` or `convert` made. Writes
 below --export_dir
 
   preprocessor/     strings -> packed ids   (import tensorflow_text)
@@ -17,7 +17,7 @@ strings (import tensorflow_text):
 The output embedding stays out, as the paper discards it after pre-training, unless
 --mlm asks for it.
 
-  python -m decoupled.export --model_dir=runs/decoupled --export_dir=exports/decoupled
+  decoupled export --model_dir=runs/decoupled --export_dir=exports/decoupled
 """
 
 import dataclasses
@@ -28,7 +28,6 @@ from absl import flags
 
 from decoupled.core import console
 from decoupled.core.memory import readable_bytes
-from decoupled.launch import start
 
 if TYPE_CHECKING:
     from decoupled.exports.trained_model import TrainedModel
@@ -141,8 +140,3 @@ def main() -> None:
     report(options.export_dir, description)
     say_length(length, trained.trained_length)
     say_assumed(trained)
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

@@ -1,6 +1,6 @@
 """Shows what a pre-trained model expects in the place of [MASK].
 
-  python -m decoupled.fill_mask --model_dir=runs/decoupled \\
+  decoupled fill_mask --model_dir=runs/decoupled \\
       "Paris is the [MASK] of France."
 
 Reads the folder of a pre-training run or of a conversion, or (--export_dir) a
@@ -10,13 +10,14 @@ A model folder is data. A SavedModel is a program, which TensorFlow runs with yo
 rights: it can read and write files. Load one only from a source that you trust.
 """
 
-import sys
-
 from absl import flags
 
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.launch import start
+
+# The texts.
+TAKES_WORDS = True
 
 
 def define_flags() -> None:
@@ -36,21 +37,9 @@ def define_flags() -> None:
     flags.DEFINE_integer("top_k", 5, "How many pieces to show.")
 
 
-def take_texts(arguments: list[str]) -> list[str]:
-    """Takes the words that belong to no flag out of the command line."""
-    try:
-        texts = flags.FLAGS(list(arguments))[1:]
-    except flags.Error:
-        # The launcher parses once more, and says what is wrong.
-        return []
-    for text in texts:
-        arguments.remove(text)
-    return texts
-
-
-def main(texts: list[str]) -> None:
+def main() -> None:
     """Opens the model and prints a table per mask."""
-    options = flags.FLAGS
+    options, texts = flags.FLAGS, start.words()
     if bool(options.model_dir) == bool(options.export_dir):
         raise UserError("give --model_dir or --export_dir, one of them")
     if not texts:
@@ -79,9 +68,3 @@ def main(texts: list[str]) -> None:
                 ["piece", "probability"],
                 [[row.piece, row.probability] for row in expected],
             )
-
-
-if __name__ == "__main__":
-    define_flags()
-    given = take_texts(sys.argv)
-    start.run(lambda: main(given), __doc__)

@@ -5,7 +5,7 @@ output embedding and the MLM head are left behind) and the task's files below
 --data_dir: XTREME's download folder for its tasks, the folder `tasks` of a corpus for
 `catalogs`. Trains on English, and tries the dev and test files of every language.
 
-  python -m decoupled.finetune --task=xnli --gin_file=tasks/xnli.gin --data_dir=DATA \\
+  decoupled finetune --task=xnli --gin_file=tasks/xnli.gin --data_dir=DATA \\
       --init_checkpoint=runs/decoupled --model_dir=runs/decoupled_xnli --num_runs=3
 
 On English dev it chooses the best checkpoint of a run, every
@@ -22,7 +22,7 @@ Writes to --model_dir
                                            task are marked and in no mean
   best/                                    the checkpoint that was chosen
   predictions/TASK/SPLIT-LANGUAGE.tsv      in XTREME's format (.json for questions):
-      python -m decoupled.score --prediction_folder=MODEL_DIR/predictions \\
+      decoupled score --prediction_folder=MODEL_DIR/predictions \\
           --label_folder=DATA
   features/                                tokenised files, unless in --feature_dir
 Ends with code 143 where SIGTERM stopped it after saving, and with 130 where Ctrl-C
@@ -168,7 +168,7 @@ def run_finetuning(
     )
     session.check_files(only_train=mode == "train")
     session.open(reading=mode not in TRAINING_MODES)
-    start.save_start(folder, "finetune")
+    start.save_start(folder)
     _say_what_is_missing(session)
     if mode in ("eval", "train_and_evaluate"):
         plots.can_draw()
@@ -271,7 +271,7 @@ def _say_how_to_score(task, predictions, data_dir, labelled):
     if not languages:
         return
     command = [
-        *("python", "-m", "decoupled.score"),
+        *("decoupled", "score"),
         f"--prediction_folder={predictions}",
         f"--label_folder={data_dir}",
         f"--tasks={task}",
@@ -306,8 +306,3 @@ def _print_runs(task, runs):
             for r in runs
         ],
     )
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

@@ -5,8 +5,8 @@ Both are built for this, without memory for the weights. A model with the sizes 
 in the paper is shown with the paper's PT and FT, and with the count in the way that the
 paper counts.
 
-  python -m decoupled.parameters --gin_file=models/e_out_768.gin
-  python -m decoupled.parameters --all
+  decoupled parameters --gin_file=models/e_out_768.gin
+  decoupled parameters --all
 
 --all: one line for every model that is shipped.
 """
@@ -180,8 +180,3 @@ def _unpublished():
     names = sorted(os.listdir(os.path.join(gin_files.packaged_folder(), "models")))
     models = [f"models/{n}" for n in names if n.endswith(".gin")]
     return [m for m in models if m not in known and not m.endswith("base.gin")]
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

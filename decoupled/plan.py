@@ -3,9 +3,9 @@
 Builds the graph of a training step as the slice would get it, and reports from it: a
 core's slices of the weights, the bytes of its memory, collective operations, FLOPs, the
 predicted time of a step and of the whole run; and, where the run does not fit, which
-settings make it fit. Takes the settings of `python -m decoupled.pretrain`.
+settings make it fit. Takes the settings of `decoupled pretrain`.
 
-  python -m decoupled.plan --topology=v3-128 --gin_file=models/rembert.gin \\
+  decoupled plan --topology=v3-128 --gin_file=models/rembert.gin \\
       --layouts=all
 
 --gpus=N, instead of --topology: what of the training graph would run on N GPUs of one
@@ -225,8 +225,3 @@ def _try(series, make, deadline) -> Iterator:
             # The rest of a series that no longer helps will not help either.
             if least and last > _HELPS * least:
                 break
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

@@ -1,11 +1,11 @@
 """Pre-trains an encoder with masked language modelling.
 
-Reads records (python -m decoupled.build_records) and their vocabulary; writes
+Reads records (decoupled build_records) and their vocabulary; writes
 checkpoints, TensorBoard events, config.json and sampling.json (how often each language
 is seen) to --model_dir. Started again with the same settings it resumes at the next
 unseen example; a folder with another model is refused.
 
-  python -m decoupled.pretrain --gin_file=models/demo_decoupled.gin \\
+  decoupled pretrain --gin_file=models/demo_decoupled.gin \\
       --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
       --model_dir=runs/decoupled
 
@@ -105,7 +105,7 @@ def run_pretraining(
     session = _Session(config, manifest, pieces, folder, tpu, prefix)
     description = _describe(config, manifest, pieces, prefix)
     model_dir.claim(folder, description, vocabulary, reading=not training)
-    start.save_start(folder, "pretrain")
+    start.save_start(folder)
     with named_errors(records_dir):
         if training:
             _show_sampling(rows, config, folder)
@@ -358,8 +358,3 @@ def _weighted_average(results):
         metric: sum(v[metric] * v["predictions"] for v in results.values()) / total
         for metric in ("masked_lm_accuracy", "masked_lm_loss")
     } | {"predictions": total}
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

@@ -1,6 +1,6 @@
 """Makes tables and plots of sweeps, in the paper's layout, from their folders.
 
-  python -m decoupled.report --sweep_dir=runs/table4 --output_dir=runs/table4/report
+  decoupled report --sweep_dir=runs/table4 --output_dir=runs/table4/report
 
 Every number is read from the runs' folders; in report.md each links to runs.md, which
 has it by seed, with the settings of each run. What is not complete leaves a gap.
@@ -17,7 +17,6 @@ from absl import flags
 
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
-from decoupled.launch import start
 
 RUNS = "runs.md"
 
@@ -93,8 +92,3 @@ def _print(table):
         )
     ]
     console.table(table.title, columns, rows)
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

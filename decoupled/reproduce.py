@@ -11,7 +11,7 @@ figure, the published numbers beside ours, and for each of the paper's claims wh
 is supported, with paired differences over seeds. No download; one to two hours on two
 cores.
 
-  python -m decoupled.reproduce --work_dir=reproduction
+  decoupled reproduce --work_dir=reproduction
 
 Killed at any time and started again, it goes on: complete jobs are not repeated. One
 that fails does not stop the rest and is named at the end, with code 1.
@@ -47,6 +47,7 @@ from decoupled.analyses.reproduction_inputs import (
 from decoupled.configs import SweepRoot, sweep
 from decoupled.core import console, files, installed, locks
 from decoupled.core.errors import UserError
+from decoupled.core.processes import command_line
 from decoupled.launch import gin_files, start
 from decoupled.training import model_dir
 
@@ -103,7 +104,7 @@ def _reproduce():
     root = configure(options, folders)
     if not options.document_only:
         check_installed(folders)
-        start.save_start(options.work_dir, "reproduce")
+        start.save_start(options.work_dir)
         make_data(folders, options.languages)
     jobs, rows = plan(root, folders, options.languages)
     failures = []
@@ -220,10 +221,10 @@ def _message_files(corpus):
 
 def _run(work_dir, name, title, arguments):
     """Runs a step, its output as it comes; keeps the seconds of its first full run."""
-    command = ["-m", f"decoupled.{arguments[0]}", *arguments[1:]]
-    console.say(f"\n{title}\n$ python {shlex.join(command)}")
+    command = ["decoupled", *arguments]
+    console.say(f"\n{title}\n$ {shlex.join(command)}")
     started = time.monotonic()
-    code = subprocess.run([sys.executable, *command], check=False).returncode
+    code = subprocess.run(command_line(*command), check=False).returncode
     if code:
         raise UserError(
             f"{name}: ended with code {code}, see above; mend it and run the same "
@@ -333,7 +334,7 @@ def write_document(
     evidence = read_evidence(folders.runs)
     complete = sum(job.is_complete() for job in jobs)
     known = document.Facts(
-        command=facts.command("reproduce", sys.argv[1:]),
+        command=facts.command("reproduce", sys.argv[2:]),
         machine=facts.machine(),
         date=datetime.date.today().isoformat(),
         duration=facts.duration(evidence.seconds + _data_seconds(folders)),
@@ -368,8 +369,3 @@ def _paper_tables():
 def _data_seconds(folders):
     path = os.path.join(os.path.dirname(folders.runs), SECONDS)
     return sum(files.read_json(path).values()) if files.exists(path) else 0.0
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

@@ -6,13 +6,13 @@ A sentence's vector is the mean over its tokens in one layer; its translation is
 nearest English sentence, by cosine or by a margin. Nothing is trained; for BUCC a
 threshold is tuned on the dev set's gold pairs.
 
-Writes to --output_dir: predictions/TASK/test-LANGUAGE.tsv, which decoupled.score and
+Writes to --output_dir: predictions/TASK/test-LANGUAGE.tsv, which `decoupled score` and
 XTREME's own script take; results.json and results.csv, a language a row beside what
 random pairs would give, as far as the data tell what is right. Languages that XTREME
 does not list for the task are marked and in no mean. Started again it goes on
 with the languages that are missing; a folder with other settings is refused.
 
-  python -m decoupled.retrieve --task=tatoeba --data_dir=download \\
+  decoupled retrieve --task=tatoeba --data_dir=download \\
       --init_checkpoint=runs/decoupled --output_dir=runs/decoupled_tatoeba \\
       --gin_param='RetrievalConfig.layer = 8'
 
@@ -118,7 +118,7 @@ def run_retrieval(
     wanted = _wanted_languages(task, data_dir, languages, mistakes)
     mistakes.raise_all()
     results = _Results(output_dir, _description(config, task, encoder))
-    start.save_start(output_dir, "retrieve")
+    start.save_start(output_dir)
     session = _Session(config, encoder, data_dir)
     data = {language: session.fingerprint(task, language) for language in wanted}
     missing = [name for name in wanted if not results.has(name, data[name])]
@@ -380,8 +380,3 @@ def _means(rows, columns) -> dict[str, float]:
         if values:
             means[column] = sum(values) / len(values)
     return means
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

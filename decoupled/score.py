@@ -1,6 +1,6 @@
 """Scores predictions for XTREME as its own evaluation script does.
 
-  python -m decoupled.score --prediction_folder=P --label_folder=L --output=scores.json
+  decoupled score --prediction_folder=P --label_folder=L --output=scores.json
 
 P holds predictions in the submission format of XTREME: a folder per task, in it a file
 per language, test-xx.tsv or test-xx.json. L holds the labels: either as the script
@@ -40,7 +40,6 @@ from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import is_language
 from decoupled.data.xtreme_labels import read_labels
 from decoupled.data.xtreme_predictions import read_predictions
-from decoupled.launch import start
 from decoupled.metrics import xtreme
 from decoupled.tasks.scored_files import Inputs, find_files
 
@@ -289,8 +288,3 @@ def _group_rows(result):
 
 def _shown(value):
     return None if value is None else f"{value:.2f}"
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

@@ -2,7 +2,7 @@
 
 Starts the workers and the driver of a run that spans several processes, on this host:
 
-  python -m decoupled.supervise --processes=2 -- decoupled.pretrain \\
+  decoupled supervise --processes=2 -- decoupled pretrain \\
       --gin_param='MeshConfig.mesh_shape = "model:2"' \\
       --gin_param='MeshConfig.layout_rules = "vocab:model"' ...
 
@@ -11,10 +11,10 @@ On a host with GPUs each process gets an equal share of them, in their order.
 Whoever dies is started again with all others, and training goes on from its last
 checkpoint. Over several hosts, one such command on each, in any order:
 
-  python -m decoupled.supervise --workers=host0:2222,host1:2222 --index=1 \\
+  decoupled supervise --workers=host0:2222,host1:2222 --index=1 \\
       --accept_open_ports
-  python -m decoupled.supervise --workers=host0:2222,host1:2222 --index=0 \\
-      --accept_open_ports -- decoupled.pretrain ...
+  decoupled supervise --workers=host0:2222,host1:2222 --index=0 \\
+      --accept_open_ports -- decoupled pretrain ...
 
 There whoever reaches a port can run programs as you: first close the ports to all but
 these hosts with a firewall, whose rule is said where --accept_open_ports is missing.
@@ -27,9 +27,11 @@ import sys
 
 from absl import flags
 
-from decoupled.core import console, ports
+from decoupled.core import console, ports, processes
 from decoupled.core.errors import UserError
 from decoupled.launch import start
+
+RUNS_COMMAND = True
 
 
 def define_flags() -> None:
@@ -91,11 +93,6 @@ def _group_of_this_host(values):
     if index:
         worker = supervision.worker_command(workers, index, values.devices, accepted)
         return lambda: supervision.Group(None, [worker], {})
-    driver = supervision.module_command(start.command_to_run())
+    driver = processes.command_line(*start.command_to_run())
     variable = supervision.cluster_variable(workers, 0, accepted)
     return lambda: supervision.Group(driver, [], variable)
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__, runs_command=True)

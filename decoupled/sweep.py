@@ -1,6 +1,6 @@
 """Runs a grid of models, tasks and seeds, e.g. a table of the paper; resumable.
 
-  python -m decoupled.sweep --gin_file=sweeps/table4.gin --scale=mini \\
+  decoupled sweep --gin_file=sweeps/table4.gin --scale=mini \\
       --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
       --tasks=catalogs --data_dir=data/corpus/tasks --sweep_dir=runs/table4 --jobs=2
 
@@ -11,7 +11,7 @@ the paper.
 
 --scale=paper: the sizes of the paper. --scale=mini: all of them divided by one rule
 (sweeps/mini.gin), for a laptop. --print_jobs prints the jobs instead of running them, a
-line each, which tpu_scripts/sweep.sh reads. `python -m decoupled.report` makes tables
+line each, which tpu_scripts/sweep.sh reads. `decoupled report` makes tables
 and plots of what is complete.
 """
 
@@ -68,7 +68,7 @@ def _run_sweep():
     if config.sweep.tasks and not options.data_dir:
         raise UserError("--data_dir: must be given, the sweep has tasks")
     if not options.print_jobs:
-        start.save_start(options.sweep_dir, "sweep")
+        start.save_start(options.sweep_dir)
     pieces = Vocabulary(options.vocabulary).size
     rows = make_rows(config.sweep, config.scale, pieces, read_model)
     data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
@@ -84,8 +84,3 @@ def _run_sweep():
         show_failures(failures, len(jobs))
         sys.exit(1)
     console.say(f"all {len(jobs)} jobs are complete")
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

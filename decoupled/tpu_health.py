@@ -4,7 +4,7 @@ Asks Google's TPU API through cloud_tpu_client, as TensorFlow itself does to fin
 workers of a TPU. tpu_scripts/host_job.sh calls it before a job starts and after one has
 failed.
 
-  python -m decoupled.tpu_health --tpu=decoupled-1 --tpu_zone=us-central1-a
+  decoupled tpu_health --tpu=decoupled-1 --tpu_zone=us-central1-a
 
 On a TPU VM zone and project are found by themselves. Exit code 0: healthy; 4: not
 healthy, also not after --wait_seconds; 3: it was preempted or terminated, or has just
@@ -18,7 +18,6 @@ from absl import flags
 
 from decoupled.core import console, installed
 from decoupled.core.errors import UserError
-from decoupled.launch import start
 
 FLAGS = flags.FLAGS
 READY = "READY"
@@ -161,8 +160,3 @@ def _no_answer(client, error):
         f"{client.name()}: the TPU API gave no answer ({reason}); check name, zone, "
         "project, and the role roles/tpu.viewer"
     )
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

@@ -4,7 +4,7 @@ Prints one line and exits with 0 where all is well; otherwise one line per defec
 file and record, and exits with 2. A corrupt record is passed over and the rest of its
 file is checked; only behind a corrupt length nothing can be read.
 
-  python -m decoupled.verify_records --records_dir=records \\
+  decoupled verify_records --records_dir=records \\
     --vocabulary=vocabulary/sentencepiece.model
 """
 
@@ -15,7 +15,6 @@ from absl import flags
 from decoupled.core import console, processes
 from decoupled.data.records import read_manifest
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.launch import start
 
 FLAGS = flags.FLAGS
 
@@ -78,8 +77,3 @@ def verify(records_dir: str, vocabulary_path: str, workers: int = 0) -> list[str
             "tokens, as the manifest says"
         )
     return defects
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

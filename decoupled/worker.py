@@ -3,9 +3,9 @@
 Start one for each address but the first, which is the driver's (pretrain, finetune),
 in any order:
 
-  python -m decoupled.worker --workers=host0:2222,host1:2222 --index=1 --devices=1 \\
+  decoupled worker --workers=host0:2222,host1:2222 --index=1 --devices=1 \\
       --accept_open_ports
-  python -m decoupled.pretrain --gin_param='MeshConfig.mesh_shape = "model:2"' \\
+  decoupled pretrain --gin_param='MeshConfig.mesh_shape = "model:2"' \\
       --gin_param='MeshConfig.layout_rules = "vocab:model"' \\
       --gin_param='ClusterConfig.workers = ("host0:2222", "host1:2222")' \\
       --gin_param='ClusterConfig.accept_open_ports = True' ...
@@ -87,8 +87,3 @@ def _check_is_no_driver(index):
         raise UserError(
             "--index: worker 0 is the driver itself: start pretrain or finetune there"
         )
-
-
-if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)

@@ -1,4 +1,4 @@
-"""The command `python -m decoupled.analyze`, from its arguments to its files."""
+"""The command `decoupled analyze`, from its arguments to its files."""
 
 import json
 import os
@@ -36,14 +36,14 @@ def run(monkeypatch):
         )
         monkeypatch.setattr(start, "FLAGS", flags)
         monkeypatch.setattr(analyze, "FLAGS", flags)
-        analyze.ANALYSES[name].run()
+        analyze.SUBCOMMANDS[name].main()
 
     return run_with
 
 
 def analyze_command(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "decoupled.analyze", *arguments],
+        [sys.executable, "-m", "decoupled", "analyze", *arguments],
         env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
@@ -54,7 +54,7 @@ def analyze_command(*arguments):
 
 def test_help_names_every_analysis():
     shown = analyze_command("--help").stdout
-    for name in analyze.ANALYSES:
+    for name in analyze.SUBCOMMANDS:
         assert f"\n  {name} " in shown
 
 
@@ -63,15 +63,6 @@ def test_an_analysis_has_help_of_its_own():
     assert shown.startswith("Do embeddings order pairs of words as people do?")
     assert "--word_pairs=..." in shown
     assert "--targets_x" not in shown
-
-
-@pytest.mark.parametrize("arguments", [[], ["--model_dir=x"], ["tables", "--a=b"]])
-def test_a_missing_or_unknown_analysis(arguments):
-    given = ["analyze", *arguments]
-    work, _ = analyze.choose(given)
-    assert given == ["analyze"]
-    with pytest.raises(UserError, match="there are word_similarity, weat, spectrum, "):
-        work()
 
 
 def test_from_the_command_line_to_files(model_dir, tmp_path):
@@ -84,7 +75,7 @@ def test_from_the_command_line_to_files(model_dir, tmp_path):
     # It has no settings, so that there is no config.1.gin.
     assert names == ["command.1", "spectrum.json", "spectrum.png", "spectrum.svg"]
     command = (tmp_path / "out" / "command.1").read_text().splitlines()[1]
-    assert command.startswith("python -m decoupled.analyze spectrum --model_dir=")
+    assert command.startswith("decoupled analyze spectrum --model_dir=")
     written = json.loads((tmp_path / "out" / "spectrum.json").read_text())
     assert written["models"][0]["folder"] == model_dir
 
@@ -93,8 +84,8 @@ def test_a_mistake_is_one_line_and_exit_code_2():
     result = analyze_command("tables", "--model_dir=x")
     assert result.returncode == 2
     assert result.stderr == (
-        "decoupled.analyze: error: no analysis 'tables'; there are "
-        f"{', '.join(analyze.ANALYSES)} (--help)\n"
+        "decoupled analyze: error: no 'tables' here; Known: "
+        f"{', '.join(analyze.SUBCOMMANDS)}\n"
     )
 
 

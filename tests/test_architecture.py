@@ -173,11 +173,7 @@ def imported_at_once(path):
     return files, others
 
 
-COMMANDS = [
-    path
-    for path in PACKAGE.glob("*.py")
-    if '__name__ == "__main__"' in path.read_text()
-]
+COMMANDS = sorted(PACKAGE.glob("[!_]*.py"))
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=names(COMMANDS))

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from decoupled import build_corpus
 from decoupled.build_corpus import CorpusSettings, build
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus
@@ -243,7 +242,13 @@ def test_impossible_eval_share(share):
 def test_the_command(text_input, tmp_path):
     """The settings of gin/runs/build_corpus.gin; then a mistake: one line, code 2."""
     folder = tmp_path / "corpus"
-    command = [sys.executable, "-m", build_corpus.__name__, f"--output_dir={folder}"]
+    command = [
+        sys.executable,
+        "-m",
+        "decoupled",
+        "build_corpus",
+        f"--output_dir={folder}",
+    ]
     done = subprocess.run(
         [*command, f"--input={text_input}"], capture_output=True, text=True
     )
@@ -255,6 +260,6 @@ def test_the_command(text_input, tmp_path):
     )
     assert failed.returncode == 2
     assert failed.stderr == (
-        "decoupled.build_corpus: error: catalogs:no_such: no such package is "
+        "decoupled build_corpus: error: catalogs:no_such: no such package is "
         "installed; install it with pip\n"
     )

@@ -336,7 +336,7 @@ def test_a_missing_corpus_leaves_nothing(source, tmp_path):
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "decoupled.build_records", *map(str, arguments)],
+        [sys.executable, "-m", "decoupled", "build_records", *map(str, arguments)],
         capture_output=True,
         text=True,
     )
@@ -349,5 +349,5 @@ def test_command_line(source, tmp_path):
     assert records.read_manifest(str(tmp_path / "r")).language("train", "en").tokens
     failed = run(*flags, f"--vocabulary={tmp_path / 'none.model'}")
     assert failed.returncode == 2
-    assert failed.stderr.startswith("decoupled.build_records: error: ")
+    assert failed.stderr.startswith("decoupled build_records: error: ")
     assert failed.stderr.count("\n") == 1 and "none.model" in failed.stderr

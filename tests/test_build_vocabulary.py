@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from decoupled import build_vocabulary
 from decoupled.build_vocabulary import VocabularySettings, build
 from decoupled.configs import SamplingConfig, VocabularyConfig
 from decoupled.core.errors import UserError
@@ -259,7 +258,7 @@ def test_the_command_ends_with_one_line_and_code_2(corpus, tmp_path):
         [
             sys.executable,
             "-m",
-            build_vocabulary.__name__,
+            *("decoupled", "build_vocabulary"),
             f"--corpus_dir={corpus}",
             f"--output_dir={tmp_path}/v",
         ],
@@ -268,7 +267,7 @@ def test_the_command_ends_with_one_line_and_code_2(corpus, tmp_path):
     )
     assert failed.returncode == 2
     # The settings of gin/runs/build_vocabulary.gin ask for 8,000 pieces.
-    start = f"decoupled.build_vocabulary: error: {tmp_path}/v/sentencepiece.model: "
+    start = f"decoupled build_vocabulary: error: {tmp_path}/v/sentencepiece.model: "
     (error,) = failed.stderr.splitlines()
     assert error.startswith(start + "vocab_size 8000 is more than this text can give")
     assert not (tmp_path / "v").exists()

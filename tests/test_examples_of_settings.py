@@ -104,9 +104,9 @@ def test_gin_files_exist(path):
     "text",
     [
         "e.g. 'TrainingConfig.train_steps = 100'",
-        "python -m decoupled.pretrain --gin_param='TrainingConfig.batch_size = '",
-        'python -m decoupled.pretrain --gin_param="TrainingConfig.batch_size = x"',
-        "python -m decoupled.pretrain --gin_param='import os'",
+        "decoupled pretrain --gin_param='TrainingConfig.batch_size = '",
+        'decoupled pretrain --gin_param="TrainingConfig.batch_size = x"',
+        "decoupled pretrain --gin_param='import os'",
     ],
 )
 def test_an_example_that_cannot_be_given_is_seen(tmp_path, text):

@@ -18,7 +18,7 @@ from tests.exports.models import (
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "decoupled.fill_mask", *map(str, arguments)],
+        [sys.executable, "-m", "decoupled", "fill_mask", *map(str, arguments)],
         env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
@@ -70,7 +70,7 @@ def test_a_table_for_each_mask(tmp_path):
 def test_mistakes_are_one_line(arguments, message):
     result = run(*arguments)
     assert result.returncode == 2
-    assert re.fullmatch(f"decoupled.fill_mask: error: {message}.*\\n", result.stderr)
+    assert re.fullmatch(f"decoupled fill_mask: error: {message}.*\\n", result.stderr)
 
 
 def test_a_saved_model_is_called_a_program_before_it_is_loaded(tmp_path):

@@ -442,7 +442,7 @@ def test_a_wrong_checkpoint_ends_in_one_line_and_code_2(folder, tmp_path):
 
     done = subprocess.run(
         [
-            sys.executable, "-m", "decoupled.finetune", "--task=catalogs",
+            sys.executable, "-m", "decoupled", "finetune", "--task=catalogs",
             f"--data_dir={folder}/tasks", f"--init_checkpoint={foreign}",
             f"--model_dir={tmp_path}/run",
         ],
@@ -451,7 +451,7 @@ def test_a_wrong_checkpoint_ends_in_one_line_and_code_2(folder, tmp_path):
 
     assert done.returncode == 2
     assert done.stderr == (
-        f"decoupled.finetune: error: {foreign}: no config.json; is it a folder that "
+        f"decoupled finetune: error: {foreign}: no config.json; is it a folder that "
         "pretrain or finetune wrote?\n"
     )
     assert not (tmp_path / "run").exists()

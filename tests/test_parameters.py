@@ -1,4 +1,4 @@
-"""python -m decoupled.parameters."""
+"""decoupled parameters."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""python -m decoupled.plan."""
+"""decoupled plan."""
 
 import json
 import pathlib
@@ -239,7 +239,7 @@ COMMANDS = sorted(
         " ".join(found.split())
         for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
         for found in re.findall(
-            r"python -m decoupled\.plan((?:[^`\n]|\\\n|(?<=\S)\n(?=--))*)",
+            r"decoupled plan((?:[^`\n]|\\\n|(?<=\S)\n(?=--))*)",
             path.read_text(encoding="utf-8"),
         )
         # One that names the folder of a run of the reader's.
@@ -248,10 +248,11 @@ COMMANDS = sorted(
 )
 PARSE = """
 import sys
-from decoupled.launch import start
 from decoupled import plan
-plan.define_flags()
-start.run(lambda: print(start.parse_gin(plan.plan, plan.DEFAULTS).run.model), "")
+from decoupled.launch import start
+sys.argv.insert(1, "plan")
+plan.main = lambda: print(start.parse_gin(plan.plan, plan.DEFAULTS).run.model)
+start.run(plan)
 """
 
 

@@ -256,7 +256,7 @@ def start(data, folder, *more):
     params = [f"--gin_param={param}" for param in (*PARAMS, *more)]
     return subprocess.Popen(
         [
-            sys.executable, "-m", "decoupled.pretrain", "--mode=train",
+            sys.executable, "-m", "decoupled", "pretrain", "--mode=train",
             "--gin_file=models/demo_base.gin",
             "--gin_param=ModelConfig.coupled = False", *params,
             f"--records_dir={data[0]}", f"--vocabulary={data[1]}",
@@ -422,7 +422,7 @@ def test_every_mistake_ends_in_one_line_and_code_2(data, tmp_path):
         code, _, error = finish(process)
         assert code == 2, (name, error)
         assert error.count("\n") == 1, (name, error)
-        assert error.startswith("decoupled.pretrain: error: "), name
+        assert error.startswith("decoupled pretrain: error: "), name
         assert told in error, name
         if name == "cut":
             assert f"{shard}: truncated or corrupt (" in error

@@ -76,7 +76,7 @@ def test_all_jobs_of_a_default_run(options, vocabulary, tmp_path):
 def test_jobs_are_those_of_the_sweep_command(options, vocabulary, tmp_path):
     jobs, _ = planned(options, vocabulary)
     command = [
-        *(sys.executable, "-m", "decoupled.sweep", "--print_jobs", "--scale=mini"),
+        *(sys.executable, "-m", "decoupled", "sweep", "--print_jobs", "--scale=mini"),
         *("--gin_file=sweeps/reproduce.gin", "--tasks=catalogs"),
         "--gin_param=SweepConfig.seeds = (0,)",
         f"--records_dir={tmp_path}/w/data/records",
@@ -169,7 +169,7 @@ def test_dumps_are_text_beside_the_messages(options, tmp_path, monkeypatch):
 
 
 def test_a_step_that_fails_is_named(tmp_path):
-    with pytest.raises(UserError, match="records: ended with code 1.* goes on"):
+    with pytest.raises(UserError, match="records: ended with code 2.* goes on"):
         reproduce._run(str(tmp_path), "records", "encode", ["no_such_command"])
     assert not (tmp_path / "seconds.json").exists()
 
@@ -211,7 +211,7 @@ def test_complete_jobs_tell_how_long_the_rest_takes(options, vocabulary):
 
 
 def test_help():
-    command = [sys.executable, "-m", "decoupled.reproduce", "--help"]
+    command = [sys.executable, "-m", "decoupled", "reproduce", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "--document_only" in shown and "No download" in shown
 
@@ -220,7 +220,7 @@ def test_help():
 @pytest.mark.timeout(3600)
 def test_a_whole_one_with_few_steps_and_once_more(tmp_path):
     command = [
-        *(sys.executable, "-m", "decoupled.reproduce", "--size=0.01"),
+        *(sys.executable, "-m", "decoupled", "reproduce", "--size=0.01"),
         f"--work_dir={tmp_path}/w",
         f"--document={tmp_path}/r.md",
         "--gin_param=SweepConfig.rows = ('e_out_128', 'e_out_3072')",

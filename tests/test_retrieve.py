@@ -231,7 +231,7 @@ def test_a_bad_test_file_ends_the_run_before_the_first_sentence(model, data, tmp
 
 def test_missing_flags_are_named_at_once():
     done = subprocess.run(
-        [sys.executable, "-m", "decoupled.retrieve", "--data_dir=x"],
+        [sys.executable, "-m", "decoupled", "retrieve", "--data_dir=x"],
         capture_output=True,
         text=True,
     )

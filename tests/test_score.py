@@ -59,7 +59,7 @@ def score(folder, **choices):
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "decoupled.score", *arguments],
+        [sys.executable, "-m", "decoupled", "score", *arguments],
         capture_output=True,
         text=True,
     )
@@ -372,7 +372,7 @@ def test_an_error_writes_nothing_and_leaves_what_is_there(submission):
     )
     assert done.returncode == 2
     assert done.stderr == (
-        f"decoupled.score: error: {path}:1 (language yo): sentence 1, which starts "
+        f"decoupled score: error: {path}:1 (language yo): sentence 1, which starts "
         f"here, has 3 tags, but 2 in {submission / 'labels/udpos/test-yo.tsv'}\n"
     )
     assert done.stdout == ""

@@ -42,7 +42,7 @@ def run_python(*words, **environment):
     ],
 )
 def test_mistakes_end_in_one_line(words, problem):
-    done = run("decoupled.supervise", *words)
+    done = run("decoupled", "supervise", *words)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and problem in done.stderr
 
@@ -52,7 +52,7 @@ def test_gpus_that_are_too_few_end_in_one_line(tmp_path):
     tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA T4'\n")
     tool.chmod(0o755)
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
-    words = ["decoupled.supervise", "--processes=2", "--accept_open_ports", "--"]
+    words = ["decoupled", "supervise", "--processes=2", "--accept_open_ports", "--"]
     without = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
     done = subprocess.run(
         [sys.executable, "-m", *words, sys.executable, "-c", "print('ran')"],
@@ -64,13 +64,14 @@ def test_gpus_that_are_too_few_end_in_one_line(tmp_path):
 
 # The command on a host whose interface eth0 is up: no other part is replaced.
 ON_A_HOST = """
-from decoupled.launch import start
+import sys
 from decoupled import supervise
 from decoupled.core import ports
+from decoupled.launch import start
 ports.outside_interfaces = lambda: ["eth0"]
 ports.can_bind_to_loopback = lambda: {binds}
-supervise.define_flags()
-start.run(supervise.main, "", runs_command=True)
+sys.argv.insert(1, "supervise")
+start.run(supervise)
 """
 DRIVER = ["--", sys.executable, "-c", "import os; print(os.environ['TF_CONFIG'])"]
 
@@ -99,14 +100,14 @@ def test_the_driver_and_the_workers_are_told_what_the_user_accepted(accepted):
     done = run_code(code, "--processes=1", *flag, *DRIVER)
     assert done.returncode == 0, done.stderr
     assert ('"accept_open_ports": true' in done.stdout) is accepted
-    group = local_group(["decoupled.pretrain"], 2, 1, accepted)
+    group = local_group(["decoupled", "pretrain"], 2, 1, accepted)
     assert ("--accept_open_ports" in group.workers[0]) is accepted
 
 
 def test_the_driver_gets_its_own_flags_and_its_place_in_the_cluster():
     code = "import os, sys; print(sys.argv[1:], os.environ['TF_CONFIG'])"
     done = run(
-        *["decoupled.supervise", "--processes=1", "--"],
+        *["decoupled", "supervise", "--processes=1", "--"],
         *[sys.executable, "-c", code, "--help", "--x=1"],
     )
     assert done.returncode == 0, done.stderr
@@ -116,12 +117,12 @@ def test_the_driver_gets_its_own_flags_and_its_place_in_the_cluster():
 
 def test_the_driver_s_code_is_passed_on():
     done = run(
-        *["decoupled.supervise", "--processes=1", "--"],
-        *["decoupled.pretrain", "--model_dir=x"],
+        *["decoupled", "supervise", "--processes=1", "--"],
+        *["decoupled", "pretrain", "--model_dir=x"],
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "decoupled.pretrain: error: --records_dir, --vocabulary must be given; --help "
+        "decoupled pretrain: error: --records_dir, --vocabulary must be given; --help "
         "lists the flags\n"
     )
 
@@ -138,10 +139,10 @@ def test_the_driver_s_code_is_passed_on():
 )
 def test_a_worker_s_mistakes_end_in_one_line_at_once(words, problem):
     done = run_python(
-        *["-X", "importtime", "-m", "decoupled.worker", *words], TF_CONFIG=""
+        *["-X", "importtime", "-m", "decoupled", "worker", *words], TF_CONFIG=""
     )
     assert done.returncode == 2
     *imported, last = done.stderr.splitlines()
-    assert last.startswith("decoupled.worker: error: ") and problem in last
+    assert last.startswith("decoupled worker: error: ") and problem in last
     assert all(line.startswith("import time:") for line in imported)
     assert "tensorflow" not in [line.split()[-1] for line in imported]

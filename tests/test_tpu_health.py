@@ -153,14 +153,14 @@ def test_outside_of_google_cloud_zone_and_project_must_be_given(monkeypatch):
 
 def test_the_command_names_what_is_missing():
     finished = subprocess.run(
-        [sys.executable, "-m", "decoupled.tpu_health"],
+        [sys.executable, "-m", "decoupled", "tpu_health"],
         capture_output=True,
         text=True,
         env=dict(os.environ, TPU_NAME=""),
     )
     assert finished.returncode == 2
     assert finished.stderr == (
-        "decoupled.tpu_health: error: --tpu must be given; --help lists the flags\n"
+        "decoupled tpu_health: error: --tpu must be given; --help lists the flags\n"
     )
 
 

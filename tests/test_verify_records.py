@@ -60,7 +60,8 @@ def test_command_line(folder):
         [
             sys.executable,
             "-m",
-            "decoupled.verify_records",
+            "decoupled",
+            "verify_records",
             f"--records_dir={folder / 'records'}",
             f"--vocabulary={folder / 'vocabulary.model'}",
         ],

@@ -1,6 +1,6 @@
 """Worker: pairs of sentences through this project's encoder and search.
 
-A step does what `python -m decoupled.retrieve` does for sentences that are tokenised:
+A step does what `decoupled retrieve` does for sentences that are tokenised:
 it builds the graphs, restores the checkpoint, encodes and searches, in both directions.
 """
 

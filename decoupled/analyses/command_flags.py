@@ -1,4 +1,4 @@
-"""The flags of `python -m decoupled.analyze`, a function for each analysis."""
+"""The flags of `decoupled analyze`, a function for each analysis."""
 
 from absl import flags
 

@@ -104,7 +104,7 @@ def _head(facts, evidence):
     lines = [
         "# Tables 2 to 6, 8 and 9, Figures 1 and 2, at a small scale",
         "",
-        "Written by `python -m decoupled.reproduce`. Every number is read from the "
+        "Written by `decoupled reproduce`. Every number is read from the "
         "folders of runs; those of tables link to what they are means of, run by run, "
         "each with all its settings.",
         "",

@@ -25,7 +25,7 @@ def command(name: str, arguments: Sequence[str]) -> str:
     itself not at all.
     """
     told = [_shorter(one) for one in arguments if not one.startswith("--document")]
-    return shlex.join(["python", "-m", f"decoupled.{name}", *told])
+    return shlex.join(["decoupled", name, *told])
 
 
 def _shorter(argument):

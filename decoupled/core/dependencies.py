@@ -17,6 +17,7 @@ from decoupled.core.installed import CHECKOUT, requirement_of
 # Top-level packages of a checkout, whose imports are followed.
 _OWN = ("decoupled", "tests", "benchmarks")
 _CALLS = ("installed.need", "installed.lacking")
+COMMANDS = CHECKOUT / "decoupled"
 
 
 class Need(NamedTuple):
@@ -38,7 +39,7 @@ class _Source(NamedTuple):
 
 
 def command_path(name: str) -> pathlib.Path:
-    """The source of the command `python -m decoupled.NAME`."""
+    """The source of the command `decoupled NAME`."""
     return CHECKOUT / "decoupled" / f"{name}.py"
 
 

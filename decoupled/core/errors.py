@@ -1,7 +1,11 @@
-"""The exceptions that a user is meant to read."""
+"""The exceptions that a user is meant to read, and how they tell of unknown names."""
 
 import contextlib
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Sequence
+
+# More names than this are listed only where none of them is close to what was written.
+_MOST_NAMES = 20
 
 
 class UserError(Exception):
@@ -64,3 +68,12 @@ class WorkerLost(Exception):
 
     Commands print the message in one line and exit with code 75 (`decoupled.launch`).
     """
+
+
+def close_names(name: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown name: those close to it, or all."""
+    near = difflib.get_close_matches(name, known, n=3)
+    guess = f"; did you mean {' or '.join(near)}?" if near else ""
+    if near and len(known) > _MOST_NAMES:
+        return guess
+    return f"{guess or ';'} Known: {', '.join(known)}"

@@ -1,8 +1,8 @@
 """What the project requires, by extra, and whether it can be imported.
 
 Nothing but Python is needed here, so that a broken installation can be explained too. A
-command that needs an extra calls `need` before its work starts; `python -m
-decoupled.doctor` finds these calls.
+command that needs an extra calls `need` before its work starts; `decoupled doctor`
+finds these calls.
 """
 
 import importlib.metadata

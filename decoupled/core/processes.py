@@ -1,8 +1,8 @@
-"""Starts worker processes on this machine, and ends them with whoever needs them.
+"""Commands of this package as processes; worker processes, which end with their user.
 
-They end with the block that started them. They also end with the process that started
-them, even where it was killed. A terminal sends Ctrl-C to all processes: the workers
-ignore it, and the process that started them ends them.
+Workers end with the block that started them. They also end with the process that
+started them, even where it was killed. A terminal sends Ctrl-C to all processes: the
+workers ignore it, and the process that started them ends them.
 """
 
 import concurrent.futures
@@ -10,6 +10,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +18,13 @@ from typing import Any
 
 from decoupled.core.errors import UserError
 from decoupled.core.processor import usable_cores
+
+
+def command_line(*words: str) -> list[str]:
+    """`decoupled COMMAND ...` as a command of this Python; any other as it is."""
+    if words[0] == "decoupled":
+        return [sys.executable, "-m", *words]
+    return list(words)
 
 
 def choose_workers(wanted: int, tasks: int, are_small: bool) -> int:

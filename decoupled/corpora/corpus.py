@@ -51,7 +51,7 @@ class Corpus:
 
     def __init__(self, folder: str):
         path = os.path.join(folder, MANIFEST)
-        build = f"build it with python -m decoupled.build_corpus --output_dir={folder}"
+        build = f"build it with decoupled build_corpus --output_dir={folder}"
         if not files.exists(path):
             raise UserError(
                 f"{folder}: no corpus here ({MANIFEST} is missing); {build}"

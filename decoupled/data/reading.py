@@ -13,7 +13,7 @@ import tensorflow as tf
 from decoupled.core.errors import UserError
 from decoupled.data.records import FEATURE
 
-VERIFY_COMMAND = "python -m decoupled.verify_records"
+VERIFY_COMMAND = "decoupled verify_records"
 
 # An assertion inside the input pipeline reaches Python as the text of an OpError, with
 # node names around it; the marks say where our own sentence begins and ends.

@@ -22,7 +22,7 @@ from decoupled.corpora.corpus import SPLITS
 FORMAT = "decoupled-records-1"
 MANIFEST = "manifest.json"
 FEATURE = "ids"
-BUILD_COMMAND = "python -m decoupled.build_records"
+BUILD_COMMAND = "decoupled build_records"
 
 # Protobuf tags around the packed ids, from the inside: Int64List.value,
 # Feature.int64_list, value and key of the map's entry, Features.feature,

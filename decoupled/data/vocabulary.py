@@ -142,7 +142,7 @@ class Vocabulary:
                 return piece_id
         raise UserError(
             f"{self.path}: has no piece {' or '.join(spellings)}; build the vocabulary "
-            "with python -m decoupled.build_vocabulary"
+            "with decoupled build_vocabulary"
         )
 
 

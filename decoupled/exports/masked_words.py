@@ -121,7 +121,7 @@ def open_checkpoint(model_dir: str, checkpoint: str | None) -> MaskedWords:
 
 
 def open_export(export_dir: str) -> MaskedWords:
-    """The `mlm` object of a SavedModel that `python -m decoupled.export --mlm` wrote.
+    """The `mlm` object of a SavedModel that `decoupled export --mlm` wrote.
 
     Args:
       export_dir: the folder with encoder/ in it, or that folder.

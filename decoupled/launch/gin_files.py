@@ -16,8 +16,8 @@ import gin
 
 from decoupled import configs
 from decoupled.core import gfile
-from decoupled.core.errors import UserError
-from decoupled.launch.gin_reader import Reader, close_names, first_line
+from decoupled.core.errors import UserError, close_names
+from decoupled.launch.gin_reader import Reader, first_line
 
 T = TypeVar("T")
 

@@ -7,7 +7,6 @@ imports modules, is never called.
 """
 
 import dataclasses
-import difflib
 import inspect
 import io
 import re
@@ -21,10 +20,8 @@ from gin.config import ConfigurableReference, ParserDelegate
 
 from decoupled import configs
 from decoupled.core import files
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, close_names
 
-# More names than this are listed only where none of them is close to what was written.
-_MOST_NAMES = 20
 # Files that include others twice each would otherwise be read for ever.
 _MOST_FILES = 100
 _BYTE_ORDER_MARK = "\ufeff"
@@ -261,15 +258,6 @@ def _parameters(configurable):
     if inspect.isclass(configurable):
         return [field.name for field in dataclasses.fields(configurable)]
     return list(inspect.signature(configurable).parameters)
-
-
-def close_names(name: str, known: Sequence[str]) -> str:
-    """The end of a message about an unknown name: those close to it, or all."""
-    near = difflib.get_close_matches(name, known, n=3)
-    guess = f"; did you mean {' or '.join(near)}?" if near else ""
-    if near and len(known) > _MOST_NAMES:
-        return guess
-    return f"{guess or ';'} Known: {', '.join(known)}"
 
 
 def first_line(error: Exception) -> str:

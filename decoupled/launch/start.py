@@ -1,14 +1,15 @@
 """What every command does around its work: flags, settings, errors, records.
 
-A command is `python -m decoupled.NAME`. Its settings are gin bindings, which build the
-dataclasses of `decoupled.configs`; its paths and machines are flags. Whatever the user
-can mend ends in one line on stderr and exit code 2.
+`decoupled NAME` runs the module `decoupled.commands.NAME`. Its settings are gin
+bindings, which build the dataclasses of `decoupled.configs`; its paths and machines are
+flags. Whatever the user can mend ends in one line on stderr and exit code 2.
 
 TensorFlow is imported by what needs it, so that `--help` and mistakes in flags answer
 at once.
 """
 
 import datetime
+import inspect
 import logging
 import os
 import re
@@ -16,7 +17,8 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable
-from typing import TypeVar
+from types import ModuleType
+from typing import NamedTuple, NoReturn, TypeVar
 
 from absl import app, flags
 from absl import logging as absl_logging
@@ -28,12 +30,15 @@ from decoupled.core.errors import (
     Terminated,
     UserError,
     WorkerLost,
+    close_names,
 )
 from decoupled.launch import gin_files
 
 T = TypeVar("T")
 # The command lines that `save_start` has recorded.
 _started: list[str] = []
+# What the running command is called, and its words that are no flags.
+_name, _words = "decoupled", []
 FLAGS = flags.FLAGS
 
 USER_ERROR_CODE = 2
@@ -43,6 +48,14 @@ BROKEN_PIPE_CODE = 141
 TERMINATED_CODE = 143
 # What absl says of a flag that is marked as required.
 _NOT_GIVEN = "must have a value other than None"
+_HELP = ("-h", "-help", "--help", "--helpfull")
+
+
+class Subcommand(NamedTuple):
+    """What the word after a command's name chooses; the text of `main` is its help."""
+
+    define_flags: Callable[[], None]
+    main: Callable[[], None]
 
 
 def define_gin_flags() -> None:
@@ -93,15 +106,12 @@ def parse_gin(root: Callable[[], T], defaults: str | None) -> T:
     return gin_files.configure(root, files, FLAGS.gin_param, FLAGS.gin_location_prefix)
 
 
-def save_start(folder: str, name: str, part: str | None = None) -> None:
-    """Records a start of command `name`: folder/command.N and folder/config.N.gin.
+def save_start(folder: str) -> None:
+    """Records the start of a command: folder/command.N and folder/config.N.gin.
 
     N is the next number that is free. command.N can be run by a shell; config.N.gin
     holds every setting that `parse_gin` used and can be given to --gin_file. A command
     without settings leaves command.N alone.
-
-    Args:
-      part: what the command was told to do before its flags, as `analyze spectrum`.
 
     Raises:
       UserError: the folder cannot be written to.
@@ -114,14 +124,18 @@ def save_start(folder: str, name: str, part: str | None = None) -> None:
         number += 1
     command_file, config_file = _start_files(folder, number)
     moment = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    parts = [f"decoupled.{name}", *([part] if part else [])]
-    command = shlex.join(["python", "-m", *parts, *sys.argv[1:]])
+    command = shlex.join(["decoupled", *sys.argv[1:]])
     _started.append(command)
     heading = f"# decoupled {decoupled.__version__}, {moment}, in {os.getcwd()}"
     files.write_text(command_file, f"{heading}\n{command}\n")
     settings = gin_files.used_text()
     if settings:
         files.write_text(config_file, settings)
+
+
+def words() -> list[str]:
+    """What belongs to no flag on the command line of a command with TAKES_WORDS."""
+    return _words
 
 
 def command_to_run() -> list[str]:
@@ -133,13 +147,13 @@ def command_to_run() -> list[str]:
     command = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
     if not command:
         raise UserError(
-            "no command: write it after --, as in -- decoupled.pretrain ..."
+            "no command: write it after --, as in -- decoupled pretrain ..."
         )
     return command
 
 
-def run(main: Callable[[], None], usage: str, runs_command: bool = False) -> None:
-    """Parses the flags, calls `main` and exits.
+def run(command: ModuleType) -> NoReturn:
+    """Parses the flags, runs the command and exits.
 
     A UserError is printed in one line, with exit code 2; so is a mistake in a flag.
     Ctrl-C exits with code 130, after a line with the command that goes on where
@@ -149,24 +163,28 @@ def run(main: Callable[[], None], usage: str, runs_command: bool = False) -> Non
     and keeps its traceback.
 
     Args:
-      main: the command's work.
-      usage: what --help prints above the list of flags.
-      runs_command: what stands after "--" is another command, `command_to_run()`.
+      command: a module of `decoupled.commands`, whose name is the first word of the
+        command line and whose text is what --help prints above the flags. It has
+        `define_flags()` and `main()`; or SUBCOMMANDS, name -> `Subcommand`, of which
+        the second word chooses one. TAKES_WORDS = True: it also takes `words()`.
+        RUNS_COMMAND = True: "--" and another command follow, `command_to_run()`.
     """
-
-    def parse(argv):
-        end = argv.index("--") if runs_command and "--" in argv else len(argv)
-        return _parse_flags(argv[:end], usage)
-
+    global _name
+    _name = f"decoupled {sys.argv[1]}"
     try:
-        app.run(lambda _: main(), flags_parser=parse)
+        chosen, usage, given = _choose(command, sys.argv[2:])
+        app.run(
+            lambda _: chosen.main(),
+            argv=[_name, *given],
+            flags_parser=lambda argv: _parse_flags(command, argv, usage),
+        )
     except UserError as error:
         _exit_with_error(" ".join(str(error).split()))
     except Terminated as stop:
-        print(f"{_command_name()}: {stop}", file=sys.stderr)
+        print(f"{_name}: {stop}", file=sys.stderr)
         sys.exit(TERMINATED_CODE)
     except WorkerLost as error:
-        print(f"{_command_name()}: error: {error}", file=sys.stderr)
+        print(f"{_name}: error: {error}", file=sys.stderr)
         sys.exit(WORKER_LOST_CODE)
     except Interrupted as stop:
         _tell_how_to_go_on(str(stop))
@@ -180,21 +198,46 @@ def run(main: Callable[[], None], usage: str, runs_command: bool = False) -> Non
         _flush_and_exit(stop.code)
 
 
+def _choose(command, given):
+    """The command or its subcommand, its help and its words; defines its flags."""
+    global _name
+    subcommands = getattr(command, "SUBCOMMANDS", None)
+    if subcommands is None:
+        command.define_flags()
+        return command, command.__doc__, given
+    first, *rest = given or [""]
+    if first in _HELP:
+        print(command.__doc__.strip())
+        sys.exit(0)
+    if not first or first.startswith("-"):
+        raise UserError(f"say first which of {', '.join(subcommands)} (--help)")
+    if first not in subcommands:
+        raise UserError(f"no {first!r} here{close_names(first, list(subcommands))}")
+    _name = f"{_name} {first}"
+    subcommands[first].define_flags()
+    return subcommands[first], inspect.cleandoc(subcommands[first].main.__doc__), rest
+
+
 def _start_files(folder, number):
     names = (f"command.{number}", f"config.{number}.gin")
     return [os.path.join(folder, name) for name in names]
 
 
-def _parse_flags(argv, usage):
-    given = argv[1 : argv.index("--")] if "--" in argv else argv[1:]
-    if any(word in ("-h", "-help", "--help", "--helpfull") for word in given):
+def _parse_flags(command, argv, usage):
+    global _words
+    end = argv.index("--") if "--" in argv else len(argv)
+    if any(word in _HELP for word in argv[1:end]):
         print(_help(usage))
         sys.exit(0)
+    if getattr(command, "RUNS_COMMAND", False):
+        argv = argv[:end]
     try:
         rest = FLAGS(argv)
     except flags.Error as error:
         raise UserError(f"{_flag_mistake(error)}; --help lists the flags") from error
-    if len(rest) > 1:
+    if getattr(command, "TAKES_WORDS", False):
+        _words = rest[1:]
+    elif len(rest) > 1:
         raise UserError(
             f"{rest[1]!r} belongs to no flag; write --flag=value (--help lists them)"
         )
@@ -255,22 +298,15 @@ def _flag_help(flag):
     return "\n".join([f"  {name}{mark}", *lines])
 
 
-def _command_name():
-    spec = sys.modules["__main__"].__spec__
-    if spec is not None:
-        return spec.name
-    return os.path.splitext(os.path.basename(sys.argv[0]))[0]
-
-
 def _tell_how_to_go_on(message):
     if _started:
-        told = f"{_command_name()}: {message}; go on with: {_started[-1]}"
+        told = f"{_name}: {message}; go on with: {_started[-1]}"
         print(told, file=sys.stderr)
 
 
 def _exit_with_error(message):
     sys.stdout.flush()
-    print(f"{_command_name()}: error: {message}", file=sys.stderr)
+    print(f"{_name}: error: {message}", file=sys.stderr)
     sys.exit(USER_ERROR_CODE)
 
 

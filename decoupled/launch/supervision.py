@@ -10,13 +10,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from decoupled.core import ports
 from decoupled.core.errors import WORKER_LOST_CODE, UserError
+from decoupled.core.processes import command_line
 from decoupled.core.processor import nvidia_gpus
 
 # Seconds between two looks at the processes.
@@ -49,13 +49,6 @@ class Group(NamedTuple):
 def shares_of_this_host(processes: int) -> list[str]:
     """`gpu_shares` of the GPUs that this process may use."""
     return gpu_shares(processes, nvidia_gpus(), os.environ.get(_VISIBLE_GPUS))
-
-
-def module_command(words: Sequence[str]) -> list[str]:
-    """`decoupled.pretrain ...` as a command of this Python; any other as it is."""
-    if words[0].startswith("decoupled."):
-        return [sys.executable, "-m", *words]
-    return list(words)
 
 
 def gpu_shares(processes: int, gpus: int, visible: str | None) -> list[str]:
@@ -108,7 +101,7 @@ def local_group(
     """
     addresses = [f"localhost:{port}" for port in free_ports(workers)]
     return Group(
-        driver=module_command(command),
+        driver=command_line(*command),
         workers=[
             worker_command(addresses, index, devices, accept_open_ports)
             for index in range(1, workers)
@@ -122,15 +115,13 @@ def worker_command(
     addresses: Sequence[str], index: int, devices: int, accept_open_ports: bool = False
 ) -> list[str]:
     """What starts a worker that ends with this process."""
-    return module_command(
-        [
-            "decoupled.worker",
-            f"--workers={','.join(addresses)}",
-            f"--index={index}",
-            f"--devices={devices}",
-            "--ends_with_parent",
-            *([ports.FLAG] if accept_open_ports else []),
-        ]
+    return command_line(
+        *("decoupled", "worker"),
+        f"--workers={','.join(addresses)}",
+        f"--index={index}",
+        f"--devices={devices}",
+        "--ends_with_parent",
+        *([ports.FLAG] if accept_open_ports else []),
     )
 
 

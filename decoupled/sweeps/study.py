@@ -31,7 +31,7 @@ _ONE_STEP = (
 
 
 class Analysis(NamedTuple):
-    """One of `python -m decoupled.analyze`, of all models of a seed or of some.
+    """One of `decoupled analyze`, of all models of a seed or of some.
 
     arguments: its own. rows: names of the models; empty for all.
     """

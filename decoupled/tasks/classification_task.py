@@ -31,7 +31,7 @@ _FEATURES_VERSION = 1
 _HOW_TO_GET = {
     "xnli": "XTREME's scripts/download_data.sh writes it from XNLI and MultiNLI",
     "pawsx": "XTREME's scripts/download_data.sh writes it from PAWS-X",
-    CATALOGS: "python -m decoupled.build_corpus --source=catalogs:PACKAGE writes it",
+    CATALOGS: "decoupled build_corpus --source=catalogs:PACKAGE writes it",
 }
 
 

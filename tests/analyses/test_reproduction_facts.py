@@ -31,8 +31,7 @@ def test_the_command_tells_no_folder_of_the_machine():
     given = ["--work_dir=runs/a", "--data_dir=/mnt/disk/data/", "--gin_param=A.b = 1"]
     given += ["--document_only", "--document=/tmp/r.md"]
     assert facts.command("reproduce", given) == (
-        "python -m decoupled.reproduce --work_dir=runs/a --data_dir=data "
-        "'--gin_param=A.b = 1'"
+        "decoupled reproduce --work_dir=runs/a --data_dir=data '--gin_param=A.b = 1'"
     )
 
 

@@ -422,7 +422,8 @@ def test_a_build_that_was_killed_goes_on(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "decoupled.build_corpus",
+        "decoupled",
+        "build_corpus",
         f"--input=en={tmp_path}/a.jsonl",
         "--workers=2",
         "--gin_param=build_corpus.part_bytes = 4000000",

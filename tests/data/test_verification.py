@@ -94,7 +94,7 @@ def test_what_can_be_seen_at_once_is_told_before_training(folder, damage, told):
         beginnings(folder)
     message = str(caught.value)
     assert message.startswith(f"{folder / NAME}: {told}") and "\n" not in message
-    assert message.endswith(f"decoupled.verify_records --records_dir={folder}")
+    assert message.endswith(f"decoupled verify_records --records_dir={folder}")
 
 
 def test_cut_between_records(folder):

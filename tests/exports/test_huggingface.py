@@ -471,7 +471,7 @@ def test_sizes_are_written_as_gin(masked_lm, tmp_path):
 
 def test_neither_torch_nor_transformers_is_imported(masked_lm, tmp_path):
     result = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "decoupled.convert", "from_hf",
+        [sys.executable, "-X", "importtime", "-m", "decoupled", "convert", "from_hf",
          f"--hf_dir={masked_lm}", f"--model_dir={tmp_path}/ours"],
         capture_output=True,
         text=True,

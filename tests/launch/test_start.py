@@ -9,8 +9,9 @@ COMMAND = '''
 """Reads nothing and writes a number.
 
 Example:
-  python command.py --count=3
+  decoupled command --count=3
 """
+import sys
 import gin
 from absl import flags
 from decoupled.launch import start
@@ -40,15 +41,15 @@ def main():
             print("line")
     print(start.parse_gin(command, None))
     if flags.FLAGS.folder:
-        start.save_start(flags.FLAGS.folder, "command")
+        start.save_start(flags.FLAGS.folder)
     if end == "late_ctrl_c":
         raise KeyboardInterrupt
     if end == "saved":
         raise Interrupted("Ctrl-C: saved at step 3")
 
 if __name__ == "__main__":
-    define_flags()
-    start.run(main, __doc__)
+    sys.argv.insert(1, "command")
+    start.run(sys.modules[__name__])
 '''
 GOOD = """
 command.sampling = @SamplingConfig()
@@ -111,17 +112,18 @@ def test_mistakes_end_in_one_line_and_exit_code_2(run, arguments, message):
     done = run(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith(f"command: error: {message}")
+    assert done.stderr.startswith(f"decoupled command: error: {message}")
     assert done.stderr.count("\n") == 1
 
 
 @pytest.fixture
 def run_with_required_flags(run, tmp_path):
     text = COMMAND.replace(
-        "start.run",
-        """flags.mark_flag_as_required("folder")
+        "@gin.configurable",
+        """    flags.mark_flag_as_required("folder")
     flags.DEFINE_multi_string("other", None, "Also needed.", required=True)
-    start.run""",
+
+@gin.configurable""",
     )
     (tmp_path / "command.py").write_text(text)
     return run
@@ -131,7 +133,8 @@ def test_flags_that_must_be_given_are_named(run_with_required_flags):
     done = run_with_required_flags()
     assert done.returncode == 2
     assert done.stderr == (
-        "command: error: --folder, --other must be given; --help lists the flags\n"
+        "decoupled command: error: --folder, --other must be given; --help lists the "
+        "flags\n"
     )
 
 
@@ -139,7 +142,7 @@ def test_an_empty_value_of_a_flag_that_must_be_given_is_none(run_with_required_f
     done = run_with_required_flags("--folder=", "--other=x")
     assert done.returncode == 2
     assert done.stderr == (
-        "command: error: --folder must be given; --help lists the flags\n"
+        "decoupled command: error: --folder must be given; --help lists the flags\n"
     )
 
 
@@ -171,7 +174,7 @@ def test_ctrl_c_says_how_to_go_on_where_a_start_was_recorded(run, tmp_path, end,
     done = run(*flags)
     assert done.returncode == 130
     assert done.stderr == (
-        f"command: {told}; go on with: python -m decoupled.command "
+        f"decoupled command: {told}; go on with: decoupled command "
         f"--gin_file=good.gin '--folder={tmp_path}/a b' --end={end}\n"
     )
 
@@ -210,7 +213,7 @@ def test_each_start_is_recorded_under_the_next_number(run, tmp_path):
     heading, command = (folder / "command.1").read_text().splitlines()
     assert heading.startswith("# decoupled ")
     assert command == (
-        f"python -m decoupled.command --gin_file=good.gin --folder={folder} "
+        f"decoupled command --gin_file=good.gin --folder={folder} "
         "'--gin_param=SamplingConfig.alpha = 0.1'"
     )
     again = run(f"--gin_file={folder / 'config.2.gin'}")

@@ -17,7 +17,6 @@ from decoupled.launch.supervision import (
     free_ports,
     gpu_shares,
     local_group,
-    module_command,
 )
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -138,9 +137,9 @@ def test_a_signal_between_two_starts_ends_the_run():
 
 
 def test_commands_of_a_local_group():
-    made = local_group(["decoupled.pretrain", "--mode=train"], 3, 2)
+    made = local_group(["decoupled", "pretrain", "--mode=train"], 3, 2)
     assert made.driver == [
-        sys.executable, "-m", "decoupled.pretrain", "--mode=train"
+        sys.executable, "-m", "decoupled", "pretrain", "--mode=train"
     ]  # fmt: skip
     variable = json.loads(made.environment["TF_CONFIG"])
     addresses = variable["cluster"]["worker"]
@@ -194,7 +193,7 @@ def test_each_process_sees_its_own_gpus(tmp_path, monkeypatch):
 
 
 def test_other_commands_stay_as_they_are():
-    assert module_command(["bash", "run.sh"]) == ["bash", "run.sh"]
+    assert local_group(["bash", "run.sh"], 1, 1).driver == ["bash", "run.sh"]
     variable = json.loads(cluster_variable(["a:1", "b:2"], 1)["TF_CONFIG"])
     assert variable["task"]["index"] == 1
     assert len(set(free_ports(5))) == 5

@@ -76,7 +76,7 @@ def gold_logits(features):
 
 @pytest.mark.parametrize("name", FILES)
 def test_perfect_logits_give_a_perfect_score(folder, vocabulary, tmp_path, name):
-    """In all scripts, through answers, submission files and `decoupled.score`."""
+    """In all scripts, through answers, submission files and `decoupled score`."""
     task = make_task(name)
     languages = task.languages(str(folder), "test")
     assert set(languages) == set(FILES[name][2].split()) and languages[0] == "en"

@@ -86,7 +86,7 @@ def test_a_worker_has_a_gpu_for_each_processor_or_none(monkeypatch):
 def test_a_driver_alone_has_no_cluster():
     config = ClusterConfig((), 1.0, 1.0, False)
     assert cluster.join_cluster(config, mesh("all:1"), print, {}) is None
-    with pytest.raises(UserError, match="start python -m decoupled.worker here"):
+    with pytest.raises(UserError, match="start decoupled worker here"):
         cluster.join_cluster(
             config, mesh("m:2"), print, variable(["a:1", "b:2"], index=1)
         )
@@ -104,7 +104,7 @@ def worker():
     """(process, addresses) of a worker with one device."""
     addresses = [f"localhost:{port}" for port in free_ports(2)]
     command = [
-        sys.executable, "-m", "decoupled.worker", f"--workers={','.join(addresses)}",
+        sys.executable, "-m", "decoupled", "worker", f"--workers={','.join(addresses)}",
         "--index=1", "--ends_with_parent",
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
