@@ -24,7 +24,7 @@ from benchmarks.dumps import default_dump
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
 from benchmarks.tables import Table, gigabytes, with_range, worker_table
-from decoupled import build_corpus
+from decoupled.commands import build_corpus
 from decoupled.configs import VocabularyConfig
 from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.corpus import Corpus, write_corpus

@@ -11,7 +11,7 @@ import sys
 
 from decoupled.core.errors import close_names
 
-# Every module that is a command.
+# Every module of decoupled/commands.
 COMMANDS = {
     "Before anything else": ("doctor", "demo"),
     "Text": ("build_corpus", "build_vocabulary", "build_records", "verify_records"),
@@ -57,7 +57,7 @@ def _run(words):
             file=sys.stderr,
         )
         return 2
-    command = importlib.import_module(f"decoupled.{words[0]}")
+    command = importlib.import_module(f"decoupled.commands.{words[0]}")
     if words[0] == NEEDS_PYTHON_ALONE:
         return command.main()
     from decoupled.launch import start
@@ -67,7 +67,7 @@ def _run(words):
 
 def _line(name):
     """A command and what it does. Its module is read, not imported."""
-    path = pathlib.Path(__file__).parent / f"{name}.py"
+    path = pathlib.Path(__file__).parent / "commands" / f"{name}.py"
     help_text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     first = help_text.splitlines()[0]
     return f"  {name:16} {first}"

@@ -15,6 +15,7 @@ from decoupled.core.installed import requirement_of
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "decoupled"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
+COMMANDS = sorted((PACKAGE / "commands").glob("[!_]*.py"))
 
 # What each room may import beside itself. What computes knows of no flags.
 BELOW_TASKS = {"core", "configs", "corpora", "data", "metrics", "ops", "model"}
@@ -34,14 +35,13 @@ MAY_IMPORT = {
     "planning": BELOW_TASKS | {"tasks", "training"},
     "sweeps": {"core", "configs", "launch"},
     "analyses": ABOVE_TASKS | {"exports"},
-    "command": ABOVE_TASKS | {"exports", "planning", "sweeps", "analyses"},
+    "commands": ABOVE_TASKS | {"exports", "planning", "sweeps", "analyses"},
 }
 
 
 def group_of(module):
     """The group of `decoupled.x...`, named by the dotted parts after `decoupled`."""
-    first = module[0]
-    return first if (PACKAGE / first).is_dir() else "command"
+    return "commands" if module == ("__main__",) else module[0]
 
 
 def module_of(path):
@@ -84,7 +84,7 @@ def test_imports_go_down_only(path):
         if imported[0].startswith("__"):
             continue
         other = group_of(imported)
-        same_folder = other == group != "command"
+        same_folder = other == group != "commands"
         assert same_folder or other in MAY_IMPORT[group], (
             f"{group} ({'.'.join(own)}) imports {other} ({'.'.join(imported)})"
         )
@@ -108,7 +108,7 @@ def test_gin_is_imported_by_configurations_and_commands_only():
     allowed = {PACKAGE / "core" / "compat.py"}
     allowed |= {*(PACKAGE / "configs").iterdir(), *(PACKAGE / "launch").iterdir()}
     for path in importers_of("gin") - allowed:
-        assert group_of(module_of(path)) == "command", f"{path} imports gin"
+        assert group_of(module_of(path)) == "commands", f"{path} imports gin"
 
 
 def test_gin_reads_no_text_itself():
@@ -120,15 +120,13 @@ def test_gin_reads_no_text_itself():
 
 def test_flags_need_no_tensorflow():
     """`--help` and mistakes in flags are answered at once, not after seconds."""
-    files = [path for path in SOURCES if path.parent == PACKAGE]
-    modules = [module for module in map(module_of, files) if module]
-    commands = [module[0] for module in modules if group_of(module) == "command"]
+    commands = [path.stem for path in COMMANDS]
     assert len(commands) > 20
     # Flags of all commands would clash in one registry; the slow one is finetune's.
     code = (
         "import importlib, sys\n"
         "for name in sys.argv[1:]:\n"
-        "    module = importlib.import_module(f'decoupled.{name}')\n"
+        "    module = importlib.import_module(f'decoupled.commands.{name}')\n"
         "    if name == 'finetune': module.define_flags()\n"
         "    assert 'tensorflow' not in sys.modules, name\n"
     )
@@ -171,9 +169,6 @@ def imported_at_once(path):
                     left.extend(dependencies.files_of(name))
                     others.add(name.split(".")[0])
     return files, others
-
-
-COMMANDS = sorted(PACKAGE.glob("[!_]*.py"))
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=names(COMMANDS))

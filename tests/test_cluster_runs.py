@@ -11,11 +11,11 @@ import time
 import numpy as np
 import pytest
 
-from decoupled import build_records
+from decoupled.commands import build_records
 from decoupled.core.compat import tf
 from decoupled.training.events import read_scalars
+from tests.commands.test_pretrain import PARAMS
 from tests.data.small_corpus import make_corpus, make_vocabulary
-from tests.test_pretrain import PARAMS
 
 STEPS = 120
 # Enough for 20 kills, each after a checkpoint of its own, on a fast machine too.

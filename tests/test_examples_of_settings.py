@@ -74,7 +74,7 @@ def test_examples_are_found_where_users_read_them():
     assert {"README.md", "docs/xtreme.md", "decoupled/launch/start.py"} <= set(
         ids(WITH_SETTINGS)
     )
-    assert {"README.md", "gin/tasks/xnli.gin", "decoupled/finetune.py"} <= set(
+    assert {"README.md", "gin/tasks/xnli.gin", "decoupled/commands/finetune.py"} <= set(
         ids(WITH_FILES)
     )
     assert sum(len(found(path)[0]) for path in SOURCES) > 60

@@ -7,7 +7,7 @@ import re
 import gin
 import pytest
 
-from decoupled import doctor
+from decoupled.commands import doctor
 from decoupled.launch import gin_files, gin_reader
 
 FOLDER = pathlib.Path(gin_files.packaged_folder())
@@ -23,9 +23,11 @@ def all_roots_are_known():
     # A test before may have locked gin, which then registers nothing.
     gin.clear_config()
     for command in doctor.commands():
-        name = command.shown.removeprefix("decoupled.")
-        if "import gin" in (doctor.PACKAGE / f"{name}.py").read_text(encoding="utf-8"):
-            importlib.import_module(f"decoupled.{name}")
+        name = command.shown.removeprefix("decoupled ")
+        if "import gin" in (doctor.PACKAGE / "commands" / f"{name}.py").read_text(
+            encoding="utf-8"
+        ):
+            importlib.import_module(f"decoupled.commands.{name}")
 
 
 @pytest.fixture(autouse=True)

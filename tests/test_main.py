@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from decoupled import __main__ as listed
-from decoupled import doctor
+from decoupled.commands import doctor
 
 
 def run(*arguments):
@@ -36,7 +36,9 @@ def test_each_has_one_line_which_begins_its_own_help():
     lines = [line for line in listed.listing().splitlines() if line.startswith("  ")]
     for line in lines:
         name, _, sentence = line.strip().partition(" ")
-        source = (doctor.PACKAGE / f"{name}.py").read_text(encoding="utf-8")
+        source = (doctor.PACKAGE / "commands" / f"{name}.py").read_text(
+            encoding="utf-8"
+        )
         assert source.startswith(f'"""{sentence.strip()}')
         assert sentence.endswith("."), name
 
@@ -47,7 +49,7 @@ def test_the_list_needs_no_tensorflow_and_no_command(arguments):
     assert done.returncode == 0
     assert done.stdout == listed.listing() + "\n"
     assert "tensorflow" not in done.stderr
-    assert "decoupled.pretrain" not in done.stderr
+    assert "decoupled.commands.pretrain" not in done.stderr
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -68,7 +70,7 @@ def test_a_reader_that_closes_early_is_no_defect(unbuffered):
     "word, advice",
     [
         ("pretrian", "; did you mean pretrain or retrieve?"),
-        ("build-corpus", "; did you mean build_corpus?"),
+        ("build-corpus", "; did you mean build_corpus or build_records?"),
         ("--model_dir=x", "; Known: doctor, demo, build_corpus, "),
     ],
 )

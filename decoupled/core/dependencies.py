@@ -17,7 +17,6 @@ from decoupled.core.installed import CHECKOUT, requirement_of
 # Top-level packages of a checkout, whose imports are followed.
 _OWN = ("decoupled", "tests", "benchmarks")
 _CALLS = ("installed.need", "installed.lacking")
-COMMANDS = CHECKOUT / "decoupled"
 
 
 class Need(NamedTuple):
@@ -40,7 +39,7 @@ class _Source(NamedTuple):
 
 def command_path(name: str) -> pathlib.Path:
     """The source of the command `decoupled NAME`."""
-    return CHECKOUT / "decoupled" / f"{name}.py"
+    return CHECKOUT / "decoupled" / "commands" / f"{name}.py"
 
 
 def reached(starts: Iterable[pathlib.Path]) -> set[pathlib.Path]:

@@ -10,7 +10,7 @@ from benchmarks import input_pipeline, results
 from benchmarks.interleave import interleave
 from benchmarks.sizes import pretraining_case
 from benchmarks.workers import documents
-from decoupled import pretrain
+from decoupled.commands import pretrain
 from decoupled.launch import gin_files
 from tests.benchmarks.toys import comparison, measured
 from tests.interop.reference import PYTHON

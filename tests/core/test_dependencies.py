@@ -59,7 +59,7 @@ def project(tmp_path, monkeypatch):
     """A checkout with a command that imports a helper late, and that a package."""
     sources = {
         "decoupled/__init__.py": "",
-        "decoupled/command.py": """
+        "decoupled/commands/command.py": """
             import json
             def main():
                 from decoupled import helper
@@ -71,7 +71,7 @@ def project(tmp_path, monkeypatch):
     }
     for name, text in sources.items():
         path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
     monkeypatch.setattr(dependencies, "CHECKOUT", tmp_path)
     return tmp_path
@@ -82,7 +82,7 @@ def test_imports_are_followed_into_functions_and_packages(project):
     names = {str(path.relative_to(project / "decoupled")) for path in found}
     assert names == {
         "__init__.py",
-        "command.py",
+        "commands/command.py",
         "helper.py",
         "deep/__init__.py",
         "deep/inner.py",

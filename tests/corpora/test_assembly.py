@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from decoupled.build_corpus import CorpusSettings, build
+from decoupled.commands.build_corpus import CorpusSettings, build
 from decoupled.core.errors import UserError
 from decoupled.corpora import assembly, documents, text
 from decoupled.corpora.catalog_task import TaskSettings

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from decoupled import build_records
 from decoupled.analyses.sweep_results import read_rows
+from decoupled.commands import build_records
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core import console, files
 from decoupled.sweeps.grid import describe

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from decoupled import score
+from decoupled.commands import score
 from decoupled.configs import MeshConfig, QuestionAnsweringConfig, VocabularyConfig
 from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import evaluation_input_fn, training_input_fn

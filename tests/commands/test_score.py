@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from decoupled import score as command
+from decoupled.commands import score as command
 from decoupled.core.errors import UserError
 from decoupled.metrics import xtreme
 from tests.data.xtreme_samples import squad_json

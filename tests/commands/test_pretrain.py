@@ -12,13 +12,13 @@ import time
 import numpy as np
 import pytest
 
-from decoupled import build_records
+from decoupled.commands import build_records
+from decoupled.commands.pretrain import PretrainConfig, run_pretraining
 from decoupled.configs import MeshConfig, SamplingConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest
 from decoupled.data.schedule import piece_counts
-from decoupled.pretrain import PretrainConfig, run_pretraining
 from decoupled.training.events import read_scalars
 from tests.data.record_folders import flip_byte
 from tests.data.small_corpus import make_corpus, make_vocabulary

@@ -8,7 +8,7 @@ import sys
 import pytest
 from absl import flags
 
-from decoupled import tpu_health
+from decoupled.commands import tpu_health
 from decoupled.core.errors import UserError
 
 NAME = "projects/p/locations/z/nodes/n"

@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled import retrieve, score
 from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
+from decoupled.commands import retrieve, score
+from decoupled.commands.retrieve import RetrieveConfig, run_retrieval
 from decoupled.core.errors import UserError
-from decoupled.retrieve import RetrieveConfig, run_retrieval
 from tests.analyses.sentences import (
     ENGLISH,
     ONE_DEVICE,

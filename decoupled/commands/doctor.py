@@ -28,7 +28,7 @@ from decoupled.core.installed import CHECKOUT
 from decoupled.core.memory import available_memory, readable_bytes
 from decoupled.core.processor import nvidia_gpus, processor, usable_cores
 
-PACKAGE = pathlib.Path(__file__).parent
+PACKAGE = pathlib.Path(__file__).parent.parent
 SUPPORTED = ((3, 10), (3, 12))
 CPU_FEATURES = "avx avx2 fma avx512f avx512_vnni avx512_bf16 amx_bf16 amx_tile".split()
 TPU_VARIABLES = (
@@ -260,7 +260,7 @@ def report_commands(packages: list[Package], works: bool) -> None:
 
 def commands() -> list[Command]:
     """The modules of `decoupled.commands`."""
-    paths = sorted(dependencies.COMMANDS.glob("[!_]*.py"))
+    paths = sorted((PACKAGE / "commands").glob("[!_]*.py"))
     return [Command(f"decoupled {path.stem}", [path]) for path in paths]
 
 

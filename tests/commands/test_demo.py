@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from decoupled import demo
 from decoupled.analyses import plots
+from decoupled.commands import demo
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.training.events import write_scalars
@@ -104,7 +104,7 @@ def test_every_step_is_a_command_that_exists(tmp_path):
     ]
     for step in steps[:-1]:
         assert step.command[0] == "decoupled"
-        __import__(f"decoupled.{step.command[1]}")
+        __import__(f"decoupled.commands.{step.command[1]}")
 
 
 def test_failed_step_is_named(tmp_path):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from decoupled import verify_records
+from decoupled.commands import verify_records
 from decoupled.core.errors import UserError
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 from tests.data.small_corpus import make_vocabulary

@@ -10,14 +10,15 @@ import types
 
 import pytest
 
-from decoupled import configs, plan, pretrain
+from decoupled import configs
+from decoupled.commands import plan, pretrain
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 from decoupled.ops import adam
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan, run_of
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parent.parent.parent
 
 TINY = (
     "ModelConfig.vocab_size = 48",
@@ -248,7 +249,7 @@ COMMANDS = sorted(
 )
 PARSE = """
 import sys
-from decoupled import plan
+from decoupled.commands import plan
 from decoupled.launch import start
 sys.argv.insert(1, "plan")
 plan.main = lambda: print(start.parse_gin(plan.plan, plan.DEFAULTS).run.model)

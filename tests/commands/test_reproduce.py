@@ -9,8 +9,8 @@ import types
 
 import pytest
 
-from decoupled import reproduce
 from decoupled.analyses.reproduction_inputs import find_folders
+from decoupled.commands import reproduce
 from decoupled.configs import ScaleConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
@@ -165,7 +165,7 @@ def test_dumps_are_text_beside_the_messages(options, tmp_path, monkeypatch):
     assert f"--input=sw={dumps}/swwiki-1.xml" in steps["text"]
     assert f"--corpus_dir={folders.text}" in steps["records"]
     for command in steps.values():
-        assert importlib.util.find_spec(f"decoupled.{command[0]}")
+        assert importlib.util.find_spec(f"decoupled.commands.{command[0]}")
 
 
 def test_a_step_that_fails_is_named(tmp_path):

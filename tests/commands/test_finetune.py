@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 
+from decoupled.commands.finetune import FinetuneConfig, run_finetuning
 from decoupled.configs import FinetuningConfig, MeshConfig, QuestionAnsweringConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.finetune import FinetuneConfig, run_finetuning
 from decoupled.training.hooks import SaveCheckpoints
 from decoupled.training.model_fn import RunSpec
 from tests.data.small_corpus import make_vocabulary

@@ -161,7 +161,8 @@ def _export_steps(work_dir):
         f"--model_dir={work_dir}/decoupled_catalogs",
         f"--export_dir={work_dir}/export",
     ]
-    script = os.path.join(os.path.dirname(__file__), "exports", "run_text_model.py")
+    package = os.path.dirname(os.path.dirname(__file__))
+    script = os.path.join(package, "exports", "run_text_model.py")
     classifier = f"{work_dir}/export/text_classifier"
     # -I: neither the current folder nor the script's is searched for modules.
     serve = [sys.executable, "-I", script, classifier, *SENTENCES]

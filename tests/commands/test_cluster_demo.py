@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoupled import cluster_demo
+from decoupled.commands import cluster_demo
 from decoupled.core.errors import UserError
 from decoupled.training.events import write_scalars
 

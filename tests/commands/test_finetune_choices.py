@@ -15,15 +15,15 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled import score
 from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
+from decoupled.commands import score
+from decoupled.commands.finetune import FinetuneConfig, run_finetuning
 from decoupled.configs import FinetuningConfig, MeshConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.checkpoint_files import chosen_prefix
 from decoupled.exports.to_huggingface import to_huggingface
 from decoupled.exports.trained_model import read_model_dir
-from decoupled.finetune import FinetuneConfig, run_finetuning
 from decoupled.metrics.xtreme import TASKS
 from decoupled.tasks.classification_task import SequenceClassificationTask
 from decoupled.training.events import read_scalars

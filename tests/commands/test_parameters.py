@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from decoupled import parameters
+from decoupled.commands import parameters
 from decoupled.core.errors import UserError
 from decoupled.launch import start
 
@@ -127,7 +127,7 @@ def test_all_models(run):
 
 def rows_of_paper_map():
     """The table of sizes in the documentation: file -> tables and six numbers."""
-    path = pathlib.Path(__file__).parent.parent / "docs" / "paper_map.md"
+    path = pathlib.Path(__file__).parent.parent.parent / "docs" / "paper_map.md"
     text = path.read_text(encoding="utf-8").replace("**", "")
     found = {}
     for line in text.splitlines():

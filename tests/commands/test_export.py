@@ -7,8 +7,8 @@ import types
 
 import pytest
 
+from decoupled.commands.export import report, say_assumed, say_length
 from decoupled.configs import QuestionAnsweringConfig
-from decoupled.export import report, say_assumed, say_length
 
 
 def export_command(*arguments):

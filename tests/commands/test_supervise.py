@@ -65,7 +65,7 @@ def test_gpus_that_are_too_few_end_in_one_line(tmp_path):
 # The command on a host whose interface eth0 is up: no other part is replaced.
 ON_A_HOST = """
 import sys
-from decoupled import supervise
+from decoupled.commands import supervise
 from decoupled.core import ports
 from decoupled.launch import start
 ports.outside_interfaces = lambda: ["eth0"]

@@ -8,7 +8,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from decoupled import build_records
+from decoupled.commands import build_records
 from decoupled.core.errors import UserError
 from decoupled.corpora import units
 from decoupled.corpora.corpus import Corpus
