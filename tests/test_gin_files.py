@@ -1,13 +1,11 @@
 """Every settings file that is shipped can be read and holds nothing without effect."""
 
-import importlib
 import pathlib
 import re
 
 import gin
 import pytest
 
-from decoupled.commands import doctor
 from decoupled.launch import gin_files, gin_reader
 
 FOLDER = pathlib.Path(gin_files.packaged_folder())
@@ -15,19 +13,6 @@ FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.gin"))
 
 STATEMENT = re.compile(r"^([\w./]+)\s*=", re.MULTILINE)
 MACRO = re.compile(r"^([\w/]+)\s*=", re.MULTILINE)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def all_roots_are_known():
-    """Imports the commands, which hold the roots that files under runs/ bind."""
-    # A test before may have locked gin, which then registers nothing.
-    gin.clear_config()
-    for command in doctor.commands():
-        name = command.shown.removeprefix("decoupled ")
-        if "import gin" in (doctor.PACKAGE / "commands" / f"{name}.py").read_text(
-            encoding="utf-8"
-        ):
-            importlib.import_module(f"decoupled.commands.{name}")
 
 
 @pytest.fixture(autouse=True)

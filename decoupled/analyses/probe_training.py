@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from decoupled.analyses.probe import Probe, ProbeSettings
+from decoupled.analyses.probe import Probe
 from decoupled.analyses.probing_data import Batch, ProbingData
+from decoupled.configs.analyses import ProbeSettings
 from decoupled.core import console
 
 

@@ -23,79 +23,15 @@ import os
 import re
 from typing import Any
 
-import gin
 from absl import flags
 
-from decoupled.analyses import command_flags
+from decoupled.configs.analyses import drift, neighbours, probing, weat
 from decoupled.core import console, gfile
 from decoupled.core.errors import UserError
-from decoupled.launch import start
+from decoupled.launch import analysis_flags, start
 from decoupled.launch.start import Subcommand
 
 FLAGS = flags.FLAGS
-
-
-@gin.configurable
-def weat(*, permutations=gin.REQUIRED, seed=gin.REQUIRED):
-    """The root of the gin configuration of `weat`."""
-    from decoupled.analyses.weat import WeatSettings
-
-    return WeatSettings(permutations, seed)
-
-
-@gin.configurable
-def drift(
-    *,
-    masking=gin.REQUIRED,
-    max_texts=gin.REQUIRED,
-    batch_size=gin.REQUIRED,
-    seed=gin.REQUIRED,
-):
-    """The root of the gin configuration of `drift`."""
-    from decoupled.analyses.drift import DriftSettings
-
-    return DriftSettings(masking, max_texts, batch_size, seed)
-
-
-@gin.configurable
-def probing(
-    *,
-    projection_size=gin.REQUIRED,
-    hidden_size=gin.REQUIRED,
-    dropout=gin.REQUIRED,
-    learning_rate=gin.REQUIRED,
-    clip_norm=gin.REQUIRED,
-    batch_size=gin.REQUIRED,
-    train_steps=gin.REQUIRED,
-    eval_every_steps=gin.REQUIRED,
-    halve_after=gin.REQUIRED,
-    stop_after=gin.REQUIRED,
-    seed=gin.REQUIRED,
-):
-    """The root of the gin configuration of `probing`."""
-    from decoupled.analyses.probe import ProbeSettings
-
-    return ProbeSettings(
-        projection_size=projection_size,
-        hidden_size=hidden_size,
-        dropout=dropout,
-        learning_rate=learning_rate,
-        clip_norm=clip_norm,
-        batch_size=batch_size,
-        train_steps=train_steps,
-        eval_every_steps=eval_every_steps,
-        halve_after=halve_after,
-        stop_after=stop_after,
-        seed=seed,
-    )
-
-
-@gin.configurable
-def neighbours(*, retrieval=gin.REQUIRED, mesh=gin.REQUIRED, max_pairs=gin.REQUIRED):
-    """The root of the gin configuration of `neighbours`."""
-    if type(max_pairs) is not int or max_pairs < 0:
-        raise UserError(f"neighbours.max_pairs: {max_pairs!r} is no whole number >= 0")
-    return retrieval, mesh, max_pairs
 
 
 def run_word_similarity() -> None:
@@ -295,14 +231,14 @@ def run_layer_drop() -> None:
 
 
 SUBCOMMANDS = {
-    "word_similarity": Subcommand(command_flags.word_similarity, run_word_similarity),
-    "weat": Subcommand(command_flags.weat, run_weat),
-    "spectrum": Subcommand(command_flags.common, run_spectrum),
-    "drift": Subcommand(command_flags.drift, run_drift),
-    "probing": Subcommand(command_flags.probing, run_probing),
-    "probing_data": Subcommand(command_flags.probing_data, run_probing_data),
-    "neighbours": Subcommand(command_flags.neighbours, run_neighbours),
-    "layer_drop": Subcommand(command_flags.layer_drop, run_layer_drop),
+    "word_similarity": Subcommand(analysis_flags.word_similarity, run_word_similarity),
+    "weat": Subcommand(analysis_flags.weat, run_weat),
+    "spectrum": Subcommand(analysis_flags.common, run_spectrum),
+    "drift": Subcommand(analysis_flags.drift, run_drift),
+    "probing": Subcommand(analysis_flags.probing, run_probing),
+    "probing_data": Subcommand(analysis_flags.probing_data, run_probing_data),
+    "neighbours": Subcommand(analysis_flags.neighbours, run_neighbours),
+    "layer_drop": Subcommand(analysis_flags.layer_drop, run_layer_drop),
 }
 
 

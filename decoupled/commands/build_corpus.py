@@ -18,9 +18,14 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import gin
 from absl import flags
 
+from decoupled.configs.corpora import (
+    CorpusSettings,
+    TaskSettings,
+    TextSettings,
+    build_corpus,
+)
 from decoupled.core import console, files, gfile, locks
 from decoupled.core.errors import UserError
 from decoupled.corpora import (
@@ -32,8 +37,7 @@ from decoupled.corpora import (
     locales,
     text,
 )
-from decoupled.corpora.catalog_task import TaskSettings
-from decoupled.corpora.documents import TextJob, TextSettings
+from decoupled.corpora.documents import TextJob
 from decoupled.corpora.runners import LOCAL, Runner
 from decoupled.launch import start
 
@@ -47,14 +51,6 @@ _SHOWN_LANGUAGES = 12
 
 # Input files that are checked at once; most of the time is the disk's.
 _FILES_AT_ONCE = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class CorpusSettings:
-    """What gin sets, see gin/runs/build_corpus.gin: for --input and for --source."""
-
-    text: TextSettings
-    task: TaskSettings
 
 
 def define_flags() -> None:
@@ -93,37 +89,6 @@ def define_flags() -> None:
         "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."
     )
     start.define_gin_flags()
-
-
-@gin.configurable
-def build_corpus(
-    *,
-    eval_share: float = gin.REQUIRED,
-    min_characters: int = gin.REQUIRED,
-    split_json: bool = gin.REQUIRED,
-    split_text: bool = gin.REQUIRED,
-    drop_duplicates: bool = gin.REQUIRED,
-    part_bytes: int = gin.REQUIRED,
-    max_parts: int = gin.REQUIRED,
-    dev_share: float = gin.REQUIRED,
-    test_share: float = gin.REQUIRED,
-    min_label_messages: int = gin.REQUIRED,
-    min_language_examples: int = gin.REQUIRED,
-) -> CorpusSettings:
-    """The settings of the command."""
-    from_files = TextSettings(
-        eval_share,
-        min_characters,
-        split_json,
-        split_text,
-        drop_duplicates,
-        part_bytes,
-        max_parts,
-    )
-    task = TaskSettings(
-        dev_share, test_share, min_label_messages, min_language_examples
-    )
-    return CorpusSettings(from_files, task)
 
 
 def main() -> None:

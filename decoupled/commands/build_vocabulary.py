@@ -17,12 +17,12 @@ import os
 import time
 from typing import Any
 
-import gin
 from absl import flags
 
 from decoupled.analyses import plots
 from decoupled.analyses.fertility_plot import plot_fertility
-from decoupled.configs import SamplingConfig, VocabularyConfig
+from decoupled.configs import SamplingConfig
+from decoupled.configs.corpora import VocabularySettings, build_vocabulary
 from decoupled.core import console, files, gfile, locks
 from decoupled.core.errors import UserError
 from decoupled.core.memory import available_memory, readable_bytes
@@ -50,40 +50,11 @@ PLOT = "fertility"
 _SHOWN_LANGUAGES = 12
 
 
-@dataclasses.dataclass(frozen=True)
-class VocabularySettings:
-    """What gin sets; see gin/runs/build_vocabulary.gin."""
-
-    vocabulary: VocabularyConfig
-    sampling: SamplingConfig
-    seed: int
-    report_sentences: int
-
-    def __post_init__(self):
-        if self.report_sentences < 1:
-            raise UserError(
-                f"build_vocabulary.report_sentences: {self.report_sentences} is not "
-                "positive"
-            )
-
-
 def define_flags() -> None:
     """The command's flags."""
     flags.DEFINE_string("corpus_dir", None, "Corpus folder.", required=True)
     flags.DEFINE_string("output_dir", None, "Vocabulary folder.", required=True)
     start.define_gin_flags()
-
-
-@gin.configurable
-def build_vocabulary(
-    *,
-    vocabulary: VocabularyConfig = gin.REQUIRED,
-    sampling: SamplingConfig = gin.REQUIRED,
-    seed: int = gin.REQUIRED,
-    report_sentences: int = gin.REQUIRED,
-) -> VocabularySettings:
-    """The settings of the command."""
-    return VocabularySettings(vocabulary, sampling, seed, report_sentences)
 
 
 def main() -> None:

@@ -11,10 +11,9 @@ A model folder is used as that of a training run: it is exported, fine-tuned, or
 on.
 """
 
-import gin
 from absl import flags
 
-from decoupled.configs import ModelConfig
+from decoupled.configs.studies import convert
 from decoupled.core import console
 from decoupled.launch import start
 from decoupled.launch.start import Subcommand
@@ -24,12 +23,6 @@ _FOLDERS = {
     "model_dir": "Our folder: to_hf reads it, the others write it.",
     "hf_dir": "transformers' folder: to_hf writes it.",
 }
-
-
-@gin.configurable
-def convert(*, model=gin.REQUIRED) -> ModelConfig:
-    """The root of the gin configuration, for `from_tf`."""
-    return model
 
 
 def from_tf_flags() -> None:

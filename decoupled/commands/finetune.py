@@ -31,19 +31,10 @@ did: run it again to go on.
 
 import os
 import shlex
-from typing import NamedTuple
 
-import gin
 from absl import flags
 
-from decoupled.configs import (
-    ClusterConfig,
-    FinetuningConfig,
-    MeshConfig,
-    OptimizerConfig,
-    QuestionAnsweringConfig,
-    TrainingConfig,
-)
+from decoupled.configs.finetuning import FinetuneConfig, finetune
 from decoupled.core import console, files, locks
 from decoupled.launch import start, tpu_flags
 from decoupled.metrics import xtreme
@@ -51,36 +42,6 @@ from decoupled.metrics import xtreme
 TRAINING_MODES = ("train_and_evaluate", "train")
 MODES = (*TRAINING_MODES, "eval", "predict")
 PREDICTIONS = "predictions"
-
-
-class FinetuneConfig(NamedTuple):
-    """Everything that a fine-tuning run is made of, beside the pre-trained model.
-
-    question_answering: None for tasks of other kinds. cluster: None for this process.
-    """
-
-    finetuning: FinetuningConfig
-    mesh: MeshConfig
-    optimizer: OptimizerConfig
-    training: TrainingConfig
-    question_answering: QuestionAnsweringConfig | None = None
-    cluster: ClusterConfig | None = None
-
-
-@gin.configurable
-def finetune(
-    *,
-    finetuning=gin.REQUIRED,
-    mesh=gin.REQUIRED,
-    optimizer=gin.REQUIRED,
-    training=gin.REQUIRED,
-    question_answering=gin.REQUIRED,
-    cluster=gin.REQUIRED,
-) -> FinetuneConfig:
-    """The root of the gin configuration; the model's sizes come with its checkpoint."""
-    return FinetuneConfig(
-        finetuning, mesh, optimizer, training, question_answering, cluster
-    )
 
 
 def define_flags() -> None:

@@ -15,10 +15,9 @@ import os
 from dataclasses import fields
 from typing import NamedTuple
 
-import gin
 from absl import flags
 
-from decoupled.configs import ModelConfig
+from decoupled.configs.studies import ParametersConfig, parameters
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
@@ -32,19 +31,6 @@ COLUMNS = (
     + ["FT", "FT as in paper", "FT in paper", ""]
 )
 _DIFFERS = "differs"
-
-
-class ParametersConfig(NamedTuple):
-    """The model, and the layers that fine-tuning keeps (0: the paper's number)."""
-
-    model: ModelConfig
-    keep_layers: int
-
-
-@gin.configurable
-def parameters(*, model=gin.REQUIRED, keep_layers=gin.REQUIRED) -> ParametersConfig:
-    """The root of the gin configuration."""
-    return ParametersConfig(model, keep_layers)
 
 
 class Comparison(NamedTuple):

@@ -22,12 +22,10 @@ long that is tried, --noadvice leaves it out.
 import os
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
 
-import gin
 from absl import flags
 
-from decoupled.configs import PlanConfig, PretrainConfig
+from decoupled.configs.studies import plan
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
@@ -39,19 +37,6 @@ _ALL = "all"
 _HELPS = 0.99
 # Programs of so many seconds are told of one by one.
 _SLOW = 5.0
-
-
-class Settings(NamedTuple):
-    """The run that is planned, and what the prediction assumes."""
-
-    run: PretrainConfig
-    config: PlanConfig
-
-
-@gin.configurable
-def plan(*, run=gin.REQUIRED, config=gin.REQUIRED) -> Settings:
-    """The root of the gin configuration."""
-    return Settings(run, config)
 
 
 def define_flags() -> None:
@@ -183,9 +168,9 @@ def _advise(chosen, make, seconds):
     )
     deadline = time.monotonic() + limit
     rows, fits = [], False
-    for lever, plan in _try(series, make, deadline):
-        rows.append(summary_row("; ".join(lever.settings), plan))
-        fits = plan.fits
+    for lever, made in _try(series, make, deadline):
+        rows.append(summary_row("; ".join(lever.settings), made))
+        fits = made.fits
         left = min(deadline - time.monotonic(), seconds * (count - len(rows)))
         if not fits and seconds >= _SLOW:
             console.say(
@@ -217,11 +202,11 @@ def _try(series, make, deadline) -> Iterator:
         for lever in levers:
             if time.monotonic() >= deadline:
                 return
-            plan = make(lever.run)
-            yield lever, plan
-            if plan.fits:
+            made = make(lever.run)
+            yield lever, made
+            if made.fits:
                 return
-            least, last = last, plan.memory.total
+            least, last = last, made.memory.total
             # The rest of a series that no longer helps will not help either.
             if least and last > _HELPS * least:
                 break

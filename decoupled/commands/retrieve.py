@@ -27,10 +27,9 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import gin
 from absl import flags
 
-from decoupled.configs import MeshConfig, RetrievalConfig
+from decoupled.configs.finetuning import RetrieveConfig, retrieve
 from decoupled.core import console, files, locks
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.launch import start
@@ -42,25 +41,12 @@ _SENTENCES_AT_ONCE = 1 << 15
 _MEAN = "mean"
 
 
-class RetrieveConfig(NamedTuple):
-    """Everything that a run is made of, beside model and data."""
-
-    retrieval: RetrievalConfig
-    mesh: MeshConfig
-
-
 class Found(NamedTuple):
     """A language's predictions, a line each, and its results."""
 
     language: str
     lines: list[str]
     results: dict[str, float]
-
-
-@gin.configurable
-def retrieve(*, retrieval=gin.REQUIRED, mesh=gin.REQUIRED) -> RetrieveConfig:
-    """The root of the gin configuration; the model's sizes come with its checkpoint."""
-    return RetrieveConfig(retrieval, mesh)
 
 
 def define_flags() -> None:

@@ -132,9 +132,8 @@ class Reader:
         raise UserError(f"no configurable named {last!r}{close_names(last, known)}")
 
     def _is_own(self, found):
-        # A command's own module is __main__ while the command runs.
         package = found.__module__.partition(".")[0]
-        return found is self._root or package in ("decoupled", "__main__")
+        return found is self._root or package == "decoupled"
 
     def _statements(self, text, where, lines=True):
         """All statements of a text, none of them an import; nothing is bound.

@@ -37,7 +37,7 @@ class Session:
     `grid`, its runs; `several`, whether they have folders of their own.
 
     Args:
-      config: a `decoupled.commands.finetune.FinetuneConfig`.
+      config: a `decoupled.configs.finetuning.FinetuneConfig`.
       task: a `decoupled.tasks.finetuning_task.FinetuningTask`. kind: of its head.
       data_dir: the folder with a folder per task.
       init_checkpoint: a pre-training run's folder, or a prefix.

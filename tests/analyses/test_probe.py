@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.analyses.probe import Probe, ProbeSettings
+from decoupled.analyses.probe import Probe
 from decoupled.analyses.probe_training import (
     Score,
     majority_score,
@@ -12,6 +12,7 @@ from decoupled.analyses.probe_training import (
     train_probe,
 )
 from decoupled.analyses.probing_data import ProbingData
+from decoupled.configs.analyses import ProbeSettings
 from decoupled.core.errors import UserError
 
 SETTINGS = ProbeSettings(

@@ -7,12 +7,11 @@ import sys
 
 import pytest
 
-from decoupled.commands.build_corpus import CorpusSettings, build
+from decoupled.commands.build_corpus import build
+from decoupled.configs.corpora import CorpusSettings, TaskSettings, TextSettings
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus
-from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.documents import TextSettings
 from decoupled.corpora.runners import Runner
 
 TEXT = TextSettings(

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from decoupled.commands.build_vocabulary import VocabularySettings, build
+from decoupled.commands.build_vocabulary import build
 from decoupled.configs import SamplingConfig, VocabularyConfig
+from decoupled.configs.corpora import VocabularySettings
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import write_corpus
 from decoupled.data.vocabulary import Vocabulary

@@ -9,8 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled.commands.finetune import FinetuneConfig, run_finetuning
+from decoupled.commands.finetune import run_finetuning
 from decoupled.configs import FinetuningConfig, MeshConfig, QuestionAnsweringConfig
+from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.training.hooks import SaveCheckpoints

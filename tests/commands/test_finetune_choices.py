@@ -17,8 +17,9 @@ import pytest
 
 from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
 from decoupled.commands import score
-from decoupled.commands.finetune import FinetuneConfig, run_finetuning
+from decoupled.commands.finetune import run_finetuning
 from decoupled.configs import FinetuningConfig, MeshConfig
+from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.checkpoint_files import chosen_prefix

@@ -10,7 +10,8 @@ import pytest
 
 from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
 from decoupled.commands import retrieve, score
-from decoupled.commands.retrieve import RetrieveConfig, run_retrieval
+from decoupled.commands.retrieve import run_retrieval
+from decoupled.configs.finetuning import RetrieveConfig
 from decoupled.core.errors import UserError
 from tests.analyses.sentences import (
     ENGLISH,

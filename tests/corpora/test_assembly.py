@@ -14,12 +14,11 @@ import time
 
 import pytest
 
-from decoupled.commands.build_corpus import CorpusSettings, build
+from decoupled.commands.build_corpus import build
+from decoupled.configs.corpora import CorpusSettings, TaskSettings, TextSettings
 from decoupled.core.errors import UserError
 from decoupled.corpora import assembly, documents, text
-from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.documents import TextSettings
 from decoupled.corpora.runners import Runner
 from tests.corpora.no_beam import run_without_beam
 

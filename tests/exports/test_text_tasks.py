@@ -9,13 +9,14 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
-from decoupled.commands.finetune import FinetuneConfig, run_finetuning
+from decoupled.commands.finetune import run_finetuning
 from decoupled.configs import (
     FinetuningConfig,
     MeshConfig,
     QuestionAnsweringConfig,
     VocabularyConfig,
 )
+from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports import run_text_model
 from decoupled.exports.saved_model import export

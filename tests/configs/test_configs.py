@@ -349,7 +349,7 @@ def test_epochs_of_a_language():
 
 @pytest.mark.parametrize("kind", GOOD, ids=lambda kind: kind.__name__)
 def test_every_configuration_is_documented_with_all_its_fields(kind):
-    page = pathlib.Path(__file__).parent.parent / "docs" / "configuration.md"
+    page = pathlib.Path(__file__).parent.parent.parent / "docs" / "configuration.md"
     first = kind.__doc__.splitlines()[0]
     fields = ", ".join(f"`{field.name}`" for field in dataclasses.fields(kind))
     row = f"| `{kind.__name__}` | {first} | {fields} |"
