@@ -203,8 +203,9 @@ def test_a_tensorflow_that_fails_ends_the_whole_report_with_1(tmp_path):
 def test_nothing_but_python_is_needed_for_the_report():
     # -I -S: without site-packages and without the environment's paths.
     code = (
-        "import sys; sys.path.insert(0, sys.argv.pop()); from decoupled import doctor; "
-        "doctor.PROBE = 'raise ImportError'; sys.exit(doctor.main())"
+        "import sys; sys.path.insert(0, sys.argv.pop()); sys.argv.append('doctor'); "
+        "from decoupled.__main__ import main; from decoupled.commands import doctor; "
+        "doctor.PROBE = 'raise ImportError'; main()"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, str(doctor.CHECKOUT)],

@@ -371,10 +371,10 @@ def test_the_score_command_that_is_printed_runs_as_it_is(folder, capsys):
     assert line in capsys.readouterr().out.splitlines()
 
     command = shlex.split(line.removeprefix("score with: "))
-    assert command[0] == "python" and command[-1] == "--languages=en,sw,my"
+    assert command[0] == "decoupled" and command[-1] == "--languages=en,sw,my"
     output = out / "scores.json"
     done = subprocess.run(
-        [sys.executable, *command[1:], f"--output={output}"],
+        [sys.executable, "-m", *command, f"--output={output}"],
         capture_output=True,
         text=True,
     )
