@@ -294,7 +294,7 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     code, out, error = finish(process)
     assert code == 130
     assert re.search(
-        r"pretrain: Ctrl-C: saved at step \d+; go on with: python -m", error
+        r"pretrain: Ctrl-C: saved at step \d+; go on with: decoupled ", error
     )
     assert f"--model_dir={tmp_path}/killed\n" in error
     process = start(data, tmp_path / "killed")
