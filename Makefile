@@ -43,14 +43,14 @@ help:  ## list the targets
 install: $(VENV)/.installed  ## create .venv with the package and everything it needs
 
 demo: $(VENV)/.installed  ## the main job on real text: data, training, results, export
-	$(RUN) -m decoupled.demo --work_dir=demo_run
+	$(RUN) -m decoupled demo --work_dir=demo_run
 
 cluster-demo: $(VENV)/.installed  ## the same losses on 1, 2 and 4 processes
-	$(RUN) -m decoupled.demo --work_dir=demo_run --data_only
-	$(RUN) -m decoupled.cluster_demo --work_dir=demo_run
+	$(RUN) -m decoupled demo --work_dir=demo_run --data_only
+	$(RUN) -m decoupled cluster_demo --work_dir=demo_run
 
 reproduce: $(VENV)/.installed  ## the paper's tables and figures at a small scale, 1 to 2 hours
-	$(RUN) -m decoupled.reproduce --work_dir=reproduction --jobs=2 $(REPRODUCE_ARGS)
+	$(RUN) -m decoupled reproduce --work_dir=reproduction --jobs=2 $(REPRODUCE_ARGS)
 
 test: $(VENV)/.installed  ## the tests, at most 10 minutes on 2 cores
 	$(RUN) -m pytest $(PYTEST_ARGS)

@@ -46,6 +46,7 @@ setup(
     packages=[*find_packages(include=["decoupled*"]), "decoupled.gin"],
     package_dir={"decoupled.gin": "gin"},
     package_data={"decoupled.gin": ["*.gin", "*/*.gin", "*/*/*.gin"]},
+    entry_points={"console_scripts": ["decoupled = decoupled.__main__:main"]},
     python_requires=">=3.10,<3.14",
     classifiers=[
         f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)

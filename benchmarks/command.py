@@ -10,7 +10,7 @@ from benchmarks.machine import ROOT
 from benchmarks.results import Comparison, Results
 from benchmarks.sizes import DTYPES
 from benchmarks.tables import Table, show
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 RESULTS = ROOT / "benchmarks" / "results"
 # The variable that names an interpreter, or else where `make bench` installs the peers.

@@ -4,7 +4,7 @@ import os
 import pathlib
 
 from benchmarks import command
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 BUNDLED = "wikipedia/enwiki-pages-articles-shortened.xml.bz2"
 # The same pages of the English Wikipedia, among gensim's test data.

@@ -1,7 +1,7 @@
 """Serving on this processor: SavedModels beside transformers, eager and compiled.
 
 Measures seconds a call and peak memory of
-  decoupled              the SavedModel of `python -m decoupled.export`, through its
+  decoupled              the SavedModel of `decoupled export`, through its
                          signature `serving_default`
   transformers eager     RemBertModel or RemBertForSequenceClassification
   transformers compiled  the same through torch.compile

@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from decoupled.console import say, track
-from decoupled.errors import UserError
+from decoupled.core.console import say, track
+from decoupled.core.errors import UserError
 
 WORKERS = pathlib.Path(__file__).parent / "workers"
 SECONDS_TO_END = 60

@@ -11,8 +11,8 @@ import subprocess
 from typing import Any
 
 from benchmarks.interleave import Measured, Spread, Worker, spread
-from decoupled.doctor import cpu_features
-from decoupled.processor import processor, usable_cores
+from decoupled.commands.doctor import cpu_features
+from decoupled.core.processor import processor, usable_cores
 
 ROOT = pathlib.Path(__file__).parent.parent
 # [2048, 2048] times [2048, 2048]: large enough for the full rate, small enough for

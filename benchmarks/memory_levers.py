@@ -17,8 +17,8 @@ import time
 from typing import NamedTuple
 
 from benchmarks.sizes import REFERENCE
-from decoupled import console
 from decoupled.configs import ModelConfig
+from decoupled.core import console
 
 # Activations outweigh the weights here, as in a long run on TPUs.
 MODEL = dataclasses.replace(
@@ -90,13 +90,13 @@ def measure(name: str, steps: int, model: ModelConfig = MODEL) -> dict[str, floa
     """
     import numpy as np
 
-    from decoupled.compat import tf
     from decoupled.configs import (
         MaskingConfig,
         MeshConfig,
         OptimizerConfig,
         ScheduleConfig,
     )
+    from decoupled.core.compat import tf
     from decoupled.tasks.mlm import MaskedLM
     from decoupled.training.graph import GraphConfig, build_graph
     from decoupled.training.mesh import session_config

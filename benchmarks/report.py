@@ -18,8 +18,8 @@ from benchmarks import command
 from benchmarks.machine import ROOT
 from benchmarks.results import Comparison, read
 from benchmarks.tables import Table, gigabytes, markdown, show
-from decoupled.console import say
-from decoupled.errors import UserError
+from decoupled.core.console import say
+from decoupled.core.errors import UserError
 
 NAME = "report"
 DOCUMENT = ROOT / "docs" / "performance.md"

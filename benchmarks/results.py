@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from benchmarks import machine
 from benchmarks.interleave import Chunk, Measured, Skip, Worker, interleave
 from decoupled.configs import EARLIER_VALUES
-from decoupled.console import say
-from decoupled.errors import UserError
+from decoupled.core.console import say
+from decoupled.core.errors import UserError
 
 FORMAT = "decoupled-benchmark-1"
 

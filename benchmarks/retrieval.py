@@ -1,7 +1,7 @@
 """Retrieval of translations: encoding and search, and search alone.
 
 Measures pairs of sentences a second of
-  decoupled     what `python -m decoupled.retrieve` does: graphs are built, a checkpoint
+  decoupled     what `decoupled retrieve` does: graphs are built, a checkpoint
                 is restored, sentences are encoded and searched in both directions
   transformers  RemBertModel in a loop over batches sorted by length, means over tokens,
                 all cosines at once by NumPy

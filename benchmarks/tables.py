@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from benchmarks.interleave import Measured, Spread, ratio
 from benchmarks.results import Comparison
-from decoupled import console
+from decoupled.core import console
 
 
 class Table(NamedTuple):

@@ -10,7 +10,6 @@ import numpy as np
 
 from benchmarks.interleave import Skip
 from benchmarks.sizes import QUICK, REFERENCE
-from decoupled import model_dir
 from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
@@ -21,6 +20,7 @@ from decoupled.model.variables import shapes, token_classifier
 from decoupled.tasks.catalogue import TAGGING
 from decoupled.tasks.tagged_sentences import TaggedSentence, read_sentences
 from decoupled.tasks.tagging_task import TaggingTask
+from decoupled.training import model_dir
 
 TASK = "udpos"
 BATCH = 32

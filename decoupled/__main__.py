@@ -1,14 +1,17 @@
-"""Lists the commands, in the order in which they are needed.
+"""`decoupled COMMAND ...`, or `python -m decoupled COMMAND ...`: runs a command.
 
-python -m decoupled
+Without a command it lists all, in the order in which they are needed.
 """
 
 import ast
+import importlib
 import os
 import pathlib
 import sys
 
-# Every module of the package that `python -m` runs.
+from decoupled.core.errors import close_names
+
+# Every module of decoupled/commands.
 COMMANDS = {
     "Before anything else": ("doctor", "demo"),
     "Text": ("build_corpus", "build_vocabulary", "build_records", "verify_records"),
@@ -18,43 +21,22 @@ COMMANDS = {
     "The paper": ("analyze", "sweep", "report", "reproduce"),
     "Several processes, TPUs": ("supervise", "worker", "cluster_demo", "tpu_health"),
 }
+# Works also where absl and gin, which `decoupled.launch` imports, are missing.
+NEEDS_PYTHON_ALONE = "doctor"
 
 
 def listing() -> str:
     """All commands by their purpose, each with the first line of its own help."""
-    parts = ["python -m decoupled.COMMAND --help explains a command."]
+    parts = ["decoupled COMMAND --help explains a command."]
     for heading, names in COMMANDS.items():
         parts += ["", heading, *map(_line, names)]
     return "\n".join(parts)
 
 
-def main(arguments: list[str]) -> int:
-    """Prints the list; returns 2 where there are words, which only commands take."""
-    given = [word for word in arguments if word not in ("-h", "--help", "-help")]
-    if not given:
-        print(listing())
-        return 0
-    known = given[0] in [name for names in COMMANDS.values() for name in names]
-    advice = (
-        f"write python -m decoupled.{given[0]}, with a dot"
-        if known
-        else "python -m decoupled lists the commands"
-    )
-    print(f"decoupled: error: {given[0]!r}: {advice}", file=sys.stderr)
-    return 2
-
-
-def _line(name):
-    """A command and what it does. Its module is read, not imported."""
-    path = pathlib.Path(__file__).parent / f"{name}.py"
-    help_text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    first = help_text.splitlines()[0]
-    return f"  {name:16} {first}"
-
-
-if __name__ == "__main__":
+def main() -> None:
+    """Runs the command that the first word names, or lists all; exits."""
     try:
-        code = main(sys.argv[1:])
+        code = _run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
         # As `decoupled.launch`, which needs more than Python. What is still buffered
@@ -62,3 +44,34 @@ if __name__ == "__main__":
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     sys.exit(code)
+
+
+def _run(words):
+    if not words or words[0] in ("-h", "--help", "-help"):
+        print(listing())
+        return 0
+    known = [name for names in COMMANDS.values() for name in names]
+    if words[0] not in known:
+        print(
+            f"decoupled: error: no command {words[0]!r}{close_names(words[0], known)}",
+            file=sys.stderr,
+        )
+        return 2
+    command = importlib.import_module(f"decoupled.commands.{words[0]}")
+    if words[0] == NEEDS_PYTHON_ALONE:
+        return command.main()
+    from decoupled.launch import start
+
+    start.run(command)
+
+
+def _line(name):
+    """A command and what it does. Its module is read, not imported."""
+    path = pathlib.Path(__file__).parent / "commands" / f"{name}.py"
+    help_text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    first = help_text.splitlines()[0]
+    return f"  {name:16} {first}"
+
+
+if __name__ == "__main__":
+    main()

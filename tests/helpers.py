@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import (
     ClusterConfig,
     MaskingConfig,
@@ -11,6 +10,7 @@ from decoupled.configs import (
     ScheduleConfig,
     TrainingConfig,
 )
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.placement import PlacementMeshImpl
 
 ALONE = ClusterConfig((), 120.0, 30.0, False)

@@ -1,7 +1,7 @@
 """A tiny pre-trained model on disk, to fine-tune from."""
 
-from decoupled import model_dir
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.training import model_dir
 from tests.data.small_corpus import make_vocabulary
 from tests.helpers import schedule, tiny_model
 from tests.training.runs import graph_config, run_spec, train_run

@@ -9,63 +9,39 @@ import sys
 
 import pytest
 
-from decoupled import dependencies
-from decoupled.installed import requirement_of
+from decoupled.core import dependencies
+from decoupled.core.installed import requirement_of
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "decoupled"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
+COMMANDS = sorted((PACKAGE / "commands").glob("[!_]*.py"))
 
-# Directly in decoupled/; each other module there is a command.
-BASE = {
-    "bindings",
-    "compat",
-    "configs",
-    "console",
-    "dependencies",
-    "errors",
-    "files",
-    "gfile",
-    "gin_reader",
-    "installed",
-    "locks",
-    "memory",
-    "ports",
-    "processes",
-    "processor",
-    "release",
-}
-START = {"launch", "model_dir", "supervision", "tpu_flags"}
-# What each folder may import beside itself. `start` knows of flags and model folders,
-# so that what computes never reads them.
-BELOW_TASKS = {"base", "start", "corpora", "data", "metrics", "ops", "model"}
+# What each room may import beside itself. What computes knows of no flags.
+BELOW_TASKS = {"core", "configs", "corpora", "data", "metrics", "ops", "model"}
 MAY_IMPORT = {
-    "base": set(),
-    "start": {"base"},
-    "corpora": {"base"},
-    "data": {"base", "corpora"},
+    "core": set(),
+    "configs": {"core"},
+    "launch": {"core", "configs"},
+    "corpora": {"core", "configs"},
+    "data": {"core", "configs", "corpora"},
     "metrics": set(),
-    "ops": {"base"},
-    "model": {"base", "ops"},
+    "ops": {"core", "configs"},
+    "model": {"core", "configs", "ops"},
     "tasks": BELOW_TASKS,
-    "training": BELOW_TASKS,
+    "training": BELOW_TASKS | {"tasks"},
     "exports": BELOW_TASKS | {"tasks", "training"},
     "planning": BELOW_TASKS | {"tasks", "training"},
-    "sweeps": {"base", "start"},
+    "sweeps": {"core", "configs", "launch"},
     "analyses": BELOW_TASKS | {"tasks", "training", "exports"},
-    "command": BELOW_TASKS
-    | {"tasks", "training", "exports", "planning", "sweeps", "analyses"},
 }
+# Nobody imports a command.
+MAY_IMPORT["commands"] = set(MAY_IMPORT)
 
 
 def group_of(module):
     """The group of `decoupled.x...`, named by the dotted parts after `decoupled`."""
-    first = module[0]
-    if first in BASE:
-        return "base"
-    if (PACKAGE / first).is_dir():
-        return first
-    return "start" if first in START else "command"
+    return "commands" if module == ("__main__",) else module[0]
 
 
 def module_of(path):
@@ -108,7 +84,7 @@ def test_imports_go_down_only(path):
         if imported[0].startswith("__"):
             continue
         other = group_of(imported)
-        same_folder = other == group != "command"
+        same_folder = other == group != "commands"
         assert same_folder or other in MAY_IMPORT[group], (
             f"{group} ({'.'.join(own)}) imports {other} ({'.'.join(imported)})"
         )
@@ -124,23 +100,22 @@ def importers_of(module):
 
 
 def test_mesh_tensorflow_is_imported_by_compat_only():
-    assert importers_of("mesh_tensorflow") == {PACKAGE / "compat.py"}
+    assert importers_of("mesh_tensorflow") == {PACKAGE / "core" / "compat.py"}
 
 
 def test_tensorflow_is_imported_where_its_release_is_checked():
     """Elsewhere it would print lines, and be of any release."""
-    own = {PACKAGE / "release.py", PACKAGE / "compat.py"}
+    own = {PACKAGE / "core" / "release.py", PACKAGE / "core" / "compat.py"}
     stand_alone = PACKAGE / "exports" / "run_text_model.py"
     assert importers_of("tensorflow") == {*own, stand_alone}
-    assert importers_of("tensorflow_estimator") == {PACKAGE / "compat.py"}
+    assert importers_of("tensorflow_estimator") == {PACKAGE / "core" / "compat.py"}
 
 
-def test_gin_is_imported_by_configurations_and_commands_only():
+def test_gin_is_imported_by_configurations_and_what_reads_them():
     # Mesh-TensorFlow registers functions with gin while compat.py imports it.
-    allowed = {PACKAGE / name for name in ("bindings.py", "gin_reader.py", "compat.py")}
-    allowed |= set((PACKAGE / "configs").iterdir())
-    for path in importers_of("gin") - allowed:
-        assert group_of(module_of(path)) == "command", f"{path} imports gin"
+    allowed = {PACKAGE / "core" / "compat.py"}
+    rooms = {group_of(module_of(path)) for path in importers_of("gin") - allowed}
+    assert rooms == {"configs", "launch"}
 
 
 def test_gin_reads_no_text_itself():
@@ -152,15 +127,13 @@ def test_gin_reads_no_text_itself():
 
 def test_flags_need_no_tensorflow():
     """`--help` and mistakes in flags are answered at once, not after seconds."""
-    files = [path for path in SOURCES if path.parent == PACKAGE]
-    modules = [module for module in map(module_of, files) if module]
-    commands = [module[0] for module in modules if group_of(module) == "command"]
+    commands = [path.stem for path in COMMANDS]
     assert len(commands) > 20
     # Flags of all commands would clash in one registry; the slow one is finetune's.
     code = (
         "import importlib, sys\n"
         "for name in sys.argv[1:]:\n"
-        "    module = importlib.import_module(f'decoupled.{name}')\n"
+        "    module = importlib.import_module(f'decoupled.commands.{name}')\n"
         "    if name == 'finetune': module.define_flags()\n"
         "    assert 'tensorflow' not in sys.modules, name\n"
     )
@@ -198,13 +171,6 @@ def imported_at_once(path):
                     left.extend(dependencies.files_of(name))
                     others.add(name.split(".")[0])
     return files, others
-
-
-COMMANDS = [
-    path
-    for path in PACKAGE.glob("*.py")
-    if '__name__ == "__main__"' in path.read_text()
-]
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=names(COMMANDS))
@@ -275,4 +241,4 @@ def test_cores_are_counted_in_one_place():
         for name, _ in calls_of(path)
         if name.endswith("cpu_count")
     }
-    assert counting == {PACKAGE / "processor.py"}
+    assert counting == {PACKAGE / "core" / "processor.py"}

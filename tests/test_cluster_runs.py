@@ -11,11 +11,11 @@ import time
 import numpy as np
 import pytest
 
-from decoupled import build_records
-from decoupled.compat import tf
+from decoupled.commands import build_records
+from decoupled.core.compat import tf
 from decoupled.training.events import read_scalars
+from tests.commands.test_pretrain import PARAMS
 from tests.data.small_corpus import make_corpus, make_vocabulary
-from tests.test_pretrain import PARAMS
 
 STEPS = 120
 # Enough for 20 kills, each after a checkpoint of its own, on a fast machine too.
@@ -38,7 +38,7 @@ def data(tmp_path_factory):
 def pretrain(data, folder, steps, *more):
     params = [*PARAMS, f"ScheduleConfig.train_steps = {steps}", *MESH, PATIENCE, *more]
     return [
-        "decoupled.pretrain", "--mode=train", "--gin_file=models/demo_base.gin",
+        "decoupled", "pretrain", "--mode=train", "--gin_file=models/demo_base.gin",
         "--gin_param=ModelConfig.coupled = False",
         *(f"--gin_param={param}" for param in params),
         f"--records_dir={data[0]}", f"--vocabulary={data[1]}", f"--model_dir={folder}",
@@ -54,7 +54,7 @@ def start(*words):
 
 def supervised(data, folder, steps, *more):
     return start(
-        "decoupled.supervise", "--processes=2", "--max_restarts=100", "--",
+        "decoupled", "supervise", "--processes=2", "--max_restarts=100", "--",
         *pretrain(data, folder, steps, *more),
     )  # fmt: skip
 
@@ -68,7 +68,7 @@ def children(process, name):
             command = open(f"/proc/{pid}/cmdline", encoding="utf-8").read()
         except OSError:
             continue
-        if f"decoupled.{name}" in command.split("\0"):
+        if f"\0decoupled\0{name}\0" in command:
             found.append(int(pid))
     return found
 
@@ -132,10 +132,12 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint(
 
 
 def test_without_a_supervisor_the_driver_ends_and_says_why(data, tmp_path):
-    from decoupled.supervision import free_ports
+    from decoupled.launch.supervision import free_ports
 
     addresses = [f"localhost:{port}" for port in free_ports(2)]
-    worker = start("decoupled.worker", f"--workers={','.join(addresses)}", "--index=1")
+    worker = start(
+        "decoupled", "worker", f"--workers={','.join(addresses)}", "--index=1"
+    )
     try:
         workers = f"ClusterConfig.workers = {tuple(addresses)}"
         driver = start(*pretrain(data, tmp_path / "run", 100_000, workers))

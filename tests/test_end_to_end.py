@@ -9,22 +9,26 @@ import json
 import pytest
 import tensorflow as tf
 
-from decoupled import build_records, build_vocabulary
-from decoupled.build_corpus import CorpusSettings, build
-from decoupled.build_vocabulary import VocabularySettings
+from decoupled.commands import build_records, build_vocabulary
+from decoupled.commands.build_corpus import build
+from decoupled.commands.finetune import run_finetuning
+from decoupled.commands.pretrain import PretrainConfig, run_pretraining
 from decoupled.configs import (
     FinetuningConfig,
     MeshConfig,
     SamplingConfig,
     VocabularyConfig,
 )
-from decoupled.corpora.catalog_task import TaskSettings
-from decoupled.corpora.documents import TextSettings
+from decoupled.configs.corpora import (
+    CorpusSettings,
+    TaskSettings,
+    TextSettings,
+    VocabularySettings,
+)
+from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.saved_model import export
 from decoupled.exports.trained_model import read_model_dir
-from decoupled.finetune import FinetuneConfig, run_finetuning
-from decoupled.pretrain import PretrainConfig, run_pretraining
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
 
 ANIMALS = "cat dog horse cow sheep goat duck hen fox wolf".split()

@@ -15,7 +15,9 @@ import sys
 import pytest
 import tensorflow as tf
 
-from decoupled import bindings, configs, pretrain
+from decoupled import configs
+from decoupled.commands import pretrain
+from decoupled.launch import gin_files
 from tests.tpu_scripts.cloud import SCRIPTS, dry_run
 
 DOCS = SCRIPTS.parent / "docs"
@@ -40,7 +42,9 @@ for words in json.load(sys.stdin):
 
 def noted(folder, text):
     """The commands of a document, as lists of words."""
-    programs = [folder / "bin" / name for name in ("python", "pip", "tensorboard")]
+    programs = [
+        folder / "bin" / name for name in ("decoupled", "python", "pip", "tensorboard")
+    ]
     programs += [folder / "tpu_scripts" / path.name for path in SCRIPTS.glob("*.sh")]
     for program in programs:
         program.parent.mkdir(exist_ok=True)
@@ -67,13 +71,12 @@ def given(tmp_path_factory):
 
 
 def of_the_package(given):
-    """Module -> the flags of each command with it; also of a command behind --."""
+    """Command -> the flags of each use of it; also of a command behind --."""
     found = {}
     for program, *words in (words for name in given for words in given[name]):
-        if program != "python":
+        if program != "decoupled":
             continue
-        assert words[0] == "-m"
-        for part in _parts(words[1:]):
+        for part in _parts(words):
             # With dots it is the reader's to complete.
             if "..." not in part:
                 found.setdefault(part[0], []).append(part[1:])
@@ -84,7 +87,8 @@ def _parts(words):
     if "--" not in words:
         return [words]
     end = words.index("--")
-    return [words[:end], words[end + 1 :]]
+    assert words[end + 1] == "decoupled"
+    return [words[:end], words[end + 2 :]]
 
 
 def test_scripts_take_their_options(given, tmp_path, monkeypatch):
@@ -102,10 +106,9 @@ def test_scripts_take_their_options(given, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["plan", "pretrain", "supervise", "sweep"])
 def test_commands_take_their_flags(given, name):
-    module = f"decoupled.{name}"
     done = subprocess.run(
-        [sys.executable, "-c", TAKE_FLAGS, module],
-        input=json.dumps(of_the_package(given)[module]),
+        [sys.executable, "-c", TAKE_FLAGS, f"decoupled.commands.{name}"],
+        input=json.dumps(of_the_package(given)[name]),
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -114,7 +117,7 @@ def test_commands_take_their_flags(given, name):
 def test_settings_of_pretraining_fit_each_other(given):
     """What a class checks when it is made is checked here, as by the command."""
     scripts = [words for words in given["tpu"] if words[0] == "pretrain.sh"]
-    here = of_the_package(given)["decoupled.pretrain"]
+    here = of_the_package(given)["pretrain"]
     assert len(scripts) >= 5 and len(here) >= 6
     for words in [*scripts, *here]:
         defaults = pretrain.TPU_DEFAULTS if words in scripts else pretrain.DEFAULTS
@@ -122,7 +125,7 @@ def test_settings_of_pretraining_fit_each_other(given):
             [word.partition("=")[2] for word in words if word.startswith(flag)]
             for flag in ("--gin_file=", "--gin_param=")
         )
-        bindings.configure(configs.pretrain, [defaults, *files], params)
+        gin_files.configure(configs.pretrain, [defaults, *files], params)
 
 
 def test_functions_of_tensorflow_exist(given):

@@ -7,8 +7,9 @@ import re
 
 import pytest
 
-from decoupled import bindings, configs, gin_reader
-from decoupled.errors import UserError
+from decoupled import configs
+from decoupled.core.errors import UserError
+from decoupled.launch import gin_files, gin_reader
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = [
@@ -55,7 +56,7 @@ def found(path):
 
 def check(text):
     """Refuses a setting that no command takes; `...` and $variables are values."""
-    reader = gin_reader.Reader(configs.pretrain, bindings.find_file)
+    reader = gin_reader.Reader(configs.pretrain, gin_files.find_file)
     value = re.sub(r"\.\.\.|\$\w+|\{\w*\}", "1", text)
     reader.check_setting(value, text, ("build_corpus",))
 
@@ -70,10 +71,10 @@ WITH_FILES = [path for path in SOURCES if found(path)[2]]
 
 
 def test_examples_are_found_where_users_read_them():
-    assert {"README.md", "docs/xtreme.md", "decoupled/launch.py"} <= set(
+    assert {"README.md", "docs/xtreme.md", "decoupled/launch/start.py"} <= set(
         ids(WITH_SETTINGS)
     )
-    assert {"README.md", "gin/tasks/xnli.gin", "decoupled/finetune.py"} <= set(
+    assert {"README.md", "gin/tasks/xnli.gin", "decoupled/commands/finetune.py"} <= set(
         ids(WITH_FILES)
     )
     assert sum(len(found(path)[0]) for path in SOURCES) > 60
@@ -96,16 +97,16 @@ def test_names_of_settings_exist(path):
 def test_gin_files_exist(path):
     for name in found(path)[2]:
         if not PLACEHOLDER.search(name):
-            assert bindings.find_file(name.removeprefix("gin/"))
+            assert gin_files.find_file(name.removeprefix("gin/"))
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "e.g. 'TrainingConfig.train_steps = 100'",
-        "python -m decoupled.pretrain --gin_param='TrainingConfig.batch_size = '",
-        'python -m decoupled.pretrain --gin_param="TrainingConfig.batch_size = x"',
-        "python -m decoupled.pretrain --gin_param='import os'",
+        "decoupled pretrain --gin_param='TrainingConfig.batch_size = '",
+        'decoupled pretrain --gin_param="TrainingConfig.batch_size = x"',
+        "decoupled pretrain --gin_param='import os'",
     ],
 )
 def test_an_example_that_cannot_be_given_is_seen(tmp_path, text):

@@ -1,38 +1,20 @@
 """Every settings file that is shipped can be read and holds nothing without effect."""
 
-import importlib
 import pathlib
 import re
 
 import gin
 import pytest
 
-from decoupled import (
-    bindings,
-    configs,
-    convert,
-    doctor,
-    gin_reader,
-    parameters,
-)
+from decoupled import configs
+from decoupled.launch import gin_files, gin_reader
 from tests.helpers import tiny_model
 
-FOLDER = pathlib.Path(bindings.packaged_folder())
+FOLDER = pathlib.Path(gin_files.packaged_folder())
 FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.gin"))
 
 STATEMENT = re.compile(r"^([\w./]+)\s*=", re.MULTILINE)
 MACRO = re.compile(r"^([\w/]+)\s*=", re.MULTILINE)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def all_roots_are_known():
-    """Imports the commands, which hold the roots that files under runs/ bind."""
-    # A test before may have locked gin, which then registers nothing.
-    gin.clear_config()
-    for command in doctor.commands():
-        name = command.shown.removeprefix("decoupled.")
-        if "import gin" in (doctor.PACKAGE / f"{name}.py").read_text(encoding="utf-8"):
-            importlib.import_module(f"decoupled.{name}")
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +40,8 @@ def test_there_are_files():
 
 @pytest.mark.parametrize("name", FILES)
 def test_file_can_be_read_with_all_that_it_includes(name):
-    reader = gin_reader.Reader(no_root, bindings.find_file)
-    reader.read_file(bindings.find_file(name))
+    reader = gin_reader.Reader(no_root, gin_files.find_file)
+    reader.read_file(gin_files.find_file(name))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -82,7 +64,7 @@ def test_file_says_what_it_is_for(name):
 
 @pytest.mark.parametrize(
     "root",
-    [configs.pretrain, configs.sweep_row, convert.convert, parameters.parameters],
+    [configs.pretrain, configs.sweep_row, configs.convert, configs.parameters],
 )
 def test_a_model_file_of_before_there_was_a_rank_is_read(tmp_path, root):
     """As `convert` and every run write it: all sizes, no includes."""
@@ -91,7 +73,7 @@ def test_a_model_file_of_before_there_was_a_rank_is_read(tmp_path, root):
     lines = [f"ModelConfig.{name} = {value!r}\n" for name, value in earlier.items()]
     (tmp_path / "model.gin").write_text("".join(lines))
     settings = f"runs/{root.__name__}.gin"
-    found = bindings.configure(root, [settings, str(tmp_path / "model.gin")], [])
+    found = gin_files.configure(root, [settings, str(tmp_path / "model.gin")], [])
     assert vars(getattr(found, "model", found)) == sizes
 
 

@@ -16,7 +16,7 @@ import urllib.request
 
 import pytest
 
-from decoupled.installed import requirements
+from decoupled.core.installed import requirements
 from tests.pretrained import make_pretrained
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -79,7 +79,7 @@ class Environment:
 
     def command(self, name, *arguments, code=0):
         """Runs a command of the package."""
-        return self.run("-m", f"decoupled.{name}", *arguments, code=code)
+        return self.run("-m", "decoupled", name, *arguments, code=code)
 
 
 def install_with_pip(folder, python, source, *limits):
@@ -163,20 +163,20 @@ def test_tensorflow_and_tensorflow_text_are_of_one_release(environment):
 def test_the_doctor_says_what_can_run(environment):
     lines = environment.command("doctor").stdout.splitlines()
     report = {
-        line.split()[0]: line.split(maxsplit=1)[1]
+        " ".join(line.split()[:2]): line.split(maxsplit=2)[2]
         for line in lines
-        if line.startswith("  decoupled.")
+        if line.startswith("  decoupled ")
     }
     refused = {name: line for name, line in report.items() if line != "can run"}
     assert refused == {
-        "decoupled.demo": "needs Django, matplotlib, polib: "
+        "decoupled demo": "needs Django, matplotlib, polib: "
         "pip install 'decoupled[demo]'",
-        "decoupled.reproduce": "needs Django, polib: pip install 'decoupled[demo]'",
-        "decoupled.tpu_health": "needs cloud-tpu-client: pip install 'decoupled[tpu]'",
+        "decoupled reproduce": "needs Django, polib: pip install 'decoupled[demo]'",
+        "decoupled tpu_health": "needs cloud-tpu-client: pip install 'decoupled[tpu]'",
     }
     assert not any("make" in line for line in lines)
     for name in report:
-        environment.command(name.removeprefix("decoupled."), "--help")
+        environment.command(name.removeprefix("decoupled "), "--help")
 
 
 @pytest.mark.parametrize(

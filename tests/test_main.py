@@ -1,13 +1,14 @@
-"""`python -m decoupled` shows the way to the commands."""
+"""`decoupled` shows the way to the commands."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
 import pytest
 
 from decoupled import __main__ as listed
-from decoupled import doctor
+from decoupled.commands import doctor
 
 
 def run(*arguments):
@@ -20,7 +21,7 @@ def run(*arguments):
 def test_every_command_is_listed_once():
     names = [name for names in listed.COMMANDS.values() for name in names]
     shown = [command.shown for command in doctor.commands()]
-    assert sorted(f"decoupled.{name}" for name in names) == shown
+    assert sorted(f"decoupled {name}" for name in names) == shown
 
 
 def test_commands_come_in_the_order_of_their_needs():
@@ -35,7 +36,9 @@ def test_each_has_one_line_which_begins_its_own_help():
     lines = [line for line in listed.listing().splitlines() if line.startswith("  ")]
     for line in lines:
         name, _, sentence = line.strip().partition(" ")
-        source = (doctor.PACKAGE / f"{name}.py").read_text(encoding="utf-8")
+        source = (doctor.PACKAGE / "commands" / f"{name}.py").read_text(
+            encoding="utf-8"
+        )
         assert source.startswith(f'"""{sentence.strip()}')
         assert sentence.endswith("."), name
 
@@ -46,12 +49,12 @@ def test_the_list_needs_no_tensorflow_and_no_command(arguments):
     assert done.returncode == 0
     assert done.stdout == listed.listing() + "\n"
     assert "tensorflow" not in done.stderr
-    assert "decoupled.pretrain" not in done.stderr
+    assert "decoupled.commands.pretrain" not in done.stderr
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_closes_early_is_no_defect(unbuffered):
-    """As `python -m decoupled | head -1`."""
+    """As `decoupled | head -1`."""
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -66,12 +69,29 @@ def test_a_reader_that_closes_early_is_no_defect(unbuffered):
 @pytest.mark.parametrize(
     "word, advice",
     [
-        ("pretrain", "write python -m decoupled.pretrain, with a dot"),
-        ("pretrian", "python -m decoupled lists the commands"),
-        ("--model_dir=x", "python -m decoupled lists the commands"),
+        ("pretrian", "; did you mean pretrain or retrieve?"),
+        ("build-corpus", "; did you mean build_corpus or build_records?"),
+        ("--model_dir=x", "; Known: doctor, demo, build_corpus, "),
     ],
 )
-def test_a_word_is_no_command_without_its_dot(capsys, word, advice):
-    assert listed.main([word, "--help"]) == 2
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", f"decoupled: error: {word!r}: {advice}\n")
+def test_an_unknown_command_is_told_what_is_close_to_it(word, advice):
+    done = subprocess.run(
+        [sys.executable, "-m", "decoupled", word, "--help"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"decoupled: error: no command {word!r}{advice}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_console_script_is_the_same_program():
+    script = pathlib.Path(sys.executable).parent / "decoupled"
+    done = subprocess.run(
+        [script, "analyze", "spectrum", "--model_dri=x"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        "decoupled analyze spectrum: error: Unknown command line flag 'model_dri'. Did "
+        "you mean: model_dir ?; --help lists the flags\n"
+    )

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from decoupled import doctor
+from decoupled.commands import doctor
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAMS = "bash cp env grep head make mkdir sh touch".split()

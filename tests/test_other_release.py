@@ -15,7 +15,7 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled.release import tf
+from decoupled.core.release import tf
 from decoupled.training.events import read_scalars
 from tests.data.small_corpus import make_corpus, make_vocabulary
 
@@ -99,7 +99,7 @@ def records(between, folder):
     def build(python):
         target = made / f"records {between.index(python)}"
         run(
-            python, "-m", "decoupled.build_records", f"--corpus_dir={tmp}/corpus",
+            python, "-m", "decoupled", "build_records", f"--corpus_dir={tmp}/corpus",
             f"--vocabulary={vocabulary}", f"--output_dir={target}",
         )  # fmt: skip
         return target, vocabulary
@@ -117,7 +117,7 @@ def pretrain(python, data, run_folder, steps, mode="train"):
     settings = run_folder.with_suffix(".gin")
     settings.write_text(f"{SETTINGS}ScheduleConfig.train_steps = {steps}\n")
     run(
-        python, "-m", "decoupled.pretrain", f"--records_dir={data[0]}",
+        python, "-m", "decoupled", "pretrain", f"--records_dir={data[0]}",
         f"--vocabulary={data[1]}", f"--model_dir={run_folder}", f"--mode={mode}",
         "--gin_file=models/decoupled.gin", f"--gin_file={settings}",
     )  # fmt: skip
@@ -135,7 +135,7 @@ def exported(trained, between):
     """Its export, with the MLM head."""
     target = trained.with_name("export")
     run(
-        between[0], "-m", "decoupled.export", f"--model_dir={trained}",
+        between[0], "-m", "decoupled", "export", f"--model_dir={trained}",
         f"--export_dir={target}", "--mlm",
     )  # fmt: skip
     return target
@@ -155,7 +155,7 @@ def test_records_are_the_same_and_pass_the_others_check(records, written, betwee
         other = written[0] / path.relative_to(again)
         assert path.read_bytes() == other.read_bytes()
     run(
-        between[1], "-m", "decoupled.verify_records", f"--records_dir={written[0]}",
+        between[1], "-m", "decoupled", "verify_records", f"--records_dir={written[0]}",
         f"--vocabulary={vocabulary}",
     )  # fmt: skip
 
@@ -200,7 +200,7 @@ def test_saved_models_load_and_agree(kind, exported, between, capsys):
 
 def test_folders_for_transformers_give_the_same_weights_back(trained, between):
     folder, back = trained.with_name("transformers"), trained.with_name("back")
-    convert = ("-m", "decoupled.convert")
+    convert = ("-m", "decoupled", "convert")
     # The head of this model has no counterpart there.
     run(
         between[0], *convert, "to_hf", f"--model_dir={trained}", f"--hf_dir={folder}",

@@ -166,7 +166,7 @@ need_flags() {
     for given in "${REST[@]}"; do
       case "$given" in "--${flag%/}="*) value="${given#*=}" ;; esac
     done
-    [[ -n $value ]] || fail "decoupled.$command needs --${flag%/}=..., after --"
+    [[ -n $value ]] || fail "decoupled $command needs --${flag%/}=..., after --"
     [[ $flag != */ ]] || need_remote "--${flag%/}" "$value"
   done
 }

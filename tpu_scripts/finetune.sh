@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fine-tunes on a TPU slice: run.sh with python -m decoupled.finetune. The flags after -- are
+# Fine-tunes on a TPU slice: run.sh with decoupled finetune. The flags after -- are
 # that command's; all paths must be on gs:// (upload.sh puts data there).
 #
 #   tpu_scripts/finetune.sh --name=xnli --zone=us-central1-a --type=v3-8 --spot \

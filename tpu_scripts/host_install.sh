@@ -58,4 +58,4 @@ if [[ $after != "$before" ]]; then
     "${after%% *}, another build; create the slice anew" >&2
   exit 1
 fi
-python3 -m decoupled.doctor
+python3 -m decoupled doctor

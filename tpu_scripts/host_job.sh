@@ -79,7 +79,7 @@ save_log() {
 health() {
   local flags=("--tpu=$NODE" "--tpu_zone=$ZONE" "--wait_seconds=$1")
   [[ -z $PROJECT ]] || flags+=("--gcp_project=$PROJECT")
-  python3 -m decoupled.tpu_health "${flags[@]}" >>"$FOLDER/driver.log" 2>&1
+  python3 -m decoupled tpu_health "${flags[@]}" >>"$FOLDER/driver.log" 2>&1
 }
 
 work() {

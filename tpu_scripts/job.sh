@@ -31,7 +31,7 @@ job_words() {
   while IFS= read -r entry; do
     [[ -z $entry ]] || WORDS+=("$entry")
   done <<<"${OPTION[env]}"
-  WORDS+=(python3 -m "decoupled.$DRIVER" "${FLAGS[@]}")
+  WORDS+=(python3 -m decoupled "$DRIVER" "${FLAGS[@]}")
   [[ " ${FLAGS[*]}" != *" --tpu="* ]] || return 0
   if [[ -z $several ]]; then
     WORDS+=(--tpu=local)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pre-trains on a TPU slice: run.sh with python -m decoupled.pretrain. The flags after -- are
+# Pre-trains on a TPU slice: run.sh with decoupled pretrain. The flags after -- are
 # that command's; all paths must be on gs:// (upload.sh puts data there).
 #
 #   tpu_scripts/pretrain.sh --name=rembert --zone=us-central1-a --type=v3-32 --spot \

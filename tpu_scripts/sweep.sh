@@ -9,7 +9,7 @@
 #   tpu_scripts/sweep.sh --name=rows --zone=us-central1-a --type=v3-32 --spot \
 #       --jobs=rows.txt --slices=2
 #
-# python -m decoupled.sweep --print_jobs prints such lines for a table of the paper. The jobs
+# decoupled sweep --print_jobs prints such lines for a table of the paper. The jobs
 # of a slice run one after another, in their order; they go to NAME-0, NAME-1, ... in turn, but
 # a job whose --init_checkpoint is the --model_dir of another goes to the same slice, behind it.
 # Started again, it passes over what is complete. A slice whose jobs end with an error stops

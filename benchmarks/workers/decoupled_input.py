@@ -9,8 +9,8 @@ import documents
 import numpy as np
 import protocol
 
-from decoupled.compat import tf
 from decoupled.configs import MaskingConfig, MeshConfig, SamplingConfig
+from decoupled.core.compat import tf
 from decoupled.data.input_fn import pretraining_input_fn
 from decoupled.data.records import (
     LanguageRecords,

@@ -4,7 +4,6 @@ import batches
 import numpy as np
 import protocol
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import (
     MaskingConfig,
     MeshConfig,
@@ -12,6 +11,7 @@ from decoupled.configs import (
     OptimizerConfig,
     ScheduleConfig,
 )
+from decoupled.core.compat import mtf, tf
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.cluster import Cluster
 from decoupled.training.graph import GraphConfig, Lowered, build_graph

@@ -8,7 +8,7 @@ import protocol
 from decoupled_pretraining import graph_config, training_step
 
 from decoupled.configs import ClusterConfig
-from decoupled.supervision import free_ports, worker_command
+from decoupled.launch.supervision import free_ports, worker_command
 from decoupled.training.cluster import Cluster, Task
 
 START_SECONDS = 300.0

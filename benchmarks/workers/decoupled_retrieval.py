@@ -1,6 +1,6 @@
 """Worker: pairs of sentences through this project's encoder and search.
 
-A step does what `python -m decoupled.retrieve` does for sentences that are tokenised:
+A step does what `decoupled retrieve` does for sentences that are tokenised:
 it builds the graphs, restores the checkpoint, encodes and searches, in both directions.
 """
 
@@ -14,8 +14,8 @@ import sentences
 
 from decoupled.analyses.retrieval import search
 from decoupled.analyses.sentence_vectors import TrainedEncoder, layer_vectors
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig, ModelConfig, RetrievalConfig
+from decoupled.core.compat import tf
 from decoupled.model.variables import NO_HEAD, shapes
 
 

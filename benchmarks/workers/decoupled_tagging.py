@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import protocol
 
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig, ModelConfig, OptimizerConfig, ScheduleConfig
+from decoupled.core.compat import tf
 from decoupled.data.array_input_fn import evaluation_batches, longest_first
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.tasks.tagged_sentences import TaggedSentence

@@ -13,40 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import console, files
 from decoupled.analyses import plots
 from decoupled.analyses.models import AnalysedModel
 from decoupled.analyses.representations import LayerEncoder, batches
-from decoupled.configs import MaskingConfig
+from decoupled.configs.analyses import DriftSettings
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data.masking import mask_sequences
-from decoupled.errors import UserError
 from decoupled.exports.heads import MaskedLm
-from decoupled.release import tf
 from decoupled.tasks.features import pack_texts
 
 Arrays = dict[str, np.ndarray]
-
-
-class DriftSettings(NamedTuple):
-    """How texts are read.
-
-    masking: length of the sequences, and what is masked. max_texts: no more than this
-    are read. batch_size: texts at once. seed: of the masks.
-    """
-
-    masking: MaskingConfig
-    max_texts: int
-    batch_size: int
-    seed: int
-
-    def check(self) -> None:
-        """Raises UserError for numbers that cannot work."""
-        for name, least in (("max_texts", 1), ("batch_size", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise UserError(
-                    f"drift.{name}: {value!r} is no whole number >= {least}"
-                )
 
 
 class Pair(NamedTuple):

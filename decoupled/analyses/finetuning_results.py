@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from decoupled import console, files
+from decoupled.core import console, files
 from decoupled.metrics.xtreme import is_official
 from decoupled.training.task_data import ENGLISH, SPLITS
 from decoupled.training.zero_shot_results import TRIVIAL

@@ -11,11 +11,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from decoupled import console, files, model_dir
 from decoupled.analyses import plots
 from decoupled.configs import ModelConfig
-from decoupled.errors import UserError
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
 from decoupled.metrics import xtreme
+from decoupled.training import model_dir
 
 RESULTS = "results.json"
 # What may tell models apart in a legend, the paper's question first.
@@ -40,7 +41,7 @@ class Run(NamedTuple):
 
 
 def read_run(folder: str, split: str, metric: str | None) -> Run:
-    """Reads a folder that `python -m decoupled.finetune` wrote.
+    """Reads a folder that `decoupled finetune` wrote.
 
     A score is the mean over languages; where a task's score is the mean of several
     metrics, of them. Seeds below the folder are read one by one.
@@ -149,7 +150,7 @@ def _read_results(folder) -> list[tuple[str, dict]]:
     path = os.path.join(folder, RESULTS)
     if not files.exists(path):
         raise UserError(
-            f"{folder}: no {RESULTS}; python -m decoupled.finetune writes it at its end"
+            f"{folder}: no {RESULTS}; decoupled finetune writes it at its end"
         )
     results = files.read_json(path)
     if not isinstance(results, dict):

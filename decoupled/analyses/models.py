@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from decoupled import files, gfile
 from decoupled.configs import ModelConfig
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.model import variables as names
 from decoupled.training.saved_run import open_run

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import console
 from decoupled.analyses import plots
 from decoupled.analyses.models import SIZES, short_names
 from decoupled.analyses.retrieval import search
@@ -28,6 +27,7 @@ from decoupled.analyses.sentence_vectors import (
     open_encoder,
 )
 from decoupled.configs import MeshConfig, RetrievalConfig
+from decoupled.core import console
 from decoupled.metrics.neighbours import wilson_interval
 from decoupled.tasks.parallel_sentences import read_parallel
 

@@ -7,7 +7,7 @@ their markers and lines, too. Needs matplotlib, which the [plots] extra installs
 import os
 from collections.abc import Callable
 
-from decoupled import console, files, installed
+from decoupled.core import console, files, installed
 
 FORMATS = ("png", "svg")
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"

@@ -4,52 +4,10 @@ A learned mix of the layers, a projection, self-attentive pooling over each span
 network of two layers; every label is a yes-or-no question of its own.
 """
 
-import dataclasses
-
 import numpy as np
 
-from decoupled.errors import UserError
-from decoupled.release import tf
-
-
-@dataclasses.dataclass(frozen=True)
-class ProbeSettings:
-    """Sizes and rates of the probe.
-
-    projection_size: of a span's vector. hidden_size: of the network on top.
-    dropout: before both of its layers. learning_rate; clip_norm: of the gradient.
-    batch_size: sentences. train_steps: at most. eval_every_steps: between looks at the
-    development data. halve_after, stop_after: evaluations without a better score.
-    seed: of initial weights, order and dropout.
-    """
-
-    projection_size: int
-    hidden_size: int
-    dropout: float
-    learning_rate: float
-    clip_norm: float
-    batch_size: int
-    train_steps: int
-    eval_every_steps: int
-    halve_after: int
-    stop_after: int
-    seed: int
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value, least = getattr(self, field.name), int(field.name != "seed")
-            if field.type is int and (type(value) is not int or value < least):
-                raise UserError(
-                    f"probing.{field.name}: {value!r} is no whole number >= {least}"
-                )
-        for name in ("learning_rate", "clip_norm"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < value < float("inf"):
-                raise UserError(
-                    f"probing.{name}: {value!r} is not a finite number above 0"
-                )
-        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
-            raise UserError(f"probing.dropout: {self.dropout!r} is not in [0, 1)")
+from decoupled.configs.analyses import ProbeSettings
+from decoupled.core.release import tf
 
 
 class Probe(tf.Module):

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled import console
-from decoupled.analyses.probe import Probe, ProbeSettings
+from decoupled.analyses.probe import Probe
 from decoupled.analyses.probing_data import Batch, ProbingData
-from decoupled.release import tf
+from decoupled.configs.analyses import ProbeSettings
+from decoupled.core import console
+from decoupled.core.release import tf
 
 
 class Score(NamedTuple):

@@ -13,15 +13,15 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from decoupled import console, files
 from decoupled.analyses import plots
 from decoupled.analyses.models import AnalysedModel
-from decoupled.analyses.probe import ProbeSettings
 from decoupled.analyses.probe_training import majority_score, train_probe
 from decoupled.analyses.probing_data import ProbingData, label_ids, prepare
 from decoupled.analyses.probing_files import Example, ProbingTask, read_examples
 from decoupled.analyses.representations import LayerEncoder
-from decoupled.errors import UserError
+from decoupled.configs.analyses import ProbeSettings
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
 
 VARIANTS = ("mix", "layers", "cumulative")
 _BY_LAYER = VARIANTS[1:]

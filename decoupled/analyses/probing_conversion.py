@@ -8,9 +8,9 @@ entities          BIO tags, a word a line -> the type of each entity
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from decoupled import files
 from decoupled.analyses.probing_files import Example, Target
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.errors import UserError
 
 _COLUMNS = 10
 

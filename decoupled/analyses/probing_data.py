@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled import console
 from decoupled.analyses.models import AnalysedModel
 from decoupled.analyses.probing_files import Example
 from decoupled.analyses.representations import LayerEncoder, batches
-from decoupled.errors import UserError
+from decoupled.core import console
+from decoupled.core.errors import UserError
 
 # [CLS] and [SEP].
 _SPECIAL = 2

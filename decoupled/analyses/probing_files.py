@@ -14,8 +14,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from decoupled import files, gfile
-from decoupled.errors import UserError
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 
 # The names that the suite's data sets use.
 SPLITS = {

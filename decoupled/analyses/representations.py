@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from decoupled.analyses.models import AnalysedModel
+from decoupled.core.release import tf
 from decoupled.exports.encoder import Encoder
-from decoupled.release import tf
 
 _INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 

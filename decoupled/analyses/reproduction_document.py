@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from decoupled import files
 from decoupled.analyses import (
     reproduction_tables,
     runs_page,
@@ -28,6 +27,7 @@ from decoupled.analyses.paired import (
 )
 from decoupled.analyses.reproduction_results import Evidence
 from decoupled.analyses.sweep_results import spread
+from decoupled.core import files
 
 # Of the best model's masked-LM accuracy: below, a model has not learned.
 _LEARNED = 0.5
@@ -108,7 +108,7 @@ def _head(facts, evidence):
     lines = [
         "# Tables 2 to 6, 8 and 9, Figures 1 and 2, at a small scale",
         "",
-        "Written by `python -m decoupled.reproduce`. Every number is read from the "
+        "Written by `decoupled reproduce`. Every number is read from the "
         "folders of runs. A mean in a table links to the numbers of its runs, each "
         "with all its settings.",
         "",

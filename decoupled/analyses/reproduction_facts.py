@@ -5,11 +5,11 @@ import platform
 import shlex
 from collections.abc import Iterator, Sequence
 
-from decoupled import files
 from decoupled.analyses.reproduction_inputs import Folders
 from decoupled.analyses.reproduction_results import Evidence
 from decoupled.configs import ScaleConfig, SweepConfig
-from decoupled.processor import processor, usable_cores
+from decoupled.core import files
+from decoupled.core.processor import processor, usable_cores
 
 _LENGTH = (
     "ScheduleConfig.train_steps",
@@ -25,7 +25,7 @@ def command(name: str, arguments: Sequence[str]) -> str:
     itself not at all.
     """
     told = [_shorter(one) for one in arguments if not one.startswith("--document")]
-    return shlex.join(["python", "-m", f"decoupled.{name}", *told])
+    return shlex.join(["decoupled", name, *told])
 
 
 def _shorter(argument):

@@ -4,10 +4,10 @@ import os
 import re
 from typing import NamedTuple
 
-from decoupled import files
 from decoupled.analyses.probing_conversion import CONVERTERS
 from decoupled.analyses.probing_files import write_examples
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.errors import UserError
 
 # A task of XTREME that is cheap to train.
 XTREME_TASK = "udpos"

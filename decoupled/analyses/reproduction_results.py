@@ -10,7 +10,6 @@ import re
 import statistics
 from typing import Any, NamedTuple
 
-from decoupled import files, gfile, model_dir
 from decoupled.analyses.sweep_results import (
     Measured,
     RowResults,
@@ -21,6 +20,8 @@ from decoupled.analyses.sweep_results import (
     scored_languages,
     settings_of,
 )
+from decoupled.core import files, gfile
+from decoupled.training import model_dir
 from decoupled.training.zero_shot_results import RESULTS, TRIVIAL
 
 _RECORD = "job.json"

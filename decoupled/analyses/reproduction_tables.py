@@ -10,7 +10,6 @@ import os
 import tempfile
 from collections.abc import Callable
 
-from decoupled import files
 from decoupled.analyses import (
     plots,
     published_analyses,
@@ -19,6 +18,7 @@ from decoupled.analyses import (
 from decoupled.analyses.markdown import GAP, head, line, linked
 from decoupled.analyses.reproduction_results import Evidence
 from decoupled.analyses.sweep_results import spread
+from decoupled.core import files
 
 # Of Table 8, in its order; of Figures 1 and 2.
 SIMILARITY_ROWS = ("coupled", "decoupled", "e_out_128", "e_out_768", "e_out_3072")

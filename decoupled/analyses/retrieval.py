@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled import console
 from decoupled.configs import RetrievalConfig
-from decoupled.errors import UserError
+from decoupled.core import console
+from decoupled.core.errors import UserError
 from decoupled.metrics.mining import best_threshold, mine
 from decoupled.metrics.neighbours import Matches, best_matches
 from decoupled.tasks.parallel_sentences import Bucc, Pair, Tatoeba, Text

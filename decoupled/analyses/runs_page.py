@@ -6,9 +6,9 @@ A section for each model, a line for each number, a column for each seed. Markdo
 import os
 from collections.abc import Sequence
 
-from decoupled import files
 from decoupled.analyses.markdown import GAP, head, line
 from decoupled.analyses.sweep_results import Measured
+from decoupled.core import files
 
 
 def write(path: str, numbers: Sequence[Measured]) -> None:

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled import console
 from decoupled.configs import (
     MeshConfig,
     ModelConfig,
     RetrievalConfig,
     TrainingConfig,
 )
+from decoupled.core import console
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 from decoupled.model.dims import make_dims
 from decoupled.tasks.pooled_layers import PooledLayers, layer_name
 from decoupled.tasks.sentence_batches import (

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from decoupled import console
 from decoupled.analyses import plots
 from decoupled.analyses.models import INPUT, AnalysedModel
+from decoupled.core import console
 
 _BLOCK_ROWS = 8192
 # As they are, and with the mean row taken away.

@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from decoupled import files
 from decoupled.configs import EARLIER_VALUES, ModelConfig
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.metrics import xtreme
 
 DESCRIPTION = "sweep.json"

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import console
 from decoupled.analyses import plots
 from decoupled.analyses.models import AnalysedModel
 from decoupled.analyses.word_vectors import Vectors, read_words, word_vectors
-from decoupled.errors import UserError
+from decoupled.configs.analyses import WeatSettings
+from decoupled.core import console
+from decoupled.core.errors import UserError
 
 SETS = {
     "targets_x": "X",
@@ -30,24 +31,6 @@ SETS = {
 _BLOCK = 4096
 # Sums of the same associations in another order differ by rounding.
 _TOLERANCE = 1e-12
-
-
-@dataclasses.dataclass(frozen=True)
-class WeatSettings:
-    """How p-values are counted.
-
-    permutations: all divisions of the targets are counted where there are no more than
-      this; otherwise so many are drawn. seed: of the draw.
-    """
-
-    permutations: int
-    seed: int
-
-    def __post_init__(self):
-        for name, least in (("permutations", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise UserError(f"weat.{name}: {value!r} is no whole number >= {least}")
 
 
 class Association(NamedTuple):

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import console, files, gfile
 from decoupled.analyses import plots
 from decoupled.analyses.models import INPUT, OUTPUT, AnalysedModel
 from decoupled.analyses.rank_correlation import correlate
 from decoupled.analyses.word_vectors import Vectors, word_vectors
-from decoupled.errors import UserError
+from decoupled.core import console, files, gfile
+from decoupled.core.errors import UserError
 
 # The order of Table 8; sets beside these come after them.
 PAPER_SETS = ("men", "mturk771", "rare_word", "simlex999", "verb143")

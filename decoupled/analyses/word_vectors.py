@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from decoupled import files
 from decoupled.analyses.models import AnalysedModel
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 
 Vectors = dict[str, np.ndarray]
 

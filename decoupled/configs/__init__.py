@@ -1,10 +1,13 @@
-"""Everything that a gin file can set, as frozen dataclasses that check themselves.
+"""Everything that a gin file can set, as frozen dataclasses that check themselves, and
+the roots, one for each command with settings, that put them together.
 
 No field has a default: what defines an experiment stands in `gin/`, and gin names the
 bindings that are missing. `__post_init__` refuses values that cannot work, so that a
 mistake ends in one line before a graph is built. No TensorFlow here.
 """
 
+from decoupled.configs.analyses import drift, neighbours, probing, weat
+from decoupled.configs.corpora import build_corpus, build_vocabulary
 from decoupled.configs.data import (
     EVERY_LANGUAGE,
     MaskingConfig,
@@ -16,6 +19,8 @@ from decoupled.configs.finetuning import (
     FinetuningConfig,
     QuestionAnsweringConfig,
     RetrievalConfig,
+    finetune,
+    retrieve,
 )
 from decoupled.configs.model import (
     ACTIVATIONS,
@@ -28,6 +33,9 @@ from decoupled.configs.studies import (
     ScaleConfig,
     SweepConfig,
     SweepRoot,
+    convert,
+    parameters,
+    plan,
     sweep,
     sweep_row,
 )
@@ -62,7 +70,18 @@ __all__ = [
     "SweepRoot",
     "TrainingConfig",
     "VocabularyConfig",
+    "build_corpus",
+    "build_vocabulary",
+    "convert",
+    "drift",
+    "finetune",
+    "neighbours",
+    "parameters",
+    "plan",
     "pretrain",
+    "probing",
+    "retrieve",
     "sweep",
     "sweep_row",
+    "weat",
 ]

@@ -5,7 +5,7 @@ import math
 import typing
 from typing import Any
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 
 def where(config: Any, name: str) -> str:

@@ -6,7 +6,7 @@ import math
 import gin
 
 from decoupled.configs.checks import check_positive, check_rates, check_types, where
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 # Stands for the languages that a setting does not name.
 EVERY_LANGUAGE = "*"

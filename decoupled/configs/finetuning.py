@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import gin
 
@@ -12,7 +13,9 @@ from decoupled.configs.checks import (
     check_rates,
     check_types,
 )
-from decoupled.errors import UserError
+from decoupled.configs.model import MeshConfig
+from decoupled.configs.training import ClusterConfig, OptimizerConfig, TrainingConfig
+from decoupled.core.errors import UserError
 
 CLASS_WEIGHTS = ("none", "balanced")
 AUTO = "auto"
@@ -123,3 +126,46 @@ class RetrievalConfig:
                 f"RetrievalConfig.max_sequence_length: {self.max_sequence_length} "
                 "leaves no room for text beside [CLS] and [SEP]; use 3 or more"
             )
+
+
+class FinetuneConfig(NamedTuple):
+    """Everything that a fine-tuning run is made of, beside the pre-trained model.
+
+    question_answering: None for tasks of other kinds. cluster: None for this process.
+    """
+
+    finetuning: FinetuningConfig
+    mesh: MeshConfig
+    optimizer: OptimizerConfig
+    training: TrainingConfig
+    question_answering: QuestionAnsweringConfig | None = None
+    cluster: ClusterConfig | None = None
+
+
+@gin.configurable
+def finetune(
+    *,
+    finetuning=gin.REQUIRED,
+    mesh=gin.REQUIRED,
+    optimizer=gin.REQUIRED,
+    training=gin.REQUIRED,
+    question_answering=gin.REQUIRED,
+    cluster=gin.REQUIRED,
+) -> FinetuneConfig:
+    """The root of the gin configuration; the model's sizes come with its checkpoint."""
+    return FinetuneConfig(
+        finetuning, mesh, optimizer, training, question_answering, cluster
+    )
+
+
+class RetrieveConfig(NamedTuple):
+    """Everything that a run is made of, beside model and data."""
+
+    retrieval: RetrievalConfig
+    mesh: MeshConfig
+
+
+@gin.configurable
+def retrieve(*, retrieval=gin.REQUIRED, mesh=gin.REQUIRED) -> RetrieveConfig:
+    """The root of the gin configuration; the model's sizes come with its checkpoint."""
+    return RetrieveConfig(retrieval, mesh)

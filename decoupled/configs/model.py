@@ -11,7 +11,7 @@ from decoupled.configs.checks import (
     check_rates,
     check_types,
 )
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 MLM_TRANSFORMS = ("dense_activation_norm", "projection")

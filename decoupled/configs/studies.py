@@ -8,7 +8,8 @@ import gin
 
 from decoupled.configs.checks import check_positive, check_rates, check_types
 from decoupled.configs.model import ModelConfig
-from decoupled.errors import UserError
+from decoupled.configs.training import PretrainConfig
+from decoupled.core.errors import UserError
 
 # What the tuples and dicts of a sweep hold.
 _KINDS = {
@@ -143,3 +144,35 @@ class PlanConfig:
         check_types(self)
         check_positive(self, "efficiency memory_share")
         check_rates(self, "efficiency memory_share", closed=True)
+
+
+class PlanSettings(NamedTuple):
+    """The run that is planned, and what the prediction assumes."""
+
+    run: PretrainConfig
+    config: PlanConfig
+
+
+@gin.configurable
+def plan(*, run=gin.REQUIRED, config=gin.REQUIRED) -> PlanSettings:
+    """The root of the gin configuration."""
+    return PlanSettings(run, config)
+
+
+class ParametersConfig(NamedTuple):
+    """The model, and the layers that fine-tuning keeps (0: the paper's number)."""
+
+    model: ModelConfig
+    keep_layers: int
+
+
+@gin.configurable
+def parameters(*, model=gin.REQUIRED, keep_layers=gin.REQUIRED) -> ParametersConfig:
+    """The root of the gin configuration."""
+    return ParametersConfig(model, keep_layers)
+
+
+@gin.configurable
+def convert(*, model=gin.REQUIRED) -> ModelConfig:
+    """The root of the gin configuration, for `from_tf`."""
+    return model

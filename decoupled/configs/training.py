@@ -14,7 +14,7 @@ from decoupled.configs.checks import (
 )
 from decoupled.configs.data import MaskingConfig, SamplingConfig
 from decoupled.configs.model import MeshConfig, ModelConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 OPTIMIZERS = ("adamw", "adafactor")
 DECAYS = ("linear", "constant")
@@ -133,7 +133,7 @@ class ClusterConfig:
     start_seconds: how long the driver waits for the others.
     patience_seconds: how long a worker may be silent before the run ends.
     accept_open_ports: serves addresses that other hosts can reach, although whoever
-      reaches them can run programs here (`decoupled.ports`).
+      reaches them can run programs here (`decoupled.core.ports`).
     """
 
     workers: tuple

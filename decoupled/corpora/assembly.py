@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import console, files, gfile
+from decoupled.core import console, files, gfile
+from decoupled.core.errors import UserError
 from decoupled.corpora import corpus
 from decoupled.corpora.corpus import SPLITS, WORK, Corpus
 from decoupled.corpora.documents import TextJob, TextUnit, digests_path, make_units
@@ -23,7 +24,6 @@ from decoupled.corpora.duplicates import (
     unique_unit,
 )
 from decoupled.corpora.runners import Runner, run_units
-from decoupled.errors import UserError
 
 DUPLICATE = "duplicate document"
 REPEATED_FILE = "repeated file"

@@ -15,9 +15,9 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 
+from decoupled.core.errors import UserError
 from decoupled.corpora import units
 from decoupled.corpora.units import Job, Unit
-from decoupled.errors import UserError
 
 # Beam's own on this machine.
 DIRECT = "DirectRunner"

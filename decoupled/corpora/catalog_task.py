@@ -8,44 +8,15 @@ pre-training text and is its `eval` split.
 """
 
 import collections
-import dataclasses
 import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from decoupled.configs.corpora import TaskSettings
+from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.catalogs import Message
 from decoupled.corpora.message_text import message_key
-from decoupled.errors import UserError
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskSettings:
-    """How messages become a task.
-
-    dev_share, test_share: of the English messages; the rest is train.
-    min_label_messages: catalogs with fewer English messages are no label.
-    min_language_examples: a language is evaluated if it has so many in dev and in test.
-    """
-
-    dev_share: float
-    test_share: float
-    min_label_messages: int
-    min_language_examples: int
-
-    def __post_init__(self):
-        if min(self.dev_share, self.test_share) <= 0 or (
-            self.dev_share + self.test_share >= 1
-        ):
-            raise UserError(
-                f"dev_share {self.dev_share}, test_share {self.test_share}: must be "
-                "positive and leave messages for train"
-            )
-        if min(self.min_label_messages, self.min_language_examples) < 1:
-            raise UserError(
-                f"min_label_messages {self.min_label_messages}, min_language_examples "
-                f"{self.min_language_examples}: must be 1 or more"
-            )
 
 
 class Example(NamedTuple):

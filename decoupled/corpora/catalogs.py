@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from decoupled import files, gfile, installed
+from decoupled.core import files, gfile, installed
+from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.message_text import clean_message, message_key
-from decoupled.errors import UserError
 
 if TYPE_CHECKING:
     import polib

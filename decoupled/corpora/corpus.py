@@ -17,11 +17,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from decoupled import files, gfile
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
+from decoupled.core.locks import LOCK
 from decoupled.corpora import locales
 from decoupled.corpora.shards import Document, TextShards
-from decoupled.errors import UserError
-from decoupled.locks import LOCK
 
 FORMAT = "decoupled-corpus-1"
 MANIFEST = "manifest.json"
@@ -51,7 +51,7 @@ class Corpus:
 
     def __init__(self, folder: str):
         path = os.path.join(folder, MANIFEST)
-        build = f"build it with python -m decoupled.build_corpus --output_dir={folder}"
+        build = f"build it with decoupled build_corpus --output_dir={folder}"
         if not files.exists(path):
             raise UserError(
                 f"{folder}: no corpus here ({MANIFEST} is missing); {build}"

@@ -17,49 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from decoupled import files, gfile, installed
+from decoupled.configs.corpora import TextSettings
+from decoupled.core import files, gfile, installed
 from decoupled.corpora import text
 from decoupled.corpora.corpus import COUNTED, MAX_FILE_BYTES, SPLITS, WORK
 from decoupled.corpora.shards import Document, TextShards
-from decoupled.errors import UserError
 
 # Raised when the same input gives other text or other files than before.
 RULES = 1
 DIGEST = np.dtype("<u8")
-
-
-@dataclasses.dataclass(frozen=True)
-class TextSettings:
-    """How files become documents.
-
-    eval_share: share of the documents that is held out; unless it is 0, at least one of
-      a language that has two different ones.
-    min_characters: shorter sentences are left out where text is split into sentences.
-    split_json, split_text: the lines of JSON texts, and of plain text, are paragraphs
-      to be split into sentences; otherwise each is one sentence as it is.
-    drop_duplicates: of equal documents of a language only the first is kept.
-    part_bytes: files larger than this are cut into parts of about that size;
-      max_parts: but not into more.
-    """
-
-    eval_share: float
-    min_characters: int
-    split_json: bool
-    split_text: bool
-    drop_duplicates: bool
-    part_bytes: int
-    max_parts: int
-
-    def __post_init__(self):
-        if not 0 <= self.eval_share < 1:
-            raise UserError(
-                f"build_corpus.eval_share: {self.eval_share} is not in [0, 1)"
-            )
-        for name in ("min_characters", "part_bytes", "max_parts"):
-            if getattr(self, name) < 1:
-                raise UserError(
-                    f"build_corpus.{name}: {getattr(self, name)} is not positive"
-                )
 
 
 @dataclasses.dataclass(frozen=True)

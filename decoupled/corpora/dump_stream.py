@@ -9,8 +9,8 @@ import re
 import zlib
 from collections.abc import Iterator
 
-from decoupled import files, gfile
-from decoupled.errors import UserError
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 
 _READ = 1 << 18
 _PIECE = 1 << 20

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from decoupled import files
+from decoupled.core import files
 from decoupled.corpora import documents
 from decoupled.corpora.corpus import read_documents
 from decoupled.corpora.documents import DIGEST, TextJob, TextUnit, digests_path

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 ENGLISH = "en"
 # To be found within longer text; a code is also no longer than `MAX_CODE`. Whoever

@@ -12,10 +12,10 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from decoupled import console, installed, processes
+from decoupled.core import console, installed, processes
+from decoupled.core.errors import UserError
 from decoupled.corpora import beam, units
 from decoupled.corpora.units import Job, Unit
-from decoupled.errors import UserError
 
 _LOCAL = "local"
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from decoupled.configs import EVERY_LANGUAGE, SamplingConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 # Rounding of sums of shares.
 _TOLERANCE = 1e-9

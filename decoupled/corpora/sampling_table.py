@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from decoupled import console
 from decoupled.configs import SamplingConfig
+from decoupled.core import console
 from decoupled.corpora.sampling import drawn_by
 
 # A table of more languages than this shows the largest and the smallest of them.

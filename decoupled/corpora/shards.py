@@ -4,7 +4,7 @@ import hashlib
 import os
 from typing import Any
 
-from decoupled import files, gfile
+from decoupled.core import files, gfile
 
 Document = list[str]
 

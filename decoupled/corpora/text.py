@@ -18,9 +18,9 @@ import zlib
 from collections.abc import Iterator
 from typing import IO
 
-from decoupled import files, gfile
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 from decoupled.corpora import locales
-from decoupled.errors import UserError
 
 # A comma separates inputs only before a language: paths may have commas.
 _BETWEEN_INPUTS = re.compile(rf",(?={locales.CODE}=)")

@@ -15,8 +15,8 @@ import os
 from collections.abc import Collection
 from typing import Any, Protocol
 
-from decoupled import files, gfile
-from decoupled.errors import UserError
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 
 DONE = ".done.json"
 FAILED = ".failed.json"

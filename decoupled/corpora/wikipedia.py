@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from decoupled.core.errors import UserError
 from decoupled.corpora import wiki_names
 from decoupled.corpora.dump_pages import (
     MAX_PAGE_BYTES,
@@ -27,7 +28,6 @@ from decoupled.corpora.page_xml import (
     parse_namespaces,
     parse_page,
 )
-from decoupled.errors import UserError
 
 OTHER_NAMESPACES = "pages outside namespace 0"
 REDIRECTS = "redirects"

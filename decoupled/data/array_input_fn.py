@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from decoupled import files
-from decoupled.compat import tf
+from decoupled.core import files
+from decoupled.core.compat import tf
 from decoupled.data.recorded_batches import (
     PER_FILE,
     Arrays,

@@ -12,7 +12,7 @@ import enum
 
 import numpy as np
 
-from decoupled.release import tf
+from decoupled.core.release import tf
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9

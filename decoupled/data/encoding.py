@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import files, gfile
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import SPLITS, Corpus, read_documents
 from decoupled.data.records import LanguageRecords, Shard, read_shard, write_shard
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 
 WORK = "work"
 _PROGRESS = "progress.json"

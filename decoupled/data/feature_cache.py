@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import files
-from decoupled.release import tf
+from decoupled.core import files
+from decoupled.core.release import tf
 
 FORMAT = "decoupled-features-1"
 

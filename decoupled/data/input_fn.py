@@ -11,13 +11,13 @@ operations, so the pipeline also runs on a remote host of a TPU.
 from collections.abc import Callable, Sequence
 
 from decoupled.configs import MaskingConfig, SamplingConfig
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data import sequences
 from decoupled.data.masking import mask_sequences
 from decoupled.data.records import RecordsManifest
 from decoupled.data.schedule import EVAL, Schedule
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
-from decoupled.release import tf
 
 # Batches masked at once, and batches kept ready.
 _MASKING_THREADS = 4

@@ -9,9 +9,9 @@ per token would make it vary.
 import numpy as np
 
 from decoupled.configs import MaskingConfig
+from decoupled.core.release import tf
 from decoupled.data.counters import Stream, graph_bits, shift_right
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.release import tf
 
 
 def prediction_budget(masking: MaskingConfig) -> np.ndarray:

@@ -8,11 +8,11 @@ import contextlib
 import re
 from collections.abc import Iterator
 
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data.records import FEATURE
-from decoupled.errors import UserError
-from decoupled.release import tf
 
-VERIFY_COMMAND = "python -m decoupled.verify_records"
+VERIFY_COMMAND = "decoupled verify_records"
 
 # An assertion inside the input pipeline reaches Python as the text of an OpError, with
 # node names around it; the marks say where our own sentence begins and ends.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from decoupled import files
-from decoupled.compat import tf
+from decoupled.core import files
+from decoupled.core.compat import tf
 
 # Batches of a file: a run that is killed while they are written loses one file's.
 PER_FILE = 500

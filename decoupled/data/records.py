@@ -14,15 +14,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from decoupled import files, gfile
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.corpus import SPLITS
-from decoupled.errors import UserError
 
 FORMAT = "decoupled-records-1"
 MANIFEST = "manifest.json"
 FEATURE = "ids"
-BUILD_COMMAND = "python -m decoupled.build_records"
+BUILD_COMMAND = "decoupled build_records"
 
 # Protobuf tags around the packed ids, from the inside: Int64List.value,
 # Feature.int64_list, value and key of the map's entry, Features.feature,
@@ -182,7 +182,7 @@ def write_shard(
     path = os.path.join(folder, name)
     _check_ids(documents, vocab_size, path)
     with files.atomic_path(path) as temporary:
-        from decoupled.release import tf
+        from decoupled.core.release import tf
 
         with tf.io.TFRecordWriter(temporary) as writer:
             for ids in documents:

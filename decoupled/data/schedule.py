@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from decoupled.configs import SamplingConfig
+from decoupled.core.errors import UserError
 from decoupled.corpora.sampling import language_shares
 from decoupled.corpora.sampling_table import LanguageRow, language_rows
 from decoupled.data.counters import Stream, numpy_bits, numpy_permutation
 from decoupled.data.records import LanguageRecords, RecordsManifest, Shard
-from decoupled.errors import UserError
 
 TRAIN = "train"
 EVAL = "eval"

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decoupled.core.release import tf
 from decoupled.data.counters import Stream, graph_bits, graph_permutation, shift_right
 from decoupled.data.reading import load_shard
 from decoupled.data.records import LanguageRecords, RecordsManifest
 from decoupled.data.schedule import Schedule, language_key, piece_counts
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.release import tf
 
 _FOREVER = np.iinfo(np.int64).max
 # Draws made at once, to spread the cost of an op over many of them.

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from decoupled import files, gfile, processes
+from decoupled.core import files, gfile, processes
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data.reading import VERIFY_COMMAND, parse, readable_records
 from decoupled.data.records import FEATURE, RecordsManifest, Shard
-from decoupled.errors import UserError
-from decoupled.release import tf
 
 _BATCH = 1024
 # Bytes of a record beside its content.

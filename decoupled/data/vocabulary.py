@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import sentencepiece
 
-from decoupled import files
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.training_lines import valid_text
-from decoupled.errors import UserError
 
 FILE_NAME = "sentencepiece.model"
 NORMALIZATION = "nmt_nfkc"
@@ -142,7 +142,7 @@ class Vocabulary:
                 return piece_id
         raise UserError(
             f"{self.path}: has no piece {' or '.join(spellings)}; build the vocabulary "
-            "with python -m decoupled.build_vocabulary"
+            "with decoupled build_vocabulary"
         )
 
 

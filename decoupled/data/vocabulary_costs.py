@@ -9,8 +9,8 @@ that of the EM algorithm, and grows with the text.
 import math
 from typing import NamedTuple
 
-from decoupled.errors import UserError
-from decoupled.memory import readable_bytes
+from decoupled.core.errors import UserError
+from decoupled.core.memory import readable_bytes
 
 _BYTES_BEFORE_TEXT = 20 << 20
 # Of memory per byte of text: sentences and what they are normalised to.

@@ -16,8 +16,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from decoupled import console, files
 from decoupled.configs import VocabularyConfig
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
 from decoupled.data.training_lines import MAX_LINE_BYTES, TrainingLines
 from decoupled.data.vocabulary import CONTROL, NORMALIZATION, PAD, UNKNOWN, Vocabulary
 from decoupled.data.vocabulary_costs import (
@@ -26,7 +27,6 @@ from decoupled.data.vocabulary_costs import (
     SHRINKING,
     expected_rounds,
 )
-from decoupled.errors import UserError
 
 _EVERYTHING = 0
 _MESSAGE = re.compile(r"^[A-Z]\d+ [\d:.]+ +\d+ [\w.]+:\d+\] (.*)")

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from decoupled import files, gfile
-from decoupled.errors import UserError
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 
 PARTS_OF_SPEECH = (
     "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X _"

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from decoupled.configs import QuestionAnsweringConfig
+from decoupled.core.release import tf
 from decoupled.exports.question_windows import Characters, Windows, character_class
-from decoupled.release import tf
 from decoupled.tasks.qa_answers import CLOSING_SIGNS, PARTNERS
 
 _LOWEST = float("-inf")

@@ -10,12 +10,12 @@ from types import TracebackType
 
 import numpy as np
 
-from decoupled import files
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.exports.safetensors_files import ALIGNMENT, aligned_empty
 from decoupled.model.variables import GLOBAL_STEP
-from decoupled.model_dir import CHECKPOINT_LIST
-from decoupled.release import tf
+from decoupled.training.model_dir import CHECKPOINT_LIST
 from decoupled.training.selection import counting_folder
 
 Shape = tuple[int, ...]

@@ -6,10 +6,10 @@ made from it needs nothing but TensorFlow.
 """
 
 from decoupled.configs import ModelConfig
+from decoupled.core.release import tf
 from decoupled.exports import layers
 from decoupled.exports.layers import Dense, LayerNorm, Weights
 from decoupled.model import variables as names
-from decoupled.release import tf
 
 # Large enough that a padded key's weight underflows to 0, small enough for float32.
 _MASKED = -1e9

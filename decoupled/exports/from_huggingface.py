@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import files
-from decoupled import model_dir as model_dirs
 from decoupled.configs import ModelConfig
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
-from decoupled.errors import UserError
 from decoupled.exports.huggingface_config import (
     CONFIG,
     HuggingFaceModel,
@@ -43,6 +42,7 @@ from decoupled.exports.safetensors_files import SafetensorsFolder, aligned_empty
 from decoupled.exports.wordpiece_rows import WORDPIECE, WordPieceRows
 from decoupled.model import variables as names
 from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING
+from decoupled.training import model_dir as model_dirs
 
 _PROJECTION = (f"{names.PROJECTION}/kernel", f"{names.PROJECTION}/bias")
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from decoupled.configs import ModelConfig
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.matching import check_complete, check_shape, match
 from decoupled.exports.model_folder import (

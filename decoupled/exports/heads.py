@@ -1,11 +1,11 @@
 """What may sit on the serving encoder: the MLM head, and the last layers of tasks."""
 
 from decoupled.configs import ModelConfig
+from decoupled.core.release import tf
 from decoupled.exports import layers
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.layers import Dense, LayerNorm, Weights
 from decoupled.model import variables as names
-from decoupled.release import tf
 
 
 class MaskedLm(tf.Module):

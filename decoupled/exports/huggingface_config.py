@@ -3,10 +3,10 @@
 import os
 from typing import Any, NamedTuple
 
-from decoupled import files
 from decoupled.configs import EARLIER_VALUES, ModelConfig
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 from decoupled.exports.huggingface_names import (
     BERT,
     FAMILIES,

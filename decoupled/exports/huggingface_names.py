@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.exports.safetensors_files import Shape
 from decoupled.model import variables as names
 from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from decoupled.release import tf
+from decoupled.core.release import tf
 
 Weights = Mapping[str, np.ndarray]
 

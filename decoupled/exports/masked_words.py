@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled import files
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import MaskedLm
 from decoupled.exports.trained_model import read_model_dir
 from decoupled.model import variables as names
-from decoupled.release import tf
 
 MASK = "[MASK]"
 
@@ -121,7 +121,7 @@ def open_checkpoint(model_dir: str, checkpoint: str | None) -> MaskedWords:
 
 
 def open_export(export_dir: str) -> MaskedWords:
-    """The `mlm` object of a SavedModel that `python -m decoupled.export --mlm` wrote.
+    """The `mlm` object of a SavedModel that `decoupled export --mlm` wrote.
 
     Args:
       export_dir: the folder with encoder/ in it, or that folder.

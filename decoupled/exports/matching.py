@@ -8,7 +8,7 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.exports.safetensors_files import Shape
 
 # More names than this are shortened in an error; the report has all.

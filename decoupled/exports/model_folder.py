@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import console, files
-from decoupled import model_dir as model_dirs
 from decoupled.configs import ModelConfig
+from decoupled.core import console, files
+from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.exports.new_folder import new_folder
@@ -28,7 +28,7 @@ from decoupled.model.variables import (
     Variable,
     initial_seed,
 )
-from decoupled.release import tf
+from decoupled.training import model_dir as model_dirs
 from decoupled.training.checkpoints import write_list
 
 CONVERSION = "conversion.json"

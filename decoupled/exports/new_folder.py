@@ -9,8 +9,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from decoupled import files, gfile
-from decoupled.errors import UserError
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 
 _FULL = "No space left on device"
 

@@ -4,9 +4,9 @@ Attributes, names and defaults follow TF Hub's "common SavedModel APIs for text 
 A SavedModel of it needs `import tensorflow_text` before it is loaded.
 """
 
+from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.roots import Root, graph_function, only_tensors, trace
-from decoupled.release import tf
 
 Packed = dict[str, tf.Tensor]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from decoupled.configs import QuestionAnsweringConfig
+from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.tagged_words import ends
-from decoupled.release import tf
 from decoupled.tasks.context_pieces import WITHOUT_SPACES
 from decoupled.tasks.qa_features import SPECIALS
 

@@ -7,10 +7,10 @@ of this code.
 import functools
 from collections.abc import Sequence
 
+from decoupled.core.release import tf
 from decoupled.exports import layers
 from decoupled.exports.encoder import FEATURES, Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
-from decoupled.release import tf
 
 # Nothing here branches on a tensor; converting the Python code would double the time.
 graph_function = functools.partial(tf.function, autograph=False)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled import console, files, gfile
-from decoupled.errors import UserError
+from decoupled.core import console, files, gfile
+from decoupled.core.errors import UserError
 
 FILE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"

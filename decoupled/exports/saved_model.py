@@ -14,8 +14,9 @@ import dataclasses
 import os
 from typing import Any
 
-from decoupled import files, gfile
-from decoupled.errors import UserError
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import Classifier, MaskedLm
 from decoupled.exports.new_folder import is_empty_folder, new_folder
@@ -25,7 +26,6 @@ from decoupled.exports.tagged_words import TextTaggerRoot
 from decoupled.exports.text import TextRoot
 from decoupled.exports.text_questions import TextQuestionsRoot
 from decoupled.exports.trained_model import NAMES, TrainedModel
-from decoupled.release import tf
 from decoupled.tasks.catalogue import QUESTION_ANSWERING, TAGGING
 
 FORMAT = "decoupled-export-1"

@@ -8,7 +8,7 @@ protobuf message (sentencepiece_model.proto); the few fields are read here.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 UNIGRAM = 1
 

@@ -6,9 +6,9 @@ that is longer than a row goes on in further rows, and so every word has a tag.
 
 from typing import NamedTuple
 
+from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.roots import Root, TaggerRoot, graph_function, trace
-from decoupled.release import tf
 
 # [CLS] and [SEP] of every row.
 _SPECIALS = 2

@@ -1,5 +1,6 @@
 """Preprocessor and encoder or classifier in one: raw strings in, vectors out."""
 
+from decoupled.core.release import tf
 from decoupled.exports.preprocessor import Packed, Preprocessor, text_signatures
 from decoupled.exports.roots import (
     ClassifierRoot,
@@ -8,7 +9,6 @@ from decoupled.exports.roots import (
     graph_function,
     trace,
 )
-from decoupled.release import tf
 
 
 def trim(packed: Packed) -> Packed:

@@ -1,6 +1,7 @@
 """Questions and contexts in, answers out: windows, model and choice in one graph."""
 
 from decoupled.configs import QuestionAnsweringConfig
+from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.answer_spans import Trim, best_spans
 from decoupled.exports.question_windows import (
@@ -9,7 +10,6 @@ from decoupled.exports.question_windows import (
     question_windows,
 )
 from decoupled.exports.roots import Root, SpanRoot, graph_function, trace
-from decoupled.release import tf
 
 # Windows that run at once, so that a long context does not need memory for all of it.
 _WINDOWS_AT_ONCE = 32

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import files
-from decoupled import model_dir as model_dirs
 from decoupled.configs import ModelConfig
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
-from decoupled.errors import UserError
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.huggingface_config import CONFIG, make_config
 from decoupled.exports.huggingface_names import (
@@ -32,6 +31,7 @@ from decoupled.exports.safetensors_files import Shape, write_safetensors
 from decoupled.exports.tokenizer_files import write_tokenizer
 from decoupled.model import variables as names
 from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
+from decoupled.training import model_dir as model_dirs
 from decoupled.training.saved_run import read_folder
 
 _KINDS = (CLASSIFICATION, TAGGING, QUESTION_ANSWERING)

@@ -10,8 +10,8 @@ import base64
 import os
 from typing import Any
 
-from decoupled import files
 from decoupled.configs import ModelConfig
+from decoupled.core import files
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.sentencepiece_proto import Settings, read_settings
 

@@ -5,16 +5,16 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from decoupled import files
-from decoupled import model_dir as model_dirs
 from decoupled.configs import ModelConfig, QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.model.variables import OUTPUT_BIAS, SPANS, Head
 from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.tasks.qa_features import SPECIALS
+from decoupled.training import model_dir as model_dirs
 from decoupled.training.checkpoints import find_checkpoint
 from decoupled.training.saved_run import read_folder
 from decoupled.training.selection import chosen_checkpoint

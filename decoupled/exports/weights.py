@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from decoupled import files
 from decoupled.configs import ModelConfig
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.model.variables import GLOBAL_STEP, Head, foreign, is_slot, shapes
-from decoupled.release import tf
 
 # What the reader raises: IndexError for a file that ends too early.
 _UNREADABLE = (tf.errors.OpError, ValueError, RuntimeError, IndexError)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from decoupled import files
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import PAD, UNKNOWN, Vocabulary
-from decoupled.errors import UserError
 
 WORDPIECE = "vocab.txt"
 

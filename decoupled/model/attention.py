@@ -1,6 +1,6 @@
 """Multi-head attention (Vaswani et al. 2017, as in BERT)."""
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.layers import Builder
 from decoupled.ops.heads import merge_heads, split_heads
 from decoupled.ops.softmax import softmax

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from decoupled.compat import mtf
 from decoupled.configs import ModelConfig
+from decoupled.core.compat import mtf
 from decoupled.model.variables import SIZES, dimension
 
 # How the names of features end that are float32 in the graph; the others are int32.

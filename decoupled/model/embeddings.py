@@ -7,7 +7,7 @@ Which matrices the output embedding has is all that its variants differ in, and
 `decoupled.model.variables.output_matrices` says it.
 """
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model import variables as names
 from decoupled.model.layers import Builder
 from decoupled.ops.bias import add_bias

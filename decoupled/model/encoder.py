@@ -3,7 +3,7 @@
 import functools
 from typing import NamedTuple
 
-from decoupled.compat import mtf
+from decoupled.core.compat import mtf
 from decoupled.model.attention import attention, attention_bias
 from decoupled.model.embeddings import InputEmbedding
 from decoupled.model.layers import Builder

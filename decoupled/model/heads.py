@@ -1,6 +1,6 @@
 """What a task adds to the encoder; pre-training adds the output embedding."""
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model import variables as names
 from decoupled.model.layers import Builder
 from decoupled.ops.bias import add_bias

@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import ModelConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.model import variables as declared
 from decoupled.model.dims import Dims
 from decoupled.ops.activations import gelu, gelu_tanh, relu

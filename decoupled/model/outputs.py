@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from decoupled.compat import mtf
+from decoupled.core.compat import mtf
 
 
 class Forward(NamedTuple):

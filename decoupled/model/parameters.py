@@ -3,7 +3,7 @@
 import dataclasses
 
 from decoupled.configs import ModelConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.model.variables import GROUPS, MASKED_LM, Head, Role, declare
 
 

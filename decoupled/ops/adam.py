@@ -12,7 +12,7 @@ weights and the two moments.
 
 from typing import NamedTuple
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.product_gradient import ProductGradient
 from decoupled.ops.rounding import read_slice, rounded, update_rounded
 from decoupled.ops.row_blocks import RowVariable

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.adam import StepNumbers, new_weights, rounded_step
 from decoupled.ops.rounding import update_rounded
 from decoupled.ops.stacks import slices_of, stacked

@@ -1,7 +1,7 @@
 """Whether this machine is fast at bfloat16."""
 
-from decoupled.compat import tf
-from decoupled.processor import Processor, processor
+from decoupled.core.compat import tf
+from decoupled.core.processor import Processor, processor
 
 
 def bfloat16_is_slow() -> bool:

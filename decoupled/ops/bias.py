@@ -1,6 +1,6 @@
 """Adding a vector to every row, and the gradient of that, a sum over all rows."""
 
-from decoupled.compat import mtf
+from decoupled.core.compat import mtf
 from decoupled.ops.shards import lazy_sum
 from decoupled.ops.sums import sums_over_rows
 

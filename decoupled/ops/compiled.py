@@ -12,7 +12,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 
 # Partial sums of a row: those of one AVX-512 register.
 _LANES = 16

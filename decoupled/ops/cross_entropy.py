@@ -10,7 +10,7 @@ overwrites the logits (or their float32 copy), and the gradient the softmax. Hen
 exponential is computed twice either.
 """
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.shards import own_index, shard_of
 

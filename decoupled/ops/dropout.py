@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 
 
 def dropout(

@@ -4,7 +4,7 @@ Heads come before tokens, so that what follows, and its gradient, are products o
 matrices as they lie in memory. Splitting adds the projection's bias in the same pass.
 """
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.bias import bias_gradient
 from decoupled.ops.compiled import compiled_where_large
 

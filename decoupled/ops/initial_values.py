@@ -6,7 +6,7 @@ whole in memory.
 
 from collections.abc import Sequence
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 
 # TensorFlow draws four numbers at a time, and for each four has 256 steps of its
 # generator ready, as it draws anew what lies outside.

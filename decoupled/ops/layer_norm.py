@@ -1,6 +1,6 @@
 """Layer normalisation in a few kernels, also over a dimension that is split."""
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.compiled import compiled_where_large, row_sums
 from decoupled.ops.shards import lazy_sum
 from decoupled.ops.sums import sums_along_rows, sums_over_rows

@@ -8,7 +8,7 @@ local shard only.
 
 from contextlib import nullcontext
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.shards import (
     check_separate,
     lazy_sum,

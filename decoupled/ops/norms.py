@@ -1,6 +1,6 @@
 """The global norm of a list of tensors without squared copies of them."""
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.product_gradient import ProductGradient
 
 # Numbers of a factor that are float32 at a time.

@@ -13,7 +13,7 @@
 
 import functools
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.bfloat16_speed import bfloat16_is_slow
 from decoupled.ops.row_blocks import RowBlocks, RowVariable, product_by_rows
 

@@ -7,7 +7,7 @@ all-reduce adds the parts up.
 
 import math
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.shards import (
     check_separate,
     lazy_sum,

@@ -9,7 +9,7 @@ update. Its factors are all that these two need: the norm comes from products of
 
 from typing import NamedTuple
 
-from decoupled.compat import mtf
+from decoupled.core.compat import mtf
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.weight_product import GradientCast
 

@@ -8,7 +8,7 @@ made again too, as they are functions of their seed.
 
 from collections.abc import Callable
 
-from decoupled.compat import gen_xla_ops, mtf, tf
+from decoupled.core.compat import gen_xla_ops, mtf, tf
 
 
 def recompute(function: Callable, x: mtf.Tensor) -> mtf.Tensor:

@@ -18,7 +18,7 @@ weights, computes, rounds and writes, without a float32 copy of a slice.
 import zlib
 from collections.abc import Callable, Sequence
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.compiled import compiled
 from decoupled.ops.shards import shard_of
 from decoupled.ops.stacks import slices_of, stacked

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.ops.tiles import Tile, in_two_lanes, row_tiles, slice_along
 
 # Numbers in a block: 6 MB of gradient, beside weights and moments.

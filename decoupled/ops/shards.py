@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from decoupled.compat import mtf, tf
-from decoupled.errors import UserError
+from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
 
 
 class Shard(NamedTuple):

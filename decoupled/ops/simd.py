@@ -14,7 +14,7 @@ Mesh-TensorFlow's own SIMD mesh with four changes:
 
 from collections.abc import Sequence
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.stacks import stacks_of
 
 _outside = mtf.utils.outside_all_rewrites

@@ -1,6 +1,6 @@
 """Softmax in few passes, also over a dimension that is split across the mesh."""
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.compiled import compiled_where_large, row_sums
 
 

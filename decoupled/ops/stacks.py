@@ -15,7 +15,7 @@ gradients themselves. `most_bytes` bounds it: a larger stack is cut into several
 import itertools
 from collections.abc import Callable, Sequence
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 
 # A gradient is float32 when it is applied.
 _GRADIENT_BYTES = 4

@@ -6,7 +6,7 @@ does. A TPU would round the factors of such a product to bfloat16; it reduces we
 
 from typing import Any
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.placement import PlacementMeshImpl
 
 

@@ -7,7 +7,7 @@ is read.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 
 # Rows are counted in these, so that a few rows of a tensor begin where TensorFlow's
 # kernels want a tensor to (64 bytes): they are then read where they are, not copied.

@@ -9,7 +9,7 @@ embedding is, a few rows are cast at a time.
 
 from collections.abc import Sequence
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.recompute import After, identity_after
 from decoupled.ops.row_blocks import RowBlocks, as_row_blocks

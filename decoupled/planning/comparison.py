@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from decoupled.configs import MeshConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.model.dims import make_dims, predictions_dim
 from decoupled.planning.hardware import Slice
 from decoupled.planning.plan import Plan, Run

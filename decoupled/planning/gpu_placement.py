@@ -10,10 +10,10 @@ import functools
 from collections import Counter
 from typing import NamedTuple
 
-from decoupled import console
-from decoupled.compat import kernels, tf
-from decoupled.errors import UserError
-from decoupled.memory import readable_bytes
+from decoupled.core import console
+from decoupled.core.compat import kernels, tf
+from decoupled.core.errors import UserError
+from decoupled.core.memory import readable_bytes
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.planning.plan import Run, graph_of
 from decoupled.planning.program import feature_specs

@@ -16,7 +16,7 @@ for each direction of a link, not the 82 of [cacm]; that of v4, 24 TB/s, agrees 
 import math
 from typing import NamedTuple
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 GIB = 2**30
 # In every generation.

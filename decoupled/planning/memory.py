@@ -17,7 +17,7 @@ the graph, and stacked likewise.
 from collections import Counter
 from typing import NamedTuple
 
-from decoupled.compat import mtf
+from decoupled.core.compat import mtf
 from decoupled.model.variables import is_slot
 from decoupled.ops.recompute import After
 from decoupled.planning.program import Program

@@ -7,8 +7,8 @@ the slices of the variables that one core holds.
 
 from typing import NamedTuple
 
-from decoupled.compat import mtf, tf, tpu_rewriting
 from decoupled.configs import MaskingConfig
+from decoupled.core.compat import mtf, tf, tpu_rewriting
 from decoupled.ops.simd import SimdMeshImpl
 from decoupled.planning.hardware import Slice
 from decoupled.planning.topology import assign_cores

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from decoupled.compat import device_assignment, topology
+from decoupled.core.compat import device_assignment, topology
 from decoupled.planning.hardware import Slice
 
 # Chips of one host: 2 x 2.

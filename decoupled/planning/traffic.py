@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.planning.program import Program
 
 _MATRIX_PRODUCTS = ("MatMul", "BatchMatMulV2")

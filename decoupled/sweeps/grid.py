@@ -3,8 +3,9 @@
 import os
 from collections.abc import Callable, Sequence
 
-from decoupled import bindings, files
 from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig, sweep_row
+from decoupled.core import files
+from decoupled.launch import gin_files
 from decoupled.sweeps.jobs import Job, Row
 from decoupled.sweeps.scale import scaled_layers, scaled_model
 
@@ -40,8 +41,8 @@ def read_model(name: str) -> ModelConfig:
     Raises:
       UserError: there is no such file.
     """
-    gin_files = ["runs/sweep_row.gin", f"models/{name}.gin"]
-    return bindings.configure(sweep_row, gin_files, [])
+    names = ["runs/sweep_row.gin", f"models/{name}.gin"]
+    return gin_files.configure(sweep_row, names, [])
 
 
 def describe(

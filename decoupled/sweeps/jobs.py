@@ -11,9 +11,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from decoupled import bindings, files
 from decoupled.configs import ModelConfig, SweepConfig, pretrain
-from decoupled.gin_reader import Reader
+from decoupled.core import files
+from decoupled.launch import gin_files
+from decoupled.launch.gin_reader import Reader
 from decoupled.sweeps.scale import model_bindings
 
 RECORD = "job.json"
@@ -100,7 +101,7 @@ def make_jobs(
 
 
 def _check_settings(sweep):
-    reader = Reader(pretrain, bindings.find_file)
+    reader = Reader(pretrain, gin_files.find_file)
     for name in ("pretraining", "finetuning"):
         for text in getattr(sweep, name):
             where = f"SweepConfig.{name}: {text!r}"

@@ -8,13 +8,13 @@ commands resume in their own folders.
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from decoupled import console, files
-from decoupled.errors import Terminated
+from decoupled.core import console, files
+from decoupled.core.errors import Terminated
+from decoupled.core.processes import command_line
 from decoupled.sweeps.jobs import LOG, Job
 
 # Seconds between two looks at the processes; that a process has to end after SIGTERM.
@@ -59,7 +59,7 @@ class Runner:
         self._jobs = list(jobs)
         self._parallel = parallel
         self._say = say
-        self._command = command or module_command
+        self._command = command or job_command
         self._running: dict[str, tuple[subprocess.Popen, float]] = {}
         self._seconds: dict[str, list[float]] = {}
         self._asked_to_end = False
@@ -168,9 +168,9 @@ class Runner:
         self._running = {}
 
 
-def module_command(job: Job) -> list[str]:
+def job_command(job: Job) -> list[str]:
     """The job as a command of this Python."""
-    return [sys.executable, "-m", f"decoupled.{job.kind}", *job.arguments]
+    return command_line("decoupled", job.kind, *job.arguments)
 
 
 def _last_line(path):

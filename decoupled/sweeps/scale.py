@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from decoupled.configs import ModelConfig, ScaleConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 # H = heads * head size: their divisors multiply to the widths'.
 _WIDTHS = (

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.configs import ScaleConfig, SweepConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.sweeps.jobs import FINETUNING, Inputs, Job, Row, make_jobs
 
 ANALYSIS = "analyze"
@@ -31,7 +31,7 @@ _ONE_STEP = (
 
 
 class Analysis(NamedTuple):
-    """One of `python -m decoupled.analyze`, of all models of a seed or of some.
+    """One of `decoupled analyze`, of all models of a seed or of some.
 
     arguments: its own. rows: names of the models; empty for all.
     """

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 if TYPE_CHECKING:
     from decoupled.tasks.finetuning_task import FinetuningTask

@@ -1,6 +1,6 @@
 """Classification of a text or a pair of texts."""
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import cls_positions, sequence_logits

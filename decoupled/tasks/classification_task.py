@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled import files
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.xtreme_files import LanguageFile, languages_of
-from decoupled.errors import UserError
 from decoupled.metrics.accuracy import accuracy
 from decoupled.metrics.xtreme import english_first
 from decoupled.tasks import examples as labelled_texts
@@ -31,7 +31,7 @@ _FEATURES_VERSION = 1
 _HOW_TO_GET = {
     "xnli": "XTREME's scripts/download_data.sh writes it from XNLI and MultiNLI",
     "pawsx": "XTREME's scripts/download_data.sh writes it from PAWS-X",
-    CATALOGS: "python -m decoupled.build_corpus --source=catalogs:PACKAGE writes it",
+    CATALOGS: "decoupled build_corpus --source=catalogs:PACKAGE writes it",
 }
 
 

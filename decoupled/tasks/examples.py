@@ -9,8 +9,8 @@ import os
 import re
 from typing import NamedTuple
 
-from decoupled import files, gfile
-from decoupled.errors import UserError
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 
 
 class LabelledTexts(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from decoupled.compat import mtf
+from decoupled.core.compat import mtf
 from decoupled.model.dims import labels_dim
 from decoupled.tasks.task import Task
 

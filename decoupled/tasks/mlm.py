@@ -1,7 +1,7 @@
 """Masked language modelling: the pre-training task."""
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import MaskingConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import Dims, predictions_dim
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode

@@ -15,10 +15,10 @@ import os
 from collections import Counter
 from typing import NamedTuple
 
-from decoupled import files, gfile
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import LanguageFile, languages_of
 from decoupled.data.xtreme_labels import read_labels, sorted_positions
-from decoupled.errors import UserError
 from decoupled.metrics import xtreme
 
 DEV, TEST = "dev", "test"

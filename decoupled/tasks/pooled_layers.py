@@ -6,7 +6,7 @@ There is nothing to train: the task only predicts.
 import dataclasses
 from collections.abc import Sequence
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import Dims
 from decoupled.model.embeddings import InputEmbedding
 from decoupled.model.encoder import encode

@@ -1,6 +1,6 @@
 """Extractive question answering: where in a text an answer begins and ends."""
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
 from decoupled.model.heads import span_logits

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decoupled.configs import QuestionAnsweringConfig
-from decoupled.console import track
+from decoupled.core.console import track
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.tasks.context_pieces import Pieces, context_pieces, gold_pieces
 from decoupled.tasks.questions import Question

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from decoupled import console, files
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.xtreme_files import LanguageFile
-from decoupled.errors import UserError
 from decoupled.metrics.xtreme import TASKS, score_language
 from decoupled.tasks.finetuning_task import Features, FinetuningTask
 from decoupled.tasks.qa import ExtractiveQA

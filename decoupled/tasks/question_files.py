@@ -13,9 +13,9 @@ taken the answers out of it.
 
 import os
 
-from decoupled import files
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import languages_of
-from decoupled.errors import UserError
 from decoupled.metrics.xtreme import TASKS, english_first, label_files
 
 _SQUAD_TRAIN = "squad/train-v1.1.json"

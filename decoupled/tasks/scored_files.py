@@ -9,10 +9,10 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from decoupled import files
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import LanguageFile, languages_of
 from decoupled.data.xtreme_labels import read_labels
-from decoupled.errors import UserError
 from decoupled.metrics import xtreme
 
 NO_PREDICTIONS = "no predictions"

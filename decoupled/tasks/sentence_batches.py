@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.data.vocabulary import Vocabulary
 
 _SPECIAL = 2

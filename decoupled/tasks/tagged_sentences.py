@@ -16,14 +16,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from decoupled import gfile
+from decoupled.core import gfile
+from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import (
     FORMS,
     LanguageFile,
     is_language,
     languages_of,
 )
-from decoupled.errors import UserError
 from decoupled.metrics.xtreme import english_first
 
 _HOW_TO_GET = {

@@ -1,6 +1,6 @@
 """Tagging: a label for every word, predicted at the word's first piece."""
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import token_logits

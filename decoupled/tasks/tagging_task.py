@@ -3,10 +3,10 @@
 from collections import Counter, defaultdict
 from typing import Any
 
-from decoupled import files
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.xtreme_files import PARTS_OF_SPEECH, LanguageFile
-from decoupled.errors import UserError
 from decoupled.metrics.xtreme import TASKS, score_language
 from decoupled.tasks.finetuning_task import Features, FinetuningTask
 from decoupled.tasks.tagged_sentences import (

@@ -2,7 +2,7 @@
 
 import abc
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import Dims
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward

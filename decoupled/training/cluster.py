@@ -2,7 +2,7 @@
 
 The driver (pretrain, finetune) is the first worker: it serves its own devices, so that
 Python code in the input pipeline and the checkpoints stay in its process. The others
-are started by `python -m decoupled.worker`.
+are started by `decoupled worker`.
 
 TensorFlow does not notice that a worker died: a step that waits for it waits for ever.
 `Watch` asks every worker for a sign of life and ends the process where one stays away.
@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
-from decoupled import files, ports
-from decoupled.compat import estimator, mtf, tf
 from decoupled.configs import ClusterConfig, MeshConfig
-from decoupled.errors import WORKER_LOST_CODE, UserError, WorkerLost
+from decoupled.core import files, ports
+from decoupled.core.compat import estimator, mtf, tf
+from decoupled.core.errors import WORKER_LOST_CODE, UserError, WorkerLost
 from decoupled.ops.compiled import compile_first_quietly
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.training import mesh as meshes
@@ -165,7 +165,7 @@ def join_cluster(
     if task is not None and task.index:
         raise UserError(
             f"{VARIABLE}: this is worker {task.index}, and the driver is worker 0; "
-            "start python -m decoupled.worker here"
+            "start decoupled worker here"
         )
     if task is None:
         task = Task(config.workers, 0)
@@ -293,7 +293,7 @@ def wait_for(addresses: Sequence[str], seconds: float, say: Callable) -> None:
         if time.monotonic() > deadline:
             raise WorkerLost(
                 f"{', '.join(missing)}: no worker answered within {seconds:.0f} s; "
-                "start it with python -m decoupled.worker"
+                "start it with decoupled worker"
             )
         if not said:
             say(f"waiting for {', '.join(missing)}, at most {seconds:.0f} s")

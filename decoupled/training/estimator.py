@@ -5,8 +5,8 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 
-from decoupled.compat import estimator, tf
-from decoupled.errors import Interrupted, Terminated, UserError
+from decoupled.core.compat import estimator, tf
+from decoupled.core.errors import Interrupted, Terminated, UserError
 from decoupled.ops.compiled import compile_first_quietly
 from decoupled.training import hooks, tpu
 from decoupled.training.checkpoints import (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled import files
+from decoupled.core import files
 from decoupled.training.estimator import predict
 from decoupled.training.graph import GraphConfig
 from decoupled.training.lengths import choose_lengths, tokens_while_building

@@ -6,7 +6,7 @@ from tensorboard.backend.event_processing.event_file_loader import (
     LegacyEventFileLoader,
 )
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 
 
 def event_writer(folder: str, step: int) -> tf.summary.FileWriter:

@@ -4,7 +4,7 @@ import math
 import os
 from typing import Any, NamedTuple
 
-from decoupled import console, gfile
+from decoupled.core import console, gfile
 from decoupled.data.array_input_fn import (
     recorded_training_input_fn,
     training_input_fn,

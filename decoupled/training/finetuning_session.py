@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from decoupled import console, files, model_dir
 from decoupled.configs import FinetuningConfig, ModelConfig, ScheduleConfig
-from decoupled.errors import UserError
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
 from decoupled.model.variables import NO_HEAD, Role, declare
+from decoupled.training import model_dir
 from decoupled.training.cluster import Cluster, join_cluster
 from decoupled.training.finetuning_run import FinetuningRun
 from decoupled.training.graph import GraphConfig, check_graph
@@ -36,7 +37,7 @@ class Session:
     `grid`, its runs; `several`, whether they have folders of their own.
 
     Args:
-      config: a `decoupled.finetune.FinetuneConfig`.
+      config: a `decoupled.configs.finetuning.FinetuneConfig`.
       task: a `decoupled.tasks.finetuning_task.FinetuningTask`. kind: of its head.
       data_dir: the folder with a folder per task.
       init_checkpoint: a pre-training run's folder, or a prefix.

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import (
     MeshConfig,
     ModelConfig,
@@ -12,6 +11,7 @@ from decoupled.configs import (
     ScheduleConfig,
     TrainingConfig,
 )
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import FLOAT_FEATURES, make_dims
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward

@@ -7,8 +7,8 @@ trained with the other seeds, so that no other language has a say in the choice.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from decoupled import console
-from decoupled.errors import UserError
+from decoupled.core import console
+from decoupled.core.errors import UserError
 from decoupled.training.finetuning_run import FinetuningRun
 from decoupled.training.task_data import Features
 

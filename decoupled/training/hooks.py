@@ -5,13 +5,13 @@ import os
 import signal
 import time
 
-from decoupled import files, gfile
-from decoupled.compat import estimator, mtf, tf
-from decoupled.console import duration
-from decoupled.errors import UserError
-from decoupled.model_dir import CHECKPOINT_LIST
+from decoupled.core import files, gfile
+from decoupled.core.compat import estimator, mtf, tf
+from decoupled.core.console import duration
+from decoupled.core.errors import UserError
 from decoupled.training.checkpoints import sync_checkpoint
 from decoupled.training.events import event_writer, scalar_summary
+from decoupled.training.model_dir import CHECKPOINT_LIST
 from decoupled.training.restoring import BlocksFromWhole
 
 

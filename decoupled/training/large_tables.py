@@ -9,8 +9,8 @@ import contextlib
 import re
 from collections.abc import Mapping
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig, OptimizerConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import Variable, slots
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.row_blocks import in_row_blocks

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from decoupled.compat import tf
 from decoupled.configs import ModelConfig
+from decoupled.core.compat import tf
 
 # What two cores compute while a graph is built, of small and of large models.
 _FLOPS_PER_GRAPH = 2e11

@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
 from decoupled.model.dims import NAMES, SETTINGS, Dims
 from decoupled.ops.placement import PlacementMeshImpl
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from decoupled.compat import estimator, mtf, tf
 from decoupled.configs import TrainingConfig
+from decoupled.core.compat import estimator, mtf, tf
 from decoupled.training import hooks
 from decoupled.training.checkpoints import (
     Report,

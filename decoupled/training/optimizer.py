@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import OptimizerConfig, ScheduleConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import slots
 from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate, step_numbers
 from decoupled.ops.adam_stacks import StackedAdamUpdate

@@ -6,7 +6,7 @@ memory, and minutes.
 """
 
 # What `tf.train.Saver` takes where it is given none; it has no public name.
-from decoupled.compat import BulkSaverBuilder, tf
+from decoupled.core.compat import BulkSaverBuilder, tf
 from decoupled.ops.row_blocks import RowVariable, copied_rows, saved_variables
 
 

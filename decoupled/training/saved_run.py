@@ -7,9 +7,10 @@ that all of them take the same checkpoint and refuse the same folders.
 import os
 from typing import NamedTuple
 
-from decoupled import gfile, model_dir
+from decoupled.core import gfile
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
+from decoupled.training import model_dir
 from decoupled.training.checkpoints import find_checkpoint
 from decoupled.training.selection import BEST, chosen_checkpoint
 

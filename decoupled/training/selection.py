@@ -8,15 +8,15 @@ none was kept, the run's newest checkpoint is the one that counts.
 import os
 from typing import Any, NamedTuple
 
-from decoupled import files, gfile
-from decoupled.errors import UserError
-from decoupled.model_dir import CHECKPOINT_LIST
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 from decoupled.training.checkpoints import (
     checkpoint_step,
     copy_without_slots,
     find_checkpoint,
     write_list,
 )
+from decoupled.training.model_dir import CHECKPOINT_LIST
 
 SCORES = "dev.json"
 BEST = "best"

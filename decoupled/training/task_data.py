@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from decoupled import console, files
+from decoupled.core import console, files
+from decoupled.core.errors import Mistakes, UserError
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import Mistakes, UserError
 
 ENGLISH = "en"
 SPLITS = ("dev", "test")

@@ -8,9 +8,9 @@ variables that are saved live on the hosts.
 import re
 from typing import NamedTuple
 
-from decoupled.compat import estimator, mtf, tf
 from decoupled.configs import MeshConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import estimator, mtf, tf
+from decoupled.core.errors import UserError
 from decoupled.ops.simd import SimdMeshImpl
 from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from decoupled import gfile
+from decoupled.core import gfile
 from decoupled.data.array_input_fn import evaluation_input_fn, longest_first
 from decoupled.training.evaluation import Part, evaluation_lengths, predict_parts
 from decoupled.training.graph import GraphConfig

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from decoupled import console, files
+from decoupled.core import console, files
 from decoupled.training.evaluation import finished_results
 from decoupled.training.events import write_scalars
 from decoupled.training.finetuning_run import EVENTS, FinetuningRun, scalar_name

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from decoupled.analyses import drift
-from decoupled.analyses.drift import CrossMoments, DriftSettings, Pair
+from decoupled.analyses.drift import CrossMoments, Pair
 from decoupled.analyses.models import open_models
 from decoupled.configs import MaskingConfig
+from decoupled.configs.analyses import DriftSettings
+from decoupled.core.errors import UserError
 from decoupled.data.masking import mask_sequences
-from decoupled.errors import UserError
 from decoupled.tasks.features import pack_texts
 from tests.analyses.tiny_runs import texts_of, write_finetuned_run, write_run
 from tests.exports.models import model_config, pretrained_weights

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from decoupled.analyses import layer_drop
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from tests.analyses.tiny_runs import texts_of
 from tests.exports.models import model_config
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from decoupled.analyses.models import open_models, short_names
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
 from tests.analyses.tiny_runs import write_finetuned_run, write_run
 from tests.exports.models import model_config, pretrained_weights

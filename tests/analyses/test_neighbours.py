@@ -5,7 +5,7 @@ import pytest
 
 from decoupled.analyses import neighbours
 from decoupled.analyses.sentence_vectors import encode_texts, open_encoder
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from tests.analyses.sentences import (
     ENGLISH,
     ONE_DEVICE,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.analyses.probe import Probe, ProbeSettings
+from decoupled.analyses.probe import Probe
 from decoupled.analyses.probe_training import (
     Score,
     majority_score,
@@ -12,7 +12,8 @@ from decoupled.analyses.probe_training import (
     train_probe,
 )
 from decoupled.analyses.probing_data import ProbingData
-from decoupled.errors import UserError
+from decoupled.configs.analyses import ProbeSettings
+from decoupled.core.errors import UserError
 
 SETTINGS = ProbeSettings(
     projection_size=16,

@@ -9,7 +9,7 @@ import pytest
 from decoupled.analyses import probing
 from decoupled.analyses.models import open_models
 from decoupled.analyses.probing_files import Example, Target, find_tasks, write_examples
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from tests.analyses.test_probe import SETTINGS
 from tests.analyses.tiny_runs import texts_of, write_run
 

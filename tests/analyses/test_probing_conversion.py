@@ -10,7 +10,7 @@ from decoupled.analyses.probing_conversion import (
     parts_of_speech,
 )
 from decoupled.analyses.probing_files import Example, Target
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 # A contraction (3-4), a word that is not written (5.1) and a word with a space.
 TREEBANK = """\

@@ -7,7 +7,7 @@ from decoupled.analyses.models import open_models
 from decoupled.analyses.probing_data import ProbingData, label_ids, prepare
 from decoupled.analyses.probing_files import Example, Target
 from decoupled.analyses.representations import LayerEncoder
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 EXAMPLES = [
     Example(

@@ -11,7 +11,7 @@ from decoupled.analyses.probing_files import (
     read_examples,
     write_examples,
 )
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 # As data sets of the suite have them, with entries that are of no use here.
 ENTITIES = {

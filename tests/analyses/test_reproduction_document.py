@@ -16,7 +16,7 @@ from tests.analyses.tiny_runs import texts_of
 
 TABLES = [PaperTable("Table 4: output embedding size", ("e_out_128", "e_out_3072"))]
 FACTS = Facts(
-    command="python -m decoupled.reproduce --work_dir=w",
+    command="decoupled reproduce --work_dir=w",
     machine="2 cores",
     date="2026-01-02",
     duration="1 h 05 min",
@@ -64,7 +64,7 @@ def cells(lines, name):
 def test_head(document):
     text = document.read_text()
     for said in (
-        "    python -m decoupled.reproduce --work_dir=w",
+        "    decoupled reproduce --work_dir=w",
         "2026-01-02, on 2 cores. 90 of 90 jobs complete; their times add up to "
         "1 h 05 min, with 2 at a time.",
         "Text: 7 sentences.",

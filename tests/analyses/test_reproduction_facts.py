@@ -6,7 +6,7 @@ from decoupled.analyses import reproduction_facts as facts
 from decoupled.analyses.reproduction_inputs import Folders
 from decoupled.analyses.reproduction_results import read_evidence
 from decoupled.configs import ScaleConfig, SweepConfig
-from decoupled.processor import usable_cores
+from decoupled.core.processor import usable_cores
 from tests.analyses.fake_reproduction import write_json, write_reproduction
 
 SWEEP = SweepConfig(
@@ -31,8 +31,7 @@ def test_the_command_tells_no_folder_of_the_machine():
     given = ["--work_dir=runs/a", "--data_dir=/mnt/disk/data/", "--gin_param=A.b = 1"]
     given += ["--document_only", "--document=/tmp/r.md"]
     assert facts.command("reproduce", given) == (
-        "python -m decoupled.reproduce --work_dir=runs/a --data_dir=data "
-        "'--gin_param=A.b = 1'"
+        "decoupled reproduce --work_dir=runs/a --data_dir=data '--gin_param=A.b = 1'"
     )
 
 

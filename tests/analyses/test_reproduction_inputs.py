@@ -6,7 +6,7 @@ import os
 import pytest
 
 from decoupled.analyses.reproduction_inputs import find_folders, make_edges
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 CONLLU = """# text = The cat sleeps
 1\tThe\tthe\tDET\t_\t_\t2\tdet\t_\t_

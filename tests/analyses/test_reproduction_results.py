@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from decoupled.analyses.reproduction_results import read_evidence
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from tests.analyses.fake_reproduction import SCORES, write_reproduction
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.analyses import retrieval
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.tasks.parallel_sentences import Bucc, Tatoeba, Text
 from tests.analyses.sentences import retrieval as config
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from decoupled.analyses import sentence_vectors
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.tasks.features import pack_texts

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from decoupled.analyses import runs_page, sweep_plots, sweep_results, sweep_tables
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model
 

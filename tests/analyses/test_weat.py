@@ -8,8 +8,9 @@ from scipy import stats
 
 from decoupled.analyses import weat
 from decoupled.analyses.models import open_models
-from decoupled.analyses.weat import WeatSettings, associate, associations
-from decoupled.errors import UserError
+from decoupled.analyses.weat import associate, associations
+from decoupled.configs.analyses import WeatSettings
+from decoupled.core.errors import UserError
 from tests.analyses.tiny_runs import texts_of
 
 SETTINGS = WeatSettings(permutations=1000, seed=0)

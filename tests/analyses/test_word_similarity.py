@@ -10,7 +10,7 @@ from scipy import stats
 from decoupled.analyses import word_similarity
 from decoupled.analyses.models import open_models
 from decoupled.analyses.word_similarity import WordPairs, find_sets, read_pairs
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.model import variables as names
 from tests.analyses.tiny_runs import texts_of, write_run
 

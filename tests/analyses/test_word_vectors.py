@@ -5,7 +5,7 @@ import pytest
 
 from decoupled.analyses.models import open_models
 from decoupled.analyses.word_vectors import known_pieces, read_words, word_vectors
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 
 def test_a_words_vector_is_the_mean_of_its_pieces(pretrained_dir, vocabulary):

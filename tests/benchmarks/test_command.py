@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from benchmarks import command
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 
 def parse(monkeypatch, *arguments):

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import command, dumps
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 
 def test_the_data_folder_comes_first(monkeypatch):

@@ -10,7 +10,8 @@ from benchmarks import input_pipeline, results
 from benchmarks.interleave import interleave
 from benchmarks.sizes import pretraining_case
 from benchmarks.workers import documents
-from decoupled import bindings, pretrain
+from decoupled.commands import pretrain
+from decoupled.launch import gin_files
 from tests.benchmarks.toys import comparison, measured
 from tests.interop.reference import PYTHON
 
@@ -66,7 +67,7 @@ def test_what_was_skipped_says_why():
 
 
 def test_the_demo_is_that_of_the_settings_files():
-    config = bindings.configure(
+    config = gin_files.configure(
         pretrain.pretrain,
         ["runs/pretrain.gin", "models/demo_decoupled.gin", "runs/demo_pretrain.gin"],
         [],

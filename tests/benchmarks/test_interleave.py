@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.interleave import Skip, Worker, interleave, ratio, seconds, spread
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from tests.benchmarks.toys import measured, toy
 
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import report, results
 from benchmarks.sizes import QUICK, QUICK_BATCH, pretraining_case
 from benchmarks.tables import Table
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from tests.benchmarks.toys import comparison, measured
 
 TABLE = Table("toys", "Toys", ["name", "step"], [["a", "1 s"]])

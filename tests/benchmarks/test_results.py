@@ -7,7 +7,7 @@ import pytest
 from benchmarks import results
 from benchmarks.interleave import Skip
 from benchmarks.results import Results
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from tests.benchmarks.toys import comparison, measured, toy
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import results, tagging, tagging_case
 from benchmarks.interleave import Skip, interleave
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from tests.benchmarks.toys import comparison, measured
 from tests.interop.reference import PYTHON
 

@@ -14,13 +14,12 @@ import time
 
 import pytest
 
-from decoupled.build_corpus import CorpusSettings, build
+from decoupled.commands.build_corpus import build
+from decoupled.configs.corpora import CorpusSettings, TaskSettings, TextSettings
+from decoupled.core.errors import UserError
 from decoupled.corpora import assembly, documents, text
-from decoupled.corpora.catalog_task import TaskSettings
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.documents import TextSettings
 from decoupled.corpora.runners import Runner
-from decoupled.errors import UserError
 from tests.corpora.no_beam import run_without_beam
 
 SETTINGS = CorpusSettings(
@@ -422,7 +421,8 @@ def test_a_build_that_was_killed_goes_on(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "decoupled.build_corpus",
+        "decoupled",
+        "build_corpus",
         f"--input=en={tmp_path}/a.jsonl",
         "--workers=2",
         "--gin_param=build_corpus.part_bytes = 4000000",

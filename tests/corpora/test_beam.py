@@ -5,8 +5,8 @@ import logging
 import pytest
 from apache_beam.runners.portability import local_job_service
 
+from decoupled.core.errors import UserError
 from decoupled.corpora.runners import Runner, run_units
-from decoupled.errors import UserError
 from tests.corpora.toy_job import ToyJob, ToyUnit
 
 NAMES = ["a", "bb", "ccc", "dddd"]

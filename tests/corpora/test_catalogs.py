@@ -5,10 +5,11 @@ import sys
 
 import pytest
 
+from decoupled.configs.corpora import TaskSettings
+from decoupled.core.errors import UserError
 from decoupled.corpora import catalog_task, catalogs
-from decoupled.corpora.catalog_task import Example, TaskSettings
+from decoupled.corpora.catalog_task import Example
 from decoupled.corpora.message_text import message_key
-from decoupled.errors import UserError
 
 HEADER = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
 _PACKAGE_NUMBERS = itertools.count()

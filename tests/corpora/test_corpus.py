@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import (
     Corpus,
     difference,
@@ -12,7 +13,6 @@ from decoupled.corpora.corpus import (
     read_documents,
     write_corpus,
 )
-from decoupled.errors import UserError
 
 ENGLISH = [
     ("train", ["One.", "Two."]),
@@ -159,14 +159,14 @@ def test_difference():
 
 
 def test_missing_corpus_names_folder_and_command(tmp_path):
-    with pytest.raises(UserError, match="no corpus here.*decoupled.build_corpus"):
+    with pytest.raises(UserError, match="no corpus here.*decoupled build_corpus"):
         Corpus(str(tmp_path / "none"))
 
 
 def test_empty_corpus_names_folder_and_command(tmp_path):
     manifest = {"format": "decoupled-corpus-1", "splits": {"train": {}, "eval": {}}}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(UserError, match="corpus is empty.*decoupled.build_corpus"):
+    with pytest.raises(UserError, match="corpus is empty.*decoupled build_corpus"):
         Corpus(str(tmp_path))
 
 

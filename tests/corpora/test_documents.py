@@ -9,10 +9,11 @@ import os
 import numpy as np
 import pytest
 
+from decoupled.configs.corpora import TextSettings
+from decoupled.core.errors import UserError
 from decoupled.corpora import documents, sentences, text, wikitext
 from decoupled.corpora.corpus import read_documents
-from decoupled.corpora.documents import TextJob, TextSettings
-from decoupled.errors import UserError
+from decoupled.corpora.documents import TextJob
 
 SETTINGS = TextSettings(
     eval_share=0.3,

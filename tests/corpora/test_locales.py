@@ -2,13 +2,13 @@
 
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.corpora.locales import (
     base_language,
     check_language,
     is_variant,
     language_codes,
 )
-from decoupled.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ def build(path, folder, workers):
     return run_measured(
         [
             "-m",
-            "decoupled.build_corpus",
+            "decoupled",
+            "build_corpus",
             f"--input=en={path}",
             f"--output_dir={folder}",
             f"--workers={workers}",

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.corpora.runners import Runner, run_units
-from decoupled.errors import UserError
 from tests.corpora.toy_job import ToyJob, ToyUnit
 
 WORKERS = [1, 2]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoupled.configs import SamplingConfig
+from decoupled.core.errors import UserError
 from decoupled.corpora.sampling import (
     bounded_shares,
     draw_sample,
@@ -16,7 +17,6 @@ from decoupled.corpora.sampling import (
     language_shares,
     sample_sizes,
 )
-from decoupled.errors import UserError
 
 COUNTS = {"en": 90, "sw": 10}
 THREE = {"en": 900, "sw": 10, "tr": 90}

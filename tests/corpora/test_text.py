@@ -4,13 +4,13 @@ import json
 
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.corpora.text import (
     clean_sentence,
     find_inputs,
     is_dump,
     read_documents,
 )
-from decoupled.errors import UserError
 
 
 def write(path, content):

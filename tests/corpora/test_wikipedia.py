@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.corpora import dump_pages, wikipedia
 from decoupled.corpora.wikipedia import read_articles
-from decoupled.errors import UserError
 from tests.corpora.dumps import ENGLISH, GERMAN, dump_xml, page, prose, write
 
 PAGES = [page(f"Article {index}", prose(index)) for index in range(7)]

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,10 +9,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoupled import files
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data import feature_cache
 from decoupled.data.feature_cache import cache_path, cached_features
-from decoupled.errors import UserError
 
 KEY = {
     "task": "xnli",

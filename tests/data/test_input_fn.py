@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from decoupled.configs import MaskingConfig
+from decoupled.core.errors import UserError
 from decoupled.data.input_fn import (
     evaluation_input_fn,
     languages_input_fn,
@@ -14,7 +15,6 @@ from decoupled.data.input_fn import (
 )
 from decoupled.data.reading import named_errors
 from decoupled.data.schedule import Schedule, piece_counts
-from decoupled.errors import UserError
 from decoupled.planning.program import feature_specs
 from tests.data.record_folders import (
     SAMPLING,

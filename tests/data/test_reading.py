@@ -3,8 +3,8 @@
 import pytest
 import tensorflow as tf
 
+from decoupled.core.errors import UserError
 from decoupled.data import reading, records
-from decoupled.errors import UserError
 from tests.data.record_folders import (
     VOCABULARY,
     distinct_documents,

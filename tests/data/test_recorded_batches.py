@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.data import recorded_batches
 from decoupled.data.array_input_fn import (
     evaluation_input_fn,

@@ -5,8 +5,8 @@ import json
 import pytest
 import tensorflow as tf
 
+from decoupled.core.errors import UserError
 from decoupled.data import records
-from decoupled.errors import UserError
 from tests.data.record_folders import (
     distinct_documents,
     make_records,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.data.schedule import Position, Schedule, piece_count, sampling_rows
-from decoupled.errors import UserError
 from tests.data.record_folders import SAMPLING, distinct_documents, make_records
 
 TRAIN = {

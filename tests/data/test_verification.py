@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from decoupled.core.errors import UserError
 from decoupled.data import records, verification
 from decoupled.data.verification import (
     all_shards,
@@ -14,7 +15,6 @@ from decoupled.data.verification import (
     verify_shard,
     verify_shards,
 )
-from decoupled.errors import UserError
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 
 NAME = "train/en/tokens-00000-of-00001.tfrecord"
@@ -94,7 +94,7 @@ def test_what_can_be_seen_at_once_is_told_before_training(folder, damage, told):
         beginnings(folder)
     message = str(caught.value)
     assert message.startswith(f"{folder / NAME}: {told}") and "\n" not in message
-    assert message.endswith(f"decoupled.verify_records --records_dir={folder}")
+    assert message.endswith(f"decoupled verify_records --records_dir={folder}")
 
 
 def test_cut_between_records(folder):

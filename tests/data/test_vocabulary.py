@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoupled.configs import VocabularyConfig
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.errors import UserError
 
 # Text that offsets or normalisation are easily wrong on.
 DIFFICULT = {

@@ -2,13 +2,13 @@
 
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary_costs import (
     check_memory,
     estimate,
     expected_rounds,
     fitting_text,
 )
-from decoupled.errors import UserError
 
 GIB = 1 << 30
 

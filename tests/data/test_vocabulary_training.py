@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from decoupled.configs import VocabularyConfig
+from decoupled.core.errors import UserError
 from decoupled.data import vocabulary_training
 from decoupled.data.training_lines import TrainingLines
 from decoupled.data.vocabulary_training import train_from_lines, train_vocabulary
-from decoupled.errors import UserError
 
 
 def config(vocab_size, byte_fallback=False, coverage=0.9999, threads=16):
@@ -121,7 +121,7 @@ def test_progress_is_told_by_rounds(sentences, tmp_path, monkeypatch):
         told.extend((description, total) for _ in items)
         return iter(())
 
-    monkeypatch.setattr("decoupled.console.track", track)
+    monkeypatch.setattr("decoupled.core.console.track", track)
     train_vocabulary(sentences, str(tmp_path / "m"), config(4000))
     # 1,000,000 pieces become 4,400 in 19 prunings by a quarter, two rounds before each
     # and two at the end; so little text begins with fewer.

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import LanguageFile
 from decoupled.data.xtreme_labels import read_labels, sorted_positions
-from decoupled.errors import UserError
 from tests.data.xtreme_samples import language_file, squad_json
 
 

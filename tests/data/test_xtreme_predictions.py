@@ -2,8 +2,8 @@
 
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.data.xtreme_predictions import read_predictions
-from decoupled.errors import UserError
 from tests.data.xtreme_samples import language_file
 
 CLASSES = ["neutral", "entailment"]

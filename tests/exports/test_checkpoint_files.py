@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.exports import checkpoint_files
 from decoupled.exports.checkpoint_files import (
     CheckpointFile,

@@ -1,4 +1,4 @@
-"""`python -m decoupled.export` from the command line."""
+"""`decoupled export` from the command line."""
 
 import os
 import subprocess
@@ -7,13 +7,13 @@ import types
 
 import pytest
 
+from decoupled.commands.export import report, say_assumed, say_length
 from decoupled.configs import QuestionAnsweringConfig
-from decoupled.export import report, say_assumed, say_length
 
 
 def export_command(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "decoupled.export", *arguments],
+        [sys.executable, "-m", "decoupled", "export", *arguments],
         env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
@@ -98,7 +98,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(finetuned_dir, tmp_path):
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr == (
-        f"decoupled.export: error: {finetuned_dir}/model.ckpt-7: holds no MLM head "
+        f"decoupled export: error: {finetuned_dir}/model.ckpt-7: holds no MLM head "
         "(fine-tuning drops it); export without --mlm, or a pre-training checkpoint\n"
     )
     assert list(tmp_path.iterdir()) == []

@@ -38,7 +38,7 @@ from decoupled.exports.checkpoint_files import chosen_prefix
 from decoupled.exports.from_huggingface import from_huggingface
 from decoupled.exports.from_original import from_original
 from decoupled.exports.to_huggingface import to_huggingface
-from decoupled import model_dir
+from decoupled.training import model_dir
 import tensorflow as tf
 tf.zeros(1)
 def peak():

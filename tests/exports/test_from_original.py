@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.from_original import from_original, match_by_shape
 from decoupled.exports.trained_model import read_model_dir

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from decoupled import model_dir
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.exports import to_huggingface as to_hf
 from decoupled.exports.checkpoint_files import CheckpointFile, chosen_prefix
 from decoupled.exports.from_huggingface import from_huggingface
 from decoupled.exports.to_huggingface import to_huggingface
 from decoupled.exports.trained_model import read_model_dir
+from decoupled.training import model_dir
 from tests.exports.models import (
     finetuned_weights,
     model_config,
@@ -472,7 +472,7 @@ def test_sizes_are_written_as_gin(masked_lm, tmp_path):
 
 def test_neither_torch_nor_transformers_is_imported(masked_lm, tmp_path):
     result = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "decoupled.convert", "from_hf",
+        [sys.executable, "-X", "importtime", "-m", "decoupled", "convert", "from_hf",
          f"--hf_dir={masked_lm}", f"--model_dir={tmp_path}/ours"],
         capture_output=True,
         text=True,

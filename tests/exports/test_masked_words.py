@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.exports.masked_words import (
     MaskedWords,
     encode_masked,

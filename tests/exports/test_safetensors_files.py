@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.exports.safetensors_files import (
     ALIGNMENT,
     SafetensorsFolder,

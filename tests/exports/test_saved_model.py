@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import MaskedLm
 from decoupled.exports.roots import EncoderRoot

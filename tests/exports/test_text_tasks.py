@@ -9,17 +9,18 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
+from decoupled.commands.finetune import run_finetuning
 from decoupled.configs import (
     FinetuningConfig,
     MeshConfig,
     QuestionAnsweringConfig,
     VocabularyConfig,
 )
+from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports import run_text_model
 from decoupled.exports.saved_model import export
 from decoupled.exports.trained_model import read_model_dir
-from decoupled.finetune import FinetuneConfig, run_finetuning
 from tests.exports.models import model_config, pretrained_weights, write_model_dir
 from tests.helpers import adamw, tiny_training
 

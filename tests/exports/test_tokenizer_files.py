@@ -6,8 +6,8 @@ import pytest
 import sentencepiece
 import tokenizers
 
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 from decoupled.exports.sentencepiece_proto import read_settings
 from decoupled.exports.tokenizer_files import tokenizer_json, write_tokenizer
 from tests.exports.models import model_config

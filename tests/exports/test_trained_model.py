@@ -9,11 +9,11 @@ import shutil
 import numpy as np
 import pytest
 
-from decoupled import bindings
 from decoupled.configs import ModelConfig, QuestionAnsweringConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.exports.saved_model import export
 from decoupled.exports.trained_model import read_model_dir
+from decoupled.launch import gin_files
 from tests.exports.conftest import LABELS
 from tests.exports.models import (
     finetuned_weights,
@@ -133,7 +133,7 @@ def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
 def test_a_reader_of_unknown_settings_has_those_of_xtreme(run):
     change_config(run, task=READER, data={"source": "elsewhere"})
     trained = read_model_dir(str(run))
-    gin_file = pathlib.Path(bindings.packaged_folder(), "tasks/qa.gin")
+    gin_file = pathlib.Path(gin_files.packaged_folder(), "tasks/qa.gin")
     written = dict(
         re.findall(
             r"^QuestionAnsweringConfig\.(\w+) = (\d+)$",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.exports.wordpiece_rows import WordPieceRows
 
 WORDPIECES = [

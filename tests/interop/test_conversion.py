@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from decoupled.compat import mtf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import mtf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports import layers
 from decoupled.exports.checkpoint_files import CheckpointFile, chosen_prefix
@@ -30,11 +30,11 @@ from decoupled.model.heads import (
     token_logits,
 )
 from decoupled.model.layers import Builder
-from decoupled.model_dir import read
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.training.checkpoints import initialize_from
 from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.model_dir import read
 from tests.exports.models import (
     finetuned_weights,
     model_config,

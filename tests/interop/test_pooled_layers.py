@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import tf
 from decoupled.tasks.pooled_layers import PooledLayers
 from decoupled.training.graph import GraphConfig, build_graph
 from tests.exports.models import model_config, pretrained_weights

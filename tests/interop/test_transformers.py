@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.compat import mtf
+from decoupled.core.compat import mtf
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import MaskedLm
 from decoupled.model.dims import make_dims, predictions_dim

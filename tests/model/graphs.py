@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import make_dims, predictions_dim
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode

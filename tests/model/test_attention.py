@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.attention import attention, attention_bias
 from tests.exports.reference import Reference
 from tests.helpers import tiny_model

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import NAMES, Dims, labels_dim, make_dims, predictions_dim
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import make_dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import cls_positions, sequence_logits

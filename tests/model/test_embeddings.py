@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import predictions_dim
 from decoupled.model.embeddings import InputEmbedding, OutputEmbedding
 from tests.exports.reference import Reference

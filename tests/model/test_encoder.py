@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.encoder import encode
 from decoupled.ops.positions import gather_positions
 from tests.exports.reference import Reference

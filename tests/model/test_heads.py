@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
 from decoupled.model.heads import (

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import ACTIVATIONS as CONFIGURABLE
+from decoupled.core.compat import mtf, tf
 from decoupled.model.layers import ACTIVATIONS
 from decoupled.model.variables import (
     ONES,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf
+from decoupled.core.compat import mtf
 from decoupled.model.dims import NAMES
 from decoupled.model.encoder import encode
 from decoupled.model.heads import cls_positions, sequence_logits

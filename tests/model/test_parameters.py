@@ -6,10 +6,10 @@ import os
 import gin
 import pytest
 
-from decoupled import bindings
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
+from decoupled.launch import gin_files
 from decoupled.model import published
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.tasks.classification import Classification
@@ -167,14 +167,14 @@ def only_a_model(*, model=gin.REQUIRED):
 
 
 def shipped(name):
-    path = os.path.join(bindings.packaged_folder(), "models", f"{name}.gin")
-    return bindings.configure(
+    path = os.path.join(gin_files.packaged_folder(), "models", f"{name}.gin")
+    return gin_files.configure(
         only_a_model, [path], ["only_a_model.model = @ModelConfig()"]
     )
 
 
 def test_every_row_has_its_file_and_its_printed_numbers():
-    folder = os.path.join(bindings.packaged_folder(), "models")
+    folder = os.path.join(gin_files.packaged_folder(), "models")
     names = {name.removesuffix(".gin") for name in os.listdir(folder)}
     others = {n for n in names if n.startswith("demo") or "base" in n}
     others |= {"rembert_fresh_output", "e_out_768_rank_128"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import decoupled
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.model.variables import (
     MASKED_LM,
     NO_HEAD,

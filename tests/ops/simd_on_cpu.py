@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 from tensorflow.python.tpu import training_loop
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.simd import SimdMeshImpl
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.topology import assign_cores

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf2
 from scipy.special import ndtr
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops import activations
 from tests.helpers import run_mesh
 

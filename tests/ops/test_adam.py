@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.adam import AdamUpdate, step_numbers
 from tests.helpers import SESSION_CONFIG, mesh_impl
 

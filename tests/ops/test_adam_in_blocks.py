@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.adam import AdamUpdate, step_numbers
 from decoupled.ops.norms import global_norm
 from decoupled.ops.product_gradient import as_product

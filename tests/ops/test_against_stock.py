@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.activations import gelu, gelu_tanh, relu
 from decoupled.ops.bias import add_bias
 from decoupled.ops.cross_entropy import softmax_cross_entropy

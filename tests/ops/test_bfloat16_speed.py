@@ -2,10 +2,10 @@
 
 import pytest
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
+from decoupled.core.processor import Processor
 from decoupled.ops.bfloat16_speed import bfloat16_is_slow
 from decoupled.ops.placement import PlacementMeshImpl
-from decoupled.processor import Processor
 
 CASES = {
     "Sapphire Rapids whose AMX is hidden": ("GenuineIntel", "avx512_bf16", True),

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.ops.compiled import compiled, compiled_where_large, row_sums
 
 
@@ -57,7 +57,7 @@ def test_sums_of_rows(width, is_compiled):
 
 KERNELS = """
 import os
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.ops.compiled import compile_first_quietly, compiled
 
 compile_first_quietly()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf2
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from tests.helpers import SESSION_CONFIG, mesh_impl, run_mesh
 

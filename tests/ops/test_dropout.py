@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf2
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.dropout import dropout
 from tests.helpers import run_mesh
 

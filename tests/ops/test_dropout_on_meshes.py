@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.dropout import dropout
 from tests.helpers import mesh_impl
 

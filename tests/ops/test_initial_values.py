@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.ops.initial_values import truncated_normal
 
 SEED = [7, 12345]

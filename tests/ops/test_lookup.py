@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
-from decoupled.errors import UserError
+from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
 from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
 from tests.helpers import run_mesh
 

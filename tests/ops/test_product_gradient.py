@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.norms import global_norm
 from decoupled.ops.product_gradient import as_product
 from decoupled.ops.weight_product import weight_product

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.recompute import After, recompute
 from tests.helpers import adamw, masked_lm_features, run_mesh, tiny_model
 from tests.training.runs import BOTH_AXES, ONE_DEVICE, graph_config, run_steps

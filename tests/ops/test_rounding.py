@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate, step_numbers
 from decoupled.ops.compiled import compiled
 from decoupled.ops.rounding import RoundedSubtraction, noise, round_by

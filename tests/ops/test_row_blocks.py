@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.ops.row_blocks import (
     RowVariable,
     as_row_blocks,

@@ -6,8 +6,8 @@ import tensorflow as tf2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoupled.compat import mtf, tf
-from decoupled.errors import UserError
+from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
 from decoupled.ops.shards import check_separate, own_index, shard_of, zero_unless
 from tests.helpers import SESSION_CONFIG, mesh_impl
 

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.compiled import compiled
 from decoupled.ops.rounding import RoundedSubtraction
 from decoupled.ops.simd import SimdMeshImpl

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf2
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.softmax import softmax
 from tests.helpers import run_mesh
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.stacks import slices_of, stacks_of
 from tests.helpers import SESSION_CONFIG
 from tests.ops.simd_on_cpu import WithoutProgram, eight_cores

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.ops.tiles import Tile, in_two_lanes, row_tiles, slice_along
 
 

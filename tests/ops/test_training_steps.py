@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.activations import gelu_tanh
 from decoupled.ops.adam import AdamUpdate, step_numbers
 from decoupled.ops.cross_entropy import softmax_cross_entropy

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.ops.weight_product import weight_product
 from tests.helpers import mesh_impl, run_mesh
 

@@ -3,7 +3,7 @@
 import pytest
 
 from decoupled.configs import MeshConfig, PlanConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.planning.comparison import best, candidates, levers
 from decoupled.planning.hardware import GIB, parse_topology
 from decoupled.planning.memory import Memory

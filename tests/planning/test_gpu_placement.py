@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import tf
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.planning.gpu_placement import has_kernel, landing
 from decoupled.tasks.classification import Classification

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.flops import pretraining_flops
 from benchmarks.sizes import Batch
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig, OptimizerConfig, PlanConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
 from decoupled.planning.hardware import GIB, parse_topology
 from decoupled.planning.memory import Memory
 from decoupled.planning.plan import Run, make_plan

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from decoupled.configs import SweepConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.sweeps.jobs import Inputs, Job, Row, make_jobs
 from tests.helpers import tiny_model
 

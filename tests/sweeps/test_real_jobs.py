@@ -4,9 +4,10 @@ import os
 
 import pytest
 
-from decoupled import build_records, console, files
 from decoupled.analyses.sweep_results import read_rows
+from decoupled.commands import build_records
 from decoupled.configs import ScaleConfig, SweepConfig
+from decoupled.core import console, files
 from decoupled.sweeps.grid import describe
 from decoupled.sweeps.jobs import Inputs, Row, make_jobs
 from decoupled.sweeps.runner import Runner
@@ -58,7 +59,7 @@ def test_a_broken_job_is_told_and_tried_again_and_a_complete_one_is_kept(
     broken = make_jobs(SWEEP, [COUPLED, BROKEN], inputs, folder)
     (failure,) = Runner(broken, 2, console.say).run()
     assert failure.name == "models/e_out_128/seed_0" and failure.reason == "code 2"
-    assert failure.last_line.startswith("decoupled.pretrain: error: ")
+    assert failure.last_line.startswith("decoupled pretrain: error: ")
     assert "54" in failure.last_line and "44" in failure.last_line
     assert [job.is_complete() for job in broken] == [True, False]
     record = os.path.join(broken[0].folder, "job.json")

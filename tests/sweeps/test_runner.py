@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from decoupled.errors import Terminated
+from decoupled.core.errors import Terminated
 from decoupled.sweeps.jobs import Job
-from decoupled.sweeps.runner import Runner, module_command
+from decoupled.sweeps.runner import Runner, job_command
 
 
 @pytest.fixture
@@ -107,5 +107,5 @@ def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path):
 
 
 def test_a_job_is_a_command_of_this_package(make):
-    command = module_command(make("a", "--x"))
-    assert command == [sys.executable, "-m", "decoupled.pretrain", "--x"]
+    command = job_command(make("a", "--x"))
+    assert command == [sys.executable, "-m", "decoupled", "pretrain", "--x"]

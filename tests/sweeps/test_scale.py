@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from decoupled import bindings
 from decoupled.configs import ScaleConfig, sweep_row
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
+from decoupled.launch import gin_files
 from decoupled.model import published
 from decoupled.sweeps.scale import model_bindings, scaled_layers, scaled_model
 
@@ -14,7 +14,7 @@ MINI = ScaleConfig(width_divisor=8, head_size_divisor=4, depth_divisor=4)
 
 
 def shipped(name):
-    return bindings.configure(sweep_row, ["runs/sweep_row.gin", name], [])
+    return gin_files.configure(sweep_row, ["runs/sweep_row.gin", name], [])
 
 
 def test_the_largest_output_embedding_in_small():
@@ -62,4 +62,4 @@ def test_a_width_that_cannot_be_divided_is_named():
 def test_bindings_make_the_same_model():
     mini = scaled_model(shipped("models/coupled.gin"), MINI, 77)
     files = ["runs/sweep_row.gin", "models/coupled.gin"]
-    assert bindings.configure(sweep_row, files, model_bindings(mini)) == mini
+    assert gin_files.configure(sweep_row, files, model_bindings(mini)) == mini

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from decoupled.configs import ScaleConfig, SweepConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.sweeps.jobs import Inputs, Row
 from decoupled.sweeps.study import (
     Analysis,

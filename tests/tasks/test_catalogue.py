@@ -3,7 +3,7 @@
 import pytest
 
 from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.metrics import xtreme
 from decoupled.tasks.catalogue import TASKS, make_task
 from decoupled.tasks.finetuning_task import FinetuningTask

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import LanguageFile
 from decoupled.data.xtreme_predictions import read_predictions
-from decoupled.errors import UserError
 from decoupled.tasks.classification_task import (
     LABELS,
     Answer,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import tf
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import GraphConfig, build_graph

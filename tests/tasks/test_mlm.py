@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import MaskingConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import make_dims, predictions_dim
 from decoupled.model.layers import Builder
 from decoupled.tasks import mlm

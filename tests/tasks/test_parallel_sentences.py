@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.tasks import parallel_sentences as reader
 
 ENGLISH = ["Where is it?", "Hello.", "A cat sleeps.", "Hello."]

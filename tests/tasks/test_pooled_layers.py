@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import tf
 from decoupled.exports.encoder import Encoder
 from decoupled.tasks.pooled_layers import PooledLayers, layer_name
 from decoupled.training.graph import GraphConfig, build_graph

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import tf
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.training.graph import GraphConfig, build_graph
 from tests.helpers import (

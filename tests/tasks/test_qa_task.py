@@ -7,11 +7,11 @@ import os
 import numpy as np
 import pytest
 
-from decoupled import score
+from decoupled.commands import score
 from decoupled.configs import MeshConfig, QuestionAnsweringConfig, VocabularyConfig
+from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import evaluation_input_fn, training_input_fn
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.errors import UserError
 from decoupled.tasks.qa_task import QuestionAnsweringTask
 from decoupled.training.estimator import train
 from decoupled.training.evaluation import Part, predict_parts
@@ -76,7 +76,7 @@ def gold_logits(features):
 
 @pytest.mark.parametrize("name", FILES)
 def test_perfect_logits_give_a_perfect_score(folder, vocabulary, tmp_path, name):
-    """In all scripts, through answers, submission files and `decoupled.score`."""
+    """In all scripts, through answers, submission files and `decoupled score`."""
     task = make_task(name)
     languages = task.languages(str(folder), "test")
     assert set(languages) == set(FILES[name][2].split()) and languages[0] == "en"

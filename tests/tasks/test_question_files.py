@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.tasks.question_files import question_file, question_languages
 
 MLQA = "mlqa/MLQA_V1/{split}/{split}-context-{name}-question-{name}.json"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import LanguageFile
-from decoupled.errors import UserError
 from decoupled.tasks.questions import Answer, find_span, read_questions
 from tests.tasks.question_samples import documents, write_document
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import LanguageFile
-from decoupled.errors import UserError
 from decoupled.tasks.sentence_pairs import read_pairs
 
 LABELS = ["contradiction", "entailment", "neutral"]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.data.xtreme_files import LanguageFile
 from decoupled.data.xtreme_labels import read_labels
-from decoupled.errors import UserError
 from decoupled.tasks.tagged_sentences import (
     TaggedSentence,
     files_by_language,

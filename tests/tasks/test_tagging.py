@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.compat import mtf
+from decoupled.core.compat import mtf
 from decoupled.model.dims import make_dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import token_logits

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.xtreme_files import LanguageFile
 from decoupled.data.xtreme_labels import read_labels
 from decoupled.data.xtreme_predictions import read_predictions
-from decoupled.errors import UserError
 from decoupled.metrics.xtreme import TASKS
 from decoupled.tasks.tagged_sentences import TaggedSentence
 from decoupled.tasks.tagging import Tagging

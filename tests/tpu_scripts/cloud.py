@@ -21,8 +21,8 @@ NO_ROOM = 'There is no more capacity in the zone "us-central1-a"'
 PYTHON = """
 case "$*" in
   -) if grep -q RECORD; then echo 2.15.0 abc; else echo "numpy>=1.26"; fi ;;
-  *decoupled.tpu_health*) exit "$(cat {folder}/health)" ;;
-  *decoupled.doctor*|*" pip "*) ;;
+  *"decoupled tpu_health"*) exit "$(cat {folder}/health)" ;;
+  *"decoupled doctor"|*" pip "*) ;;
   *) {fake} python3 "$@" ;;
 esac"""
 
@@ -50,7 +50,7 @@ class Cloud:
         path.chmod(0o755)
 
     def health(self, code):
-        """What decoupled.tpu_health ends with on the hosts."""
+        """What tpu_health ends with on the hosts."""
         (self.folder / "health").write_text(str(code))
 
     def write_state(self, state):

@@ -1,7 +1,7 @@
 """A Cloud TPU service and its hosts on this machine, for the scripts of tpu_scripts.
 
 `python fake_cloud.py gcloud ...` answers as gcloud does; `python fake_cloud.py python3
--m decoupled.NAME ...` is a short imitation of training. A launch calls this some 20
+-m decoupled NAME ...` is a short imitation of training. A launch calls this some 20
 times, hence few imports, and some of them late.
 
 All is below the folder FAKE_CLOUD: state.json, calls.jsonl (what was called), gs/ (the

@@ -13,7 +13,7 @@ PYTHON = """#!/bin/sh
 if [ "$2" = pip ]; then
   echo "$*" >>{folder}/pip.log
   case "$*" in *--requirement*) {installs} ;; esac
-elif [ "$2" = decoupled.doctor ]; then
+elif [ "$2 $3" = "decoupled doctor" ]; then
   echo doctor
 else
   PYTHONPATH={folder} exec {python} -S -E -c '

@@ -132,7 +132,8 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
     words = shlex.split(start)
     name = script.removesuffix(".sh")
     assert words[words.index("-m") + 1 :] == [
-        f"decoupled.{name}",
+        "decoupled",
+        name,
         *flags,
         "--tpu=local",
     ]

@@ -41,10 +41,11 @@ def test_the_command_arrives_word_for_word(make_cloud):
     setting = '--gin_param=A.b = "it\'s $HOME; `ls`\n\\ *"'
     job = ("--", "pretrain", setting, f"--model_dir={RUN}")
     assert run(cloud, "--env=A=b c", job=job).returncode == 0
-    [words] = cloud.calls("decoupled.pretrain", program="python3")
+    [words] = cloud.calls("decoupled", "pretrain", program="python3")
     assert words == [
         "-m",
-        "decoupled.pretrain",
+        "decoupled",
+        "pretrain",
         setting,
         f"--model_dir={RUN}",
         "--tpu=local",
@@ -60,7 +61,8 @@ def test_a_slice_of_several_hosts_is_found_by_its_name():
     assert words[driver - 2 : driver] == ["env", "TPU_LOAD_LIBRARY=0"]
     assert words[driver + 1 :] == [
         "-m",
-        "decoupled.pretrain",
+        "decoupled",
+        "pretrain",
         f"--model_dir={RUN}",
         "--tpu=n",
         "--tpu_zone=us-central1-a",
@@ -204,7 +206,7 @@ def test_the_job_has_time_to_save_before_its_slice_is_deleted(make_cloud):
     assert finished.returncode == 4
     assert "not complete after --max_hours=1" in finished.stderr
     assert cloud.state()["slices"] == {}
-    assert cloud.calls("decoupled.pretrain", program="python3") == []
+    assert cloud.calls("decoupled", "pretrain", program="python3") == []
 
 
 @pytest.mark.slow
@@ -262,7 +264,7 @@ def test_a_launcher_that_was_killed_finds_its_job_again(make_cloud):
         assert line, again.stderr.read()
     again.terminate()
     again.communicate(timeout=20)
-    assert len(cloud.calls("decoupled.pretrain", program="python3")) == 1
+    assert len(cloud.calls("decoupled", "pretrain", program="python3")) == 1
     assert len(cloud.calls("create")) == 1
     assert cloud.state()["slices"] == {}
 
@@ -355,7 +357,7 @@ def test_several_jobs_share_a_slice_and_complete_ones_are_passed_over(make_cloud
     finished = run(cloud, f"--jobs={jobs}", job=())
     assert finished.returncode == 0, finished.stderr
     assert len(cloud.calls("create")) == len(cloud.calls("scp")) == 1
-    [words] = cloud.calls("decoupled.finetune", program="python3")
+    [words] = cloud.calls("decoupled", "finetune", program="python3")
     assert words[2] == '--gin_param=A.b = "c d"'
     finished = run(cloud, f"--jobs={jobs}", job=())
     assert finished.returncode == 0, finished.stderr

@@ -17,8 +17,8 @@ from tensorflow.python.tpu import tpu as tpu_rewriting
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow.python.training import monitored_session
 
-from decoupled import compat
-from decoupled.compat import mtf, tf
+from decoupled.core import compat
+from decoupled.core.compat import mtf, tf
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.topology import slice_topology
 from decoupled.training import estimator

@@ -5,8 +5,8 @@ import os
 
 import numpy as np
 
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import tf
 from decoupled.ops.product_gradient import as_product
 from decoupled.ops.row_blocks import saved_variables
 from decoupled.tasks.mlm import MaskedLM

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.model.variables import NO_HEAD, shapes
 from decoupled.training.graph import build_graph
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model

@@ -8,9 +8,9 @@ import shutil
 import numpy as np
 import pytest
 
-from decoupled import files
-from decoupled.compat import tf
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
 from decoupled.model.variables import (
     MASKED_LM,
     TRUNCATED_NORMAL,

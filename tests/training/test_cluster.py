@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from decoupled import ports
 from decoupled.configs import ClusterConfig, MeshConfig
-from decoupled.errors import UserError, WorkerLost
-from decoupled.supervision import cluster_variable, free_ports
+from decoupled.core import ports
+from decoupled.core.errors import UserError, WorkerLost
+from decoupled.launch.supervision import cluster_variable, free_ports
 from decoupled.training import cluster
 from decoupled.training.cluster import Task
 
@@ -97,7 +97,7 @@ def test_a_cluster_beside_a_tpu_is_refused_and_a_driver_alone_is_not():
 def test_a_driver_alone_has_no_cluster():
     config = ClusterConfig((), 1.0, 1.0, False)
     assert cluster.join_cluster(config, mesh("all:1"), print, False, {}) is None
-    with pytest.raises(UserError, match="start python -m decoupled.worker here"):
+    with pytest.raises(UserError, match="start decoupled worker here"):
         cluster.join_cluster(
             config, mesh("m:2"), print, False, variable(["a:1", "b:2"], index=1)
         )
@@ -117,7 +117,7 @@ def worker():
     """(process, addresses) of a worker with one device."""
     addresses = [f"localhost:{port}" for port in free_ports(2)]
     command = [
-        sys.executable, "-m", "decoupled.worker", f"--workers={','.join(addresses)}",
+        sys.executable, "-m", "decoupled", "worker", f"--workers={','.join(addresses)}",
         "--index=1", "--ends_with_parent",
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

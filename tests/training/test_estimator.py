@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
 from decoupled.configs import OptimizerConfig
+from decoupled.core.compat import tf
 from decoupled.training.estimator import evaluate, predict, train
 from decoupled.training.evaluation import Part, finished_results, predict_parts
 from decoupled.training.events import read_scalars

@@ -10,7 +10,7 @@ from decoupled.training.events import read_scalars, write_scalars
 @pytest.fixture
 def event_file(tmp_path):
     """(folder, its event file): one file with the losses of steps 1 to 3."""
-    from decoupled.compat import tf
+    from decoupled.core.compat import tf
     from decoupled.training.events import event_writer, scalar_summary
 
     with tf.Graph().as_default():

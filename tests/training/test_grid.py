@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.training.grid import Grid
 from decoupled.training.selection import Scores
 

@@ -7,8 +7,8 @@ import signal
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
-from decoupled.errors import Interrupted, Terminated, UserError
+from decoupled.core.compat import tf
+from decoupled.core.errors import Interrupted, Terminated, UserError
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.estimator import train
 from decoupled.training.events import read_scalars
@@ -102,7 +102,7 @@ def test_a_gradient_that_is_no_number_stops_before_it_is_saved(tmp_path):
 
 def overflowing(loss):
     """sqrt(loss - loss) + 1 is 1; its derivative is infinity minus infinity."""
-    from decoupled.compat import mtf
+    from decoupled.core.compat import mtf
 
     return mtf.sqrt(loss - loss) + 1.0
 

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
 from decoupled.model import variables
 from decoupled.ops.placement import PlacementMeshImpl
 from decoupled.ops.row_blocks import saved_variables

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.data.array_input_fn import evaluation_input_fn, longest_first
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging

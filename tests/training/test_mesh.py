@@ -2,9 +2,9 @@
 
 import pytest
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
 from decoupled.model.dims import NAMES, SETTINGS, make_dims, predictions_dim
 from decoupled.training import mesh as meshes
 from tests.helpers import tiny_model

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import OptimizerConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.training.optimizer import apply_gradients, learning_rate
 from tests.helpers import SESSION_CONFIG, adamw, mesh_impl, schedule
 

@@ -9,8 +9,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import tf
 from decoupled.training.graph import build_graph
 from decoupled.training.mesh import session_config
 from tests.helpers import masked_lm_features, tiny_model

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.ops.row_blocks import RowVariable, in_row_blocks, saved_variables
 from decoupled.training.restoring import BlocksFromWhole, start_from
 from tests.helpers import starting_from

@@ -8,8 +8,8 @@ import pytest
 
 from decoupled.analyses.models import open_models
 from decoupled.analyses.sentence_vectors import open_encoder
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.errors import UserError
 from decoupled.exports.checkpoint_files import chosen_prefix
 from decoupled.exports.trained_model import read_model_dir
 from decoupled.training.saved_run import open_run, read_folder

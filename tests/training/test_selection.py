@@ -2,8 +2,8 @@
 
 import pytest
 
-from decoupled.compat import tf
-from decoupled.errors import UserError
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
 from decoupled.training import selection
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.selection import (
@@ -116,7 +116,7 @@ def test_a_kill_leaves_the_one_before_in_use(tmp_path, monkeypatch, killed_at):
         if killed_at == "copy":
             patch.setattr(selection, "copy_without_slots", killed)
         else:
-            patch.setattr("decoupled.files.write_text", killed)
+            patch.setattr("decoupled.core.files.write_text", killed)
         with pytest.raises(KeyboardInterrupt):
             keep_checkpoint(second, str(tmp_path / "best"))
     assert chosen_checkpoint(str(tmp_path)).step == 10

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import evaluate
 from decoupled.training.graph import build_graph

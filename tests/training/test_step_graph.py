@@ -8,7 +8,7 @@ import dataclasses
 
 import pytest
 
-from decoupled.compat import tf
+from decoupled.core.compat import tf
 from decoupled.training.graph import build_graph
 from tests.helpers import adamw, masked_lm_features, tiny_model
 from tests.training.runs import (

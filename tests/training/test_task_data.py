@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from decoupled.errors import UserError
+from decoupled.core.errors import UserError
 from decoupled.training import task_data
 from decoupled.training.task_data import TaskData
 

@@ -6,9 +6,9 @@ import pytest
 from tensorflow.python.ops import summary_ops_v2
 from tensorflow_estimator.python.estimator.tpu import error_handling
 
-from decoupled.compat import estimator, tf
 from decoupled.configs import MeshConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import estimator, tf
+from decoupled.core.errors import UserError
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.topology import assign_cores
 from decoupled.training.events import read_scalars

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tensorflow_estimator.python.estimator.tpu import error_handling
 
-from decoupled.compat import tf
 from decoupled.configs import MeshConfig
-from decoupled.errors import UserError
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import evaluate, predict
 from decoupled.training.evaluation import Part, predict_parts

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tensorflow.python.framework import kernels
 
-from decoupled.compat import mtf, tf
 from decoupled.configs import MeshConfig
+from decoupled.core.compat import mtf, tf
 from decoupled.planning.plan import GRAPH_BYTES_OF_A_SLICE
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from decoupled import files
-from decoupled.errors import UserError
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.training import zero_shot
 from decoupled.training.zero_shot import _ahead, answer_languages
 

@@ -1,0 +1,1 @@
+"""The commands of `decoupled COMMAND ...`: each its flags and its work."""

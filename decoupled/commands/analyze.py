@@ -1,0 +1,311 @@
+"""Measures what trained models are like.
+
+  decoupled analyze NAME --model_dir=... --output_dir=...
+  decoupled analyze NAME --help
+
+  word_similarity   do embeddings order pairs of words as people do? (Table 8)
+  weat              are two sets of words associated with two others?
+  spectrum          how many dimensions do the embeddings use?
+  drift             what does fine-tuning change, and which layers guess words?
+  probing           what do frozen layers tell of grammar and meaning? (Table 9)
+  probing_data      treebanks and entity tags to files for probing
+  neighbours        translation by nearest neighbours, layer by layer (Figure 2)
+  layer_drop        scores with the last layers removed (Figure 1)
+
+Each prints tables and writes NAME.json, NAME.png and NAME.svg to --output_dir (plots
+with matplotlib, which the [plots] extra installs), with the command and its settings in
+command.1 and config.1.gin. One analysis at a time writes to a folder. --model_dir can
+be repeated: models then stand beside each other. It is a run's folder, of which the
+best checkpoint that fine-tuning kept is taken or else the newest, or the prefix of a
+checkpoint.
+"""
+
+import functools
+import os
+import re
+from typing import Any
+
+from absl import flags
+
+from decoupled.configs.analyses import drift, neighbours, probing, weat
+from decoupled.core import console, gfile, locks
+from decoupled.core.errors import UserError
+from decoupled.launch import analysis_flags, start
+from decoupled.launch.start import Subcommand
+
+FLAGS = flags.FLAGS
+
+
+def run_word_similarity() -> None:
+    """Do embeddings order pairs of words as people do? (paper Table 8)
+
+    A word's vector is the mean of its pieces' vectors, a pair's score the dot product
+    or the cosine. Prints Spearman's correlation with people's scores, its 95% interval
+    (Fisher's z with the variance of Bonett and Wright 2000) and the share of pairs that
+    the vocabulary covers, for input and output embeddings.
+
+      decoupled analyze word_similarity --model_dir=runs/e_out_768 \\
+          --model_dir=runs/e_out_3072 --data_dir=data/word_similarity \\
+          --output_dir=results
+
+    A file of pairs has lines of word, word, score with tabs between them: MEN,
+    MTurk-771, Rare Word, SimLex-999 and Verb-143 as men.tsv, mturk771.tsv,
+    rare_word.tsv, simlex999.tsv and verb143.tsv, and any other.
+    """
+    from decoupled.analyses import word_similarity
+
+    if not FLAGS.data_dir and not FLAGS.word_pairs:
+        raise UserError("--data_dir or --word_pairs must be given")
+    sets = word_similarity.find_sets(FLAGS.data_dir, FLAGS.word_pairs)
+    result = word_similarity.measure(_models(), sets)
+    _finish(word_similarity, result)
+
+
+def run_weat() -> None:
+    """Are two sets of words associated with two others? (WEAT, Caliskan et al. 2017)
+
+    X and Y are target words (flowers, insects), A and B attributes (pleasant,
+    unpleasant). Prints the effect size, from -2 to 2 and above 0 where X goes with A
+    and Y with B, and the one-sided p-value over divisions of the targets, the given one
+    among them. Files hold a word a line; words that the vocabulary cannot write are
+    left out, and the number of those used is shown.
+
+      decoupled analyze weat --model_dir=runs/e_out_768 \\
+          --targets_x=flowers.txt --targets_y=insects.txt \\
+          --attributes_a=pleasant.txt --attributes_b=unpleasant.txt \\
+          --output_dir=results
+
+    Settings: runs/analyze_weat.gin.
+    """
+    from decoupled.analyses import weat as analysis
+
+    settings = start.parse_gin(weat, "runs/analyze_weat.gin")
+    sets = analysis.read_sets({name: getattr(FLAGS, name) for name in analysis.SETS})
+    _finish(analysis, analysis.measure(_models(), sets, settings))
+
+
+def run_spectrum() -> None:
+    """How many dimensions do the embeddings use?
+
+    Singular values of input and output embeddings, effective rank (the exponential of
+    their entropy, Roy and Vetterli 2007) and participation ratio, beside the width E;
+    each for the table as it is and with its mean row taken away.
+
+      decoupled analyze spectrum --model_dir=runs/e_out_128 \\
+          --model_dir=runs/e_out_768 --output_dir=results
+    """
+    from decoupled.analyses import spectrum
+
+    _finish(spectrum, spectrum.measure(_models()))
+
+
+def run_drift() -> None:
+    """What does fine-tuning change, and which layers can guess masked words?
+
+    Prints the accuracy of guessing masked words with the pre-trained head on each
+    layer's output; with --finetuned_dir also for the fine-tuned encoder under the same
+    head, and layer by layer how alike both models' vectors are: linear CKA (Kornblith
+    et al. 2019) and mean cosine. The head was trained for the last layer, so lower ones
+    score less even where they know as much.
+
+      decoupled analyze drift --model_dir=runs/e_out_768 \\
+          --finetuned_dir=runs/e_out_768_xnli --texts=texts.txt --output_dir=results
+
+    Texts: one a line. --finetuned_dir is left out, or given once for each --model_dir
+    in the same order. Settings: runs/analyze_drift.gin.
+    """
+    from decoupled.analyses import drift as analysis
+    from decoupled.analyses.models import open_models
+
+    settings = start.parse_gin(drift, "runs/analyze_drift.gin")
+    before, after = FLAGS.model_dir, FLAGS.finetuned_dir
+    if after and len(after) != len(before):
+        raise UserError(
+            f"--finetuned_dir: given {len(after)} times, --model_dir {len(before)} "
+            "times; give one for each, or none"
+        )
+    models = open_models(before, masked_lm=True)
+    tuned = open_models(after) if after else [None] * len(models)
+    pairs = [analysis.Pair(*pair) for pair in zip(models, tuned, strict=True)]
+    texts = analysis.read_texts(FLAGS.texts, settings.max_texts)
+    _finish(analysis, analysis.measure(pairs, texts, settings))
+
+
+def run_probing() -> None:
+    """What do frozen layers tell of grammar and meaning? (edge probing, paper Table 9)
+
+    A probe is trained for each task: a learned mix of the layers, pooling over the span
+    or spans, a network of two layers (Tenney et al. 2019). F1 is averaged over all
+    labels. --variants=layers trains one on each layer by itself, cumulative one on
+    layers 0 to l for each l.
+
+      decoupled analyze probing --model_dir=runs/e_out_768 --data_dir=edges \\
+          --variants=mix,layers --output_dir=results
+
+    --data_dir has a folder per task with train.jsonl, dev.jsonl and perhaps test.jsonl
+    (or .json; development or val for dev), in the format of the edge-probing suite:
+
+      {"text": "The cat sleeps", "targets": [{"span1": [0, 2], "label": "NP"}]}
+
+    Spans are of words, ends exclusive; span2 is there in tasks of two spans, label may
+    be a list. `decoupled analyze probing_data` makes such files. The best
+    step is chosen on dev, so that only test is unseen. Settings:
+    runs/analyze_probing.gin.
+    """
+    from decoupled.analyses import probing as analysis
+    from decoupled.analyses.probing_files import find_tasks
+
+    for name in FLAGS.variants:
+        if name not in analysis.VARIANTS:
+            raise UserError(
+                f"--variants: no {name!r}; there are {', '.join(analysis.VARIANTS)}"
+            )
+    settings = start.parse_gin(probing, "runs/analyze_probing.gin")
+    tasks = find_tasks(FLAGS.data_dir, FLAGS.tasks)
+    result = analysis.measure(
+        _models(), tasks, FLAGS.variants, settings, FLAGS.cache_dir
+    )
+    _finish(analysis, result)
+
+
+def run_probing_data() -> None:
+    """Makes a file for probing.
+
+      pos            CoNLL-U -> the universal part of speech of each word
+      dependencies   CoNLL-U -> span1 a word, span2 its head, the label their relation
+      entities       BIO tags, a word a line (first column the word, last its tag, empty
+                     lines between sentences) -> the type of each entity
+
+      decoupled analyze probing_data --task=pos \\
+          --input=en_ewt-ud-dev.conllu --output=edges/pos/dev.jsonl
+    """
+    from decoupled.analyses.probing_conversion import CONVERTERS
+    from decoupled.analyses.probing_files import write_examples
+    from decoupled.core import files
+
+    examples = CONVERTERS[FLAGS.task](FLAGS.input)
+    files.make_folder(os.path.dirname(FLAGS.output) or ".")
+    write_examples(FLAGS.output, examples)
+    targets = sum(len(example.targets) for example in examples)
+    console.say(f"{FLAGS.output}: {len(examples):,} sentences, {targets:,} targets")
+
+
+def run_neighbours() -> None:
+    """Translation by nearest neighbours, layer by layer (paper Figure 2)
+
+    A sentence's vector in a layer is the mean over its tokens. Prints how often the
+    nearest vector of the other language is that of the translation, in both directions,
+    with 95% intervals (Wilson's). Where the last layers are specialised on guessing
+    words, it falls towards the end.
+
+      decoupled analyze neighbours --model_dir=runs/e_out_768 \\
+          --data_dir=data/tatoeba_parallel --languages=de,sw --output_dir=results
+
+    --data_dir has files XX-en.en and XX-en.XX, line i of one the translation of line i
+    of the other; --source and --target name any other pair of such files. Settings:
+    runs/analyze_neighbours.gin.
+    """
+    from decoupled.analyses import neighbours as analysis
+
+    retrieval, mesh, max_pairs = start.parse_gin(
+        neighbours, "runs/analyze_neighbours.gin"
+    )
+    result = analysis.measure(
+        FLAGS.model_dir, _parallel_files(), max_pairs, retrieval, mesh
+    )
+    _finish(analysis, result)
+
+
+def run_layer_drop() -> None:
+    """Scores with the last layers removed (paper Figure 1).
+
+    Reads results.json of fine-tuning runs that kept different numbers of layers
+    (FinetuningConfig.keep_layers) of one pre-trained model or of several. Runs of the
+    same sizes and layers are seeds: their mean and standard deviation are shown.
+
+      decoupled analyze layer_drop --finetuned_dir=runs/e_out_768_keep_12 \\
+          --finetuned_dir=runs/e_out_768_keep_11 --output_dir=results
+    """
+    from decoupled.analyses import layer_drop
+
+    result = layer_drop.measure(FLAGS.finetuned_dir, FLAGS.split, FLAGS.metric)
+    _finish(layer_drop, result)
+
+
+def _alone(run):
+    """`run`, with the lock of its output folder."""
+
+    @functools.wraps(run)
+    def main():
+        with locks.hold(FLAGS.output_dir):
+            run()
+
+    return main
+
+
+SUBCOMMANDS = {
+    "word_similarity": Subcommand(
+        analysis_flags.word_similarity, _alone(run_word_similarity)
+    ),
+    "weat": Subcommand(analysis_flags.weat, _alone(run_weat)),
+    "spectrum": Subcommand(analysis_flags.common, _alone(run_spectrum)),
+    "drift": Subcommand(analysis_flags.drift, _alone(run_drift)),
+    "probing": Subcommand(analysis_flags.probing, _alone(run_probing)),
+    "probing_data": Subcommand(analysis_flags.probing_data, run_probing_data),
+    "neighbours": Subcommand(analysis_flags.neighbours, _alone(run_neighbours)),
+    "layer_drop": Subcommand(analysis_flags.layer_drop, _alone(run_layer_drop)),
+}
+
+
+def _parallel_files():
+    """The pairs of files that --data_dir, or --source and --target, give."""
+    from decoupled.analyses.neighbours import ParallelFiles
+
+    if FLAGS.source and FLAGS.target and not FLAGS.data_dir:
+        name = os.path.basename(FLAGS.target)
+        return [ParallelFiles(name, FLAGS.source, FLAGS.target)]
+    if not FLAGS.data_dir or FLAGS.source or FLAGS.target:
+        raise UserError("give --data_dir, or --source and --target")
+    there = _languages(FLAGS.data_dir)
+    for language in FLAGS.languages or ():
+        if language not in there:
+            raise UserError(
+                f"--languages: no {language}-en.{language} in {FLAGS.data_dir}"
+            )
+    return [
+        ParallelFiles(
+            language,
+            os.path.join(FLAGS.data_dir, f"{language}-en.en"),
+            os.path.join(FLAGS.data_dir, f"{language}-en.{language}"),
+        )
+        for language in FLAGS.languages or there
+    ]
+
+
+def _languages(folder):
+    """XX of all files XX-en.XX in a folder."""
+    names = gfile.listdir(folder) if gfile.isdir(folder) else []
+    found = [re.fullmatch(r"([\w-]+)-en\.\1", name) for name in sorted(names)]
+    languages = [match[1] for match in found if match and match[1] != "en"]
+    if not languages:
+        raise UserError(f"{folder}: no files XX-en.XX, XX being a language")
+    return languages
+
+
+def _models():
+    from decoupled.analyses.models import open_models
+
+    return open_models(FLAGS.model_dir)
+
+
+def _finish(analysis: Any, result: dict[str, Any]) -> None:
+    """Shows the result; writes it, its settings and its plot."""
+    from decoupled.analyses import plots
+    from decoupled.core import files
+
+    analysis.show(result)
+    start.save_start(FLAGS.output_dir)
+    stem = os.path.join(FLAGS.output_dir, result["analysis"])
+    files.write_json(f"{stem}.json", result)
+    written = [f"{stem}.json", *plots.draw(analysis.plot, result, stem)]
+    console.say(f"wrote {', '.join(written)}")

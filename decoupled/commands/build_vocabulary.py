@@ -1,0 +1,297 @@
+"""Trains a SentencePiece unigram vocabulary on a language-smoothed sample of a corpus.
+
+Reads a corpus folder (decoupled build_corpus). Writes to --output_dir
+sentencepiece.model; fertility.png and .svg, with matplotlib; and last vocabulary.json:
+settings, fingerprint, the sample, and per language the tokens per word and per
+character and the share of unknown tokens. Shows before the start how often each
+language is drawn, and what memory and time training takes. A vocabulary that is
+complete is left as it is.
+
+  decoupled build_vocabulary --corpus_dir=corpus --output_dir=vocabulary \\
+    --gin_param='VocabularyConfig.vocab_size = 16000'
+"""
+
+import dataclasses
+import itertools
+import os
+import time
+from typing import Any
+
+from absl import flags
+
+from decoupled.analyses import plots
+from decoupled.analyses.fertility_plot import plot_fertility
+from decoupled.configs import SamplingConfig
+from decoupled.configs.corpora import VocabularySettings, build_vocabulary
+from decoupled.core import console, files, gfile, locks
+from decoupled.core.errors import UserError
+from decoupled.core.memory import available_memory, readable_bytes
+from decoupled.corpora import sampling_table
+from decoupled.corpora.corpus import Corpus, difference
+from decoupled.corpora.sampling import draw_sample, sample_sizes
+from decoupled.data import vocabulary_costs
+from decoupled.data.fertility import measure_fertility
+from decoupled.data.training_lines import TrainingLines
+from decoupled.data.vocabulary import (
+    FILE_NAME,
+    NORMALIZATION,
+    Vocabulary,
+    vocabulary_path,
+)
+from decoupled.data.vocabulary_training import train_from_lines
+from decoupled.launch import start
+
+FLAGS = flags.FLAGS
+GIN_FILE = "runs/build_vocabulary.gin"
+FORMAT = "decoupled-vocabulary-1"
+REPORT = "vocabulary.json"
+PLOT = "fertility"
+# In the folder while a vocabulary is built: what lies beside it is ours to remove.
+_BUILDING = "building_vocabulary.txt"
+_SHOWN_LANGUAGES = 12
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    flags.DEFINE_string("corpus_dir", None, "Corpus folder.", required=True)
+    flags.DEFINE_string("output_dir", None, "Vocabulary folder.", required=True)
+    start.define_gin_flags()
+
+
+def main() -> None:
+    """Trains what is missing and prints a table."""
+    settings = start.parse_gin(build_vocabulary, GIN_FILE)
+    with locks.hold(FLAGS.output_dir):
+        if build(FLAGS.corpus_dir, FLAGS.output_dir, settings):
+            start.save_start(FLAGS.output_dir)
+
+
+def build(corpus_dir: str, output_dir: str, settings: VocabularySettings) -> bool:
+    """Trains the vocabulary; False where it was complete already.
+
+    Raises:
+      UserError: the corpus or the output folder cannot be used, the folder holds a
+        vocabulary of other inputs or a file of somebody else that has the name of an
+        output, or the text cannot give so many pieces.
+    """
+    corpus = Corpus(corpus_dir)
+    inputs = {
+        "corpus_fingerprint": corpus.fingerprint,
+        "normalization": NORMALIZATION,
+        "settings": dataclasses.asdict(settings),
+    }
+    report = _find(output_dir, inputs)
+    marker = os.path.join(output_dir, _BUILDING)
+    if report is not None:
+        if files.exists(marker):
+            gfile.remove(marker)
+        console.say(f"{output_dir}: complete already, reused")
+        _print_table(output_dir, report)
+        return False
+    outputs = _outputs(output_dir)
+    if outputs and not files.exists(marker):
+        raise UserError(
+            f"{outputs[0]}: no build_vocabulary that was stopped left this file; "
+            "choose another --output_dir or move it away"
+        )
+    sizes = _plan(corpus, settings)
+    drawn = plots.can_draw()
+    existed = gfile.isdir(output_dir)
+    files.make_folder(output_dir)
+    files.write_text(marker, "A vocabulary is being built here; not complete.\n")
+    try:
+        _remove_outputs(output_dir)
+        report = _train(corpus, sizes, output_dir, settings)
+        report["inputs"] = inputs
+        if drawn:
+            _plot(output_dir, report)
+    except BaseException:
+        _remove_outputs(output_dir)
+        gfile.remove(marker)
+        if not existed:
+            gfile.rmtree(output_dir)
+        raise
+    files.write_json(os.path.join(output_dir, REPORT), report)
+    gfile.remove(marker)
+    _print_table(output_dir, report)
+    return True
+
+
+def _outputs(output_dir: str) -> list[str]:
+    """The paths of what is there of the outputs before the report."""
+    names = (FILE_NAME, *(f"{PLOT}.{kind}" for kind in plots.FORMATS))
+    paths = [os.path.join(output_dir, name) for name in names]
+    return [path for path in paths if files.exists(path)]
+
+
+def _remove_outputs(output_dir: str) -> None:
+    """Removes what a killed run or a failure left."""
+    files.remove_temporaries(output_dir)
+    for path in _outputs(output_dir):
+        gfile.remove(path)
+
+
+def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
+    """The report of the complete vocabulary that is there, if it is of these inputs."""
+    path = os.path.join(output_dir, REPORT)
+    if not files.exists(path):
+        return None
+    report = files.read_json(path)
+    if not isinstance(report, dict) or report.get("format") != FORMAT:
+        raise UserError(f"{path}: not the report of a vocabulary ({FORMAT})")
+    cure = "choose another --output_dir or remove the folder"
+    if different := difference(report["inputs"], inputs):
+        raise UserError(
+            f"{output_dir}: holds a vocabulary of other inputs ({different}); {cure}"
+        )
+    found = Vocabulary(vocabulary_path(output_dir)).fingerprint
+    if found != report["fingerprint"]:
+        raise UserError(f"{output_dir}: {FILE_NAME} is not the one of {REPORT}; {cure}")
+    return report
+
+
+def _plan(corpus: Corpus, settings: VocabularySettings) -> dict[str, int]:
+    """Sentences of the sample by language; shows them, and what training will take."""
+    counts, config = corpus.counts("train"), settings.vocabulary
+    lengths = _sentence_bytes(corpus)
+    sampling = settings.sampling
+    sizes = sample_sizes(
+        counts, sampling, config.max_sentences, lengths, config.max_bytes
+    )
+    total = sum(sizes.values())
+    sampling_table.print_rows(
+        f"{total:,} sentences in {len(counts)} languages, alpha {sampling.alpha}",
+        _rows(counts, sizes, sampling),
+    )
+    size = sum(sizes[name] * lengths[name] for name in sizes)
+    cost = vocabulary_costs.estimate(size, config.vocab_size)
+    available = available_memory()
+    warning = vocabulary_costs.check_memory(size, total, available)
+    console.say(
+        f"training {config.vocab_size:,} pieces on some {readable_bytes(size, 1)} of "
+        f"text takes about {readable_bytes(cost.memory, 1)} of memory and "
+        f"{max(cost.seconds / 60, 1):,.0f} min on two cores"
+    )
+    if warning:
+        console.say(f"warning: {warning}")
+    return sizes
+
+
+def _sentence_bytes(corpus: Corpus) -> dict[str, float]:
+    """Mean bytes of a sentence by language, its line break included."""
+    languages = corpus.manifest["splits"]["train"]
+    return {
+        name: sum(file["bytes"] for file in entry["files"]) / max(entry["sentences"], 1)
+        for name, entry in languages.items()
+    }
+
+
+def _rows(
+    counts: dict[str, int], sizes: dict[str, int], sampling: SamplingConfig
+) -> list[sampling_table.LanguageRow]:
+    total = sum(sizes.values())
+    shares = {name: size / total for name, size in sizes.items()}
+    return sampling_table.language_rows(counts, shares, sampling, counts, total)
+
+
+def _train(
+    corpus: Corpus, sizes: dict[str, int], output_dir: str, settings: VocabularySettings
+) -> dict[str, Any]:
+    """Trains and measures; returns the report."""
+    counts, started = corpus.counts("train"), time.monotonic()
+    sample = draw_sample(
+        counts,
+        lambda language: corpus.sentences("train", language),
+        sizes,
+        settings.seed,
+    )
+    tracked = console.track(sample, "reading sentences", sum(sizes.values()))
+    lines = TrainingLines(tracked)
+    trained = train_from_lines(lines, vocabulary_path(output_dir), settings.vocabulary)
+    taken = f"trained in {time.monotonic() - started:,.0f} s"
+    if trained.peak_bytes is not None:
+        taken += f" with {readable_bytes(trained.peak_bytes)} of memory"
+    console.say(taken)
+    _tell_changes(lines)
+    return {
+        "format": FORMAT,
+        "vocab_size": trained.vocabulary.size,
+        "fingerprint": trained.vocabulary.fingerprint,
+        "sample": {
+            "lines": lines.lines,
+            "characters": lines.characters,
+            "bytes": lines.bytes,
+            "long_sentences_cut": lines.cut,
+            "sentences_with_reserved_character": lines.reserved,
+            "languages": sampling_table.as_json(
+                _rows(counts, sizes, settings.sampling)
+            ),
+        },
+        "languages": _measure(corpus, trained.vocabulary, settings.report_sentences),
+    }
+
+
+def _tell_changes(lines: TrainingLines) -> None:
+    """Says what of the text the trainer saw in another form."""
+    if lines.cut:
+        console.say(f"{lines.cut:,} long sentences were cut; all parts were used")
+    if lines.reserved:
+        console.say(
+            f'{lines.reserved:,} sentences held "▅", which SentencePiece reserves, and '
+            "were used without it"
+        )
+
+
+def _measure(
+    corpus: Corpus, vocabulary: Vocabulary, report_sentences: int
+) -> dict[str, dict[str, Any]]:
+    """Fertility and unknown rate by language, on eval text where there is some."""
+    held_out = set(corpus.languages("eval"))
+    measured = {}
+    for language in console.track(corpus.languages("train"), "measuring fertility"):
+        split = "eval" if language in held_out else "train"
+        sentences = itertools.islice(
+            corpus.sentences(split, language), report_sentences
+        )
+        found = measure_fertility(vocabulary, sentences)._asdict()
+        if found["byte_rate"] is None:
+            del found["byte_rate"]
+        measured[language] = {"split": split, **found}
+    return measured
+
+
+def _plot(output_dir: str, report: dict[str, Any]) -> None:
+    size, count = report["vocab_size"], len(report["languages"])
+    title = f"{size:,} pieces, {count} language{'s' if count > 1 else ''}"
+    plot_fertility(report["languages"], title, os.path.join(output_dir, PLOT))
+
+
+def _print_table(output_dir: str, report: dict[str, Any]) -> None:
+    """The languages with most unknown tokens, and the mean of all."""
+    languages = report["languages"]
+    columns = ["tokens_per_word", "tokens_per_character", "unknown_rate"]
+    if any("byte_rate" in measured for measured in languages.values()):
+        columns.append("byte_rate")
+    rows = [
+        [language, *(measured[column] for column in columns)]
+        for language, measured in languages.items()
+    ]
+    # The last column is the unknown rate, or what takes its place.
+    rows.sort(key=lambda row: (-row[-1], -row[2], row[0]))
+    shown, rest = rows[:_SHOWN_LANGUAGES], rows[_SHOWN_LANGUAGES:]
+    if rest:
+        shown.append([f"mean of {len(rest)} more", *_means(rest)])
+    shown.append([f"mean of all {len(rows)}", *_means(rows)])
+    heads = ["tokens/word", "tokens/character", "unknown", "single bytes"]
+    console.table(
+        f"{vocabulary_path(output_dir)}: {report['vocab_size']:,} pieces",
+        ["language", *heads[: len(columns)]],
+        shown,
+    )
+
+
+def _means(rows: list[list[Any]]) -> list[float | None]:
+    """The mean of each column; None counts nowhere."""
+    columns = list(zip(*rows, strict=True))[1:]
+    filled = [[value for value in column if value is not None] for column in columns]
+    return [sum(column) / len(column) if column else None for column in filled]

@@ -1,0 +1,139 @@
+"""The demo's decoupled model on 1, 2 and 4 processes: the same losses.
+
+Trains a few steps three times, with the output embedding's vocabulary split over the
+processes, and compares the losses of every step with those of one process. Reads the
+records of the demo (decoupled demo --data_only); a run that is complete is
+reused. It runs on the CPU, also where there are GPUs.
+
+  decoupled cluster_demo --work_dir=demo_run
+
+Ends with code 1 where a loss differs by more than 1e-5.
+"""
+
+import os
+import statistics
+import sys
+
+from absl import flags
+
+from decoupled.core import console, files, locks
+from decoupled.core.errors import UserError
+from decoupled.core.processes import command_line
+from decoupled.core.processor import nvidia_gpus
+from decoupled.launch import start
+from decoupled.launch.supervision import VISIBLE_GPUS, run_step
+from decoupled.training import model_dir
+
+PROCESSES = (1, 2, 4)
+TOLERANCE = 1e-5
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    flags.DEFINE_string("work_dir", "demo_run", "Folder of the demo.")
+    flags.DEFINE_integer("steps", 60, "Steps of each run.")
+
+
+def main() -> None:
+    """Trains, compares, prints the table."""
+    work_dir, steps = flags.FLAGS.work_dir, flags.FLAGS.steps
+    if steps < 1:
+        raise UserError("--steps: must be 1 or more")
+    if not files.exists(os.path.join(work_dir, "records", "manifest.json")):
+        raise UserError(
+            f"{work_dir}: holds no records; run decoupled demo --data_only "
+            f"--work_dir={work_dir} first"
+        )
+    with locks.hold(work_dir):
+        start.save_start(work_dir)
+        if nvidia_gpus():
+            console.say("the GPUs of this host are hidden: the demo is one of the CPU")
+        for number, processes in enumerate(PROCESSES, start=1):
+            console.say(f"\n[{number}/{len(PROCESSES)}] {_plural(processes)}")
+            _train(work_dir, processes, steps)
+    worst = _report(work_dir, steps)
+    if worst > TOLERANCE:
+        console.say(f"the losses differ by {worst:.2g}, more than {TOLERANCE:g}")
+        sys.exit(1)
+
+
+def training_command(work_dir: str, processes: int, steps: int) -> list[str]:
+    """The command of a run, as in a shell."""
+    pretrain = [
+        *("decoupled", "pretrain"),
+        "--gin_file=models/demo_decoupled.gin",
+        "--gin_file=runs/demo_pretrain.gin",
+        f"--gin_param=ScheduleConfig.train_steps = {steps}",
+        "--gin_param=ScheduleConfig.warmup_steps = 0",
+        # At the demo's rate a model of random weights doubles the last digit's error
+        # every few steps, on any mesh.
+        "--gin_param=OptimizerConfig.learning_rate = 2e-4",
+        "--gin_param=TrainingConfig.log_steps = 1",
+        f'--gin_param=MeshConfig.mesh_shape = "model:{processes}"',
+        '--gin_param=MeshConfig.layout_rules = "vocab:model"',
+        f"--records_dir={work_dir}/records",
+        f"--vocabulary={os.path.join(work_dir, 'vocabulary', model_dir.VOCABULARY)}",
+        f"--model_dir={_folder(work_dir, processes)}",
+        "--mode=train",
+    ]
+    if processes == 1:
+        return pretrain
+    return ["decoupled", "supervise", f"--processes={processes}", "--", *pretrain]
+
+
+def _folder(work_dir, processes):
+    return os.path.join(work_dir, "cluster", str(processes))
+
+
+def _plural(processes):
+    return f"{processes} processes" if processes > 1 else "1 process"
+
+
+def _train(work_dir, processes, steps):
+    """Makes a run or goes on with it, without GPUs: few hosts have four."""
+    command = command_line(*training_command(work_dir, processes, steps))
+    name = _plural(processes).replace(" ", "_")
+    run_step(os.path.join(work_dir, "cluster"), name, command, {VISIBLE_GPUS: ""})
+
+
+def _report(work_dir, steps):
+    """Prints the table; returns the largest difference of a loss from one process.
+
+    Raises:
+      UserError: a run's event files do not have every step.
+    """
+    from decoupled.training.events import read_scalars
+
+    losses = {n: read_scalars(_folder(work_dir, n), "loss") for n in PROCESSES}
+    rates = {
+        n: read_scalars(_folder(work_dir, n), "global_step/sec") for n in PROCESSES
+    }
+    for processes, own in losses.items():
+        if missing := set(range(1, steps + 1)) - set(own):
+            raise UserError(
+                f"{_folder(work_dir, processes)}: its event files lack {len(missing)} "
+                f"of {steps} steps, as after a full disk; remove the folder and start "
+                "again"
+            )
+    alone = losses[PROCESSES[0]]
+    worst, rows = 0.0, []
+    for processes in PROCESSES:
+        own = losses[processes]
+        difference = max(abs(own[step] - alone[step]) for step in alone)
+        worst = max(worst, difference)
+        rate = statistics.median(rates[processes].values())
+        rows.append(
+            [
+                str(processes),
+                f"{own[1]:.6f}",
+                f"{own[steps]:.6f}",
+                f"{difference:.1e}",
+                f"{1000 / rate:.1f} ms",
+            ]
+        )
+    console.table(
+        f"{steps} steps with the vocabulary split over the processes",
+        ["processes", "first loss", "last loss", "largest difference", "step"],
+        rows,
+    )
+    return worst

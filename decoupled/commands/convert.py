@@ -1,0 +1,161 @@
+"""Converts models from and to the formats of others. The first word says which way.
+
+  from_tf   an original TensorFlow checkpoint to a model folder
+  from_hf   a folder of transformers' save_pretrained to a model folder
+  to_hf     a model folder to one that transformers loads
+
+  decoupled convert from_hf --hf_dir=google_rembert --model_dir=runs/rembert
+  decoupled convert from_hf --help
+
+A model folder is used as that of a training run: it is exported, fine-tuned, or trained
+on.
+"""
+
+from absl import flags
+
+from decoupled.configs.studies import convert
+from decoupled.core import console
+from decoupled.launch import start
+from decoupled.launch.start import Subcommand
+
+_FOLDERS = {
+    "vocabulary": "A sentencepiece.model.",
+    "model_dir": "Our folder: to_hf reads it, the others write it.",
+    "hf_dir": "transformers' folder: to_hf writes it.",
+}
+
+
+def from_tf_flags() -> None:
+    """The flags of `from_tf`."""
+    start.define_gin_flags()
+    flags.DEFINE_string("checkpoint", None, "Prefix of the checkpoint.", required=True)
+    _define_folders("vocabulary", "model_dir")
+    _define_allow_partial()
+
+
+def from_hf_flags() -> None:
+    """The flags of `from_hf`."""
+    _define_folders("hf_dir", "model_dir")
+    flags.DEFINE_string("vocabulary", None, _FOLDERS["vocabulary"])
+    _define_allow_partial()
+
+
+def to_hf_flags() -> None:
+    """The flags of `to_hf`."""
+    _define_folders("model_dir", "hf_dir")
+    flags.DEFINE_string(
+        "checkpoint",
+        None,
+        "A prefix, or a name in --model_dir; default: the best that fine-tuning kept, "
+        "else the newest.",
+    )
+    flags.DEFINE_bool("encoder_only", False, "Leave the head out.")
+
+
+def _define_folders(*names):
+    for name in names:
+        flags.DEFINE_string(name, None, _FOLDERS[name], required=True)
+
+
+def _define_allow_partial():
+    flags.DEFINE_multi_string(
+        "allow_partial",
+        [],
+        "Pattern of names that may be without use or without value.",
+    )
+
+
+def from_tf() -> None:
+    """Converts an original TensorFlow checkpoint to a model folder.
+
+    That is gs://gresearch/rembert, or BERT's. The sizes come from a gin file.
+
+      decoupled convert from_tf --checkpoint=rembert/rembert.ckpt \\
+          --vocabulary=rembert/sentencepiece.model --gin_file=models/rembert.gin \\
+          --model_dir=runs/rembert
+
+    Names without use or value are an error unless --allow_partial allows them.
+    """
+    options = flags.FLAGS
+    # Mistakes in settings are told before TensorFlow is loaded.
+    model = start.parse_gin(convert, "runs/convert.gin")
+
+    from decoupled.exports.from_original import from_original
+
+    report = from_original(
+        options.checkpoint,
+        options.model_dir,
+        model,
+        options.vocabulary,
+        options.allow_partial,
+    )
+    _say_converted(report, options.model_dir)
+
+
+def from_hf() -> None:
+    """Converts a folder of transformers' save_pretrained to a model folder.
+
+    RemBERT or BERT, with or without the head of a task; config.json and safetensors.
+
+      decoupled convert from_hf --hf_dir=google_rembert --model_dir=runs/rembert
+
+    Names without use or value are an error unless --allow_partial allows them.
+    """
+    from decoupled.exports.from_huggingface import from_huggingface
+
+    options = flags.FLAGS
+    report = from_huggingface(
+        options.hf_dir, options.model_dir, options.vocabulary, options.allow_partial
+    )
+    _say_converted(report, options.model_dir)
+
+
+def to_hf() -> None:
+    """Converts a model folder to one that transformers loads.
+
+    It has the tokenizer, too.
+
+      decoupled convert to_hf --model_dir=runs/decoupled --hf_dir=hf/decoupled
+    """
+    from decoupled.exports.checkpoint_files import chosen_prefix
+    from decoupled.exports.to_huggingface import to_huggingface
+
+    options = flags.FLAGS
+    written = to_huggingface(
+        options.model_dir,
+        chosen_prefix(options.model_dir, options.checkpoint),
+        options.hf_dir,
+        options.encoder_only,
+    )
+    for name in written["left_out"]:
+        console.say(f"  left out: {name}")
+    console.say(
+        f"{options.hf_dir}: {written['architecture']}, {written['tensors']} tensors, "
+        f"{written['parameters']:,} parameters"
+    )
+
+
+SUBCOMMANDS = {
+    "from_tf": Subcommand(from_tf_flags, from_tf),
+    "from_hf": Subcommand(from_hf_flags, from_hf),
+    "to_hf": Subcommand(to_hf_flags, to_hf),
+}
+
+
+def _say_converted(report, folder):
+    for theirs, ours in report["renamed"].items():
+        console.say(f"  by its shape, {theirs} is {ours}")
+    for name in report["unused"]:
+        console.say(f"  not used: {name}")
+    for name in report["unset"]:
+        console.say(f"  drawn anew: {name}")
+    if report["encoder_only"]:
+        console.say("  no MLM head and no output embedding: an encoder to fine-tune")
+    for name, count in (report.get("vocabulary") or {}).items():
+        console.say(f"  pieces, {name.replace('_', ' ')}: {count:,}")
+    slots = report.get("optimizer_slots", 0)
+    also = f" and {slots} optimizer slots" if slots else ""
+    console.say(
+        f"{folder}: {report['kind']}, {report['variables']} variables, "
+        f"{report['parameters']:,} parameters{also}"
+    )

@@ -1,0 +1,325 @@
+"""The whole idea on a laptop: real text, two models, one table, one plot, one export.
+
+Builds a multilingual corpus from the message catalogs of installed packages, a
+vocabulary and token records; pre-trains a coupled and a decoupled model of the same
+depth and width; fine-tunes both on English and evaluates them in languages that the
+task has never shown; exports the decoupled classifier as a SavedModel that takes raw
+strings, and runs it in a process of its own. No download, about five minutes on two
+cores. Every step is a command of this package, printed as it starts; a step that is
+complete is reused, one that was interrupted goes on. Ctrl-C lets the step save.
+
+  decoupled demo --work_dir=demo_run
+
+Writes to --work_dir: results.md, results.json, results.png and .svg, export/ and the
+steps' own folders.
+"""
+
+import os
+import resource
+import shlex
+import sys
+import time
+from typing import NamedTuple
+
+from absl import flags
+
+from decoupled.core import console, files, installed, locks
+from decoupled.core.memory import readable_bytes
+from decoupled.core.processes import command_line
+from decoupled.launch import start
+from decoupled.launch.supervision import SECONDS, run_step
+from decoupled.training import model_dir
+
+MODELS = ("coupled", "decoupled")
+LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
+SENTENCES = (
+    "Enter a valid email address.",
+    "Bitte eine gültige E-Mail-Adresse eingeben.",
+    "Changer mon mot de passe",
+    "Ha olvidado su contraseña",
+)
+
+
+class Step(NamedTuple):
+    """A command of the demo.
+
+    title: what it does. name: key of its seconds. command: as in a shell.
+    quiet: stderr is shown only where it fails.
+    """
+
+    title: str
+    name: str
+    command: list[str]
+    quiet: bool = False
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    flags.DEFINE_string("work_dir", "demo_run", "Folder for everything that is made.")
+    flags.DEFINE_bool("data_only", False, "Make corpus, vocabulary and records only.")
+
+
+def main() -> None:
+    """Runs the steps, then reports."""
+    installed.need("django", "matplotlib", "polib", purpose="the demo")
+    work_dir = files.make_folder(flags.FLAGS.work_dir)
+    with locks.hold(work_dir):
+        start.save_start(work_dir)
+        _run_demo(work_dir)
+
+
+def _run_demo(work_dir):
+    started = time.monotonic()
+    data_only = flags.FLAGS.data_only
+    steps = _data_steps(work_dir) if data_only else make_steps(work_dir)
+    for number, step in enumerate(steps, start=1):
+        console.say(f"\n[{number}/{len(steps)}] {step.title}")
+        _run(work_dir, step)
+    if data_only:
+        return
+    report(work_dir)
+    peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    seconds = time.monotonic() - started
+    console.say(
+        f"{seconds:.0f} s in all; peak memory of the largest process "
+        f"{readable_bytes(peak)}"
+    )
+
+
+def make_steps(work_dir: str) -> list[Step]:
+    """The commands of the demo, in order."""
+    return [
+        *_data_steps(work_dir),
+        *(_pretraining_step(work_dir, model) for model in MODELS),
+        *(_finetuning_step(work_dir, model) for model in MODELS),
+        *_export_steps(work_dir),
+    ]
+
+
+def _vocabulary(work_dir):
+    return os.path.join(work_dir, "vocabulary", model_dir.VOCABULARY)
+
+
+def _data_steps(work_dir):
+    corpus = os.path.join(work_dir, "corpus")
+    build_corpus = [
+        *("decoupled", "build_corpus"),
+        "--source=catalogs:django",
+        f"--languages={LANGUAGES}",
+        f"--output_dir={corpus}",
+    ]
+    build_vocabulary = [
+        *("decoupled", "build_vocabulary"),
+        "--gin_file=runs/demo_vocabulary.gin",
+        f"--corpus_dir={corpus}",
+        f"--output_dir={work_dir}/vocabulary",
+    ]
+    build_records = [
+        *("decoupled", "build_records"),
+        f"--corpus_dir={corpus}",
+        f"--vocabulary={_vocabulary(work_dir)}",
+        f"--output_dir={work_dir}/records",
+    ]
+    return [
+        Step("collect human-translated interface messages", "corpus", build_corpus),
+        Step(
+            "train a vocabulary that all languages share",
+            "vocabulary",
+            build_vocabulary,
+        ),
+        Step("encode the text", "records", build_records),
+    ]
+
+
+def _pretraining_step(work_dir, model):
+    command = [
+        *("decoupled", "pretrain"),
+        f"--gin_file=models/demo_{model}.gin",
+        "--gin_file=runs/demo_pretrain.gin",
+        f"--records_dir={work_dir}/records",
+        f"--vocabulary={_vocabulary(work_dir)}",
+        f"--model_dir={work_dir}/{model}",
+    ]
+    title = f"pre-train the {model} model: guess masked words"
+    return Step(title, f"pretrain_{model}", command)
+
+
+def _finetuning_step(work_dir, model):
+    command = [
+        *("decoupled", "finetune"),
+        "--task=catalogs",
+        "--gin_file=runs/demo_finetune.gin",
+        f"--data_dir={work_dir}/corpus/tasks",
+        f"--init_checkpoint={work_dir}/{model}",
+        f"--model_dir={work_dir}/{model}_catalogs",
+    ]
+    title = f"fine-tune the {model} model on English, test it in all languages"
+    return Step(title, f"finetune_{model}", command)
+
+
+def _export_steps(work_dir):
+    export = [
+        *("decoupled", "export"),
+        "--overwrite",
+        f"--model_dir={work_dir}/decoupled_catalogs",
+        f"--export_dir={work_dir}/export",
+    ]
+    package = os.path.dirname(os.path.dirname(__file__))
+    script = os.path.join(package, "exports", "run_text_model.py")
+    classifier = f"{work_dir}/export/text_classifier"
+    # -I: neither the current folder nor the script's is searched for modules.
+    serve = [sys.executable, "-I", script, classifier, *SENTENCES]
+    return [
+        Step("export the fine-tuned decoupled model", "export", export),
+        # TensorFlow alone prints lines about oneDNN and GPUs, whatever its level is.
+        Step(
+            "run the export on raw sentences, without this package",
+            "serve",
+            serve,
+            quiet=True,
+        ),
+    ]
+
+
+def _run(work_dir, step):
+    console.say(f"$ {shlex.join(step.command)}")
+    run_step(work_dir, step.name, command_line(*step.command), quiet=step.quiet)
+
+
+def report(work_dir: str) -> None:
+    """Prints the table and writes results.md, results.json and the plot."""
+    seconds = files.read_json(os.path.join(work_dir, SECONDS))
+    results = {model: _results(work_dir, model, seconds) for model in MODELS}
+    files.write_json(os.path.join(work_dir, "results.json"), results)
+    rows = _table(results)
+    columns = ["", *MODELS, "majority"]
+    title = "Pre-trained on all languages, fine-tuned on English only"
+    console.say("")
+    console.table(title, columns, rows)
+    files.write_text(os.path.join(work_dir, "results.md"), _markdown(columns, rows))
+    pictures = _plot(work_dir, results, os.path.join(work_dir, "results"))
+    console.say(f"table: {work_dir}/results.md, plot: {', '.join(pictures)}")
+
+
+def _results(work_dir, model, seconds):
+    from decoupled.model.parameters import finetuning_counts, pretraining_counts
+
+    config = model_dir.read(os.path.join(work_dir, model)).model
+    evaluation = files.read_json(os.path.join(work_dir, model, "eval.json"))
+    tuned = os.path.join(work_dir, f"{model}_catalogs", "results.json")
+    return {
+        "pt_parameters": sum(pretraining_counts(config).values()),
+        "ft_parameters": sum(finetuning_counts(config).values()),
+        "masked_lm_accuracy": evaluation["all"]["masked_lm_accuracy"],
+        "languages": files.read_json(tuned)["test"],
+        "pretraining_seconds": seconds[f"pretrain_{model}"],
+        "finetuning_seconds": seconds[f"finetune_{model}"],
+    }
+
+
+def _average(languages, metric):
+    """Mean over the languages that the task was not trained on."""
+    values = [v[metric] for name, v in languages.items() if name != "en"]
+    return sum(values) / len(values)
+
+
+def _table(results):
+    def row(title, show, majority=None):
+        return [title, *(show(results[model]) for model in MODELS), majority]
+
+    reference = results[MODELS[0]]["languages"]
+    rows = [
+        row("parameters in pre-training", lambda r: r["pt_parameters"]),
+        row("parameters in fine-tuning", lambda r: r["ft_parameters"]),
+        row("masked-LM accuracy", lambda r: _percent(100 * r["masked_lm_accuracy"])),
+        row("seconds of pre-training", lambda r: r["pretraining_seconds"]),
+        row("seconds of fine-tuning", lambda r: r["finetuning_seconds"]),
+        row(
+            f"accuracy, mean of {len(reference) - 1} unseen languages",
+            lambda r: _percent(_average(r["languages"], "accuracy")),
+            _percent(_average(reference, "trivial_accuracy")),
+        ),
+    ]
+    for language, values in reference.items():
+        title = f"accuracy, {language}" + (" (trained on)" if language == "en" else "")
+        rows.append(
+            row(
+                title,
+                lambda r, name=language: _percent(r["languages"][name]["accuracy"]),
+                _percent(values["trivial_accuracy"]),
+            )
+        )
+    return rows
+
+
+def _percent(value):
+    return f"{value:.1f}%"
+
+
+def _markdown(columns, rows):
+    cells = [columns, ["---"] * len(columns), *rows]
+    lines = ["| " + " | ".join(map(_cell, line)) + " |" for line in cells]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value):
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _plot(work_dir, results, stem):
+    """Left: masked-LM accuracy in training and at its end; right: by language."""
+    from decoupled.analyses import plots
+
+    figure, [[left, right]] = plots.grid(1, 2, 5.4, 3.7, width_ratios=[1, 2])
+    for index, model in enumerate(MODELS):
+        look = plots.look(index)
+        steps, values = _curve(os.path.join(work_dir, model))
+        label = f"{model}, training batches"
+        left.plot(steps, [100 * v for v in values], color=look["color"], label=label)
+        held_out = 100 * results[model]["masked_lm_accuracy"]
+        look["linestyle"] = "none"
+        end = max(steps, default=0)
+        left.plot([end], [held_out], label=f"{model}, held-out text", **look)
+    left.set(title="Pre-training", xlabel="step", ylabel="masked-LM accuracy, %")
+    left.set_ylim(bottom=0)
+    _draw_languages(right, {model: results[model]["languages"] for model in MODELS})
+    for axes, columns in ((left, 1), (right, 3)):
+        plots.tidy(axes, grid="y")
+        axes.legend(frameon=False, fontsize=8, ncols=columns)
+    return plots.save(figure, stem)
+
+
+def _draw_languages(axes, tested):
+    """A bar for each model and language, and what the commonest answer would reach."""
+    from decoupled.analyses import plots
+
+    languages = list(tested[MODELS[0]])
+    for index, model in enumerate(MODELS):
+        heights = [tested[model][name]["accuracy"] for name in languages]
+        places = [place + 0.4 * (index - 0.5) for place in range(len(languages))]
+        colour = plots.COLOURS[index]
+        axes.bar(places, heights, width=0.38, label=model, color=colour)
+    axes.hlines(
+        [tested[MODELS[0]][name]["trivial_accuracy"] for name in languages],
+        [place - 0.4 for place in range(len(languages))],
+        [place + 0.4 for place in range(len(languages))],
+        color=plots.BLACK,
+        linewidth=1.6,
+        label="majority class",
+    )
+    axes.set_xticks(range(len(languages)), languages)
+    axes.set(title="Fine-tuned on English, tested in all", ylabel="accuracy, %")
+    # Room for the legend above the highest bar.
+    axes.set_ylim(top=1.15 * axes.get_ylim()[1])
+
+
+def _curve(folder, window=5):
+    """Steps and smoothed training accuracy of a run, as far as its events are whole."""
+    from decoupled.training.events import read_scalars
+
+    points = sorted(read_scalars(folder, "masked_lm_accuracy").items())
+    steps, values = [step for step, _ in points], [value for _, value in points]
+    windows = [values[max(0, i - window + 1) : i + 1] for i in range(len(values))]
+    return steps, [sum(near) / len(near) for near in windows]

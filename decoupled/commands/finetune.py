@@ -1,0 +1,269 @@
+"""Fine-tunes a pre-trained encoder on an English task, evaluates it zero-shot.
+
+Reads a pre-training run (--init_checkpoint: its folder or one of its checkpoints; the
+output embedding and the MLM head are left behind) and the task's files below
+--data_dir: XTREME's download folder for its tasks, the folder `tasks` of a corpus for
+`catalogs`. Trains on English, and tries the dev and test files of every language.
+
+  decoupled finetune --task=xnli --gin_file=tasks/xnli.gin --data_dir=DATA \\
+      --init_checkpoint=runs/decoupled --model_dir=runs/decoupled_xnli --num_runs=3
+
+On English dev it chooses the best checkpoint of a run, every
+TrainingConfig.eval_every_steps steps, and of FinetuningConfig.learning_rates the best,
+which --num_runs then repeats with other seeds. One rate and one seed train in
+--model_dir itself; several in learning_rate_R/seed_S/ below it. Started again it
+resumes, and complete runs are not repeated; a folder with another model is refused.
+
+--mode: train_and_evaluate (default), train, eval, predict (no labels needed).
+Writes to --model_dir
+  results.json, .csv, .png, .svg           scores per language, in percent, beside
+                                           those of the trivial baseline;
+                                           languages that XTREME does not list for the
+                                           task are marked and in no mean
+  best/                                    the checkpoint that was chosen
+  predictions/TASK/SPLIT-LANGUAGE.tsv      in XTREME's format (.json for questions):
+      decoupled score --prediction_folder=MODEL_DIR/predictions \\
+          --label_folder=DATA
+  features/                                tokenised files, unless in --feature_dir
+Ends with code 143 where SIGTERM stopped it after saving, and with 130 where Ctrl-C
+did: run it again to go on.
+"""
+
+import os
+import shlex
+
+from absl import flags
+
+from decoupled.configs.finetuning import FinetuneConfig, finetune
+from decoupled.core import console, files, locks
+from decoupled.launch import start, tpu_flags
+from decoupled.metrics import xtreme
+
+TRAINING_MODES = ("train_and_evaluate", "train")
+MODES = (*TRAINING_MODES, "eval", "predict")
+PREDICTIONS = "predictions"
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    from decoupled.tasks.catalogue import TASKS
+
+    start.define_gin_flags()
+    tpu_flags.define()
+    flags.DEFINE_enum("task", None, sorted(TASKS), "What to learn.")
+    flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
+    flags.DEFINE_string(
+        "init_checkpoint", None, "A pre-training run's folder, or one of its prefixes."
+    )
+    flags.DEFINE_string("model_dir", None, "Folder of the run, made if missing.")
+    flags.DEFINE_enum("mode", "train_and_evaluate", MODES, "What to do.")
+    flags.DEFINE_integer(
+        "num_runs",
+        1,
+        "Runs with seeds from TrainingConfig.seed on; means and spreads are reported.",
+        lower_bound=1,
+    )
+    flags.DEFINE_string(
+        "feature_dir",
+        None,
+        "Folder that keeps tokenised files, which runs may share. Default: features/ "
+        "in --model_dir.",
+    )
+    flags.mark_flags_as_required(["task", "data_dir", "init_checkpoint", "model_dir"])
+
+
+def main() -> None:
+    """Parses the configuration and runs."""
+    options = flags.FLAGS
+    config = start.parse_gin(finetune, "runs/finetune.gin")
+    tpu = tpu_flags.parse()
+    with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
+        run_finetuning(
+            config,
+            options.task,
+            options.data_dir,
+            options.init_checkpoint,
+            options.model_dir,
+            options.mode,
+            options.num_runs,
+            options.feature_dir,
+            tpu,
+        )
+
+
+def run_finetuning(
+    config: FinetuneConfig,
+    task: str,
+    data_dir: str,
+    init_checkpoint: str,
+    folder: str,
+    mode: str,
+    num_runs: int = 1,
+    feature_dir: str | None = None,
+    tpu: dict | None = None,
+) -> None:
+    """Trains, evaluates or predicts; see the module's docstring.
+
+    Args: as the flags of these names; tpu: what `tpu_flags.parse` gives.
+
+    Raises:
+      UserError: checkpoint, task files, settings and folder do not fit each other.
+    """
+    from decoupled.analyses import plots
+    from decoupled.tasks.catalogue import TASKS, make_task
+    from decoupled.training.finetuning_session import Session
+    from decoupled.training.zero_shot_results import predict_run
+
+    made = make_task(task, data_dir, config.finetuning, config.question_answering)
+    cache = feature_dir or os.path.join(folder, "features")
+    session = Session(
+        config,
+        made,
+        TASKS[task].kind,
+        data_dir,
+        init_checkpoint,
+        folder,
+        num_runs,
+        cache,
+        tpu,
+    )
+    session.check_files(only_train=mode == "train")
+    session.open(reading=mode not in TRAINING_MODES)
+    start.save_start(folder)
+    _say_what_is_missing(session)
+    if mode in ("eval", "train_and_evaluate"):
+        plots.can_draw()
+    predictions = os.path.join(folder, PREDICTIONS)
+    if mode in TRAINING_MODES:
+        session.train()
+    if mode == "predict":
+        labelled = predict_run(session.grid.best_run(), predictions)
+        console.say(f"wrote {os.path.join(predictions, task)}")
+        _say_how_to_score(task, predictions, data_dir, labelled)
+    elif mode != "train":
+        results = _evaluate(session, predictions, anew=mode == "eval")
+        _report(session, results)
+        tested = results[0]["test"].items()
+        labelled = [name for name, values in tested if made.metrics[0] in values]
+        _say_how_to_score(task, predictions, data_dir, labelled)
+
+
+def _say_what_is_missing(session):
+    task, data = session.task, session.data
+    if not data.has_english_dev():
+        console.say(
+            f"{task.name}: no English dev file with labels; the last checkpoint counts"
+        )
+    if task.name not in xtreme.TASKS:
+        return
+    there = data.languages("test")
+    outside = [name for name in there if not xtreme.is_official(task.name, name)]
+    if outside:
+        console.say(
+            f"{task.name}: {', '.join(outside)}: not among XTREME's languages of the "
+            "task; evaluated, and in no mean"
+        )
+    missing = [n for n in xtreme.TASKS[task.name].languages if n not in there]
+    if there and missing:
+        console.say(
+            f"{task.name}: no test file of {', '.join(missing)}; XTREME's score of the "
+            "task needs all of them"
+        )
+
+
+def _evaluate(session, predictions, anew):
+    """What each run of the chosen learning rate scores; predictions of the best one."""
+    from decoupled.training.zero_shot_results import evaluate_run, finished_run
+
+    best = session.grid.best_run()
+    results = []
+    for run in session.grid.chosen_runs():
+        found = None if anew else finished_run(run)
+        written = predictions if run is best else None
+        results.append(found or evaluate_run(run, session.training, written))
+    return results
+
+
+def _report(session, results):
+    """Writes results.json, .csv and .png of all runs, and prints the table."""
+    from decoupled.analyses import finetuning_results, plots
+    from decoupled.analyses.finetuning_plot import plot_results
+
+    task, folder = session.task, session.folder
+    best = session.grid.best_run()
+    choice = best.chosen()
+    combined = finetuning_results.combine(results)
+    summary = {
+        "task": task.name,
+        "global_step": choice.step,
+        "checkpoint": session.relative(choice.prefix),
+        "learning_rate": best.learning_rate,
+        "seed": best.seed,
+        "seeds": list(session.grid.seeds),
+        "runs": [_run_summary(session, run) for run in session.grid.all_runs()],
+        "outside_xtreme": finetuning_results.outside_languages(task.name, combined),
+        **combined,
+    }
+    stem = os.path.join(folder, "results")
+    files.write_json(f"{stem}.json", summary)
+    finetuning_results.write_csv(f"{stem}.csv", task.name, combined, task.metrics)
+    _print_runs(task, summary["runs"])
+    shown = finetuning_results.shown_metrics(task.metrics, task.headline)
+    seeds = len(results)
+    spread = f"; mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
+    title = f"{task.name} at step {choice.step}; trained on English only{spread}"
+    finetuning_results.print_table(title, task.name, combined, shown)
+    drawn = {"task": task.name, "metrics": list(task.headline), **combined}
+    paths = plots.draw(plot_results, drawn, stem)
+    console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
+
+
+def _say_how_to_score(task, predictions, data_dir, labelled):
+    """Says the command that scores the answers to test files, where these have labels.
+
+    Args:
+      labelled: the languages of these files.
+    """
+    from decoupled.tasks.scored_files import scorable
+
+    if task not in xtreme.TASKS:
+        return
+    languages = scorable(predictions, data_dir, task, labelled)
+    if not languages:
+        return
+    command = [
+        *("decoupled", "score"),
+        f"--prediction_folder={predictions}",
+        f"--label_folder={data_dir}",
+        f"--tasks={task}",
+    ]
+    # Without the flag, all of XTREME's languages and all others with both files.
+    found = {*xtreme.TASKS[task].languages, *scorable(predictions, data_dir, task)}
+    if found != set(languages):
+        command.append(f"--languages={','.join(languages)}")
+    console.say(f"score with: {shlex.join(command)}")
+
+
+def _run_summary(session, run):
+    choice, scores = run.chosen(), run.scores()
+    return {
+        "learning_rate": run.learning_rate,
+        "seed": run.seed,
+        "checkpoint": session.relative(choice.prefix),
+        "global_step": choice.step,
+        "english_dev": scores.best,
+    }
+
+
+def _print_runs(task, runs):
+    """A row per run, where there are several; the first column is the rate."""
+    if len(runs) == 1:
+        return
+    console.table(
+        f"{task.name}: runs, by {' and '.join(task.headline)} on English dev",
+        ["learning rate", "seed", "step", "English dev"],
+        [
+            [f"{r['learning_rate']:g}", r["seed"], r["global_step"], r["english_dev"]]
+            for r in runs
+        ],
+    )

@@ -1,0 +1,290 @@
+"""Scores predictions for XTREME as its own evaluation script does.
+
+  decoupled score --prediction_folder=P --label_folder=L --output=scores.json
+
+P holds predictions in the submission format of XTREME: a folder per task, in it a file
+per language, test-xx.tsv or test-xx.json. L holds the labels: either as the script
+wants them, in files of the same names, or XTREME's download folder, with its labels:
+
+  task           files below L, the first that is there; xx is the language
+  xnli, pawsx    test-xx.tsv: a label a line; or sentence, sentence, label with tabs
+  udpos, panx    test-xx.tsv: a tag a line, an empty line after each sentence; or token,
+                 tab, tag
+  xquad          test-xx.json, xquad.xx.json
+  mlqa           test-xx.json, MLQA_V1/test/test-context-xx-question-xx.json
+  tydiqa         test-xx.json; in tydiqa-goldp-v1.1-dev/: tydiqa.goldp.xx.dev.json,
+                 tydiqa.xx.dev.json, tydiqa-goldp-dev-NAME.json, e.g. -swahili
+  bucc2018       test-xx.tsv, xx-en.test.gold: id, tab, id
+  tatoeba        test-xx.tsv: a line number a line; or xx-en.en, line by line the
+                 translation of the other side: its lines' places once they are sorted
+
+The folder of tatoeba's labels may be called tatoeba_parallel.
+
+Prints scores per language, task and group, and over all; --output gets them as JSON,
+named as the script names them. A task needs all its languages, a group all its tasks.
+Languages that XTREME does not list for a task are scored in a table of their own
+("outside_xtreme" in the JSON) and are in no average.
+Scores are percentages. For udpos, f1 is that of seqeval 0.0.12, of XTREME's time, which
+its own tests expect; f1_seqeval_1_2_2 is what the script gives with that release. For
+panx, f1_strict_iob2 has only entities that begin with a B, as seqeval's strict mode.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
+from decoupled.data.xtreme_files import is_language
+from decoupled.data.xtreme_labels import read_labels
+from decoupled.data.xtreme_predictions import read_predictions
+from decoupled.metrics import xtreme
+from decoupled.tasks.scored_files import Inputs, find_files
+
+FLAGS = flags.FLAGS
+NOT_ASKED_FOR = "not asked for"
+ONLY_OUTSIDE = "only languages outside XTREME"
+# Shown per language, beside what the task's score is made of.
+ALSO_SHOWN = {"udpos": ("accuracy",)}
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    flags.DEFINE_string(
+        "prediction_folder", None, "Folder of tasks with predictions.", required=True
+    )
+    flags.DEFINE_string(
+        "label_folder", None, "Folder of tasks with labels.", required=True
+    )
+    flags.DEFINE_string("output", None, "JSON file to write.")
+    flags.DEFINE_list(
+        "tasks", None, "Only these, e.g. xnli,xquad; each must be there. Default: all."
+    )
+    flags.DEFINE_list(
+        "languages",
+        None,
+        "Only these, e.g. en,sw: averages are over them, and a task has a score only "
+        "if it has no other languages. Default: all, also those outside XTREME.",
+    )
+    flags.DEFINE_bool(
+        "missing_answers_are_wrong",
+        False,
+        "Questions without an answer count 0, as for XTREME's script, and end nothing.",
+    )
+
+
+def main() -> None:
+    """Scores, prints and writes."""
+    result = score(
+        FLAGS.prediction_folder,
+        FLAGS.label_folder,
+        FLAGS.tasks,
+        FLAGS.languages,
+        FLAGS.missing_answers_are_wrong,
+    )
+    if FLAGS.output:
+        files.make_folder(os.path.dirname(FLAGS.output) or ".")
+        files.write_json(FLAGS.output, result)
+    show(result)
+
+
+def score(
+    prediction_folder: str,
+    label_folder: str,
+    tasks: Sequence[str] | None = None,
+    languages: Sequence[str] | None = None,
+    answers_may_miss: bool = False,
+) -> dict[str, Any]:
+    """All scores, in percent.
+
+    Args:
+      prediction_folder, label_folder: see this module's text.
+      tasks, languages: only these; None for all.
+      answers_may_miss: whether questions without an answer count 0.
+
+    Returns:
+      what XTREME's script writes: group -> score, `all_task` -> overall score, task ->
+      what `xtreme.task_scores` gives; beside it `missing`, task -> why it has no score;
+      `outside_xtreme`, task -> metric -> language -> value, of languages that XTREME
+      does not list for the task; `left_out`, task -> such a language -> which file it
+      lacks; and `files`, task -> language -> the two files.
+
+    Raises:
+      UserError: a file is missing, malformed or does not fit its labels, or there is
+        nothing to score.
+    """
+    chosen = _choose(tasks, xtreme.TASKS, "--tasks")
+    _check_codes(languages)
+    inputs = {
+        task: find_files(prediction_folder, label_folder, task, languages)
+        if task in chosen
+        else Inputs({}, {}, NOT_ASKED_FOR, {})
+        for task in xtreme.TASKS
+    }
+    if tasks is not None:
+        _check_asked_for(chosen, inputs, prediction_folder, label_folder)
+    if all(entry.missing for entry in inputs.values()):
+        raise UserError(
+            f"{prediction_folder}: nothing to score; it has no files such as "
+            f"{xtreme.prediction_file('xnli', 'en')} with labels in {label_folder}"
+        )
+    _check_languages(languages, inputs, prediction_folder)
+    return _as_result(inputs, _score_files(inputs, answers_may_miss))
+
+
+def show(result: dict[str, Any]) -> None:
+    """Prints the scores as two tables, and a third for languages outside XTREME."""
+    scored = [task for task in xtreme.TASKS if task in result]
+    shown = [
+        (task, metric)
+        for task in scored
+        for metric in (*xtreme.TASKS[task].headline, *ALSO_SHOWN.get(task, ()))
+    ]
+    present = {name for task, metric in shown for name in result[task][metric]}
+    rows = [
+        [name, *(_shown(result[task][metric].get(name)) for task, metric in shown)]
+        for name in sorted(present, key=lambda name: (name != "en", name))
+    ]
+    columns = ["language", *(f"{task} {metric}" for task, metric in shown)]
+    console.table("scores per language", columns, rows)
+    console.table(
+        "scores per task and group",
+        ["", "score", "languages", "averages"],
+        [*_task_rows(result), *_group_rows(result)],
+    )
+    if result["outside_xtreme"]:
+        console.table(
+            "outside XTREME: in no average",
+            ["task", "language", "scores"],
+            list(_outside_rows(result)),
+        )
+    for task, languages in result["left_out"].items():
+        named = ", ".join(f"{name} ({lacks})" for name, lacks in languages.items())
+        console.say(f"{task}: left out languages outside XTREME: {named}")
+
+
+def _choose(given, known, flag):
+    unknown = [name for name in given or () if name not in known]
+    if unknown:
+        raise UserError(
+            f"{flag}: no {unknown[0]!r} in XTREME; it has {', '.join(known)}"
+        )
+    return list(known) if given is None else given
+
+
+def _check_codes(languages):
+    wrong = [name for name in languages or () if not is_language(name)]
+    if wrong:
+        raise UserError(
+            f"--languages: {', '.join(map(repr, wrong))}: not the code of a language, "
+            "as sw or zh-TW"
+        )
+
+
+def _check_languages(languages, inputs, prediction_folder):
+    """Refuses wanted languages that no task has."""
+    found = {name for entry in inputs.values() for name in entry.labels}
+    lost = [name for name in languages or () if name not in found]
+    if lost:
+        tasks = [task for task, entry in inputs.items() if entry.missing is None]
+        path = os.path.join(
+            prediction_folder, xtreme.prediction_file(tasks[0], lost[0])
+        )
+        raise UserError(
+            f"--languages: no predictions with labels in {', '.join(lost)}; looked for "
+            f"files such as {path}, in {', '.join(tasks)}"
+        )
+
+
+def _check_asked_for(tasks, inputs, prediction_folder, label_folder):
+    for task in tasks:
+        if inputs[task].missing:
+            raise UserError(
+                f"--tasks: {task} has {inputs[task].missing}; looked in "
+                f"{prediction_folder} and {label_folder}"
+            )
+
+
+def _paths(entry):
+    return {
+        name: {"predictions": file.path, "labels": entry.labels[name].path}
+        for name, file in entry.predictions.items()
+    }
+
+
+def _score_files(inputs, answers_may_miss):
+    pairs = [(task, name) for task, entry in inputs.items() for name in entry.labels]
+    by_task: dict[str, dict[str, dict[str, float]]] = {}
+    for task, language in console.track(pairs, "scoring languages of tasks"):
+        gold = inputs[task].labels[language]
+        labels = read_labels(gold)
+        predictions = read_predictions(
+            inputs[task].predictions[language], labels, gold.path, answers_may_miss
+        )
+        scores = xtreme.score_language(task, language, labels, predictions)
+        by_task.setdefault(task, {})[language] = scores
+    return by_task
+
+
+def _as_result(inputs, by_task):
+    """What `score` returns, from task -> language -> metric -> value."""
+    results, outside = {}, {}
+    for task, entry in inputs.items():
+        if entry.languages(official=True):
+            results[task] = xtreme.task_scores(task, by_task[task])
+        if others := entry.languages(official=False):
+            outside[task] = _by_metric(by_task[task], others)
+    missing = {task: entry.missing for task, entry in inputs.items() if entry.missing}
+    missing |= {task: ONLY_OUTSIDE for task in outside if task not in results}
+    return {
+        **xtreme.group_scores(results),
+        **results,
+        "missing": missing,
+        "outside_xtreme": outside,
+        "left_out": {
+            task: entry.left_out for task, entry in inputs.items() if entry.left_out
+        },
+        "files": {task: _paths(inputs[task]) for task in by_task},
+    }
+
+
+def _by_metric(by_language, languages):
+    """Metric -> language -> value, for some languages."""
+    metrics = by_language[languages[0]]
+    return {
+        metric: {name: by_language[name][metric] for name in languages}
+        for metric in metrics
+    }
+
+
+def _task_rows(result):
+    for group, tasks in xtreme.GROUPS.items():
+        for task in tasks:
+            if task not in result:
+                yield [task, None, None, result["missing"][task]]
+                continue
+            metrics = [name for name in result[task] if not name.startswith("avg_")]
+            averages = [f"{m} {_shown(result[task][f'avg_{m}'])}" for m in metrics]
+            languages = f"{len(result[task][metrics[0]])}"
+            languages += f" of {len(xtreme.TASKS[task].languages)}"
+            score = _shown(result[task].get("avg_metric"))
+            yield [task, score, languages, ", ".join(averages)]
+        yield [f"group {group}", _shown(result.get(group)), None, None]
+
+
+def _outside_rows(result):
+    for task, metrics in result["outside_xtreme"].items():
+        shown = (*xtreme.TASKS[task].headline, *ALSO_SHOWN.get(task, ()))
+        for language in metrics[shown[0]]:
+            scores = [f"{name} {_shown(metrics[name][language])}" for name in shown]
+            yield [task, language, ", ".join(scores)]
+
+
+def _group_rows(result):
+    yield ["all tasks", _shown(result.get(xtreme.OVERALL)), None, None]
+
+
+def _shown(value):
+    return None if value is None else f"{value:.2f}"

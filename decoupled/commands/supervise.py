@@ -1,0 +1,98 @@
+"""Runs a training command on several processes and keeps it running.
+
+Starts the workers and the driver of a run that spans several processes, on this host:
+
+  decoupled supervise --processes=2 -- decoupled pretrain \\
+      --gin_param='MeshConfig.mesh_shape = "model:2"' \\
+      --gin_param='MeshConfig.layout_rules = "vocab:model"' ...
+
+On a host with GPUs each process gets an equal share of them, in their order.
+
+Whoever dies is started again with all others, and training goes on from its last
+checkpoint. Over several hosts, one such command on each, in any order:
+
+  decoupled supervise --workers=host0:2222,host1:2222 --index=1 \\
+      --accept_open_ports
+  decoupled supervise --workers=host0:2222,host1:2222 --index=0 \\
+      --accept_open_ports -- decoupled pretrain ...
+
+There whoever reaches a port can run programs as you: first close the ports to all but
+these hosts with a firewall, whose rule is said where --accept_open_ports is missing.
+
+Ends with the driver's code: 0 done, 2 a mistake to mend, 143 stopped by SIGTERM after
+saving; with 75 after too many restarts.
+"""
+
+import sys
+
+from absl import flags
+
+from decoupled.core import console, ports, processes
+from decoupled.core.errors import UserError
+from decoupled.launch import start
+
+RUNS_COMMAND = True
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    flags.DEFINE_integer(
+        "processes", None, "Processes on this host, the driver included."
+    )
+    flags.DEFINE_list("workers", None, "host:port of all workers, the driver's first.")
+    flags.DEFINE_integer("index", None, "Which of the workers this host runs.")
+    flags.DEFINE_integer(
+        "devices", 1, "Virtual CPU devices of each: the mesh's size / the processes."
+    )
+    flags.DEFINE_integer(
+        "max_restarts", 10, "Gives up after so many without ten minutes between them."
+    )
+    start.define_open_ports_flag()
+
+
+def main() -> None:
+    """Supervises to the end."""
+    from decoupled.launch.supervision import Supervisor
+
+    make_group = _groups()
+    code = Supervisor(make_group, flags.FLAGS.max_restarts, console.say).run()
+    sys.exit(code)
+
+
+def _groups():
+    from decoupled.launch import supervision
+
+    values = flags.FLAGS
+    if values.devices < 1 or values.max_restarts < 0:
+        raise UserError("--devices must be 1 or more, --max_restarts 0 or more")
+    if values.processes is not None:
+        if values.workers is not None or values.index is not None:
+            raise UserError("--processes is for one host: leave --workers, --index out")
+        if values.processes < 1:
+            raise UserError("--processes: must be 1 or more")
+        command = start.command_to_run()
+        accepted = values.accept_open_ports
+        if values.processes > 1:
+            ports.check_exposure(["localhost:0"], 0, accepted)
+        gpus = supervision.shares_of_this_host(values.processes)
+        return lambda: supervision.local_group(
+            command, values.processes, values.devices, accepted, gpus
+        )
+    if values.workers is None or values.index is None:
+        raise UserError("--processes, or --workers and --index, must be given")
+    ports.check_addresses(values.workers, values.index, "--workers")
+    return _group_of_this_host(values)
+
+
+def _group_of_this_host(values):
+    """Makes the group of --workers and --index: the driver, or one worker."""
+    from decoupled.launch import supervision
+
+    workers, index, accepted = values.workers, values.index, values.accept_open_ports
+    ports.check_exposure(workers, index, accepted)
+    if index:
+        worker = supervision.worker_command(workers, index, values.devices, accepted)
+        return lambda: supervision.Group(None, [worker], {})
+    driver = processes.command_line(*start.command_to_run())
+    variable = supervision.cluster_variable(workers, 0, accepted)
+    return lambda: supervision.Group(driver, [], variable)

@@ -1,0 +1,86 @@
+"""Runs a grid of models, tasks and seeds, e.g. a table of the paper; resumable.
+
+  decoupled sweep --gin_file=sweeps/table4.gin --scale=mini \\
+      --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
+      --tasks=catalogs --data_dir=data/corpus/tasks --sweep_dir=runs/table4 --jobs=2
+
+Every run is a job of its own, in a folder below --sweep_dir. Killed at any time and
+started again, complete jobs are not repeated and others go on; one that fails does not
+stop the rest and is named at the end, with code 1. sweeps/ has a file for each table of
+the paper.
+
+--scale=paper: the sizes of the paper. --scale=mini: all of them divided by one rule
+(sweeps/mini.gin), for a laptop. --print_jobs prints the jobs instead of running them, a
+line each, which tpu_scripts/sweep.sh reads. `decoupled report` makes tables
+and plots of what is complete.
+"""
+
+import shlex
+import sys
+
+from absl import flags
+
+from decoupled.configs import sweep
+from decoupled.core import console, locks
+from decoupled.core.errors import UserError
+from decoupled.launch import start
+
+SCALES = ("paper", "mini")
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    start.define_gin_flags()
+    flags.DEFINE_enum("scale", "paper", SCALES, "Sizes and steps: sweeps/SCALE.gin.")
+    flags.DEFINE_list("tasks", None, "Tasks in the place of the gin file's.")
+    flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
+    flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
+    flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
+    flags.DEFINE_string("sweep_dir", None, "Folder of the sweep, made if missing.")
+    flags.DEFINE_integer("jobs", 1, "Jobs that run at a time.", lower_bound=1)
+    flags.DEFINE_bool("print_jobs", False, "Print the jobs, run nothing.")
+    flags.mark_flags_as_required(["records_dir", "vocabulary", "sweep_dir"])
+
+
+def main() -> None:
+    """Runs the sweep, or prints its jobs."""
+    if flags.FLAGS.print_jobs:
+        _run_sweep()
+        return
+    with locks.hold(flags.FLAGS.sweep_dir):
+        _run_sweep()
+
+
+def _run_sweep():
+    from decoupled.data.vocabulary import Vocabulary
+    from decoupled.sweeps.grid import describe, make_rows, read_model
+    from decoupled.sweeps.jobs import Inputs, make_jobs
+    from decoupled.sweeps.runner import Runner, show_failures
+
+    options = flags.FLAGS
+    options.gin_file = [f"sweeps/{options.scale}.gin", *options.gin_file]
+    if options.tasks is not None:
+        options.gin_param = [
+            *options.gin_param,
+            f"SweepConfig.tasks = {tuple(options.tasks)!r}",
+        ]
+    config = start.parse_gin(sweep, "runs/sweep.gin")
+    if config.sweep.tasks and not options.data_dir:
+        raise UserError("--data_dir: must be given, the sweep has tasks")
+    if not options.print_jobs:
+        start.save_start(options.sweep_dir)
+    pieces = Vocabulary(options.vocabulary).size
+    rows = make_rows(config.sweep, config.scale, pieces, read_model)
+    data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
+    inputs = Inputs(options.records_dir, options.vocabulary, data_dirs)
+    jobs = make_jobs(config.sweep, rows, inputs, options.sweep_dir)
+    if options.print_jobs:
+        for job in jobs:
+            print(shlex.join([job.kind, *job.arguments]))
+        return
+    describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
+    failures = Runner(jobs, options.jobs, console.say).run()
+    if failures:
+        show_failures(failures, len(jobs))
+        sys.exit(1)
+    console.say(f"all {len(jobs)} jobs are complete")

@@ -1,0 +1,162 @@
+"""Says how a Cloud TPU is: state, health, symptoms, and whether waiting can help.
+
+Asks Google's TPU API through cloud_tpu_client, as TensorFlow itself does to find the
+workers of a TPU. tpu_scripts/host_job.sh calls it before a job starts and after one has
+failed.
+
+  decoupled tpu_health --tpu=decoupled-1 --tpu_zone=us-central1-a
+
+On a TPU VM zone and project are found by themselves. Exit code 0: healthy; 4: not
+healthy, also not after --wait_seconds; 3: it was preempted or terminated, or has just
+run out of memory, and must be created anew; 2: no such TPU, or no access to it.
+"""
+
+import sys
+from typing import Any, NamedTuple
+
+from absl import flags
+
+from decoupled.core import console, installed
+from decoupled.core.errors import UserError
+
+FLAGS = flags.FLAGS
+READY = "READY"
+HEALTHY = "HEALTHY"
+UNKNOWN_HEALTH = (None, "HEALTH_UNSPECIFIED")
+# Not 1, which is any defect's.
+NOT_RECOVERABLE_CODE = 3
+NOT_HEALTHY_CODE = 4
+_SECONDS_BETWEEN_QUESTIONS = 30
+
+
+class Health(NamedTuple):
+    """What the API says of a TPU; None where it says nothing.
+
+    state: e.g. READY, PREEMPTED. health: e.g. HEALTHY, UNHEALTHY_MAINTENANCE.
+    recoverable: whether training on it can go on, now or later. symptoms: one line
+    each, the newest last.
+    """
+
+    state: str | None
+    health: str | None
+    recoverable: bool
+    accelerator_type: str | None
+    runtime_version: str | None
+    symptoms: list[str]
+
+
+def define_flags() -> None:
+    """The command's flags."""
+    flags.DEFINE_string("tpu", None, "Name of the TPU.", required=True)
+    flags.DEFINE_string("tpu_zone", None, "Its zone; default: of this machine.")
+    flags.DEFINE_string("gcp_project", None, "Its project; default: of this machine.")
+    flags.DEFINE_integer(
+        "wait_seconds", 0, "How long to wait until it is healthy.", lower_bound=0
+    )
+
+
+def main() -> None:
+    """Prints the report and exits with its code."""
+    installed.need("cloud_tpu_client", purpose="the TPU API")
+    client = connect(FLAGS.tpu, FLAGS.tpu_zone, FLAGS.gcp_project)
+    health = wait(client, FLAGS.wait_seconds)
+    report(FLAGS.tpu, health)
+    sys.exit(exit_code(health))
+
+
+def connect(name: str, zone: str | None, project: str | None, service: Any = None):
+    """A client of the TPU API for one TPU.
+
+    Args:
+      name: of the TPU.
+      zone, project: where it is; None asks the metadata server of this machine.
+      service: stands for the API (googleapiclient's service object) in tests; None
+        connects to Google's with the credentials of this machine.
+
+    Raises:
+      UserError: zone or project is not given and this is no machine of Google Cloud.
+    """
+    import cloud_tpu_client
+
+    try:
+        return cloud_tpu_client.Client(name, zone, project, service=service)
+    except OSError as error:
+        raise UserError(
+            f"{name}: no metadata server here to ask for zone and project; give "
+            "--tpu_zone and --gcp_project"
+        ) from error
+
+
+def wait(client, seconds: int, interval: float = _SECONDS_BETWEEN_QUESTIONS) -> Health:
+    """The TPU's health as soon as it is healthy or beyond help, or after `seconds`.
+
+    Raises:
+      UserError: the API does not know the TPU, or cannot be asked.
+    """
+    health = read_health(client)
+    if not seconds or exit_code(health) != NOT_HEALTHY_CODE:
+        return health
+    try:
+        client.wait_for_healthy(timeout_s=seconds, interval=interval)
+    except RuntimeError:
+        # Not healthy in time; what it is instead is in the report.
+        pass
+    except ValueError as error:
+        raise _no_answer(client, error) from error
+    return read_health(client)
+
+
+def read_health(client) -> Health:
+    """Asks the API once for everything.
+
+    Raises:
+      UserError: the API does not know the TPU, or cannot be asked.
+    """
+    try:
+        symptoms = client.symptoms() or []
+        return Health(
+            client.state(),
+            client.health(),
+            client.recoverable(),
+            client.accelerator_type(),
+            client.runtime_version(),
+            [_symptom_line(symptom) for symptom in symptoms],
+        )
+    except ValueError as error:
+        raise _no_answer(client, error) from error
+
+
+def report(name: str, health: Health) -> None:
+    """Prints a line, and one per symptom."""
+    hope = "recoverable" if health.recoverable else "must be created anew"
+    console.say(
+        f"{name}: {health.state}, {health.health}, {hope} "
+        f"({health.accelerator_type}, {health.runtime_version})"
+    )
+    for line in health.symptoms:
+        console.say(f"symptom: {line}")
+
+
+def exit_code(health: Health) -> int:
+    """0 healthy, 3 not recoverable, 4 not (yet) healthy.
+
+    A TPU that is ready and of whose health nothing is said counts as healthy.
+    """
+    if not health.recoverable:
+        return NOT_RECOVERABLE_CODE
+    ready = health.state == READY and health.health in UNKNOWN_HEALTH
+    return 0 if ready or health.health == HEALTHY else NOT_HEALTHY_CODE
+
+
+def _symptom_line(symptom):
+    parts = ("createTime", "symptomType", "workerId", "details")
+    return "  ".join(str(symptom[part]) for part in parts if part in symptom)
+
+
+def _no_answer(client, error):
+    # cloud_tpu_client makes one kind of error of all that can go wrong in a question.
+    reason = str(error).partition("Exception: ")[2] or str(error)
+    return UserError(
+        f"{client.name()}: the TPU API gave no answer ({reason}); check name, zone, "
+        "project, and the role roles/tpu.viewer"
+    )

@@ -1,0 +1,146 @@
+"""What the analyses are told."""
+
+import dataclasses
+from typing import NamedTuple
+
+import gin
+
+from decoupled.configs.data import MaskingConfig
+from decoupled.core.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class WeatSettings:
+    """How p-values are counted.
+
+    permutations: all divisions of the targets are counted where there are no more than
+      this; otherwise so many are drawn. seed: of the draw.
+    """
+
+    permutations: int
+    seed: int
+
+    def __post_init__(self):
+        for name, least in (("permutations", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise UserError(f"weat.{name}: {value!r} is no whole number >= {least}")
+
+
+@gin.configurable
+def weat(*, permutations=gin.REQUIRED, seed=gin.REQUIRED):
+    """The root of the gin configuration of `weat`."""
+    return WeatSettings(permutations, seed)
+
+
+class DriftSettings(NamedTuple):
+    """How texts are read.
+
+    masking: length of the sequences, and what is masked. max_texts: no more than this
+    are read. batch_size: texts at once. seed: of the masks.
+    """
+
+    masking: MaskingConfig
+    max_texts: int
+    batch_size: int
+    seed: int
+
+    def check(self) -> None:
+        """Raises UserError for numbers that cannot work."""
+        for name, least in (("max_texts", 1), ("batch_size", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise UserError(
+                    f"drift.{name}: {value!r} is no whole number >= {least}"
+                )
+
+
+@gin.configurable
+def drift(
+    *,
+    masking=gin.REQUIRED,
+    max_texts=gin.REQUIRED,
+    batch_size=gin.REQUIRED,
+    seed=gin.REQUIRED,
+):
+    """The root of the gin configuration of `drift`."""
+    return DriftSettings(masking, max_texts, batch_size, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeSettings:
+    """Sizes and rates of the probe.
+
+    projection_size: of a span's vector. hidden_size: of the network on top.
+    dropout: before both of its layers. learning_rate; clip_norm: of the gradient.
+    batch_size: sentences. train_steps: at most. eval_every_steps: between looks at the
+    development data. halve_after, stop_after: evaluations without a better score.
+    seed: of initial weights, order and dropout.
+    """
+
+    projection_size: int
+    hidden_size: int
+    dropout: float
+    learning_rate: float
+    clip_norm: float
+    batch_size: int
+    train_steps: int
+    eval_every_steps: int
+    halve_after: int
+    stop_after: int
+    seed: int
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value, least = getattr(self, field.name), int(field.name != "seed")
+            if field.type is int and (type(value) is not int or value < least):
+                raise UserError(
+                    f"probing.{field.name}: {value!r} is no whole number >= {least}"
+                )
+        for name in ("learning_rate", "clip_norm"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 < value < float("inf"):
+                raise UserError(
+                    f"probing.{name}: {value!r} is not a finite number above 0"
+                )
+        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
+            raise UserError(f"probing.dropout: {self.dropout!r} is not in [0, 1)")
+
+
+@gin.configurable
+def probing(
+    *,
+    projection_size=gin.REQUIRED,
+    hidden_size=gin.REQUIRED,
+    dropout=gin.REQUIRED,
+    learning_rate=gin.REQUIRED,
+    clip_norm=gin.REQUIRED,
+    batch_size=gin.REQUIRED,
+    train_steps=gin.REQUIRED,
+    eval_every_steps=gin.REQUIRED,
+    halve_after=gin.REQUIRED,
+    stop_after=gin.REQUIRED,
+    seed=gin.REQUIRED,
+):
+    """The root of the gin configuration of `probing`."""
+    return ProbeSettings(
+        projection_size=projection_size,
+        hidden_size=hidden_size,
+        dropout=dropout,
+        learning_rate=learning_rate,
+        clip_norm=clip_norm,
+        batch_size=batch_size,
+        train_steps=train_steps,
+        eval_every_steps=eval_every_steps,
+        halve_after=halve_after,
+        stop_after=stop_after,
+        seed=seed,
+    )
+
+
+@gin.configurable
+def neighbours(*, retrieval=gin.REQUIRED, mesh=gin.REQUIRED, max_pairs=gin.REQUIRED):
+    """The root of the gin configuration of `neighbours`."""
+    if type(max_pairs) is not int or max_pairs < 0:
+        raise UserError(f"neighbours.max_pairs: {max_pairs!r} is no whole number >= 0")
+    return retrieval, mesh, max_pairs

@@ -1,0 +1,139 @@
+"""Corpora and vocabularies: what their commands are told."""
+
+import dataclasses
+
+import gin
+
+from decoupled.configs.data import SamplingConfig, VocabularyConfig
+from decoupled.core.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSettings:
+    """How files become documents.
+
+    eval_share: share of the documents that is held out; unless it is 0, at least one of
+      a language that has two different ones.
+    min_characters: shorter sentences are left out where text is split into sentences.
+    split_json, split_text: the lines of JSON texts, and of plain text, are paragraphs
+      to be split into sentences; otherwise each is one sentence as it is.
+    drop_duplicates: of equal documents of a language only the first is kept.
+    part_bytes: files larger than this are cut into parts of about that size;
+      max_parts: but not into more.
+    """
+
+    eval_share: float
+    min_characters: int
+    split_json: bool
+    split_text: bool
+    drop_duplicates: bool
+    part_bytes: int
+    max_parts: int
+
+    def __post_init__(self):
+        if not 0 <= self.eval_share < 1:
+            raise UserError(
+                f"build_corpus.eval_share: {self.eval_share} is not in [0, 1)"
+            )
+        for name in ("min_characters", "part_bytes", "max_parts"):
+            if getattr(self, name) < 1:
+                raise UserError(
+                    f"build_corpus.{name}: {getattr(self, name)} is not positive"
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSettings:
+    """How messages become a task.
+
+    dev_share, test_share: of the English messages; the rest is train.
+    min_label_messages: catalogs with fewer English messages are no label.
+    min_language_examples: a language is evaluated if it has so many in dev and in test.
+    """
+
+    dev_share: float
+    test_share: float
+    min_label_messages: int
+    min_language_examples: int
+
+    def __post_init__(self):
+        if min(self.dev_share, self.test_share) <= 0 or (
+            self.dev_share + self.test_share >= 1
+        ):
+            raise UserError(
+                f"dev_share {self.dev_share}, test_share {self.test_share}: must be "
+                "positive and leave messages for train"
+            )
+        if min(self.min_label_messages, self.min_language_examples) < 1:
+            raise UserError(
+                f"min_label_messages {self.min_label_messages}, min_language_examples "
+                f"{self.min_language_examples}: must be 1 or more"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusSettings:
+    """What gin sets, see gin/runs/build_corpus.gin: for --input and for --source."""
+
+    text: TextSettings
+    task: TaskSettings
+
+
+@gin.configurable
+def build_corpus(
+    *,
+    eval_share: float = gin.REQUIRED,
+    min_characters: int = gin.REQUIRED,
+    split_json: bool = gin.REQUIRED,
+    split_text: bool = gin.REQUIRED,
+    drop_duplicates: bool = gin.REQUIRED,
+    part_bytes: int = gin.REQUIRED,
+    max_parts: int = gin.REQUIRED,
+    dev_share: float = gin.REQUIRED,
+    test_share: float = gin.REQUIRED,
+    min_label_messages: int = gin.REQUIRED,
+    min_language_examples: int = gin.REQUIRED,
+) -> CorpusSettings:
+    """The settings of the command."""
+    from_files = TextSettings(
+        eval_share,
+        min_characters,
+        split_json,
+        split_text,
+        drop_duplicates,
+        part_bytes,
+        max_parts,
+    )
+    task = TaskSettings(
+        dev_share, test_share, min_label_messages, min_language_examples
+    )
+    return CorpusSettings(from_files, task)
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabularySettings:
+    """What gin sets; see gin/runs/build_vocabulary.gin."""
+
+    vocabulary: VocabularyConfig
+    sampling: SamplingConfig
+    seed: int
+    report_sentences: int
+
+    def __post_init__(self):
+        if self.report_sentences < 1:
+            raise UserError(
+                f"build_vocabulary.report_sentences: {self.report_sentences} is not "
+                "positive"
+            )
+
+
+@gin.configurable
+def build_vocabulary(
+    *,
+    vocabulary: VocabularyConfig = gin.REQUIRED,
+    sampling: SamplingConfig = gin.REQUIRED,
+    seed: int = gin.REQUIRED,
+    report_sentences: int = gin.REQUIRED,
+) -> VocabularySettings:
+    """The settings of the command."""
+    return VocabularySettings(vocabulary, sampling, seed, report_sentences)

@@ -1,0 +1,1 @@
+"""What all else rests on: errors, files, processes, the machine, the libraries."""

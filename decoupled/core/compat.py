@@ -1,0 +1,151 @@
+"""The only import of Mesh-TensorFlow and of the estimator, after the repairs they need.
+
+tensorflow-estimator 2.15.0 and mesh-tensorflow 0.1.21 are the last of their kind. Both
+are Python alone, and run with later releases of TensorFlow than those that they were
+made for. Each repair below says which release took something away; it does nothing
+where that is still there, and what it puts there answers no call.
+
+What the package uses of TensorFlow's private modules comes from here too. TF 2
+behaviour stays on, so that variables are resource variables: under reference variables
+the stock Mesh-TF optimizer races with the reads of the same step.
+"""
+
+# ruff: noqa: E402
+import importlib.util
+import sys
+import types
+
+import gin
+
+# Before all else of TensorFlow: it checks the release, and imports it quietly.
+import decoupled.core.release  # noqa: F401
+
+# isort: split
+import tensorflow.compat.v1 as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.python.framework import kernels, ops, tensor_conversion_registry
+from tensorflow.python.tpu import device_assignment, topology
+from tensorflow.python.tpu import tpu as tpu_rewriting
+from tensorflow.python.training.saver import BulkSaverBuilder
+from tensorflow.python.util import tf_export
+
+# Modules that TensorFlow 2.16 removed, and what the estimator's modules take from them.
+# Nothing here calls any of it: it serves distribution strategies, the embeddings of
+# TPUs, and a hook that `training.estimator` turns off.
+REMOVED = {
+    "tensorflow.python.distribute.estimator_training": (
+        "estimator_evaluate",
+        "estimator_train",
+        "init_run_config",
+        "should_run_distribute_coordinator",
+        "train_and_evaluate",
+    ),
+    "tensorflow.python.tpu.session_support": (
+        "GracefulShutdownHook",
+        "ResetComputation",
+        "ShutdownAllWorkers",
+        "ShutdownLameWorkers",
+        "start_worker_watchdog",
+    ),
+    "tensorflow.python.tpu.tpu_embedding": (
+        "AdagradParameters",
+        "AdagradSlotVariableNames",
+        "AdamParameters",
+        "AdamSlotVariableNames",
+        "EnqueueData",
+        "FeatureConfig",
+        "FtrlParameters",
+        "FtrlSlotVariableNames",
+        "INFERENCE",
+        "MomentumParameters",
+        "MomentumSlotVariableNames",
+        "ProximalAdagradParameters",
+        "ProximalAdagradSlotVariableNames",
+        "RMSPropParameters",
+        "RMSPropSlotVariableNames",
+        "StochasticGradientDescentParameters",
+        "TPUEmbedding",
+        "TRAINING",
+        "TableConfig",
+    ),
+    "tensorflow.python.tpu.tpu_embedding_gradient": (
+        "create_dummy_table_variables",
+        "get_gradients_through_dummy_table_variables",
+        "hook_dummy_table_variables_to_activations",
+    ),
+}
+
+
+class _Removed:
+    """A function or class that went. Whoever calls it learns that."""
+
+    def __new__(cls, *arguments, **named):
+        del arguments, named
+        raise NotImplementedError(
+            f"{cls.__module__}.{cls.__name__}: TensorFlow {tf.__version__} has none; "
+            "TensorFlow 2.15 is the last that has"
+        )
+
+
+def _modules_that_2_16_removed():
+    """The estimator imports them at once, whatever it is used for."""
+    for module, names in REMOVED.items():
+        if importlib.util.find_spec(module) is None:
+            stand_in = types.ModuleType(module)
+            for name in names:
+                setattr(stand_in, name, type(name, (_Removed,), {"__module__": module}))
+            sys.modules[module] = stand_in
+
+
+def _register_of_conversions_that_2_13_moved():
+    """Mesh-TensorFlow registers its type of variable through its old name."""
+    if not hasattr(ops, "register_tensor_conversion_function"):
+        ops.register_tensor_conversion_function = (
+            tensor_conversion_registry.register_tensor_conversion_function
+        )
+
+
+def _names_of_exports_that_2_16_removed():
+    """The estimator writes its public name on each of its classes, as an attribute that
+    TensorFlow lists by package."""
+    if not hasattr(tf_export, "ESTIMATOR_API_NAME"):
+        tf_export.ESTIMATOR_API_NAME = name = "estimator"
+        for table, suffix in (
+            (tf_export.API_ATTRS, ""),
+            (tf_export.API_ATTRS_V1, "_v1"),
+        ):
+            table[name] = tf_export._Attributes(
+                f"_{name}_api_names{suffix}", f"_{name}_api_constants{suffix}"
+            )
+
+
+def _estimator_that_2_16_removed():
+    """Mesh-TensorFlow imports `tensorflow.compat.v1.estimator`."""
+    if not hasattr(tf, "estimator"):
+        tf.estimator = estimator
+
+
+_modules_that_2_16_removed()
+_register_of_conversions_that_2_13_moved()
+_names_of_exports_that_2_16_removed()
+
+import tensorflow_estimator.python.estimator.api._v1.estimator as estimator
+
+_estimator_that_2_16_removed()
+
+# Mesh-TensorFlow registers functions of its own with gin, which a command has locked
+# after reading its settings.
+with gin.unlock_config():
+    import mesh_tensorflow as mtf
+
+__all__ = [
+    "BulkSaverBuilder",
+    "device_assignment",
+    "estimator",
+    "gen_xla_ops",
+    "kernels",
+    "mtf",
+    "tf",
+    "topology",
+    "tpu_rewriting",
+]

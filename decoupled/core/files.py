@@ -1,0 +1,242 @@
+"""Files that are never half written: gfile access, atomic writes, fingerprints.
+
+Every path may be local or remote (`gs://`), see `gfile`. A file is
+written under a temporary name in its own folder and renamed when it is complete and,
+where it is local, on disk (`gfile.rename`), so that neither a killed process nor a host
+without power leaves anything that looks finished.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from typing import IO, Any
+
+from decoupled.core import gfile
+from decoupled.core.errors import UserError
+
+# The cause stands on the line after the node's name, behind a file that it is about.
+_SESSION_FAILED = re.compile(
+    r"\AGraph execution error:\n.*^Node: [^\n]*\n"
+    r"(?:\d+ root error\(s\) found\.\n\s*\(0\) \w+: )?(?:/\S+; )?([^\n]+)$",
+    re.DOTALL | re.MULTILINE,
+)
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
+# A part of a path: neither "." nor "..", no separator, nothing that a file system or a
+# terminal reads as more than a name.
+_PART = r"(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+"
+_BELOW = re.compile(rf"{_PART}(?:/{_PART})*")
+
+
+def exists(path: str) -> bool:
+    """True where `path` is a file or a folder."""
+    return gfile.exists(path)
+
+
+def make_folder(path: str) -> str:
+    """Creates the folder and its parents; returns the path.
+
+    Raises:
+      UserError: the folder cannot be made or written to.
+    """
+    try:
+        gfile.makedirs(path)
+        probe = temporary_name(os.path.join(path, "probe"))
+        with gfile.GFile(probe, "w") as handle:
+            handle.write("")
+        gfile.remove(probe)
+    except gfile.OpError as error:
+        raise UserError(f"{path}: cannot write here ({reason(error)})") from error
+    return path
+
+
+def temporary_name(path: str) -> str:
+    """A name beside `path` that no reader takes for a finished file."""
+    return f"{path}.tmp-{uuid.uuid4().hex[:8]}"
+
+
+def is_temporary(path: str) -> bool:
+    """True for a name made by `temporary_name`: the leftover of a killed process."""
+    return _TEMPORARY.search(path.rstrip("/")) is not None
+
+
+def remove_temporaries(folder: str) -> None:
+    """Removes what a killed process left unfinished directly below `folder`."""
+    if not gfile.isdir(folder):
+        return
+    for name in gfile.listdir(folder):
+        path = os.path.join(folder, name.rstrip("/"))
+        if not is_temporary(path):
+            continue
+        if gfile.isdir(path):
+            gfile.rmtree(path)
+        else:
+            gfile.remove(path)
+
+
+@contextlib.contextmanager
+def atomic_path(path: str) -> Iterator[str]:
+    """Yields a temporary name; on a clean exit it is renamed to `path`.
+
+    What is written may be a file or, for a `path` that does not exist yet, a folder. On
+    an error the temporary is removed and `path` stays as it was.
+    """
+    temporary = temporary_name(path)
+    try:
+        yield temporary
+        gfile.rename(temporary, path, overwrite=True)
+    except BaseException:
+        if gfile.isdir(temporary):
+            gfile.rmtree(temporary)
+        elif gfile.exists(temporary):
+            gfile.remove(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
+    """Opens `path` to write UTF-8 ("w") or bytes ("wb"); it appears when closed."""
+    with atomic_path(path) as temporary:
+        with gfile.GFile(temporary, mode) as handle:
+            yield handle
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a file.
+
+    Raises:
+      UserError: the file is missing or unreadable.
+    """
+    try:
+        with gfile.GFile(path, "rb") as handle:
+            return handle.read()
+    except gfile.OpError as error:
+        raise UserError(f"{path}: cannot read ({reason(error)})") from error
+
+
+def read_text(path: str) -> str:
+    """The content of a UTF-8 file.
+
+    Raises:
+      UserError: the file is missing or is not UTF-8 (the byte offset is named).
+    """
+    content = read_bytes(path)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 at byte {error.start}") from error
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """The value of JSON text that comes from elsewhere.
+
+    Args:
+      text: bytes are UTF-8. options: of `json.loads`.
+
+    Raises:
+      json.JSONDecodeError: it is not JSON, or Python cannot hold it: it is nested too
+        deeply, or a number has too many digits.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", errors="replace")
+    try:
+        return json.loads(text, **options)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError as error:
+        raise json.JSONDecodeError("nested too deeply", text, 0) from error
+    except ValueError as error:
+        raise json.JSONDecodeError(reason(error), text, 0) from error
+
+
+def read_json(path: str) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+      UserError: the file is missing or is not JSON (line and column are named).
+    """
+    try:
+        return parse_json(read_text(path))
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
+
+
+def is_below(name: Any) -> bool:
+    """True for the name of a file below some folder, as "a.txt" or "train/en/a.txt".
+
+    False for anything else that a manifest or a note may hold: absolute paths, "..",
+    empty parts, backslashes, control characters, what is no string.
+    """
+    return isinstance(name, str) and _BELOW.fullmatch(name) is not None
+
+
+def path_below(folder: str, name: Any, source: str) -> str:
+    """The path of a file that a manifest or a note names.
+
+    Args:
+      folder: that the file lies in. name: what stands in `source`, the file that names
+        it, which may come from anybody.
+
+    Raises:
+      UserError: the name would lead out of the folder, or is none.
+    """
+    if not is_below(name):
+        raise UserError(
+            f"{source}: {name!r} is not the name of a file below {folder}; this folder "
+            "was damaged or made by somebody else, build it again"
+        )
+    return os.path.join(folder, name)
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes UTF-8 text atomically."""
+    with atomic_write(path) as handle:
+        handle.write(text)
+
+
+def write_json(path: str, value: Any) -> None:
+    """Writes `value` as readable JSON, keys in their own order, atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def fingerprint(content: bytes | str) -> str:
+    """The SHA-256 of bytes, or of a text's UTF-8, in hexadecimal."""
+    if isinstance(content, str):
+        content = content.encode("utf-8")
+    return hashlib.sha256(content).hexdigest()
+
+
+def file_fingerprint(path: str) -> str:
+    """The SHA-256 of a file, read in pieces of 1 MiB."""
+    digest = hashlib.sha256()
+    with gfile.GFile(path, "rb") as handle:
+        while piece := handle.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def shard_name(stem: str, index: int, count: int, suffix: str) -> str:
+    """`shard_name("text", 3, 10, ".txt")` is `text-00003-of-00010.txt`."""
+    return f"{stem}-{index:05d}-of-{count:05d}{suffix}"
+
+
+def reason(error: BaseException) -> str:
+    """The first line of an error's own message, for use inside one of ours.
+
+    Where a TensorFlow session failed, that is the cause, which TensorFlow writes below
+    the place in the code that built the failing node.
+    """
+    message = (
+        getattr(error, "message", None)
+        or getattr(error, "strerror", None)
+        or str(error)
+        or type(error).__name__
+    )
+    lines = message.strip().splitlines()
+    if found := _SESSION_FAILED.search(message):
+        return found[1]
+    return lines[0]

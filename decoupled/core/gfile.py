@@ -1,0 +1,160 @@
+"""Files and folders, local or remote (`gs://`), under the names of `tf.io.gfile`.
+
+Local ones are the standard library's, so that a command that only reads and writes
+them starts in a fraction of a second and its worker processes stay small: importing
+TensorFlow takes seconds and 300 MB. Paths with "://" are TensorFlow's, which is
+imported for the first of them.
+
+    except gfile.OpError    OSError, and tf.errors.OpError where TensorFlow was imported
+
+It may be a tuple, and `except` refuses tuples in tuples: it is caught alone.
+"""
+
+import errno
+import glob as local_glob
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import IO, Any
+
+_REMOTE = "://"
+# What fsync says of a folder that it cannot sync, beside a defect of the disk.
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
+
+
+def is_remote(path: str) -> bool:
+    """True for a path that TensorFlow's file systems read and write."""
+    return _REMOTE in path
+
+
+def exists(path: str) -> bool:
+    """True where `path` is a file or a folder."""
+    return _remote().exists(path) if _REMOTE in path else os.path.exists(path)
+
+
+def isdir(path: str) -> bool:
+    """True where `path` is a folder."""
+    return _remote().isdir(path) if _REMOTE in path else os.path.isdir(path)
+
+
+def listdir(path: str) -> list[str]:
+    """Names in a folder; remote folders' names may end in "/"."""
+    return _remote().listdir(path) if _REMOTE in path else os.listdir(path)
+
+
+def glob(pattern: str) -> list[str]:
+    """Paths that match, in order; `*` matches no "/"."""
+    if _REMOTE in pattern:
+        return sorted(_remote().glob(pattern))
+    return sorted(local_glob.glob(pattern))
+
+
+def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """(folder, its folders, its files) for a folder and all below."""
+    return _remote().walk(path) if _REMOTE in path else os.walk(path)
+
+
+def size(path: str) -> int:
+    """Bytes of a file."""
+    return _remote().stat(path).length if _REMOTE in path else os.path.getsize(path)
+
+
+def GFile(path: str, mode: str = "r") -> IO:
+    """An open file; text is UTF-8 and its line breaks are as they are."""
+    if _REMOTE in path:
+        return _remote().GFile(path, mode)
+    if "b" in mode:
+        return open(path, mode)
+    return open(path, mode, encoding="utf-8", newline="\n")
+
+
+def makedirs(path: str) -> None:
+    """Creates a folder and those above it, where they are missing."""
+    if _REMOTE in path:
+        _remote().makedirs(path)
+    else:
+        os.makedirs(path, exist_ok=True)
+
+
+def remove(path: str) -> None:
+    """Removes a file."""
+    if _REMOTE in path:
+        _remote().remove(path)
+    else:
+        os.remove(path)
+
+
+def rmtree(path: str) -> None:
+    """Removes a folder and all that is in it."""
+    if _REMOTE in path:
+        _remote().rmtree(path)
+    else:
+        shutil.rmtree(path)
+
+
+def rename(source: str, target: str, overwrite: bool = False) -> None:
+    """Renames a file or a folder; `overwrite` replaces a file that is there.
+
+    What a local source holds is on disk before the new name is, and the new name is on
+    disk on return: a host that loses power never has an empty file under it.
+    """
+    if _REMOTE in source:
+        _remote().rename(source, target, overwrite)
+    elif not overwrite and os.path.lexists(target):
+        raise FileExistsError(f"{target}: already exists")
+    else:
+        sync(source)
+        os.replace(source, target)
+        sync_names(os.path.dirname(target) or ".")
+
+
+def sync(path: str) -> None:
+    """Returns when a file, or a folder with all below it, is on disk.
+
+    Nothing is done for remote paths: an object store shows an object when all of it is
+    stored.
+    """
+    if _REMOTE in path:
+        return
+    for folder, _, names in os.walk(path, topdown=False):
+        for name in names:
+            _sync_one(os.path.join(folder, name))
+        _sync_one(folder)
+    if not os.path.isdir(path):
+        _sync_one(path)
+
+
+def sync_names(folder: str) -> None:
+    """Returns when the names of what lies in a local folder are on disk."""
+    if _REMOTE not in folder:
+        _sync_one(folder)
+
+
+def _sync_one(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems of networks and of virtual machines sync files alone.
+        if error.errno not in _NO_SYNC or not os.path.isdir(path):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def __getattr__(name: str) -> Any:
+    """OpError and NotFoundError, each with what TensorFlow would raise in its place."""
+    local = {"OpError": OSError, "NotFoundError": FileNotFoundError}
+    if name not in local:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return local[name]
+    return local[name], getattr(tensorflow.errors, name)
+
+
+def _remote():
+    from decoupled.core.release import tf
+
+    return tf.io.gfile

@@ -1,0 +1,119 @@
+"""What the project requires, by extra, and whether it can be imported.
+
+Nothing but Python is needed here, so that a broken installation can be explained too. A
+command that needs an extra calls `need` before its work starts; `decoupled doctor`
+finds these calls.
+"""
+
+import importlib.metadata
+import importlib.util
+import pathlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from decoupled.core.errors import UserError
+
+CHECKOUT = pathlib.Path(__file__).parent.parent.parent
+# Distributions whose modules have another name.
+_DISTRIBUTIONS = {
+    "absl": "absl-py",
+    "gin": "gin-config",
+}
+
+
+class Requirement(NamedTuple):
+    """A distribution, its version limits, and its extras: none is always installed."""
+
+    name: str
+    limits: str
+    extras: tuple[str, ...]
+
+
+def requirements() -> list[Requirement]:
+    """What the installed package requires, or requirements.txt of a checkout."""
+    try:
+        lines = importlib.metadata.requires("decoupled") or []
+    except importlib.metadata.PackageNotFoundError:
+        lines = _lines_of_checkout()
+    found: dict[str, Requirement] = {}
+    for line in lines:
+        text, _, condition = line.partition(";")
+        # tensorflow[and-cuda] is no distribution: doctor runs a function on the GPUs.
+        if "[" in text:
+            continue
+        name, limits = re.fullmatch(r"([\w.-]+)\s*\(?([^)]*)\)?\s*", text).groups()
+        extras = re.findall(r"""extra == ['"](\w+)['"]""", condition)
+        before = found.get(name, Requirement(name, limits, ()))
+        found[name] = before._replace(extras=(*before.extras, *extras))
+    return list(found.values())
+
+
+def _lines_of_checkout():
+    path = CHECKOUT / "requirements.txt"
+    extras = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        header = re.fullmatch(r"# \[([\w ]+)\]", line)
+        if header:
+            extras = header[1].split()
+        elif line and not line.startswith("#"):
+            yield from (f"{line}; extra == '{extra}'" for extra in extras)
+            if not extras:
+                yield line
+
+
+def requirement_of(module: str) -> Requirement | None:
+    """The requirement that brings a top-level module; None where none names it."""
+    distribution = _DISTRIBUTIONS.get(module, module).replace("_", "-").lower()
+    for requirement in requirements():
+        if requirement.name.lower() == distribution:
+            return requirement
+    return None
+
+
+def in_brackets(choices: Sequence[Sequence[str]]) -> str:
+    """What follows a name in pip's arguments to install distributions, e.g. [data].
+
+    Args:
+      choices: the extras of each distribution; the first is the one with least beside
+        it, and one that brings all of the distributions is better.
+    """
+    first = choices[0] if choices else ()
+    shared = [extra for extra in first if all(extra in each for each in choices)]
+    extras = shared[:1] or sorted({extra for each in choices for extra in each[:1]})
+    return f"[{','.join(extras)}]" if extras else ""
+
+
+def cure(modules: Iterable[str]) -> str:
+    """The command that installs the extras of some top-level modules."""
+    found = filter(None, map(requirement_of, modules))
+    chosen = in_brackets([requirement.extras for requirement in found])
+    return f"pip install 'decoupled{chosen}', or in a checkout pip install '.{chosen}'"
+
+
+def lacking(*modules: str, purpose: str) -> str:
+    """One line that says which of the modules are missing; empty where none is.
+
+    Args:
+      modules: top-level names of modules that extras bring.
+      purpose: what needs them, e.g. "plots".
+    """
+    absent = [name for name in modules if importlib.util.find_spec(name) is None]
+    if not absent:
+        return ""
+    verb = "is" if len(absent) == 1 else "are"
+    return (
+        f"{', '.join(absent)} {verb} not installed (needed for {purpose}); run "
+        f"{cure(absent)}"
+    )
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of installed packages."""
+    return {package: importlib.metadata.version(package) for package in packages}
+
+
+def need(*modules: str, purpose: str) -> None:
+    """Raises a UserError with the line of `lacking` where a module is missing."""
+    if problem := lacking(*modules, purpose=purpose):
+        raise UserError(problem)

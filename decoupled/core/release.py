@@ -1,0 +1,81 @@
+"""TensorFlow itself: which releases are supported, imported without its chatter.
+
+All modules of the package take `tf` from here, or from `decoupled.core.compat` where
+they train. `compat` mends what later releases have lost of what training needs.
+"""
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from decoupled.core.errors import UserError
+from decoupled.core.processor import processor
+
+# Those that the tests have passed with, the oldest and the newest among them.
+OLDEST, NEWEST = (2, 15), (2, 21)
+# A line of TensorFlow's C++ side below a fatal one, and one of absl about such lines.
+_LOG_LINE = re.compile(
+    rb"([IWE])\d{4} \d\d:\d\d:|WARNING: All log messages before absl"
+)
+
+
+def check_release(version: str) -> tuple[int, int]:
+    """The release of a version: "2.21.0" is (2, 21).
+
+    Raises:
+      UserError: it is none that this package knows. What TensorFlow's private modules
+        hold changes from release to release, and training would fail somewhere.
+    """
+    found = re.match(r"(\d+)\.(\d+)\b", version)
+    release = tuple(map(int, found.groups())) if found else ()
+    if not OLDEST <= release <= NEWEST:
+        oldest, newest = (".".join(map(str, known)) for known in (OLDEST, NEWEST))
+        raise UserError(
+            f"TensorFlow {version} is installed, which decoupled does not know; "
+            f"install one from {oldest} to {newest}: pip install 'tensorflow>={oldest},"
+            f"<{NEWEST[0]}.{NEWEST[1] + 1}'"
+        )
+    return release
+
+
+@contextlib.contextmanager
+def early_lines_as_the_level_says() -> Iterator[None]:
+    """Holds what is logged while TensorFlow is imported to TF_CPP_MIN_LOG_LEVEL.
+
+    TensorFlow reads that level only when its libraries are loaded. Releases from 2.16
+    on log before, on every machine, that oneDNN is on and that there is no GPU, and
+    those with CUDA that its libraries are registered twice. All else that is written
+    to stderr meanwhile comes after the import.
+    """
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
+    hidden = [b"I", b"W", b"E"][: int(level)] if level.isdigit() else []
+    # A processor without AVX ends the process here, after a line that must be seen.
+    if not hidden or "avx" not in processor().flags:
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        kept = os.dup(2)
+        sys.stderr.flush()
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            held.seek(0)
+            for line in held:
+                found = _LOG_LINE.match(line)
+                if not (found and found[1] in [None, *hidden]):
+                    os.write(2, line)
+
+
+with early_lines_as_the_level_says():
+    import tensorflow as tf
+
+RELEASE = check_release(tf.__version__)
+
+__all__ = ["RELEASE", "check_release", "tf"]

@@ -1,0 +1,184 @@
+"""gin files and bindings to a configuration; every mistake as one line for the user.
+
+Files are found here and bound by `gin_reader`. gin's own file search asks
+Python's import system for packages named like the folders, which fails on some and logs
+errors about files that it then finds.
+"""
+
+import functools
+import importlib.resources
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import gin
+
+from decoupled import configs
+from decoupled.core import gfile
+from decoupled.core.errors import UserError, close_names
+from decoupled.launch.gin_reader import Reader, first_line
+
+T = TypeVar("T")
+
+_BINDING = re.compile(r"^([\w./]+) =", re.MULTILINE)
+
+
+def configure(
+    root: Callable[[], T],
+    files: Sequence[str],
+    params: Sequence[str],
+    prefixes: Sequence[str] = (),
+) -> T:
+    """Reads gin files, then single bindings, and calls `root`; later bindings win.
+
+    Args:
+      root: a `@gin.configurable` without required arguments of its own.
+      files: gin files, each a path or a name below one of the search folders.
+      params: bindings, one each, e.g. "ScheduleConfig.train_steps = 100".
+      prefixes: folders to search after the current one and before the package's.
+
+    Raises:
+      UserError: see `decoupled.launch.start.parse_gin`.
+    """
+    gin.clear_config()
+    reader = Reader(root, functools.partial(find_file, prefixes=prefixes))
+    for name in files:
+        reader.read_file(find_file(name, prefixes))
+    for param in params:
+        reader.read_param(param)
+    config = _call(root)
+    _check_references()
+    unused = [name for name in unused_bindings() if name not in reader.macros]
+    if unused:
+        raise UserError(_unused_mistake(unused, root))
+    return config
+
+
+def used_text() -> str:
+    """The settings that the last `configure` used, as a gin file."""
+    return gin.operative_config_str()
+
+
+def unused_bindings() -> list[str]:
+    """Settings, macros and scopes that were given and that nothing has asked for."""
+    used = set(_BINDING.findall(gin.operative_config_str()))
+    return sorted(
+        name
+        for name in set(_BINDING.findall(gin.config_str()))
+        if not any(other == name or other.endswith("/" + name) for other in used)
+    )
+
+
+def packaged_folder() -> str:
+    """Where the gin files of the package lie: inside it, or beside it in a checkout."""
+    package = importlib.resources.files("decoupled")
+    for folder in (str(package / "gin"), str(package / ".." / "gin")):
+        if os.path.isdir(folder):
+            return os.path.normpath(folder)
+    raise UserError(
+        f"{package / 'gin'}: the package's gin files are missing; reinstall"
+    )
+
+
+def find_file(name: str, prefixes: Sequence[str] = ()) -> str:
+    """The path of a gin file: as given, below a prefix, or in the package.
+
+    Raises:
+      UserError: no such file; the folders that were searched and close names are told.
+    """
+    if os.path.isabs(name) or "://" in name:
+        if _is_file(name):
+            return name
+        raise UserError(f"{name}: no such gin file")
+    folders = ["", *prefixes, packaged_folder()]
+    for folder in folders:
+        path = os.path.join(folder, name)
+        if _is_file(path):
+            return path
+    searched = ", ".join(folder or "." for folder in folders)
+    raise UserError(
+        f"{name}: no such gin file in {searched}{close_names(name, _packaged_files())}"
+    )
+
+
+def _packaged_files():
+    folder = packaged_folder()
+    return sorted(
+        os.path.relpath(os.path.join(parent, name), folder)
+        for parent, _, names in os.walk(folder)
+        for name in names
+        if name.endswith(".gin")
+    )
+
+
+def _is_file(path):
+    if "://" not in path:
+        return os.path.isfile(path)
+    try:
+        return gfile.exists(path) and not gfile.isdir(path)
+    except gfile.OpError as error:
+        raise UserError(f"{path}: cannot read ({first_line(error)})") from error
+
+
+def _call(root):
+    try:
+        gin.finalize()
+        return root()
+    except UserError as error:
+        # gin re-raises it as a class of its own with lines about the call below ours.
+        raise UserError(first_line(error)) from None
+    except RecursionError as error:
+        raise UserError(
+            "gin: a macro or a class refers to itself, or a value is nested too deeply"
+        ) from error
+    except (RuntimeError, TypeError, ValueError) as error:
+        message = _call_mistake(str(error))
+        if message is None:
+            raise
+        raise UserError(message) from error
+
+
+def _call_mistake(message):
+    """What is missing, by gin's or Python's message; None for any other error."""
+    macro = re.match(r"No bindings specified for '(.+?)/(?:gin\.)?macro'", message)
+    if macro:
+        return f"gin: %{macro[1]} is used but defined nowhere; add {macro[1]} = ..."
+    required = re.match(
+        r"Required bindings for `(.+?)` not provided .*?: (\[.*\])", message
+    )
+    if required:
+        names = re.findall(r"'(\w+)'", required[2])
+        return _missing(required[1], names)
+    arguments = re.match(r"(\w+)\.__init__\(\) missing \d+ required", message)
+    if arguments:
+        names = re.findall(r"'(\w+)'", message.splitlines()[0])
+        return _missing(arguments[1], names)
+    return None
+
+
+def _unused_mistake(names, root):
+    told = f"gin: {', '.join(names)}: set, but {root.__name__} asks for no such setting"
+    if root is configs.sweep and any("." in name for name in names):
+        return (
+            f"{told}; the runs of a sweep take theirs from SweepConfig.pretraining and "
+            "SweepConfig.finetuning: add it there, as a string"
+        )
+    return f"{told}; remove it or correct the name"
+
+
+def _missing(owner, names):
+    example = f"{owner}.{names[0]} = ..."
+    return (
+        f"gin: {owner} needs {', '.join(names)}; give a --gin_file that sets them or "
+        f"--gin_param='{example}'"
+    )
+
+
+def _check_references():
+    """Refuses `@Name`, the class, where `@Name()`, one of its kind, is meant."""
+    found = re.search(r"^([\w./]+) = @([\w./]+)$", used_text(), re.MULTILINE)
+    if found:
+        raise UserError(
+            f"gin: {found[1]} = @{found[2]} names a class; write @{found[2]}()"
+        )

@@ -1,0 +1,265 @@
+"""gin files to bindings: settings only, since no statement of a gin file runs code.
+
+gin's own parser cuts a text into statements, and each is bound here: imports are
+refused however they are written, includes are resolved by the caller's search, and a
+value may name only classes and roots of this package. gin's `parse_config`, which
+imports modules, is never called.
+"""
+
+import dataclasses
+import inspect
+import io
+import re
+import tokenize
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gin
+from gin import config_parser
+from gin.config import ConfigurableReference, ParserDelegate
+
+from decoupled import configs
+from decoupled.core import files
+from decoupled.core.errors import UserError, close_names
+
+# Files that include others twice each would otherwise be read for ever.
+_MOST_FILES = 100
+_BYTE_ORDER_MARK = "\ufeff"
+_MISTAKES = (
+    KeyError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    UserError,
+    ValueError,
+    tokenize.TokenError,
+)
+
+
+class Reader:
+    """Binds the statements of texts in their order, included files in their place.
+
+    A text is cut into statements whole before the first of them is bound.
+
+    Args:
+      root: the command's `@gin.configurable`, whose own module may be any.
+      find_file: the name in an include statement -> the path of the file.
+
+    Attributes:
+      macros: the names of all macros that were read in a value.
+    """
+
+    def __init__(self, root: Callable, find_file: Callable[[str], str]):
+        self.macros: set[str] = set()
+        self._root = root
+        self._find_file = find_file
+        self._included = 0
+
+    def read_file(self, path: str, above: tuple[str, ...] = ()) -> None:
+        """Reads one file; `above` are the files that include it.
+
+        Raises:
+          UserError: see `decoupled.launch.start.parse_gin`.
+        """
+        if path in above:
+            raise UserError(f"{above[-1]}: includes {path}, which includes this file")
+        self._included += bool(above)
+        if self._included > _MOST_FILES:
+            raise UserError(f"{above[-1]}: more than {_MOST_FILES} files are included")
+        text = files.read_text(path).removeprefix(_BYTE_ORDER_MARK)
+        for statement in self._statements(text, path):
+            place = _place(path, statement.location.line_num)
+            if isinstance(statement, config_parser.IncludeStatement):
+                found = self._find_included(statement.filename, place)
+                self.read_file(found, (*above, path))
+            else:
+                self._bind(statement, place)
+
+    def read_param(self, param: str) -> None:
+        """Reads the text of one --gin_param, which holds one binding.
+
+        Raises:
+          UserError: it holds another statement or several, or cannot be bound.
+        """
+        where = f"--gin_param={param!r}"
+        self._bind(self._setting(param, where), where)
+
+    def check_setting(self, text: str, where: str, roots: Sequence[str]) -> None:
+        """Refuses a text that `read_param` will refuse in another command.
+
+        Args:
+          text: one binding. where: what messages begin with.
+          roots: the names of commands, whose parameters are not known here.
+
+        Raises:
+          UserError: see `read_param`.
+        """
+        setting = self._setting(text, where)
+        if not setting.arg_name or setting.selector in roots:
+            return
+        try:
+            self._check_parameter(setting.selector, setting.arg_name)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+
+    def _setting(self, text, where):
+        """The one binding that a text holds."""
+        statements = self._statements(text, where, lines=False)
+        kinds = [type(statement) for statement in statements]
+        if kinds != [config_parser.BindingStatement]:
+            raise UserError(
+                f"{where}: must be one setting, Name.parameter = value; write each "
+                "setting on its own, and name files with --gin_file"
+            )
+        return statements[0]
+
+    def find(self, name: str) -> Callable:
+        """The class or root of this package that a name in a gin file stands for.
+
+        Raises:
+          UserError: there is none, or it is gin's or another library's.
+        """
+        try:
+            found = gin.get_configurable(name)
+        except KeyError as error:
+            raise UserError(first_line(error)) from error
+        except ValueError:
+            found = None
+        if found is not None and self._is_own(found):
+            return found
+        last = name.rpartition("/")[2]
+        known = [self._root.__name__, *_config_classes()]
+        raise UserError(f"no configurable named {last!r}{close_names(last, known)}")
+
+    def _is_own(self, found):
+        package = found.__module__.partition(".")[0]
+        return found is self._root or package == "decoupled"
+
+    def _statements(self, text, where, lines=True):
+        """All statements of a text, none of them an import; nothing is bound.
+
+        `lines` says whether a message names the line.
+        """
+        handle = io.StringIO(text, newline=None)
+        handle.name = where
+        statements = []
+        try:
+            parser = config_parser.ConfigParser(handle, _References(self))
+            while statement := parser.parse_statement():
+                _refuse_import(statement)
+                statements.append(statement)
+        except _MISTAKES as error:
+            place = _place(where, lines and _line_number(error))
+            raise UserError(f"{place}: {_parse_mistake(error)}") from error
+        return statements
+
+    def _find_included(self, name, place):
+        try:
+            return self._find_file(name)
+        except UserError as error:
+            raise UserError(f"{place}: {error}") from error
+
+    def _bind(self, statement, place):
+        try:
+            if isinstance(statement, config_parser.BlockDeclaration):
+                self.find(statement.selector)
+            elif statement.arg_name:
+                self._check_parameter(statement.selector, statement.arg_name)
+                gin.bind_parameter(statement[:3], statement.value)
+            else:
+                parts = [statement.scope, statement.selector]
+                macro = "/".join(part for part in parts if part)
+                gin.bind_parameter((macro, "gin.macro", "value"), statement.value)
+        except _MISTAKES as error:
+            raise UserError(f"{place}: {_parse_mistake(error)}") from error
+
+    def _check_parameter(self, owner, name):
+        known = _parameters(self.find(owner))
+        if name in known:
+            return
+        owners = [
+            other
+            for other, config in _config_classes().items()
+            if name in _parameters(config)
+        ]
+        hint = close_names(name, known)
+        if owners:
+            hint = f"; {' and '.join(owners)} {'have' if owners[1:] else 'has'} one"
+        raise UserError(f"{owner} has no parameter {name!r}{hint}")
+
+
+class _References(ParserDelegate):
+    """What `@Name` and `%NAME` in a value become: something of this package, a macro.
+
+    gin's own delegate would also find gin's singletons and constants, and what other
+    libraries registered with it.
+    """
+
+    def __init__(self, reader: Reader):
+        super().__init__()
+        self._reader = reader
+
+    def configurable_reference(self, scoped_selector: str, evaluate: bool) -> Any:
+        """`@scope/Name`, and `@scope/Name()` where `evaluate`."""
+        self._reader.find(scoped_selector.rpartition("/")[2])
+        return super().configurable_reference(scoped_selector, evaluate)
+
+    def macro(self, name: str) -> Any:
+        """`%name`, which may be defined later."""
+        self._reader.macros.add(name)
+        return ConfigurableReference(f"{name}/gin.macro", True)
+
+
+def _refuse_import(statement):
+    if isinstance(statement, config_parser.ImportStatement):
+        message = f"{statement.format()!r} would run code; gin files hold settings only"
+        raise SyntaxError(message, statement.location[:3] + ("",))
+
+
+def _place(where, number):
+    return f"{where}:{number}" if number else where
+
+
+def _line_number(error):
+    if isinstance(error, SyntaxError):
+        return error.lineno
+    if isinstance(error, tokenize.TokenError):
+        return error.args[1][0]
+    found = re.search(r"\n  In file .* line (\d+)\n", str(error))
+    return found and found[1]
+
+
+def _parse_mistake(error):
+    """What is wrong with a text, in one line."""
+    if isinstance(error, RecursionError):
+        return "a value is nested too deeply"
+    if isinstance(error, tokenize.TokenError):
+        return f"{error.args[0]}: a bracket or a string is not closed"
+    if not isinstance(error, SyntaxError):
+        return first_line(error)
+    token = re.search(r"\n *Failed to parse token '(.*)'", error.msg, re.DOTALL)
+    if token:
+        return f"{token[1]!r} is no value; a text needs quotes"
+    source = f" in {error.text.strip()!r}" if error.text else ""
+    message = " ".join(error.msg.split()).rstrip(".")
+    return f"{message}{source}"
+
+
+def _config_classes():
+    return {
+        name: value
+        for name, value in vars(configs).items()
+        if inspect.isclass(value) and dataclasses.is_dataclass(value)
+    }
+
+
+def _parameters(configurable):
+    if inspect.isclass(configurable):
+        return [field.name for field in dataclasses.fields(configurable)]
+    return list(inspect.signature(configurable).parameters)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, without the period at its end."""
+    text = str(error.args[0]) if isinstance(error, KeyError) else str(error)
+    return text.strip().splitlines()[0].rstrip(".")

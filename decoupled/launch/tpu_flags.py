@@ -1,0 +1,41 @@
+"""The flags that say which Cloud TPU a command trains on.
+
+Beside `decoupled.launch`, which every command imports: finding a TPU by its node's name
+takes an extra that only these commands need.
+"""
+
+from absl import flags
+
+from decoupled.core import installed
+from decoupled.core.errors import UserError
+
+FLAGS = flags.FLAGS
+
+
+def define() -> None:
+    """Defines --tpu, --tpu_zone, --gcp_project and --tpu_job_name."""
+    flags.DEFINE_string(
+        "tpu", None, "The TPU: its node's name, grpc://IP:8470, or local. None: no TPU."
+    )
+    flags.DEFINE_string("tpu_zone", None, "The node's zone; default: this machine's.")
+    flags.DEFINE_string("gcp_project", None, "Its project; default: this machine's.")
+    flags.DEFINE_string("tpu_job_name", None, "Job of the TPU's TensorFlow workers.")
+
+
+def parse() -> dict[str, str | None] | None:
+    """name, zone, project and job_name as given; None without --tpu.
+
+    Raises:
+      UserError: one of the other flags without --tpu, or --tpu is a node's name and the
+        client of the TPU API is not installed.
+    """
+    names = {"tpu_zone": "zone", "gcp_project": "project", "tpu_job_name": "job_name"}
+    given = {names[flag]: FLAGS[flag].value for flag in names}
+    if FLAGS.tpu:
+        if FLAGS.tpu != "local" and "://" not in FLAGS.tpu:
+            installed.need("cloud_tpu_client", purpose="--tpu with a node's name")
+        return {"name": FLAGS.tpu, **given}
+    for flag in names:
+        if FLAGS[flag].value is not None:
+            raise UserError(f"--{flag}: has no effect without --tpu; give the TPU")
+    return None

@@ -1,0 +1,209 @@
+"""The command `decoupled analyze`, from its arguments to its files."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+
+from decoupled.commands import analyze
+from decoupled.core import locks
+from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.launch import start
+from tests.analyses.tiny_runs import write_run
+from tests.exports.models import train_sentencepiece
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    """A pre-training run."""
+    folder = tmp_path_factory.mktemp("runs")
+    path = str(folder / "sentencepiece.model")
+    train_sentencepiece(path)
+    return write_run(folder / "run", Vocabulary(path))
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs an analysis of this process with flags as keywords."""
+
+    def run_with(name, **given):
+        flags = types.SimpleNamespace(
+            **{"gin_file": [], "gin_param": [], "gin_location_prefix": [], **given}
+        )
+        monkeypatch.setattr(start, "FLAGS", flags)
+        monkeypatch.setattr(analyze, "FLAGS", flags)
+        analyze.SUBCOMMANDS[name].main()
+
+    return run_with
+
+
+def analyze_command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "decoupled", "analyze", *arguments],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_help_names_every_analysis():
+    shown = analyze_command("--help").stdout
+    for name in analyze.SUBCOMMANDS:
+        assert f"\n  {name} " in shown
+
+
+def test_an_analysis_has_help_of_its_own():
+    shown = analyze_command("word_similarity", "--help").stdout
+    assert shown.startswith("Do embeddings order pairs of words as people do?")
+    assert "--word_pairs=..." in shown
+    assert "--targets_x" not in shown
+
+
+def test_from_the_command_line_to_files(model_dir, tmp_path):
+    result = analyze_command(
+        "spectrum", f"--model_dir={model_dir}", f"--output_dir={tmp_path}/out"
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "effective rank" in result.stdout
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    # It has no settings, so that there is no config.1.gin.
+    assert names == ["command.1", "spectrum.json", "spectrum.png", "spectrum.svg"]
+    command = (tmp_path / "out" / "command.1").read_text().splitlines()[1]
+    assert command.startswith("decoupled analyze spectrum --model_dir=")
+    written = json.loads((tmp_path / "out" / "spectrum.json").read_text())
+    assert written["models"][0]["folder"] == model_dir
+
+
+def test_a_mistake_is_one_line_and_exit_code_2():
+    result = analyze_command("tables", "--model_dir=x")
+    assert result.returncode == 2
+    assert result.stderr == (
+        "decoupled analyze: error: no 'tables' here; Known: "
+        f"{', '.join(analyze.SUBCOMMANDS)}\n"
+    )
+
+
+def test_a_folder_in_which_another_command_writes_is_refused(model_dir, tmp_path):
+    with locks.hold(str(tmp_path / "out")):
+        result = analyze_command(
+            "spectrum", f"--model_dir={model_dir}", f"--output_dir={tmp_path}/out"
+        )
+        assert os.listdir(tmp_path / "out") == [".lock"]
+    assert result.returncode == 2
+    assert f"error: {tmp_path}/out: " in result.stderr
+    assert result.stderr.endswith(
+        " writes here; wait until it ends, stop it, or use another folder\n"
+    )
+
+
+def write(path, text):
+    path.write_text(text)
+    return str(path)
+
+
+def written(folder, name):
+    names = {path.name for path in pathlib.Path(folder).iterdir()}
+    results = {f"{name}.json", f"{name}.png", f"{name}.svg"}
+    assert names - {"config.1.gin"} == results | {"command.1"}
+    return json.loads(pathlib.Path(folder, f"{name}.json").read_text())
+
+
+def test_word_similarity(run, model_dir, tmp_path, capsys):
+    pairs = write(tmp_path / "own.tsv", "page\timage\t1\nthe\tpage\t2\nuser\tname\t3\n")
+    out = str(tmp_path / "out")
+    given = dict(model_dir=[model_dir], output_dir=out, data_dir=None)
+    run("word_similarity", word_pairs=[pairs], **given)
+    result = written(out, "word_similarity")
+    assert result["sets"]["own"]["path"] == pairs
+    assert f"wrote {out}/word_similarity.json" in capsys.readouterr().out
+    with pytest.raises(UserError, match="--data_dir or --word_pairs must be given"):
+        run("word_similarity", word_pairs=[], **given)
+
+
+def test_weat_with_a_setting(run, model_dir, tmp_path):
+    words = {"targets_x": "page", "targets_y": "user"}
+    words |= {"attributes_a": "Show", "attributes_b": "last"}
+    paths = {name: write(tmp_path / name, word) for name, word in words.items()}
+    out = str(tmp_path / "out")
+    settings = ["weat.permutations = 17"]
+    run("weat", model_dir=[model_dir], output_dir=out, gin_param=settings, **paths)
+    assert written(out, "weat")["settings"] == {"permutations": 17, "seed": 0}
+    used = pathlib.Path(out, "config.1.gin").read_text()
+    assert "\nweat.permutations = 17\n" in used
+
+
+def test_drift(run, model_dir, tmp_path):
+    texts = write(tmp_path / "texts.txt", "Select the blue page\n" * 3)
+    out = str(tmp_path / "out")
+    given = dict(model_dir=[model_dir], output_dir=out, texts=[texts])
+    settings = [
+        "MaskingConfig.sequence_length = 16",
+        "drift.max_texts = 2",
+        "drift.batch_size = 2",
+    ]
+    run("drift", finetuned_dir=[], gin_param=settings, **given)
+    result = written(out, "drift")
+    assert result["texts"] == 2
+    assert result["settings"]["masking"]["sequence_length"] == 16
+    with pytest.raises(
+        UserError, match="--finetuned_dir: given 2 times, --model_dir 1"
+    ):
+        run("drift", finetuned_dir=["a", "b"], **given)
+
+
+def test_probing_of_a_converted_treebank(run, model_dir, tmp_path, capsys):
+    line = "{}\t{}\t_\t{}\t_\t_\t{}\t{}\t_\t_\n"
+    sentence = line.format(1, "the", "DET", 2, "det") + line.format(
+        2, "page", "NOUN", 0, "root"
+    )
+    treebank = write(tmp_path / "tree.conllu", f"{sentence}\n" * 4)
+    for split in ("train", "dev"):
+        path = f"{tmp_path}/edges/pos/{split}.jsonl"
+        run("probing_data", task="pos", input=treebank, output=path)
+    assert "4 sentences, 8 targets" in capsys.readouterr().out
+    given = dict(
+        model_dir=[model_dir],
+        data_dir=f"{tmp_path}/edges",
+        tasks=None,
+        cache_dir=None,
+        output_dir=f"{tmp_path}/out",
+    )
+    settings = ["probing.train_steps = 5", "probing.eval_every_steps = 5"]
+    run("probing", variants=["mix"], gin_param=settings, **given)
+    result = written(f"{tmp_path}/out", "probing")
+    assert result["settings"]["train_steps"] == 5
+    assert result["tasks"]["pos"]["labels"] == 2
+    with pytest.raises(UserError, match="--variants: no 'all'; there are mix, layers,"):
+        run("probing", variants=["all"], **given)
+
+
+def test_neighbours(run, model_dir, tmp_path):
+    lines = "Select the page\nShow the image\nDelete the password\n"
+    for name in ("de-en.de", "de-en.en", "readme"):
+        write(tmp_path / name, lines)
+    given = dict(model_dir=[model_dir], source=None, target=None)
+    given |= dict(
+        output_dir=f"{tmp_path}/out", languages=["de"], data_dir=str(tmp_path)
+    )
+    settings = [
+        "RetrievalConfig.max_sequence_length = 16",
+        "RetrievalConfig.batch_size = 2",
+    ]
+    run("neighbours", gin_param=settings, **given)
+    [model] = written(f"{tmp_path}/out", "neighbours")["models"]
+    assert [entry["language"] for entry in model["languages"]] == ["de"]
+    # Both sides are the same, so that each sentence is its own neighbour.
+    assert {layer["forward"] for layer in model["languages"][0]["layers"]} == {100.0}
+    with pytest.raises(UserError, match="--languages: no sw-en.sw in "):
+        run("neighbours", **{**given, "languages": ["sw"]})
+    with pytest.raises(UserError, match="give --data_dir, or --source and --target"):
+        run("neighbours", **{**given, "source": "a"})
+    with pytest.raises(UserError, match="out: no files XX-en.XX"):
+        run("neighbours", **{**given, "data_dir": f"{tmp_path}/out"})

@@ -1,0 +1,67 @@
+"""The comparison of losses that the cluster's demo prints."""
+
+import json
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from decoupled.commands import cluster_demo
+from decoupled.core.errors import UserError
+from decoupled.training.events import write_scalars
+
+
+@pytest.fixture
+def work_dir(tmp_path):
+    """Two steps of each run; four processes differ by 1e-4 in the second."""
+    for processes in cluster_demo.PROCESSES:
+        folder = str(tmp_path / "cluster" / str(processes))
+        last = 1.5 + (1e-4 if processes == 4 else 0.0)
+        for step, loss in ((1, 2.0), (2, last)):
+            write_scalars(folder, step, {"loss": loss, "global_step/sec": 10.0})
+    return str(tmp_path)
+
+
+def test_the_largest_difference_is_found_and_shown(work_dir, capsys):
+    assert cluster_demo._report(work_dir, 2) == pytest.approx(1e-4, rel=1e-2)
+    lines = capsys.readouterr().out.splitlines()
+    [row] = [line.split() for line in lines if line.split()[:1] == ["4"]]
+    assert row == ["4", "2.000000", "1.500100", "1.0e-04", "100.0", "ms"]
+
+
+def test_a_run_whose_events_were_cut_off_is_named(work_dir):
+    with pytest.raises(UserError, match="cluster/1: its event files lack 1 of 3 steps"):
+        cluster_demo._report(work_dir, 3)
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 3])
+def test_it_runs_on_the_cpu_also_where_there_are_a_few_gpus(
+    work_dir, tmp_path, monkeypatch, capsys, gpus
+):
+    """Processes that each need a GPU of their own could not be started there."""
+    seen = tmp_path / "seen"
+    code = (
+        f"import os; open({str(seen)!r}, 'a').write("
+        "repr(os.environ.get('CUDA_VISIBLE_DEVICES')) + ' ')"
+    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(cluster_demo, "nvidia_gpus", lambda: gpus)
+    monkeypatch.setattr(
+        cluster_demo, "command_line", lambda *_: [sys.executable, "-c", code]
+    )
+    options = SimpleNamespace(work_dir=work_dir, steps=2)
+    monkeypatch.setattr(cluster_demo.flags, "FLAGS", options)
+    os.mkdir(tmp_path / "records")
+    (tmp_path / "records/manifest.json").write_text("{}")
+
+    with pytest.raises(SystemExit) as ended:
+        cluster_demo.main()
+
+    # The losses in `work_dir` differ by 1e-4.
+    assert ended.value.code == 1
+    assert seen.read_text() == "'' '' '' "
+    assert ("GPUs of this host are hidden" in capsys.readouterr().out) == bool(gpus)
+    took = json.loads((tmp_path / "cluster/seconds.json").read_text())
+    assert sorted(took) == ["1_process", "2_processes", "4_processes"]
+    assert "cluster_demo" in (tmp_path / "command.1").read_text()

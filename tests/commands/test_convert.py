@@ -1,0 +1,76 @@
+"""The command that converts models: its directions, flags and mistakes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.exports.models import (
+    model_config,
+    pretrained_weights,
+    train_sentencepiece,
+    write_checkpoint,
+)
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "decoupled", "convert", *map(str, arguments)],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], ": error: say first which of from_tf, from_hf, to_hf "),
+        (["sideways"], ": error: no 'sideways' here; Known: from_tf, "),
+        (["to_fh"], ": error: no 'to_fh' here; did you mean to_hf"),
+        (["to_hf", "--model_dir=a"], " to_hf: error: --hf_dir must be given; --help"),
+        (
+            ["from_hf", "--model_dir=a", "--hf_dir="],
+            " from_hf: error: --hf_dir must be given; ",
+        ),
+        (
+            ["to_hf", "--model_dir=a", "--hf_dir=b", "--vocabulary=c"],
+            " to_hf: error: Unknown command line flag 'vocabulary'",
+        ),
+        (
+            ["from_hf", "--model_dir=a", "--hf_dir=b", "--encoder_only"],
+            " from_hf: error: Unknown command line flag 'encoder_only'",
+        ),
+    ],
+)
+def test_mistakes_in_flags_are_one_line(arguments, message):
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"decoupled convert{message}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_original_checkpoint_with_the_sizes_of_gin(tmp_path):
+    vocabulary = tmp_path / "sentencepiece.model"
+    train_sentencepiece(str(vocabulary))
+    config = model_config()
+    checkpoint = write_checkpoint(
+        str(tmp_path / "rembert.ckpt"), pretrained_weights(config), 5
+    )
+    params = [f"--gin_param=ModelConfig.{n} = {v!r}" for n, v in vars(config).items()]
+    arguments = (
+        "from_tf",
+        f"--checkpoint={checkpoint}",
+        f"--vocabulary={vocabulary}",
+        f"--model_dir={tmp_path}/ours",
+    )
+    result = run(*arguments, *params)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "original TensorFlow checkpoint, " in result.stdout
+    assert (tmp_path / "ours" / "model.ckpt-5.index").exists()
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert "gin: ModelConfig needs vocab_size" in result.stderr

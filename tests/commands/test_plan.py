@@ -1,0 +1,291 @@
+"""decoupled plan."""
+
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import types
+
+import pytest
+
+from decoupled import configs
+from decoupled.commands import plan, pretrain
+from decoupled.core.errors import UserError
+from decoupled.launch import gin_files, start
+from decoupled.ops import adam
+from decoupled.planning.hardware import parse_topology
+from decoupled.planning.plan import make_plan, run_of
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+TINY = (
+    "ModelConfig.vocab_size = 48",
+    "ModelConfig.num_layers = 1",
+    "ModelConfig.max_positions = 16",
+    "MaskingConfig.sequence_length = 16",
+    "MaskingConfig.max_predictions = 4",
+    "TrainingConfig.batch_size = 32",
+)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the command with the demo model made tiny; returns what it prints."""
+
+    def run_with(
+        topology, *more, layouts=(), json_file=None, advice=True, minutes=5.0, gpus=None
+    ):
+        given = types.SimpleNamespace(
+            gin_file=["models/demo_decoupled.gin"],
+            gin_param=[*TINY, *more],
+            gin_location_prefix=[],
+            topology=topology,
+            gpus=gpus,
+            layouts=[*layouts],
+            json=json_file,
+            advice=advice,
+            advice_minutes=minutes,
+        )
+        monkeypatch.setattr(start, "FLAGS", given)
+        monkeypatch.setattr(plan, "FLAGS", given)
+        plan.main()
+        return capsys.readouterr().out
+
+    return run_with
+
+
+def test_one_layout(run, tmp_path):
+    path = tmp_path / "plan.json"
+    shown = run(
+        "v2-8",
+        "MeshConfig.mesh_shape = 'data:8'",
+        "MeshConfig.layout_rules = 'batch:data'",
+        json_file=str(path),
+    )
+    for words in ("Memory of a core", "Collective operations", "1T tokens", "fits"):
+        assert words in shown
+    (report,) = json.loads(path.read_text())
+    assert report["topology"] == "v2-8"
+    assert report["activation_dtype"] == "bfloat16"
+    assert "planned with activations in bfloat16, weights on the cores in float32" in (
+        " ".join(shown.split())
+    )
+    assert report["can_start"] is True and "warning" not in shown
+    # 32 sequences of 16 ids, and 4 positions, labels and weights each, for one host.
+    assert report["sent_by_first_host_bytes"] == 32 * (16 + 3 * 4) * 4
+    assert report["bytes"]["slots"] == 2 * report["bytes"]["weights"]
+
+
+def test_a_graph_that_tensorflow_would_refuse(run, monkeypatch):
+    monkeypatch.setattr("decoupled.planning.plan.MOST_GRAPH_BYTES", 2**18)
+    shown = run(
+        "v2-8",
+        "MeshConfig.mesh_shape = 'data:8'",
+        "MeshConfig.layout_rules = 'batch:data'",
+    )
+    assert "warning: this run cannot start: TensorFlow takes graphs" in shown
+
+
+def test_pretraining_on_a_tpu_has_the_defaults_that_are_planned():
+    model = "models/demo_decoupled.gin"
+    planned = gin_files.configure(plan.plan, [plan.DEFAULTS, model], TINY).run
+    trained = gin_files.configure(
+        configs.pretrain, [pretrain.TPU_DEFAULTS, model], TINY
+    )
+    assert planned == trained
+    assert trained.mesh.activation_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    "tpu, defaults", [("local", "runs/pretrain_tpu.gin"), (None, "runs/pretrain.gin")]
+)
+def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_path):
+    read = []
+    names = ("records_dir", "vocabulary", "mode", "init_checkpoint")
+    given = types.SimpleNamespace(
+        tpu=tpu, model_dir=str(tmp_path), **dict.fromkeys(names)
+    )
+    monkeypatch.setattr(pretrain.flags, "FLAGS", given)
+    monkeypatch.setattr(start, "parse_gin", lambda root, path: read.append(path))
+    monkeypatch.setattr(pretrain.tpu_flags, "parse", lambda: None)
+    monkeypatch.setattr(pretrain, "run_pretraining", lambda *_: None)
+    pretrain.main()
+    assert read == [defaults]
+
+
+TWO_GPUS = ("MeshConfig.mesh_shape = 'm:2'", "MeshConfig.layout_rules = 'vocab:m'")
+
+
+def test_where_a_run_lands_on_gpus(run):
+    shown = run(None, *TWO_GPUS, gpus=2)
+    assert "Where the training graph lands on 2 GPUs" in shown
+    assert "all of the training step stays on the GPUs" in shown
+    assert "without a kernel" not in shown
+
+
+def test_what_has_no_kernel_for_gpus_is_told(run, monkeypatch):
+    monkeypatch.setattr("decoupled.ops.adam._decay_on_gpu", adam._decay)
+    shown = run(None, *TWO_GPUS, gpus=2)
+    assert "ResourceApplyProximalGradientDescent" in shown
+    assert "stays on the GPUs" not in shown
+
+
+@pytest.mark.parametrize(
+    "topology, given, said",
+    [
+        (None, {}, "--topology must be given"),
+        ("v2-8", {"gpus": 2}, "or --gpus, and then no --topology"),
+        (None, {"gpus": 2, "layouts": ["all"]}, "leave --gpus out"),
+        (None, {"gpus": 3}, "all:1 has 1 processors, --gpus has 3"),
+    ],
+)
+def test_mistakes_in_what_to_plan_for(run, topology, given, said):
+    with pytest.raises(UserError, match=said):
+        run(topology, **given)
+
+
+def documented_launches():
+    """Slice, gin files and settings of every documented launch of pre-training."""
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+        for line in re.findall(r"^tpu_scripts/pretrain\.sh .*$", text, re.MULTILINE):
+            words = [word.partition("=") for word in shlex.split(line)]
+
+            def values(flag, words=words):
+                return [value for name, _, value in words if name == flag]
+
+            yield pytest.param(
+                *values("--type"), values("--gin_file"), values("--gin_param"),
+                id=f"{path.name}, {values('--name')[0]}",
+            )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology, names, params", list(documented_launches()))
+def test_a_documented_launch_fits(topology, names, params):
+    settings = gin_files.configure(plan.plan, [plan.DEFAULTS, *names], params)
+    made = make_plan(run_of(settings.run), parse_topology(topology), settings.config)
+    assert made.fits and made.can_start
+
+
+@pytest.mark.slow
+def test_the_largest_row_of_a_sweep_fits_on_its_slices():
+    scale = ["runs/sweep.gin", "sweeps/paper.gin", "sweeps/table4.gin"]
+    sweep = gin_files.configure(configs.sweep, [*scale, "sweeps/v3_32.gin"], [])
+    files = [plan.DEFAULTS, "models/e_out_3072.gin"]
+    settings = gin_files.configure(plan.plan, files, sweep.sweep.pretraining)
+    made = make_plan(run_of(settings.run), parse_topology("v3-32"), settings.config)
+    assert made.fits and made.can_start
+
+
+def test_layouts_beside_each_other(run, tmp_path):
+    path = tmp_path / "plan.json"
+    shown = run(
+        "v2-8", layouts=["data_parallel", "model_parallel"], json_file=str(path)
+    )
+    assert "best: MeshConfig.mesh_shape = 'data:8'" in shown
+    assert "cannot be: model_parallel, model:8: dimension 'heads'" in shown
+    assert [made["mesh_shape"] for made in json.loads(path.read_text())] == ["data:8"]
+
+
+TOO_LARGE = (
+    "MeshConfig.mesh_shape = 'data:8'",
+    "MeshConfig.layout_rules = 'batch:data'",
+    "PlanConfig.memory_share = 0.0026",
+    "TrainingConfig.batch_size = 4096",
+)
+
+
+def test_what_would_fit_is_looked_for(run):
+    shown = run("v2-8", *TOO_LARGE)
+    assert "DOES NOT FIT" in shown
+    # The first that is tried, and the last: it fits.
+    assert "TrainingConfig.gradient_accumulation = 2" in shown
+    assert "TrainingConfig.gradient_accumulation = 4" not in shown
+
+
+def test_the_search_says_first_how_long_it_may_take(run):
+    shown = run("v2-8", *TOO_LARGE, minutes=7.5)
+    said = re.search(
+        r"^looking for settings that fit: at most (\d+) programs of some \d+ s each, "
+        r"and at most 7 min 30 s in all \(--advice_minutes; --noadvice leaves this out",
+        shown,
+        re.MULTILINE,
+    )
+    assert int(said[1]) >= 2
+    assert shown.index(said[0]) < shown.index("What to change")
+
+
+def test_the_search_ends_when_its_time_is_over(run):
+    shown = run("v2-8", *TOO_LARGE, minutes=0.0)
+    assert re.search(r"stopped after 0 s with 0 of at most \d+ tried: give it", shown)
+    assert "What to change" not in shown
+
+
+def test_nothing_is_looked_for_where_the_user_does_not_want_it(run):
+    assert "looking for settings" not in run("v2-8", *TOO_LARGE, advice=False)
+
+
+def test_a_small_model_s_memory_is_not_zero(run):
+    shown = run("v2-8", *TOO_LARGE[:2])
+    assert re.search(r"weights +[\d.,]+ [KM]iB", shown)
+    assert re.search(r"CrossReplicaSum +8 +\d+ +[\d.,]+ [KM]iB", shown)
+    assert not re.search(r" 0\.0+ [KMG]", shown)
+
+
+COMMANDS = sorted(
+    {
+        " ".join(found.replace("\\\n", " ").split())
+        for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+        for found in re.findall(
+            r"decoupled plan((?:\\\n|[^`\n]|(?<=\S)\n(?=--))*)",
+            path.read_text(encoding="utf-8"),
+        )
+        # One that names the folder of a run of the reader's.
+        if "--topology" in found and "RUN/" not in found
+    }
+)
+PARSE = """
+import sys
+from decoupled.commands import plan
+from decoupled.launch import start
+sys.argv.insert(1, "plan")
+plan.main = lambda: print(start.parse_gin(plan.plan, plan.DEFAULTS).run.model)
+start.run(plan)
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_of_the_documents_run_as_they_are_written(command):
+    words = shlex.split(command)
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, *words], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ModelConfig(vocab_size=" in done.stdout
+    # The mesh of the defaults has one processor, which no slice has.
+    assert "--layouts" in command or "MeshConfig.mesh_shape" in command
+
+
+@pytest.mark.parametrize(
+    "more, said",
+    [
+        ({"topology": "v3-9"}, "--topology: 'v3-9' is no slice"),
+        ({"topology": "v2-8"}, "all:1 has 1 processors, v2-8 has 8 cores"),
+        (
+            {"topology": "v2-8", "layouts": ["model_parallel"]},
+            "--layouts: none can be on v2-8: model_parallel, model:8",
+        ),
+        (
+            {"topology": "v2-8", "layouts": ["sideways"]},
+            "layouts/sideways.gin: no such gin file",
+        ),
+    ],
+)
+def test_mistakes(run, more, said):
+    topology = more.pop("topology")
+    with pytest.raises(UserError) as refused:
+        run(topology, **more)
+    assert said in str(refused.value)

@@ -1,0 +1,461 @@
+"""The pre-training command: modes, resuming, kills, and mistakes."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from decoupled.commands import build_records
+from decoupled.commands.pretrain import PretrainConfig, run_pretraining
+from decoupled.configs import MeshConfig, SamplingConfig
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
+from decoupled.data.records import read_manifest
+from decoupled.data.schedule import piece_counts
+from decoupled.training.events import read_scalars
+from tests.data.record_folders import flip_byte
+from tests.data.small_corpus import make_corpus, make_vocabulary
+from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
+
+STEPS = 40
+# The configuration below as bindings, for runs in a process of their own.
+PARAMS = [
+    "ModelConfig.vocab_size = 54",
+    "ModelConfig.hidden_size = 16",
+    "ModelConfig.input_embedding_size = 8",
+    "ModelConfig.output_embedding_size = 24",
+    "ModelConfig.num_layers = 1",
+    "ModelConfig.num_heads = 4",
+    "ModelConfig.head_size = 4",
+    "ModelConfig.intermediate_size = 32",
+    "ModelConfig.hidden_dropout = 0.1",
+    "MaskingConfig.sequence_length = 12",
+    "MaskingConfig.max_predictions = 4",
+    "OptimizerConfig.learning_rate = 1e-2",
+    "ScheduleConfig.train_steps = 400",
+    "ScheduleConfig.warmup_steps = 10",
+    "TrainingConfig.batch_size = 8",
+    "TrainingConfig.save_checkpoints_steps = 50",
+    "TrainingConfig.log_steps = 1",
+    "TrainingConfig.eval_batch_size = 8",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """(records folder, vocabulary)."""
+    folder = tmp_path_factory.mktemp("data")
+    make_corpus(folder / "corpus", evaluation=(("en", 20), ("sw", 10)))
+    vocabulary = make_vocabulary(folder / "sentencepiece.model").path
+    records = str(folder / "records")
+    build_records.build(str(folder / "corpus"), vocabulary, records, 2000, 1)
+    return records, vocabulary
+
+
+def config(**changes):
+    fields = dict(
+        model=tiny_model(vocab_size=54),
+        mesh=MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        masking=MASKING,
+        sampling=SamplingConfig(0.5, None, None, None),
+        optimizer=adamw(),
+        schedule=schedule(train_steps=STEPS),
+        training=tiny_training(),
+        cluster=ALONE,
+    )
+    return PretrainConfig(**{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def two_steps(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    settings = config(schedule=schedule(train_steps=2))
+    run_pretraining(settings, *data, str(folder), "train")
+    return folder
+
+
+@pytest.fixture
+def trained(two_steps, tmp_path):
+    """The folder of a run of two steps, to go on with."""
+    return shutil.copytree(two_steps, tmp_path / "run")
+
+
+def checkpoint(folder):
+    reader = tf.train.load_checkpoint(str(folder))
+    return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
+
+
+def test_modes(data, tmp_path, capsys):
+    folder = str(tmp_path / "run")
+    settings = config(training=tiny_training(eval_every_steps=20))
+    run_pretraining(settings, *data, folder, "train_and_evaluate")
+    printed = capsys.readouterr().out
+    assert "starting from initial weights" in printed
+    assert "held-out text at step 20" in printed
+    assert "held-out text at step 40" in printed
+    evaluated = json.loads((tmp_path / "run/eval.json").read_text())
+    assert evaluated["global_step"] == STEPS
+    assert set(evaluated["languages"]) == {"en", "sw"}
+    loss = evaluated["all"]["masked_lm_loss"]
+    assert 0 < loss < np.log(54)
+    assert set(read_scalars(f"{folder}/eval", "masked_lm_loss/sw")) == {20, 40}
+
+    run_pretraining(settings, *data, folder, "predict")
+    lines = (tmp_path / "run/predictions.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    total = sum(row["loss_sum"] for row in rows) / sum(row["weight"] for row in rows)
+    assert total == pytest.approx(loss, rel=1e-6)
+
+    run_pretraining(settings, *data, folder, "train_and_evaluate")
+    printed = capsys.readouterr().out
+    assert "complete at step 40; nothing to train" in printed
+    assert "of step 40 already, reused" in printed
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"command.1", "command.3", "sentencepiece.model"} <= names
+
+
+def test_sampling_is_shown_and_kept(data, tmp_path, capsys):
+    weighted = SamplingConfig(0.5, {"sw": 0.25}, None, None)
+    settings = config(sampling=weighted, schedule=schedule(train_steps=2))
+    run_pretraining(settings, *data, str(tmp_path / "run"), "train")
+    printed = capsys.readouterr().out
+    assert "2 languages, alpha 0.5" in printed
+    assert f"the whole table: {tmp_path}/run/sampling.json" in printed
+    kept = json.loads((tmp_path / "run/sampling.json").read_text())
+    assert [kept[name]["drawn"] for name in ("en", "sw")] == [0.75, 0.25]
+    assert [kept[name]["by"] for name in ("en", "sw")] == ["alpha", "weight"]
+    entry = read_manifest(data[0]).language("train", "sw")
+    pieces = piece_counts(entry, MASKING.sequence_length).sum()
+    drawn = 0.25 * 2 * settings.training.batch_size
+    assert kept["sw"]["epochs"] == pytest.approx(drawn / pieces, abs=1e-6)
+
+
+def test_limits_on_epochs_belong_to_the_length_of_the_run(data, tmp_path):
+    limited = SamplingConfig(0.5, None, None, {"sw": 2.0})
+    settings = config(sampling=limited, schedule=schedule(train_steps=2))
+    run_pretraining(settings, *data, str(tmp_path / "run"), "train")
+    longer = settings._replace(schedule=schedule(train_steps=4))
+    with pytest.raises(UserError, match=r"data\.sequences is \d+, not \d+"):
+        run_pretraining(longer, *data, str(tmp_path / "run"), "train")
+
+
+def test_a_folder_of_before_goes_on_with_alpha_alone(data, trained, capsys):
+    path = trained / "config.json"
+    saved = json.loads(path.read_text())
+    # So it was written when alpha was the only setting.
+    saved["data"]["sampling"] = {"alpha": 0.5}
+    del saved["data"]["sequences"]
+    path.write_text(json.dumps(saved))
+    settings = config(schedule=schedule(train_steps=2))
+    run_pretraining(settings, *data, str(trained), "train")
+    assert "complete at step 2; nothing to train" in capsys.readouterr().out
+
+
+def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
+    data, trained, tmp_path, capsys
+):
+    wider = config(
+        model=tiny_model(vocab_size=54, output_embedding_size=40),
+        # Nothing moves, so that what was taken over can be told.
+        optimizer=adamw(learning_rate=1e-12, weight_decay=0.0),
+        schedule=schedule(train_steps=1),
+    )
+    arguments = (wider, *data, str(tmp_path / "second"), "train", None)
+    run_pretraining(*arguments, init_checkpoint=str(trained))
+
+    printed = capsys.readouterr().out
+    assert "drawn from the seed: cls/predictions/output_embedding, " in printed
+    first, second = checkpoint(trained), checkpoint(tmp_path / "second")
+    table = "bert/embeddings/word_embeddings"
+    np.testing.assert_allclose(second[table], first[table], atol=1e-9)
+    assert second["cls/predictions/output_embedding"].shape == (54, 40)
+    saved = json.loads((tmp_path / "second/config.json").read_text())
+    assert saved["data"]["init_checkpoint"] == "model.ckpt-2"
+    run_pretraining(*arguments, init_checkpoint=str(trained))
+    assert "complete at step 1; nothing to train" in capsys.readouterr().out
+
+
+def test_impossible_sampling_leaves_no_folder(data, tmp_path):
+    for sampling, message in (
+        (SamplingConfig(0.5, {"xx": 0.1}, None, None), "no language 'xx'"),
+        (SamplingConfig(0.5, None, None, 0.001), "max_epochs: the maxima allow"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run_pretraining(
+                config(sampling=sampling), *data, str(tmp_path / "run"), "train"
+            )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_stopping_half_way_changes_nothing(data, tmp_path, capsys):
+    run_pretraining(config(), *data, str(tmp_path / "straight"), "train")
+    # The same schedule, in chunks of 10 steps with an evaluation after each.
+    chunks = config(training=tiny_training(eval_every_steps=10))
+    run_pretraining(chunks, *data, str(tmp_path / "chunks"), "train_and_evaluate")
+    straight, chunked = (
+        checkpoint(tmp_path / "straight"),
+        checkpoint(tmp_path / "chunks"),
+    )
+    assert straight.keys() == chunked.keys()
+    for name, value in straight.items():
+        np.testing.assert_array_equal(value, chunked[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"model": tiny_model(vocab_size=55)}, "vocab_size: 55, but .* has 54 pieces"),
+        (
+            {"model": tiny_model(vocab_size=54, max_positions=8)},
+            "more than ModelConfig",
+        ),
+        (
+            {"mesh": MeshConfig("m:3", "heads:m", "float32", "gather", "float32", 128)},
+            "rule heads:m: dimension 'heads' of size 4 does not divide into 3",
+        ),
+        (
+            {"mesh": MeshConfig("m:2", "vocb:m", "float32", "gather", "float32", 128)},
+            "no dimension 'vocb'",
+        ),
+        (
+            {
+                "mesh": MeshConfig(
+                    "m:2", "batch:m;vocab:m", "float32", "gather", "float32", 128
+                )
+            },
+            "rules vocab:m and batch:m split rows",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_leave_no_folder(
+    data, tmp_path, capsys, changes, message
+):
+    with pytest.raises(UserError, match=message):
+        run_pretraining(config(**changes), *data, str(tmp_path / "run"), "train")
+    assert "starting from" not in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_model_in_the_folder_is_refused(data, trained):
+    before = sorted(path.name for path in trained.iterdir())
+    wider = tiny_model(vocab_size=54, output_embedding_size=32)
+    with pytest.raises(UserError, match="output_embedding_size is 24, not 32"):
+        run_pretraining(config(model=wider), *data, str(trained), "train")
+    assert sorted(path.name for path in trained.iterdir()) == before
+
+
+def start(data, folder, *more):
+    params = [f"--gin_param={param}" for param in (*PARAMS, *more)]
+    return subprocess.Popen(
+        [
+            sys.executable, "-m", "decoupled", "pretrain", "--mode=train",
+            "--gin_file=models/demo_base.gin",
+            "--gin_param=ModelConfig.coupled = False", *params,
+            f"--records_dir={data[0]}", f"--vocabulary={data[1]}",
+            f"--model_dir={folder}",
+        ],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for(path, process):
+    end = time.monotonic() + 120
+    while not os.path.exists(path):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def finish(process):
+    out, error = process.communicate(timeout=120)
+    return process.returncode, out, error
+
+
+def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
+    """Losses, weights and slots are those of a run that nobody disturbed."""
+    code, _, error = finish(start(data, tmp_path / "straight"))
+    assert code == 0, error
+
+    process = start(data, tmp_path / "killed")
+    wait_for(tmp_path / "killed/model.ckpt-100.index", process)
+    process.kill()
+    process.wait()
+    process = start(data, tmp_path / "killed")
+    wait_for(tmp_path / "killed/model.ckpt-200.index", process)
+    process.send_signal(signal.SIGINT)
+    code, out, error = finish(process)
+    assert code == 130
+    assert re.search(
+        r"pretrain: Ctrl-C: saved at step \d+; go on with: decoupled ", error
+    )
+    assert f"--model_dir={tmp_path}/killed\n" in error
+    process = start(data, tmp_path / "killed")
+    wait_for(tmp_path / "killed/model.ckpt-350.index", process)
+    process.send_signal(signal.SIGTERM)
+    code, out, error = finish(process)
+    assert code == 143
+    assert "SIGTERM: saved at step" in error
+    assert "resuming from" in out
+    code, out, error = finish(start(data, tmp_path / "killed"))
+    assert code == 0, error
+    assert "resuming from" in out
+
+    straight, killed = (
+        read_scalars(str(tmp_path / name), "loss") for name in ("straight", "killed")
+    )
+    assert sorted(straight) == list(range(1, 401))
+    assert killed == straight
+    expected, found = checkpoint(tmp_path / "straight"), checkpoint(tmp_path / "killed")
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_mistakes_on_the_command_line(data, tmp_path):
+    process = start(data, tmp_path / "run", "ModelConfig.hiden_size = 3")
+    code, out, error = finish(process)
+    assert code == 2
+    assert error.count("\n") == 1 and "no parameter 'hiden_size'" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, capsys):
+    settings = config(schedule=schedule(train_steps=2))
+    with pytest.raises(UserError, match=r"no complete checkpoint \(model.ckpt-N"):
+        run_pretraining(settings, *data, str(tmp_path / "none"), "eval")
+    assert not (trained / "eval.json").exists()
+    # A run of other settings may be about to save its first checkpoint there.
+    with pytest.raises(UserError, match="holds another model: data.batch_size"):
+        other = config(training=tiny_training(batch_size=4))
+        run_pretraining(other, *data, str(tmp_path / "none"), "eval")
+
+    run_pretraining(settings, *data, str(trained), "eval")
+
+    evaluated = json.loads((trained / "eval.json").read_text())
+    assert evaluated["global_step"] == 2
+    languages = evaluated["languages"].values()
+    total = evaluated["all"]["predictions"]
+    assert total == sum(language["predictions"] for language in languages)
+    for metric in ("masked_lm_loss", "masked_lm_accuracy"):
+        mean = sum(x[metric] * x["predictions"] for x in languages) / total
+        assert evaluated["all"][metric] == pytest.approx(mean, rel=1e-9)
+    assert "held-out text at step 2, 2 languages" in capsys.readouterr().out
+
+
+def test_a_longer_schedule_resumes_and_says_from_where(data, trained, capsys):
+    run_pretraining(config(schedule=schedule(4)), *data, str(trained), "train")
+
+    printed = capsys.readouterr().out
+    told = f"resuming from {trained}/model.ckpt-2 at step 2, 16 examples seen"
+    assert told in printed
+    assert checkpoint(trained)["global_step"] == 4
+
+
+def test_another_optimizer_cannot_go_on_with_a_run(data, trained):
+    adafactor = adamw(name="adafactor", beta1=0.0, weight_decay=0.0)
+
+    with pytest.raises(
+        UserError, match="has no variable .*_slot_.*optimizer"
+    ) as caught:
+        run_pretraining(config(optimizer=adafactor), *data, str(trained), "train")
+
+    assert "\n" not in str(caught.value)
+    assert checkpoint(trained)["global_step"] == 2
+
+
+def test_records_of_another_vocabulary_are_refused(data, tmp_path):
+    other = make_vocabulary(tmp_path / "other.model", size=50).path
+    model = tiny_model(vocab_size=50)
+
+    with pytest.raises(UserError, match="vocabulary") as caught:
+        run_pretraining(
+            config(model=model), data[0], other, str(tmp_path / "run"), "train"
+        )
+
+    assert other in str(caught.value) and "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("mode", ["train_and_evaluate", "eval", "predict"])
+def test_records_without_held_out_text_end_before_the_first_step(data, tmp_path, mode):
+    folder = tmp_path / "records"
+    shutil.copytree(data[0], folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["splits"]["eval"] = {}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    arguments = (config(), str(folder), data[1], str(tmp_path / "run"))
+    with pytest.raises(UserError, match="records: no held-out text .*--mode=train$"):
+        run_pretraining(*arguments, mode)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mesh_and_records_that_cannot_be_used_are_named(data, tmp_path):
+    mesh = MeshConfig("m:5", "vocab:m", "float32", "gather", "float32", 128)
+    none = str(tmp_path / "none")
+    with pytest.raises(UserError, match="rule vocab:m: dimension"):
+        run_pretraining(config(mesh=mesh), *data, str(tmp_path / "run"), "train")
+    with pytest.raises(UserError, match=none):
+        run_pretraining(config(), none, data[1], str(tmp_path / "run"), "train")
+
+
+def test_every_mistake_ends_in_one_line_and_code_2(data, tmp_path):
+    cut = tmp_path / "cut"
+    shutil.copytree(data[0], cut)
+    shard = min((cut / "train" / "en").glob("*.tfrecord"))
+    shard.write_bytes(shard.read_bytes()[:-5])
+    a_file = tmp_path / "file"
+    a_file.write_text("mine")
+    # Started together: most of their time is TensorFlow's own start.
+    mistakes = {
+        "cut": (start((cut, data[1]), tmp_path / "cut_run"), "truncated or corrupt"),
+        "file": (start(data, a_file / "run"), f"{a_file}/run: cannot write here"),
+    }
+
+    for name, (process, told) in mistakes.items():
+        code, _, error = finish(process)
+        assert code == 2, (name, error)
+        assert error.count("\n") == 1, (name, error)
+        assert error.startswith("decoupled pretrain: error: "), name
+        assert told in error, name
+        if name == "cut":
+            assert f"{shard}: truncated or corrupt (" in error
+    assert a_file.read_text() == "mine"
+    assert not (tmp_path / "mesh_run").exists()
+    assert not (tmp_path / "none_run").exists()
+    assert not (tmp_path / "cut_run").exists()
+
+
+def test_a_run_that_came_to_nothing_binds_nobody(data, tmp_path, capsys):
+    """As one whose records are damaged where a look at their beginning does not see."""
+    damaged, folder = tmp_path / "damaged", tmp_path / "run"
+    shutil.copytree(data[0], damaged)
+    for shard in damaged.glob("train/*/*.tfrecord"):
+        flip_byte(shard, shard.stat().st_size - 6)
+    with pytest.raises(UserError, match="record .*truncated or corrupt"):
+        run_pretraining(config(), str(damaged), data[1], str(folder), "train")
+    assert (folder / "config.json").exists()
+
+    corrected = config(
+        training=tiny_training(batch_size=4), schedule=schedule(train_steps=1)
+    )
+    run_pretraining(corrected, *data, str(folder), "train")
+
+    assert f"{folder}/config.json: of another model, of" in capsys.readouterr().out
+    assert checkpoint(folder)["global_step"] == 1
+
+
+def test_a_cluster_beside_a_tpu_ends_before_the_folder_is_claimed(data, tmp_path):
+    cluster = dataclasses.replace(ALONE, workers=("localhost:1", "localhost:2"))
+    tpu = {"name": "local", "zone": None, "project": None, "job_name": None}
+    folder = tmp_path / "run"
+    with pytest.raises(UserError, match="ClusterConfig.workers: .* beside --tpu"):
+        run_pretraining(config(cluster=cluster), *data, str(folder), "train", tpu)
+    assert not folder.exists()

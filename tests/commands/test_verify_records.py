@@ -1,0 +1,72 @@
+"""verify_records: one summary line, or one line per defect and exit code 2."""
+
+import subprocess
+import sys
+
+import pytest
+
+from decoupled.commands import verify_records
+from decoupled.core.errors import UserError
+from tests.data.record_folders import distinct_documents, flip_byte, make_records
+from tests.data.small_corpus import make_vocabulary
+
+NAME = "train/en/tokens-00000-of-00002.tfrecord"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with `records/` and their `vocabulary.model`."""
+    vocabulary = make_vocabulary(tmp_path / "vocabulary.model")
+    shards = [distinct_documents(4, 9, 2), distinct_documents(8, 8)]
+    make_records(
+        tmp_path / "records", {"en": shards}, {"en": [[[6]]]}, vocabulary=vocabulary
+    )
+    return tmp_path
+
+
+def test_a_good_folder_is_summed_up(folder, capsys):
+    paths = str(folder / "records"), str(folder / "vocabulary.model")
+    assert verify_records.verify(*paths) == []
+    assert capsys.readouterr().out == (
+        f"{paths[0]}: 3 files, 6 records and 32 tokens, as the manifest says\n"
+    )
+
+
+def test_another_vocabulary_is_refused(folder):
+    make_vocabulary(folder / "other.model", size=50)
+    with pytest.raises(UserError, match="records: made with vocabulary .*other.model"):
+        verify_records.verify(str(folder / "records"), str(folder / "other.model"))
+
+
+def test_defects_of_all_files_are_told(folder):
+    flip_byte(folder / "records" / NAME, -6)
+    (folder / "records/eval/en/tokens-00000-of-00001.tfrecord").unlink()
+    stray = folder / "records/train/en/tokens-00007-of-00008.tfrecord"
+    stray.write_bytes(b"")
+    found = verify_records.verify(
+        str(folder / "records"), str(folder / "vocabulary.model")
+    )
+    assert found == [
+        f"{folder}/records/{NAME}: record 2: corrupt (its checksum does not match)",
+        f"{folder}/records/eval/en/tokens-00000-of-00001.tfrecord: missing",
+        f"{stray}: not in the manifest",
+    ]
+
+
+def test_command_line(folder):
+    path = folder / "records" / NAME
+    path.write_bytes(path.read_bytes()[:-3])
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "decoupled",
+            "verify_records",
+            f"--records_dir={folder / 'records'}",
+            f"--vocabulary={folder / 'vocabulary.model'}",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"{path}: record 2: truncated\n"

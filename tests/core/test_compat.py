@@ -1,0 +1,104 @@
+"""What Mesh-TensorFlow and the estimator need of each release of TensorFlow."""
+
+import ast
+import importlib
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from decoupled.core import compat
+from decoupled.core.release import RELEASE, tf
+
+ESTIMATOR = pathlib.Path(sys.modules["tensorflow_estimator"].__file__).parent
+removed = pytest.mark.skipif(RELEASE < (2, 16), reason="TensorFlow 2.15 has all of it")
+
+
+def run(code):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+
+
+def test_decoupled_alone_loads_no_tensorflow():
+    done = run("import sys, decoupled; sys.exit('tensorflow' in sys.modules)")
+    assert done.returncode == 0, done.stderr
+
+
+MESH_GRAPH = """
+from decoupled.core.compat import estimator, mtf, tf
+
+with tf.Graph().as_default() as graph:
+    mesh = mtf.Mesh(mtf.Graph(), "mesh")
+    size = mtf.Dimension("size", 3)
+    weights = mtf.get_variable(
+        mesh, "weights", mtf.Shape([size]), initializer=tf.ones_initializer()
+    )
+    total = mtf.reduce_sum(weights * 2.0)
+    devices = mtf.placement_mesh_impl.PlacementMeshImpl("all:1", "", [""])
+    lowering = mtf.Lowering(total.graph, {mesh: devices})
+    result = lowering.export_to_tf_tensor(total)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(lowering.copy_masters_to_slices())
+        print(session.run(result))
+    kinds = {operation.type for operation in graph.get_operations()}
+print("VarHandleOp" in kinds, "VariableV2" in kinds)
+print(tf.executing_eagerly(), estimator.tpu.TPUEstimator.__name__)
+"""
+
+
+def test_mesh_tensorflow_works_in_a_fresh_interpreter_with_resource_variables():
+    done = run(MESH_GRAPH)
+    assert done.returncode == 0, done.stderr
+    # Reference variables (VariableV2) would let an optimizer race with reads.
+    assert done.stdout.splitlines() == ["6.0", "True False", "True TPUEstimator"]
+
+
+def used_by_the_estimator(module):
+    """Names of a module that the estimator's modules import or look up."""
+    package, _, last = module.rpartition(".")
+    for path in ESTIMATOR.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        aliases = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == package:
+                aliases |= {a.asname or a.name for a in node.names if a.name == last}
+            elif isinstance(node, ast.ImportFrom) and node.module == module:
+                yield from (alias.name for alias in node.names)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) in aliases:
+                yield node.attr
+
+
+@pytest.mark.parametrize("module", compat.REMOVED)
+def test_stand_ins_have_the_names_that_the_estimator_takes(module):
+    assert set(used_by_the_estimator(module)) == set(compat.REMOVED[module])
+
+
+@removed
+@pytest.mark.parametrize("module", compat.REMOVED)
+def test_stand_ins_raise_whatever_is_called(module):
+    stand_in = importlib.import_module(module)
+    for name in compat.REMOVED[module]:
+        with pytest.raises(NotImplementedError) as raised:
+            getattr(stand_in, name)("anything", of="any kind")
+        assert str(raised.value) == (
+            f"{module}.{name}: TensorFlow {tf.__version__} has none; "
+            "TensorFlow 2.15 is the last that has"
+        )
+
+
+@removed
+@pytest.mark.parametrize("module", compat.REMOVED)
+def test_stand_ins_have_no_other_names(module):
+    with pytest.raises(AttributeError):
+        _ = importlib.import_module(module).something_else
+
+
+@pytest.mark.skipif(RELEASE > (2, 15), reason="TensorFlow 2.16 has removed them")
+@pytest.mark.parametrize("module", compat.REMOVED)
+def test_nothing_stands_for_what_tensorflow_has(module):
+    found = importlib.import_module(module)
+    assert pathlib.Path(found.__file__).is_relative_to(pathlib.Path(tf.__file__).parent)

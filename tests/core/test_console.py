@@ -1,0 +1,146 @@
+"""Lines, tables and progress, on a terminal and off one."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+
+from decoupled.core import console
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass only when a test says so: `clock[0] += 1`."""
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_say_prints_one_line_as_it_is(capsys):
+    console.say("loss [bold]1.5[/bold]")
+    assert capsys.readouterr().out == "loss [bold]1.5[/bold]\n"
+
+
+def lines_of(capsys):
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_table_puts_names_left_and_numbers_right(capsys):
+    console.table(
+        "Models [tiny]",
+        ["model", "parameters", "accuracy", "note"],
+        [["coupled", 1234567, 0.81234, "a"], ["decoupled", 5, None, "bcd"]],
+    )
+    assert lines_of(capsys) == [
+        "Models [tiny]",
+        "",
+        "  model       parameters   accuracy   note",
+        " ------------------------------------------".replace("-", "─"),
+        "  coupled      1,234,567     0.8123   a",
+        "  decoupled            5          -   bcd",
+        "",
+    ]
+
+
+def test_a_title_is_one_line_however_narrow_the_table(capsys):
+    title = "The largest weights, and a core's slice, on data:8 with batch:data"
+    console.table(title, ["a", "b"], [["x", 1]])
+    assert lines_of(capsys)[0] == title
+
+
+def test_table_off_a_terminal_does_not_cut_long_rows(capsys):
+    console.table("", ["name", "text"], [["x" * 120, "y" * 120]])
+    assert any("x" * 120 in line and "y" * 120 in line for line in lines_of(capsys))
+
+
+@pytest.mark.parametrize(
+    "value,text",
+    [
+        (None, "-"),
+        (True, "yes"),
+        (12345, "12,345"),
+        (np.int64(12345), "12,345"),
+        (0.123456, "0.1235"),
+        (np.float32(0.5), "0.5"),
+        (12345.678, "12,345.7"),
+        ("84.2%", "84.2%"),
+    ],
+)
+def test_cells(value, text):
+    assert console._cell(value) == text
+
+
+@pytest.mark.parametrize(
+    "cells,numbers",
+    [
+        (["1", "2,000", "-3.5e-05", "84.2%", "1.5 M", "-"], True),
+        (["0 bytes", "3.50 MiB"], True),
+        (["1", "two"], False),
+        (["-", ""], False),
+        (["3 of 4"], False),
+    ],
+)
+def test_columns_of_numbers_are_recognised(cells, numbers):
+    assert console._are_numbers(cells) is numbers
+
+
+def test_track_yields_the_items_and_says_nothing_about_a_short_loop(capsys, clock):
+    assert list(console.track(range(3), "counting")) == [0, 1, 2]
+    assert capsys.readouterr().out == ""
+
+
+def test_track_prints_a_line_every_ten_seconds(capsys, clock):
+    for _ in console.track(range(10), "counting"):
+        clock[0] += 4.0
+    assert lines_of(capsys) == [
+        "counting: 3 of 10 (30%), 0.2/s, 28 s left",
+        "counting: 6 of 10 (60%), 0.2/s, 16 s left",
+        "counting: 9 of 10 (90%), 0.2/s, 4 s left",
+    ]
+
+
+def test_track_without_a_length_tells_count_and_rate(capsys, clock):
+    for _ in console.track(iter("abc"), "reading"):
+        clock[0] += 10.0
+    assert lines_of(capsys)[-1] == "reading: 3, 0.1/s"
+
+
+def test_track_takes_the_total_from_the_caller(capsys, clock):
+    for _ in console.track(iter("ab"), "reading", total=4):
+        clock[0] += 10.0
+    assert lines_of(capsys)[0] == "reading: 1 of 4 (25%), 0.1/s, 30 s left"
+
+
+def test_track_says_how_long_one_of_few_items_takes(capsys, clock):
+    for _ in console.track(range(9), "planning"):
+        clock[0] += 30.0
+    assert lines_of(capsys)[0] == "planning: 1 of 9 (11%), 30 s each, 4 min 00 s left"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_track_on_a_terminal_shows_a_bar_with_the_count(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    assert list(console.track(range(3), "counting [x]")) == [0, 1, 2]
+    assert "counting [x]" in terminal.getvalue()
+    assert "3/3" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0.4, "0 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (3599.6, "1 h 00 min"),
+        (90061, "25 h 01 min"),
+    ],
+)
+def test_durations(seconds, text):
+    assert console.duration(seconds) == text

@@ -1,0 +1,210 @@
+"""A file is complete or absent, and what is wrong with one is told in one line."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from decoupled.core import files
+from decoupled.core.errors import UserError
+
+
+def test_written_text_is_read_back(tmp_path):
+    path = str(tmp_path / "a.txt")
+    files.write_text(path, "één\n☃\n")
+    assert files.read_text(path) == "één\n☃\n"
+    assert files.read_bytes(path) == "één\n☃\n".encode()
+
+
+def test_json_keeps_the_order_of_keys_and_is_not_escaped(tmp_path):
+    path = str(tmp_path / "a.json")
+    files.write_json(path, {"z": 1, "a": "ü"})
+    assert (tmp_path / "a.json").read_text() == '{\n  "z": 1,\n  "a": "ü"\n}\n'
+    assert files.read_json(path) == {"z": 1, "a": "ü"}
+
+
+def test_a_file_appears_only_when_it_is_complete(tmp_path):
+    path = tmp_path / "a.txt"
+    with files.atomic_write(str(path)) as handle:
+        handle.write("half")
+        assert not path.exists()
+    assert path.read_text() == "half"
+
+
+def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError):
+        with files.atomic_write(str(path)) as handle:
+            handle.write("new")
+            1 / 0  # noqa: B018
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_folder_is_renamed_as_a_whole_and_removed_on_an_exception(tmp_path):
+    with files.atomic_path(str(tmp_path / "good")) as temporary:
+        os.mkdir(temporary)
+        open(os.path.join(temporary, "x"), "w").close()
+    with pytest.raises(KeyboardInterrupt):
+        with files.atomic_path(str(tmp_path / "bad")) as temporary:
+            os.mkdir(temporary)
+            raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == ["good"]
+    assert os.listdir(tmp_path / "good") == ["x"]
+
+
+KILLED_WHILE_WRITING = """
+import os, signal, sys
+from decoupled.core import files
+with files.atomic_write(sys.argv[1]) as handle:
+    handle.write("new" * 1000000)
+    handle.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_leaves_the_old_file_and_a_removable_temporary(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    command = [sys.executable, "-c", KILLED_WHILE_WRITING, str(path)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    left = sorted(set(os.listdir(tmp_path)) - {"a.txt"})
+    assert len(left) == 1 and files.is_temporary(left[0])
+    files.remove_temporaries(str(tmp_path))
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_temporaries_are_told_from_finished_files(tmp_path):
+    assert files.is_temporary(files.temporary_name("/a/b.txt"))
+    assert files.is_temporary("/a/folder.tmp-0123abcd/")
+    assert not files.is_temporary("/a/b.tmp-notes")
+    assert not files.is_temporary("/a/b.tmp-0123abcd.txt")
+
+
+def test_remove_temporaries_removes_folders_and_needs_none(tmp_path):
+    (tmp_path / "x.tmp-0123abcd").mkdir()
+    (tmp_path / "x.tmp-0123abcd" / "y").write_text("")
+    (tmp_path / "kept").write_text("")
+    files.remove_temporaries(str(tmp_path))
+    files.remove_temporaries(str(tmp_path / "absent"))
+    assert os.listdir(tmp_path) == ["kept"]
+
+
+def test_make_folder_makes_parents_and_leaves_it_empty(tmp_path):
+    folder = files.make_folder(str(tmp_path / "a" / "b"))
+    assert files.exists(folder)
+    assert os.listdir(folder) == []
+
+
+def assert_user_error(call, path, reason):
+    with pytest.raises(UserError) as caught:
+        call(str(path))
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert reason in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("read", [files.read_bytes, files.read_text, files.read_json])
+def test_a_missing_file_is_named(tmp_path, read):
+    assert_user_error(read, tmp_path / "absent", "No such file")
+
+
+def test_bytes_that_are_not_utf8_are_located(tmp_path):
+    (tmp_path / "a").write_bytes(b"ab\xff")
+    assert_user_error(files.read_text, tmp_path / "a", "not UTF-8 at byte 2")
+
+
+def test_json_mistakes_are_located(tmp_path):
+    (tmp_path / "a").write_text('{"a": 1,\n "b" 2}')
+    assert_user_error(files.read_json, tmp_path / "a", "line 2, column 6")
+
+
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        ("[" * 100_000 + "]" * 100_000, "column 1 (nested too deeply)"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "column 1 (nested too deeply)"),
+        ("1" * 5000, "column 1 (Exceeds the limit"),
+    ],
+    ids=["lists", "objects", "digits"],
+)
+def test_json_that_python_cannot_hold_ends_in_one_line(tmp_path, content, reason):
+    (tmp_path / "a").write_text(content)
+    assert_user_error(files.read_json, tmp_path / "a", reason)
+
+
+def test_json_from_bytes():
+    assert files.parse_json('{"a": "ü"}'.encode()) == {"a": "ü"}
+    with pytest.raises(json.JSONDecodeError):
+        files.parse_json(b"\xff")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert_user_error(files.make_folder, tmp_path / "file" / "a", "cannot write here")
+
+
+def test_fingerprints_are_sha256(tmp_path):
+    content = os.urandom(3_000_000)
+    expected = hashlib.sha256(content).hexdigest()
+    (tmp_path / "a").write_bytes(content)
+    assert files.fingerprint(content) == expected
+    assert files.file_fingerprint(str(tmp_path / "a")) == expected
+    assert files.fingerprint("é") == hashlib.sha256(b"\xc3\xa9").hexdigest()
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "a.txt", "train/en/a.txt", "..a", "a..", "...", "sr@latin/é 1.txt"]
+)
+def test_names_below_a_folder(name):
+    assert files.is_below(name)
+    assert files.path_below("/data", name, "m.json") == f"/data/{name}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "/", "/etc/passwd", "../a", "a/../b", "a/..", "./a", "a//b", "a/"]
+    + ["a\\b", "gs://b/a", "a\n", "a\x00b", "a\x7f", "a\u2028b", "\ud800"]
+    + [None, 7, ["a"], b"a"],
+)
+def test_names_that_lead_elsewhere_are_refused_in_one_line(name):
+    assert not files.is_below(name)
+    with pytest.raises(UserError, match="m.json: .*not the name of a file") as caught:
+        files.path_below("/data", name, "m.json")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_shard_names():
+    assert files.shard_name("text", 3, 10, ".txt") == "text-00003-of-00010.txt"
+
+
+SESSION_FAILED = """Graph execution error:
+
+Detected at node 'save/SaveV2_1' defined at (most recent call last):
+    File "/a/estimator.py", line 92, in train
+Node: 'save/SaveV2_1'
+/a/model.ckpt-6_temp/part.tempstate1; No space left on device
+\t [[{{node save/SaveV2_1}}]]
+Hint: If you want to see a list of allocated tensors when OOM happens, add something.
+"""
+
+
+def test_reason_is_the_first_line_of_an_error():
+    assert files.reason(ValueError("one\ntwo")) == "one"
+    assert files.reason(ValueError()) == "ValueError"
+    assert files.reason(ValueError(SESSION_FAILED)) == "No space left on device"
+    other = SESSION_FAILED.replace("/a/model.ckpt-6_temp/part.tempstate1; ", "")
+    assert files.reason(ValueError(other)) == "No space left on device"
+    several = "2 root error(s) found.\n  (0) RESOURCE_EXHAUSTED: /a/model.ckpt-6"
+    other = SESSION_FAILED.replace("/a/model.ckpt-6", several)
+    assert files.reason(ValueError(other)) == "No space left on device"
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads("[")
+    assert files.reason(caught.value) == "Expecting value: line 1 column 2 (char 1)"

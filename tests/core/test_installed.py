@@ -1,0 +1,115 @@
+"""Requirements are read from the installation or a checkout; a missing one is told."""
+
+import importlib.metadata
+import re
+import sys
+
+import pytest
+
+from decoupled.core import installed
+from decoupled.core.errors import UserError
+
+
+def requirement(name):
+    return {entry.name: entry for entry in installed.requirements()}[name]
+
+
+def test_requirements_have_names_limits_and_extras():
+    assert requirement("mesh-tensorflow") == ("mesh-tensorflow", "==0.1.21", ())
+    assert requirement("ruff").extras == ("dev",)
+    assert {name for entry in installed.requirements() for name in entry.extras} == {
+        "beam",
+        "data",
+        "demo",
+        "dev",
+        "plots",
+        "tpu",
+    }
+
+
+def test_a_distribution_may_be_in_several_extras():
+    assert set(requirement("polib").extras) == {"data", "demo"}
+    assert set(requirement("matplotlib").extras) == {"plots", "demo"}
+
+
+def test_requirements_of_a_checkout_are_those_of_the_installed_package(monkeypatch):
+    def as_sets(entries):
+        return {
+            (n, frozenset(limits.split(",")), frozenset(e)) for n, limits, e in entries
+        }
+
+    def not_installed(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    found = as_sets(installed.requirements())
+    monkeypatch.setattr(importlib.metadata, "requires", not_installed)
+    assert as_sets(installed.requirements()) == found
+
+
+def test_the_core_is_lean():
+    """What only some users need is in an extra, named by what they do."""
+    core = {entry.name for entry in installed.requirements() if not entry.extras}
+    assert core == {
+        "absl-py",
+        "filelock",
+        "gin-config",
+        "mesh-tensorflow",
+        "numpy",
+        "packaging",
+        "rich",
+        "sentencepiece",
+        "setuptools",
+        "tensorboard",
+        "tensorflow",
+        "tensorflow-estimator",
+        "tensorflow-text",
+    }
+
+
+@pytest.mark.parametrize(
+    "module, distribution",
+    [
+        ("absl", "absl-py"),
+        ("cloud_tpu_client", "cloud-tpu-client"),
+        ("django", "Django"),
+        ("gin", "gin-config"),
+        ("mesh_tensorflow", "mesh-tensorflow"),
+    ],
+)
+def test_modules_have_their_distribution(module, distribution):
+    assert installed.requirement_of(module).name == distribution
+
+
+def test_a_module_that_nothing_requires_has_no_distribution():
+    assert installed.requirement_of("torch") is None
+
+
+def test_what_is_missing_is_told_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
+    message = (
+        "sentencex, mwparserfromhell are not installed (needed for dumps); run pip "
+        "install 'decoupled[data]', or in a checkout pip install '.[data]'"
+    )
+    modules = ("sentencex", "polib", "mwparserfromhell")
+    with pytest.raises(UserError, match=re.escape(message)):
+        installed.need(*modules, purpose="dumps")
+    monkeypatch.setitem(sys.modules, "cloud_tpu_client", None)
+    line = installed.lacking(*modules, "cloud_tpu_client", purpose="all")
+    assert "'decoupled[data,tpu]'" in line
+
+
+def test_nothing_is_told_of_what_is_there():
+    installed.need("numpy", "json", purpose="arrays")
+    assert installed.lacking("numpy", purpose="arrays") == ""
+
+
+def test_the_extra_with_least_beside_it_is_named():
+    """Plots do not need the demo's catalogs."""
+    assert "'decoupled[plots]'" in installed.cure(["matplotlib"])
+    assert "'decoupled[data]'" in installed.cure(["polib"])
+
+
+def test_one_extra_that_brings_all_is_better_than_two():
+    assert "'decoupled[demo]'" in installed.cure(["polib", "matplotlib"])
+    assert "'decoupled[data,plots]'" in installed.cure(["sentencex", "matplotlib"])

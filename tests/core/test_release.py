@@ -1,0 +1,105 @@
+"""Which releases of TensorFlow are supported, and what importing one prints."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from decoupled.core import release
+from decoupled.core.errors import UserError
+from decoupled.core.processor import Processor
+
+LOG = b"I0000 00:00:1795373649.251755   21056 port.cc:153] oneDNN is on.\n"
+WARNING = b"W0000 00:00:1795373649.251755   21056 port.cc:153] Twice.\n"
+NOTICE = b"WARNING: All log messages before absl::InitializeLog() is called are\n"
+FATAL = b"F0000 00:00:1795373649.251755   21056 port.cc:153] It ends here.\n"
+OTHER = b"module.py:1: FutureWarning: soon\n"
+
+
+@pytest.mark.parametrize(
+    "version, found",
+    [
+        ("2.15.0", (2, 15)),
+        ("2.15.1", (2, 15)),
+        ("2.16.0-rc1", (2, 16)),
+        ("2.21.0", (2, 21)),
+    ],
+)
+def test_releases_from_the_oldest_to_the_newest_are_known(version, found):
+    assert release.check_release(version) == found
+
+
+@pytest.mark.parametrize(
+    "version",
+    ["1.15.5", "2.2.0", "2.14.1", "2.22.0", "2.22.0-dev20261101", "3.0.0", "?"],
+)
+def test_other_releases_are_refused_with_what_to_install(version):
+    with pytest.raises(UserError) as raised:
+        release.check_release(version)
+    assert str(raised.value) == (
+        f"TensorFlow {version} is installed, which decoupled does not know; install "
+        "one from 2.15 to 2.21: pip install 'tensorflow>=2.15,<2.22'"
+    )
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True, text=True, check=False, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def test_a_command_ends_in_one_line_with_a_release_that_is_not_known(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("__version__ = '2.22.0'")
+    done = run(
+        "-m", "decoupled", "plan", "--topology=v3-8", "--gin_file=models/base.gin",
+        PYTHONPATH=str(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("decoupled plan: error: TensorFlow 2.22.0 is installed, ")
+
+
+def test_importing_tensorflow_prints_nothing():
+    done = run("-c", "import decoupled.core.compat", TF_CPP_MIN_LOG_LEVEL="3")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_all_lines_are_shown_to_whoever_sets_the_level_for_that():
+    done = run("-c", "import decoupled.core.release", TF_CPP_MIN_LOG_LEVEL="0")
+    assert "oneDNN custom operations are on" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "level, shown",
+    [
+        ("0", [NOTICE, LOG, WARNING, FATAL, OTHER]),
+        ("1", [WARNING, FATAL, OTHER]),
+        ("3", [FATAL, OTHER]),
+        ("none", [NOTICE, LOG, WARNING, FATAL, OTHER]),
+    ],
+)
+def test_lines_below_the_level_are_left_out(level, shown, monkeypatch, capfdbinary):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level)
+    with release.early_lines_as_the_level_says():
+        os.write(2, NOTICE + LOG + WARNING + FATAL + OTHER)
+    assert capfdbinary.readouterr().err == b"".join(shown)
+
+
+def test_what_failed_is_still_told(monkeypatch, capfdbinary):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    with pytest.raises(ImportError), release.early_lines_as_the_level_says():
+        os.write(2, LOG + OTHER)
+        raise ImportError
+    os.write(2, LOG)
+    assert capfdbinary.readouterr().err == OTHER + LOG
+
+
+def test_where_the_process_may_be_ended_its_last_words_are_seen(
+    monkeypatch, capfdbinary
+):
+    monkeypatch.setattr(release, "processor", lambda: Processor("", "", frozenset()))
+    with release.early_lines_as_the_level_says():
+        os.write(2, LOG)
+        assert capfdbinary.readouterr().err == LOG

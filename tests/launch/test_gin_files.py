@@ -1,0 +1,270 @@
+"""gin files build a configuration, or one line says what is wrong and where."""
+
+import os
+
+import gin
+import pytest
+
+from decoupled import configs
+from decoupled.core.errors import UserError
+from decoupled.launch import gin_files
+
+SAMPLING = configs.SamplingConfig(0.5, None, None, None)
+
+
+@gin.configurable
+def example_root(*, sampling=gin.REQUIRED, masking=None):
+    return sampling, masking
+
+
+@pytest.fixture(autouse=True)
+def clear():
+    """Leaves gin as it was: without bindings and not locked."""
+    yield
+    gin.clear_config()
+
+
+GOOD = """
+ALPHA = 0.5
+example_root.sampling = @SamplingConfig()
+SamplingConfig.alpha = %ALPHA
+SamplingConfig.weights = None
+SamplingConfig.min_epochs = None
+SamplingConfig.max_epochs = None
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Writes a gin file into the current, empty folder and returns its name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write_file(text, name="good.gin"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return name
+
+    return write_file
+
+
+def configure(files, params=(), prefixes=()):
+    return gin_files.configure(example_root, files, params, prefixes)
+
+
+def message_of(call, *args):
+    with pytest.raises(UserError) as caught:
+        call(*args)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_files_build_the_dataclasses(write):
+    assert configure([write(GOOD)]) == (SAMPLING, None)
+
+
+def test_later_files_win_and_single_bindings_win_over_files(write):
+    files = [write(GOOD), write("ALPHA = 0.25", "b.gin")]
+    assert configure(files)[0].alpha == 0.25
+    assert configure(files, ["ALPHA = 0.75", "ALPHA = 1.0"])[0].alpha == 1.0
+
+
+def test_configure_forgets_the_bindings_before(write):
+    configure([write(GOOD)])
+    assert "needs sampling" in message_of(configure, [])
+
+
+def test_a_macro_whose_only_use_is_overridden_is_no_mistake(write):
+    assert configure([write(GOOD)], ["SamplingConfig.alpha = 0.1"])[0].alpha == 0.1
+
+
+def test_used_text_builds_the_same_configuration(write):
+    first = configure([write(GOOD)])
+    assert configure([write(gin_files.used_text(), "again.gin")]) == first
+
+
+def test_includes_are_read_in_their_place(write):
+    write(GOOD, "deep/base.gin")
+    before = write("ALPHA = 0.1\ninclude 'deep/base.gin'  # with a remark\n", "a.gin")
+    after = write('include "deep/base.gin"\nALPHA = 0.1\n', "b.gin")
+    assert configure([before])[0].alpha == 0.5
+    assert configure([after])[0].alpha == 0.1
+
+
+def test_blocks_are_read(write):
+    block = "SamplingConfig:\n  alpha = 1\n  weights = {'en': 0.5}\n"
+    sampling = configure([write(GOOD), write(block, "block.gin")])[0]
+    assert (sampling.alpha, sampling.weights) == (1, {"en": 0.5})
+
+
+def test_files_are_found_here_then_below_prefixes_then_in_the_package(write):
+    here = write(GOOD)
+    write(GOOD, "prefix/good.gin")
+    write(GOOD, "prefix/other.gin")
+    assert gin_files.find_file(here, ["prefix"]) == "good.gin"
+    assert gin_files.find_file("other.gin", ["prefix"]) == "prefix/other.gin"
+    packaged = gin_files.find_file("runs/pretrain.gin")
+    assert packaged == os.path.join(gin_files.packaged_folder(), "runs", "pretrain.gin")
+
+
+def test_a_folder_named_like_that_of_the_file_is_no_obstacle(write):
+    write("", "runs/notes.txt")
+    assert os.path.isabs(gin_files.find_file("runs/pretrain.gin"))
+
+
+def test_a_missing_file_is_told_with_the_search_path_and_near_names(write):
+    message = message_of(configure, ["runs/pretran.gin"], [], ["/p"])
+    assert message.startswith("runs/pretran.gin: no such gin file in ., /p, /")
+    assert "did you mean runs/pretrain.gin" in message
+
+
+def test_an_absolute_path_is_searched_nowhere_else(tmp_path):
+    path = str(tmp_path / "x.gin")
+    expected = f"{path}: no such gin file"
+    assert message_of(configure, [path]) == expected
+
+
+def test_a_missing_include_is_told_with_the_line(write):
+    message = message_of(configure, [write("\n\ninclude 'no.gin'\n", "a.gin")])
+    assert message.startswith("a.gin:3: no.gin: no such gin file")
+
+
+def test_files_that_include_each_other_are_refused(write):
+    write("include 'b.gin'", "a.gin")
+    write("include 'a.gin'", "b.gin")
+    assert message_of(configure, ["a.gin"]).startswith("b.gin: includes a.gin")
+
+
+@pytest.mark.parametrize(
+    "text,message",
+    [
+        (
+            "SamplngConfig.alpha = 1",
+            "a.gin:2: no configurable named 'SamplngConfig'; did ",
+        ),
+        (
+            "SamplingConfig.alpa = 1",
+            "a.gin:2: SamplingConfig has no parameter 'alpa'; ",
+        ),
+        ("example_root.x = 1", "a.gin:2: example_root has no parameter 'x'; Known: "),
+        ("example_root.masking = @Mask()", "a.gin:2: no configurable named 'Mask'; "),
+        ("X == 2", "a.gin:2: Couldn't parse statement"),
+        ("X = [1,", "a.gin:"),
+        ("X = 'a", "a.gin:2: "),
+        ("  import os", "a.gin:2: 'import os' would run code"),
+        ("from __gin__ import dynamic_registration", "a.gin:2: 'from __gin__ "),
+    ],
+)
+def test_mistakes_in_a_file_are_told_with_the_line(write, text, message):
+    found = message_of(configure, [write(GOOD), write(f"# first\n{text}\n", "a.gin")])
+    assert found.startswith(message)
+
+
+def test_lines_after_an_include_keep_their_numbers(write):
+    write(GOOD)
+    text = "include 'good.gin'\n\nSamplingConfig.alpha = 1\nSamplingConfig.x = 1\n"
+    assert message_of(configure, [write(text, "a.gin")]).startswith("a.gin:4: ")
+
+
+@pytest.mark.parametrize(
+    "text,message",
+    [
+        (
+            "TrainingConfig.train_steps = 1",
+            "a.gin:1: TrainingConfig has no parameter 'train_steps'; "
+            "ScheduleConfig has one",
+        ),
+        (
+            "a/ModelConfig:\n  batch_size = 1",
+            "a.gin:2: ModelConfig has no parameter 'batch_size'; RetrievalConfig and "
+            "TrainingConfig have one",
+        ),
+        (
+            "example_root.seed = 1",
+            "a.gin:1: example_root has no parameter 'seed'; TrainingConfig has one",
+        ),
+    ],
+)
+def test_a_parameter_of_another_class_is_told_with_the_class(write, text, message):
+    assert message_of(configure, [write(text, "a.gin")]) == message
+
+
+@pytest.mark.parametrize("word", ["true", "adamw", "none"])
+def test_a_word_without_quotes_is_told(write, word):
+    message = message_of(configure, [write(f"ALPHA = {word}", "a.gin")])
+    assert message == f"a.gin:1: {word!r} is no value; a text needs quotes"
+
+
+def test_a_setting_of_the_runs_of_a_sweep_is_told_where_it_belongs():
+    files = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/table4.gin"]
+    params = ["ScheduleConfig.train_steps = 3"]
+    message = message_of(gin_files.configure, configs.sweep, files, params)
+    assert message == (
+        "gin: ScheduleConfig.train_steps: set, but sweep asks for no such setting; the "
+        "runs of a sweep take theirs from SweepConfig.pretraining and "
+        "SweepConfig.finetuning: add it there, as a string"
+    )
+
+
+def test_known_names_are_listed(write):
+    message = message_of(configure, [write("MaskingConfig.mask_rate = 1")])
+    assert "did you mean masking_rate" in message
+    message = message_of(configure, [write("x.y = 1")])
+    known = message.split("Known: ")[1].split(", ")
+    assert {"example_root", "ModelConfig", "MeshConfig"} <= set(known)
+
+
+@pytest.mark.parametrize(
+    "param,message",
+    [
+        (
+            "SamplingConfig.a = 1",
+            "--gin_param='SamplingConfig.a = 1': SamplingConfig has ",
+        ),
+        ("SamplingConfig.alpha =", "--gin_param='SamplingConfig.alpha =': Unable to "),
+        (
+            "include 'no.gin'",
+            "--gin_param=\"include 'no.gin'\": must be one setting, ",
+        ),
+        ("SamplingConfig.alpha = 3.0", "SamplingConfig.alpha: 3.0 is not in [0, 1]"),
+        ("SamplingConfig.alpha = %BETA", "gin: %BETA is used but defined nowhere"),
+        ("ALFA = 1", "gin: ALFA: set, but example_root asks for no such setting"),
+        (
+            "evall/SamplingConfig.alpha = 1",
+            "gin: evall/SamplingConfig.alpha: set, but ",
+        ),
+        ("MaskingConfig.masking_rate = 0.1", "gin: MaskingConfig.masking_rate: set, "),
+        (
+            "example_root.sampling = @SamplingConfig",
+            "gin: example_root.sampling = @SamplingConfig names a class; write "
+            "@SamplingConfig()",
+        ),
+    ],
+)
+def test_mistakes_in_a_single_binding_name_it(write, param, message):
+    assert message_of(configure, [write(GOOD)], [param]).startswith(message)
+
+
+def test_missing_values_are_named():
+    message = message_of(configure, [])
+    assert message.startswith("gin: example_root needs sampling; give a --gin_file")
+    message = message_of(configure, [], ["example_root.sampling = @MaskingConfig()"])
+    assert message.startswith(
+        "gin: MaskingConfig needs sequence_length, max_predictions"
+    )
+
+
+def test_a_file_that_is_not_utf8_is_named(write, tmp_path):
+    (tmp_path / "a.gin").write_bytes(b"\xff")
+    assert message_of(configure, ["a.gin"]).startswith("a.gin: not UTF-8 at byte 0")
+
+
+@gin.configurable
+def defective_root():
+    raise TypeError("unsupported operand")
+
+
+def test_a_defect_in_a_root_keeps_its_own_exception():
+    with pytest.raises(TypeError, match="unsupported operand"):
+        gin_files.configure(defective_root, [], [])

@@ -1,0 +1,227 @@
+"""How a command starts, is helped, fails and ends: seen from its shell."""
+
+import subprocess
+import sys
+
+import pytest
+
+COMMAND = '''
+"""Reads nothing and writes a number.
+
+Example:
+  decoupled command --count=3
+"""
+import sys
+import gin
+from absl import flags
+from decoupled.launch import start
+from decoupled.core.errors import Interrupted, UserError
+
+def define_flags():
+    start.define_gin_flags()
+    flags.DEFINE_string("folder", None, "A folder\\n  for the records.")
+    flags.DEFINE_boolean("quick", True, "Whether it is quick.")
+    ends = ["well", "user", "defect", "ctrl_c", "pipe", "late_ctrl_c", "saved"]
+    flags.DEFINE_enum("end", "well", ends, "How it ends.")
+
+@gin.configurable
+def command(*, sampling=gin.REQUIRED):
+    return sampling
+
+def main():
+    end = flags.FLAGS.end
+    if end == "user":
+        raise UserError("corpus: is empty;\\n   build it again")
+    if end == "defect":
+        raise ValueError("a defect")
+    if end == "ctrl_c":
+        raise KeyboardInterrupt
+    if end == "pipe":
+        while True:
+            print("line")
+    print(start.parse_gin(command, None))
+    if flags.FLAGS.folder:
+        start.save_start(flags.FLAGS.folder)
+    if end == "late_ctrl_c":
+        raise KeyboardInterrupt
+    if end == "saved":
+        raise Interrupted("Ctrl-C: saved at step 3")
+
+if __name__ == "__main__":
+    sys.argv.insert(1, "command")
+    start.run(sys.modules[__name__])
+'''
+GOOD = """
+command.sampling = @SamplingConfig()
+SamplingConfig.alpha = 0.5
+SamplingConfig.weights = None
+SamplingConfig.min_epochs = None
+SamplingConfig.max_epochs = None
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs the command with the given flags."""
+    (tmp_path / "command.py").write_text(COMMAND)
+    (tmp_path / "good.gin").write_text(GOOD)
+
+    def run_command(*arguments):
+        return subprocess.run(
+            [sys.executable, "command.py", *arguments],
+            cwd=tmp_path,
+            env={"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    return run_command
+
+
+def test_help_teaches_the_command_and_lists_its_own_flags_only(run):
+    done = run("--help")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert done.stdout.startswith("Reads nothing and writes a number.\n\nExample:")
+    assert "  --folder=...\n      A folder for the records.\n" in done.stdout
+    assert "  --[no]quick\n      Whether it is quick. (default: True)\n" in done.stdout
+    assert "--gin_file=..." in done.stdout
+    assert "--gin_bindings=..." in done.stdout
+    assert "pdb" not in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 88
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["--fodler=x"], "Unknown command line flag 'fodler'. Did you mean: folder"),
+        (["--end=badly"], "flag --end=badly: value should be one of <well|user|"),
+        (["x"], "'x' belongs to no flag; write --flag=value (--help lists them)"),
+        (["--end=user"], "corpus: is empty; build it again"),
+        ([], "gin: command needs sampling; give a --gin_file that sets them or"),
+        (["--gin_file=no.gin"], "no.gin: no such gin file in ., "),
+        (["--gin_param=x.y=1"], "--gin_param='x.y=1': no configurable named 'x'"),
+        (
+            ["--gin_file=good.gin", "--gin_param=SamplingConfig.alpha=7.0"],
+            "SamplingConfig.alpha: 7.0 is not in [0, 1]",
+        ),
+    ],
+)
+def test_mistakes_end_in_one_line_and_exit_code_2(run, arguments, message):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"decoupled command: error: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def run_with_required_flags(run, tmp_path):
+    text = COMMAND.replace(
+        "@gin.configurable",
+        """    flags.mark_flag_as_required("folder")
+    flags.DEFINE_multi_string("other", None, "Also needed.", required=True)
+
+@gin.configurable""",
+    )
+    (tmp_path / "command.py").write_text(text)
+    return run
+
+
+def test_flags_that_must_be_given_are_named(run_with_required_flags):
+    done = run_with_required_flags()
+    assert done.returncode == 2
+    assert done.stderr == (
+        "decoupled command: error: --folder, --other must be given; --help lists the "
+        "flags\n"
+    )
+
+
+def test_an_empty_value_of_a_flag_that_must_be_given_is_none(run_with_required_flags):
+    done = run_with_required_flags("--folder=", "--other=x")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "decoupled command: error: --folder must be given; --help lists the flags\n"
+    )
+
+
+def test_help_marks_the_flags_that_must_be_given(run_with_required_flags):
+    lines = run_with_required_flags("--help").stdout.splitlines()
+    assert [line for line in lines if line.endswith("(required)")] == [
+        "  --folder=...  (required)",
+        "  --other=...  (required)",
+    ]
+
+
+def test_a_defect_keeps_its_traceback(run):
+    done = run("--end=defect")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "ValueError: a defect" in done.stderr
+
+
+def test_ctrl_c_ends_quietly(run):
+    done = run("--end=ctrl_c")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    "end, told", [("late_ctrl_c", "interrupted"), ("saved", "Ctrl-C: saved at step 3")]
+)
+def test_ctrl_c_says_how_to_go_on_where_a_start_was_recorded(run, tmp_path, end, told):
+    flags = ["--gin_file=good.gin", f"--folder={tmp_path}/a b", f"--end={end}"]
+    done = run(*flags)
+    assert done.returncode == 130
+    assert done.stderr == (
+        f"decoupled command: {told}; go on with: decoupled command "
+        f"--gin_file=good.gin '--folder={tmp_path}/a b' --end={end}\n"
+    )
+
+
+def test_a_closed_output_ends_quietly(run, tmp_path):
+    run("--help")
+    process = subprocess.Popen(
+        [sys.executable, "command.py", "--end=pipe"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": ":".join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout.readline() == b"line\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 141
+
+
+def test_each_start_is_recorded_under_the_next_number(run, tmp_path):
+    folder = tmp_path / "out" / "model"
+    arguments = ["--gin_file=good.gin", f"--folder={folder}"]
+    first = run(*arguments, "--gin_param=SamplingConfig.alpha = 0.1")
+    second = run(*arguments, "--gin_bindings=SamplingConfig.alpha = 0.2")
+    assert (first.returncode, second.returncode) == (0, 0), second.stderr
+    assert first.stdout.startswith("SamplingConfig(alpha=0.1, weights=None,")
+    assert second.stdout.startswith("SamplingConfig(alpha=0.2, weights=None,")
+    assert second.stderr == ""
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "command.1",
+        "command.2",
+        "config.1.gin",
+        "config.2.gin",
+    ]
+    heading, command = (folder / "command.1").read_text().splitlines()
+    assert heading.startswith("# decoupled ")
+    assert command == (
+        f"decoupled command --gin_file=good.gin --folder={folder} "
+        "'--gin_param=SamplingConfig.alpha = 0.1'"
+    )
+    again = run(f"--gin_file={folder / 'config.2.gin'}")
+    assert again.stdout == second.stdout
+
+
+def test_a_folder_that_cannot_be_written_is_named(run, tmp_path):
+    done = run("--gin_file=good.gin", f"--folder={tmp_path / 'good.gin'}")
+    assert done.returncode == 2
+    assert "good.gin: cannot write here (" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,52 @@
+"""--tpu and its companions: what they give, and what is wrong with them."""
+
+import sys
+
+import pytest
+from absl import flags
+
+from decoupled.core.errors import UserError
+from decoupled.launch import tpu_flags
+
+
+@pytest.fixture
+def parse(monkeypatch):
+    """Parses a command line of these flags alone."""
+
+    def parse(*arguments):
+        values = flags.FlagValues()
+        monkeypatch.setattr(flags, "FLAGS", values)
+        monkeypatch.setattr(tpu_flags, "FLAGS", values)
+        for name in ("tpu", "tpu_zone", "gcp_project", "tpu_job_name"):
+            flags.DEFINE_string(name, None, "", flag_values=values)
+        values(["command", *arguments])
+        return tpu_flags.parse()
+
+    return parse
+
+
+def test_without_flags_there_is_no_tpu(parse):
+    assert parse() is None
+
+
+def test_a_node_has_name_zone_and_project(parse):
+    assert parse("--tpu=n", "--tpu_zone=z", "--gcp_project=p") == {
+        "name": "n",
+        "zone": "z",
+        "project": "p",
+        "job_name": None,
+    }
+
+
+def test_a_zone_alone_is_refused(parse):
+    with pytest.raises(UserError, match="--tpu_zone: has no effect without --tpu"):
+        parse("--tpu_zone=z")
+
+
+def test_a_node_s_name_needs_the_client_of_the_tpu_api(parse, monkeypatch):
+    """TensorFlow would say so later, on a machine that is paid for."""
+    monkeypatch.setitem(sys.modules, "cloud_tpu_client", None)
+    with pytest.raises(UserError, match=r"for --tpu with .*'decoupled\[tpu\]'"):
+        parse("--tpu=node-1")
+    for address in ("local", "grpc://10.0.0.2:8470"):
+        assert parse(f"--tpu={address}")["name"] == address
