@@ -232,28 +232,26 @@ def run_layer_drop() -> None:
     _finish(layer_drop, result)
 
 
-def _alone(run):
-    """`run`, with the lock of its output folder."""
+def _locked(define_flags, run):
+    """An analysis that writes to --output_dir, one at a time."""
 
     @functools.wraps(run)
     def main():
         with locks.hold(FLAGS.output_dir):
             run()
 
-    return main
+    return Subcommand(define_flags, main)
 
 
 SUBCOMMANDS = {
-    "word_similarity": Subcommand(
-        analysis_flags.word_similarity, _alone(run_word_similarity)
-    ),
-    "weat": Subcommand(analysis_flags.weat, _alone(run_weat)),
-    "spectrum": Subcommand(analysis_flags.common, _alone(run_spectrum)),
-    "drift": Subcommand(analysis_flags.drift, _alone(run_drift)),
-    "probing": Subcommand(analysis_flags.probing, _alone(run_probing)),
+    "word_similarity": _locked(analysis_flags.word_similarity, run_word_similarity),
+    "weat": _locked(analysis_flags.weat, run_weat),
+    "spectrum": _locked(analysis_flags.common, run_spectrum),
+    "drift": _locked(analysis_flags.drift, run_drift),
+    "probing": _locked(analysis_flags.probing, run_probing),
     "probing_data": Subcommand(analysis_flags.probing_data, run_probing_data),
-    "neighbours": Subcommand(analysis_flags.neighbours, _alone(run_neighbours)),
-    "layer_drop": Subcommand(analysis_flags.layer_drop, _alone(run_layer_drop)),
+    "neighbours": _locked(analysis_flags.neighbours, run_neighbours),
+    "layer_drop": _locked(analysis_flags.layer_drop, run_layer_drop),
 }
 
 

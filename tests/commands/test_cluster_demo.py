@@ -55,6 +55,7 @@ def test_it_runs_on_the_cpu_also_where_there_are_a_few_gpus(
     os.mkdir(tmp_path / "records")
     (tmp_path / "records/manifest.json").write_text("{}")
 
+    monkeypatch.setattr(sys, "argv", ["decoupled", "cluster_demo"])
     with pytest.raises(SystemExit) as ended:
         cluster_demo.main()
 
@@ -64,4 +65,4 @@ def test_it_runs_on_the_cpu_also_where_there_are_a_few_gpus(
     assert ("GPUs of this host are hidden" in capsys.readouterr().out) == bool(gpus)
     took = json.loads((tmp_path / "cluster/seconds.json").read_text())
     assert sorted(took) == ["1_process", "2_processes", "4_processes"]
-    assert "cluster_demo" in (tmp_path / "command.1").read_text()
+    assert "decoupled cluster_demo" in (tmp_path / "command.1").read_text()

@@ -117,7 +117,7 @@ def test_ctrl_c_lets_the_step_end_and_prints_the_command_that_goes_on(tmp_path):
     slow = [sys.executable, "-c", SLOW_STEP, str(ready), str(tmp_path / "saved")]
     code = RUN_STEP.format(step=demo.Step("slow", "slow", slow))
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "demo", f"--work_dir={tmp_path}/run"],
+        [sys.executable, "-c", code, f"--work_dir={tmp_path}/run"],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -131,7 +131,7 @@ def test_ctrl_c_lets_the_step_end_and_prints_the_command_that_goes_on(tmp_path):
     assert process.returncode == 130
     assert (tmp_path / "saved").exists()
     told = errors.splitlines()[-1]
-    assert "Ctrl-C: ended in step slow; go on with: " in told
+    assert "Ctrl-C: ended in step slow; go on with: decoupled demo" in told
     assert told.endswith(f"demo --work_dir={tmp_path}/run")
 
 
@@ -147,9 +147,11 @@ except KeyboardInterrupt:
 """
 RUN_STEP = """
 from decoupled.commands import demo
-from decoupled.commands.demo import Step
 from decoupled.launch import start
+from decoupled.commands.demo import Step
 demo.make_steps = lambda _: [{step!r}]
+import sys
+sys.argv.insert(1, "demo")
 start.run(demo)
 """
 

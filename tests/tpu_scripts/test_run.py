@@ -358,7 +358,7 @@ def test_several_jobs_share_a_slice_and_complete_ones_are_passed_over(make_cloud
     assert finished.returncode == 0, finished.stderr
     assert len(cloud.calls("create")) == len(cloud.calls("scp")) == 1
     [words] = cloud.calls("decoupled", "finetune", program="python3")
-    assert words[2] == '--gin_param=A.b = "c d"'
+    assert words[3] == '--gin_param=A.b = "c d"'
     finished = run(cloud, f"--jobs={jobs}", job=())
     assert finished.returncode == 0, finished.stderr
     assert "gs://bucket/b is complete; --again runs it anyway" in finished.stdout
