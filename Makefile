@@ -30,9 +30,9 @@ REPRODUCE_ARGS ?=
 # More arguments of every suite: make bench BENCH_ARGS=--resume
 BENCH_ARGS ?=
 SUITES := pretraining finetuning inference input_pipeline corpus records tagging \
-	question_features retrieval processes scaling
+	question_features retrieval processes scaling releases
 COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
-	$(CORPUS)/.installed $(RECORDS)/.installed
+	$(CORPUS)/.installed $(RECORDS)/.installed $(OLDEST)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo cluster-demo reproduce test test-oldest test-slow test-interop bench bench-quick lint clean

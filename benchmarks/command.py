@@ -19,6 +19,7 @@ PEERS = {
     "mesh_bert": ("DECOUPLED_MESH_BERT_PYTHON", ".venv-mesh-bert"),
     "corpus": ("DECOUPLED_CORPUS_PYTHON", ".venv-corpus"),
     "records": ("DECOUPLED_RECORDS_PYTHON", ".venv-records"),
+    "oldest": ("DECOUPLED_OLDEST_PYTHON", ".venv-oldest"),
 }
 
 
