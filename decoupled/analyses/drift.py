@@ -2,7 +2,7 @@
 
 Linear CKA (Kornblith et al. 2019) compares the vectors that two models give to the same
 tokens: 1 where one is the other rotated and scaled, 0 where nothing linear is shared.
-For MLM accuracy the pre-trained head reads each layer's output in the place of the last
+For MLM accuracy the pre-trained head reads each layer's output instead of the last
 one's. Both show directly what the paper infers from dropping layers: how far the last
 layers are specialised on guessing words.
 """

@@ -41,7 +41,7 @@ def measure(
         system's folder of temporary files.
 
     Returns:
-      `settings`; `tasks`: files and numbers of targets; `models`: what
+      `settings`; `tasks`: files and counts of targets; `models`: what
       `AnalysedModel.describe` says, with `probes`, a list of entries with `task`,
       `variant`, `layer` (None for "mix"), `dev` and, where there is one, `test` (f1,
       precision, recall, targets), `mix` (the share of each layer), `steps`, `lost`

@@ -52,7 +52,7 @@ def find_folders(
     Args:
       work_dir: of everything that is made. size: multiple of the default's. data_dir:
         may hold wikipedia/, xtreme/, tatoeba_parallel/, word_similarity/ and ud/.
-      tatoeba_dir, word_similarity_dir: in the place of two of these.
+      tatoeba_dir, word_similarity_dir: instead of two of these.
 
     Raises:
       UserError: a folder that was given is not there.

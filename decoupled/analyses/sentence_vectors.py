@@ -130,7 +130,7 @@ def encode_texts(
       encoder: the trained model.
       texts: sentences.
       layers: from 0 to L.
-      config: lengths, batches and what is pooled; its layer counts nothing here.
+      config: lengths, batches and what is pooled; its layer is ignored here.
       mesh: where the model runs.
 
     Yields:

@@ -1,7 +1,7 @@
 """How many dimensions do embeddings use? Singular values and effective rank against E.
 
 The singular values of a table [V, E] are the roots of the eigenvalues of its Gram
-matrix [E, E], which is summed over blocks of rows: a table of 250,000 rows costs little
+matrix [E, E], which is summed over groups of rows: a table of 250,000 rows costs little
 more memory than itself. Squaring loses what is below 1e-8 of the largest value.
 
 Each table is also measured with its mean row taken away: a mean that all rows share is

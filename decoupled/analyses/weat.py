@@ -202,7 +202,7 @@ def _drawn_divisions(count, chosen, settings):
 
 
 def _count(together, x, blocks):
-    """How many divisions have at least the sum of X in the place of X, and how many
+    """How many divisions have at least the sum of X instead of X, and how many
     there are. The mean difference grows with that sum, as all sums add up to one."""
     least = float(np.sort(x).sum()) - _TOLERANCE
     at_least = counted = 0

@@ -35,7 +35,7 @@ class FinetuningConfig:
     freeze_input_embedding: the input embedding block is not trained.
     warmup_fraction: share of the steps with linear warm-up; a linear decay follows.
     learning_rates: each is tried, and the best on English dev is kept; () trains with
-      OptimizerConfig.learning_rate, which counts nothing where there are some here.
+      OptimizerConfig.learning_rate, which is ignored where there are some here.
     class_weights: "none", or "balanced", which gives every class the same total weight
       in the training loss; classification only.
     """

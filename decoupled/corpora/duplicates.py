@@ -35,7 +35,7 @@ def find_duplicates(
       documents_at_once: bounds the memory; the files are read once for each so many.
 
     Returns:
-      numbers of documents in each file, int64, ascending.
+      counts of documents in each file, int64, ascending.
     """
     counts = [_read(path).size for path in paths]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

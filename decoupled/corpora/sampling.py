@@ -135,7 +135,7 @@ def drawn_by(
 
 
 def _weighted(shares: Mapping[str, float], sampling: SamplingConfig):
-    """Shares with the explicit weights in the place of the smoothed ones."""
+    """Shares with the explicit weights instead of the smoothed ones."""
     weights = sampling.weights
     if weights is None:
         return dict(shares)

@@ -93,7 +93,7 @@ def evaluation_input_fn(
 ) -> Callable:
     """Data sets one after the other, each once and in batches of its own.
 
-    The last batch of each is padded with rows of zeros. A data set is asked for when
+    The last batch of each is padded with rows of zeros. A data set is made when
     the one before is batched, so that `parts` may make them one by one.
 
     Args:

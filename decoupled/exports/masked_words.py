@@ -1,4 +1,4 @@
-"""What a masked-LM head expects in the place of [MASK], for a text at a time."""
+"""What a masked-LM head expects instead of [MASK], for a text at a time."""
 
 import os
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _NO_HEAD = (
 
 
 class Expectation(NamedTuple):
-    """A piece, e.g. "▁capital", and its probability in the place of a [MASK]."""
+    """A piece, e.g. "▁capital", and its probability at a [MASK]."""
 
     piece: str
     probability: float

@@ -40,7 +40,7 @@ class Contents(NamedTuple):
     """What the folder will hold.
 
     model, vocabulary, task: as in config.json.
-    variables: names in the order in which they are asked for.
+    variables: names in the order in which they are read.
     value_of: name -> float32 array or tensor.
     step: the global step.
     report: what conversion.json says beside that; must be JSON.

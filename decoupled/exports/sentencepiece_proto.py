@@ -12,7 +12,7 @@ from decoupled.core.errors import UserError
 
 UNIGRAM = 1
 
-# Numbers of fields in ModelProto, TrainerSpec and NormalizerSpec.
+# Field numbers in ModelProto, TrainerSpec and NormalizerSpec.
 _TRAINER_SPEC, _NORMALIZER_SPEC = 2, 3
 _MODEL_TYPE, _WHITESPACE_AS_SUFFIX, _BYTE_FALLBACK = 3, 24, 35
 _CHARSMAP, _DUMMY_PREFIX, _REMOVE_WHITESPACE = 2, 3, 4

@@ -17,7 +17,7 @@ _UNREADABLE = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 class CheckpointWeights(Mapping):
     """The variables of a TF checkpoint as a mapping from name to float32 array.
 
-    Arrays are read when they are asked for, so that a large model is in memory once.
+    Arrays are read on access, so that a large model is in memory once.
 
     Attributes:
       path: the checkpoint's prefix, e.g. `DIR/model.ckpt-1000`.

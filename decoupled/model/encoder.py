@@ -39,7 +39,7 @@ def encode(
       build: sizes and variables.
       features: `input_word_ids`, `input_mask`, `input_type_ids`, int32
         [batch, sequence].
-      positions: int32 [batch, ...], the tokens whose output is asked for; None for all
+      positions: int32 [batch, ...], the tokens whose output is needed; None for all
         of them. A masked-LM head reads a few tokens of a sequence and a classifier one,
         and nothing else reads the last layer: that computes keys and values for all
         tokens, and everything else for these only.

@@ -3,11 +3,11 @@
 The stock optimizer makes a dozen passes and as many temporaries per parameter. Here
 TensorFlow's fused kernel reads the gradient and updates weight and moments in place.
 
-A slice in blocks of rows (`decoupled.ops.row_blocks`) is updated a block at a time. Of
-a gradient that is a product, what is there at any moment is then one or two blocks,
-still in the processor's cache between the matrix product that makes them and the
-update: a large output embedding is trained without a buffer of its size beside the
-weights and the two moments.
+A row-partitioned slice (`decoupled.ops.row_blocks`) is updated a partition at a time.
+Of a factored gradient, only one or two partitions exist at any moment. They are still
+in the processor's cache between the matrix product that makes them and the update: a
+large output embedding is trained without a buffer of its size beside the weights and
+the two moments.
 """
 
 from typing import NamedTuple
@@ -48,7 +48,7 @@ def step_numbers(
     beta2: float,
     epsilon: float,
 ) -> StepNumbers:
-    """The numbers of a step.
+    """The scalars of a step.
 
     Bias-corrected Adam with decoupled weight decay is, with g = gradient * scale and t
     the step counted from 1 (Loshchilov and Hutter 2019, algorithm 2, as

@@ -1,6 +1,6 @@
 """Truncated normal values, of which any rows can be drawn alone.
 
-So a matrix in blocks of rows starts from the same weights as a whole one, and is never
+So a row-partitioned matrix starts from the same weights as a whole one, and is never
 whole in memory.
 """
 

@@ -42,7 +42,7 @@ def one_hot_lookup(
     """As `embedding_lookup`, as the product of a one-hot matrix and the table.
 
     For a TPU, whose matrix units can be faster than its gathers where the vocabulary is
-    small. Takes [ids, vocabulary] numbers of memory.
+    small. Takes memory for [ids, vocabulary] elements.
     """
     checked = _CheckedIds(ids, vocab_dim).outputs[0]
     shape = ids.shape.dims + table.shape.dims[1:]

@@ -3,7 +3,7 @@
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.product_gradient import ProductGradient
 
-# Numbers of a factor that are float32 at a time.
+# Elements of a factor that are float32 at a time.
 _BLOCK = 1_000_000
 
 

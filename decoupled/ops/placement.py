@@ -5,7 +5,7 @@
    after this step's update.
 2. Contractions that are matrix products in disguise are lowered to `tf.matmul`:
    `tf.einsum` is about 1.3 times slower on a CPU.
-3. A slice that is kept in blocks of rows is read and multiplied block by block
+3. A row-partitioned slice is read and multiplied partition by partition
    (`decoupled.ops.row_blocks`).
 4. Matrices of bfloat16 are multiplied as float32 where that is faster
    (`decoupled.ops.bfloat16_speed`); sums are of float32 either way.

@@ -38,7 +38,7 @@ class ProductGradient(NamedTuple):
 def as_product(
     gradient: mtf.Tensor, mesh_impl: mtf.MeshImpl, smallest: int = _SMALLEST
 ) -> ProductGradient | None:
-    """The factors of a gradient, where it is worth while to keep to them.
+    """The factors of a gradient, where keeping them apart pays.
 
     Args:
       gradient: of a variable, as `mtf.gradients` gives it.

@@ -1,4 +1,4 @@
-"""Weights in bfloat16: updated in float32, then rounded up or down by chance.
+"""Weights in bfloat16: updated in float32, then written with stochastic rounding.
 
 bfloat16 has 8 bits of significand. An update below half of a weight's last bit, as
 most are, is lost where the sum is rounded to the nearest number. Rounding up with the
@@ -121,7 +121,7 @@ def _write_slice(variable, value):
 
 
 def round_by(x: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """`x` rounded to one of the two nearest bfloat16, by chance.
+    """`x` rounded stochastically to one of the two nearest bfloat16.
 
     A bfloat16 is the upper half of a float32. Adding 16 random bits carries into it
     with the probability of the lower half, exactly: the mean is `x`.

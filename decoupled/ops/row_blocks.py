@@ -1,4 +1,4 @@
-"""Large matrices as blocks of rows: variables that are kept so, and products with them.
+"""Row-partitioned matrices: large ones kept as several variables, and their products.
 
 TensorFlow's fused kernels update a whole variable in place, and nothing less. Of a
 large output embedding whose rows are kept in variables of their own, the gradient of
@@ -58,7 +58,7 @@ class RowVariable:
 
 @dataclasses.dataclass(frozen=True)
 class RowBlocks:
-    """The value of a matrix, in blocks of rows. As a tensor it is a copy.
+    """The value of a row-partitioned matrix. As a tensor it is a copy.
 
     shape: of the whole. dtype: of its numbers. tiles: the rows of each block, in order.
     block: from the number of a block to its tensor [rows, columns], made when and where
@@ -141,7 +141,7 @@ def saved_variables() -> dict[str, tf.Variable | RowVariable]:
 
 
 def product_by_rows(product: Callable, equation: str, *factors) -> tf.Tensor:
-    """A contraction with one matrix in blocks of rows, a block at a time.
+    """A contraction with one row-partitioned matrix, a partition at a time.
 
     Args:
       product: computes an equation of two tensors.

@@ -15,7 +15,7 @@ from decoupled.ops.recompute import After, identity_after
 from decoupled.ops.row_blocks import RowBlocks, as_row_blocks
 from decoupled.ops.shards import lazy_sum
 
-# Numbers of a table that are cast at a time, 16 MB in bfloat16. One with fewer than
+# Elements of a table that are cast at a time, 16 MB in bfloat16. One with fewer than
 # twice as many is cast whole.
 _TILE = 8_000_000
 
@@ -98,9 +98,9 @@ def _in_blocks(x):
 class GradientCast(mtf.Operation):
     """A weight's gradient in another dtype.
 
-    In a loop over microbatches its parts are cast, and their sum over processors is
-    left to be done: Mesh-TensorFlow adds such parts up over the loop and sums them over
-    the mesh once. Elsewhere what crosses the mesh is the narrower gradient.
+    In a loop over microbatches its parts are cast before the all-reduce:
+    Mesh-TensorFlow adds such parts up over the loop and reduces them over the mesh
+    once. Elsewhere what crosses the mesh is the narrower gradient.
     """
 
     def __init__(self, gradient, dtype):

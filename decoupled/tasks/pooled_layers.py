@@ -30,7 +30,7 @@ class PooledLayers(Task):
     where no token counts.
 
     Args:
-      layers: numbers of layers, none of them twice.
+      layers: indices of layers, none of them twice.
       sequence_length: tokens of every input.
     """
 

@@ -1,7 +1,7 @@
 """Answers without a model: the words around which most words of the question stand.
 
 The sliding window of Richardson et al. 2013 (MCTest), which SQuAD's paper also has as
-its simplest baseline, with spans of one length in the place of candidates.
+its simplest baseline, with spans of one length instead of candidates.
 """
 
 import re

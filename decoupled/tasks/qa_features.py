@@ -91,7 +91,7 @@ def most_context(starts: np.ndarray, lengths: np.ndarray, pieces: int) -> np.nda
       starts, lengths: int [windows], in pieces. pieces: of the context.
 
     Returns:
-      int [pieces], numbers of windows.
+      int [pieces], indices of windows.
     """
     places = np.arange(pieces)
     before = places - starts[:, np.newaxis]

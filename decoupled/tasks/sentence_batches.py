@@ -1,4 +1,4 @@
-"""Sentences of any number to batches of few lengths, made while they are used."""
+"""Any count of sentences to batches of a few lengths, made while they are used."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple

@@ -36,7 +36,7 @@ _HOW_TO_GET = {
     ),
 }
 _INDEX = ".idx"
-# What XTREME's preprocessing writes in the place of a tag that it does not know.
+# What XTREME's preprocessing writes instead of a tag that it does not know.
 _NO_TAG = {"udpos": "X", "panx": "O"}
 
 

@@ -73,7 +73,7 @@ def predict_parts(
     Args:
       graph, run: what is evaluated.
       input_fn: gives the batches of all parts in order, each part's last one padded.
-      parts: their names and sizes; each is asked for when the one before is done.
+      parts: their names and sizes; each is read when the one before is done.
       lengths: that batches may have; none where all have the task's.
 
     Yields:

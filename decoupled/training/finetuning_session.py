@@ -250,7 +250,7 @@ def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig
     """The pre-trained model's sizes with only the layers that are kept.
 
     Raises:
-      UserError: more layers or positions are asked for than there are.
+      UserError: the settings want more layers or positions than there are.
     """
     if config.keep_layers > model.num_layers:
         raise UserError(

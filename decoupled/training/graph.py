@@ -285,7 +285,7 @@ def _dropout_seed(config, seeds):
 
 
 def _rounding_seed(context, step):
-    """One number per step for weights that are rounded by chance; None without any."""
+    """One number per step for stochastic rounding; None where no weight needs it."""
     if context.config.mesh.slice_dtype == "float32":
         return None
     seed = context.config.seed * 1_000_003 % 2**30

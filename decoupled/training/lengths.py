@@ -1,4 +1,4 @@
-"""One graph of few lengths, so that short rows are not padded like the longest.
+"""Length bucketing in one graph: short rows are not padded like the longest.
 
 A mesh graph has static shapes. Rows are short and their longest is long, so the graph
 holds the model once for each of some lengths, with the same variables; what padding

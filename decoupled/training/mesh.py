@@ -186,8 +186,8 @@ def session_config(config: MeshConfig) -> tf.ConfigProto:
         device_count={"CPU": mesh_size(config)}, allow_soft_placement=True
     )
     # TensorFlow's rewriting of whole graphs regroups the sums of a reduction over four
-    # processors by chance, so that two runs differ in their last bits. Steps are as
-    # fast without it, and the first one comes several times sooner.
+    # processors differently in each run, so that two runs differ in their last bits.
+    # Steps are as fast without it, and the first one comes several times sooner.
     session.graph_options.rewrite_options.disable_meta_optimizer = True
     return session
 

@@ -1,4 +1,4 @@
-"""Restores variables that are kept in blocks of rows, each read once and whole.
+"""Restores row-partitioned variables, each read once and whole.
 
 TensorFlow restores a block from a variable that was saved whole by reading all of it,
 for each block again, and eight blocks at a time: of a table of 3 GB that is 24 GB of
