@@ -1,4 +1,4 @@
-"""Shows what a pre-trained model expects in the place of [MASK].
+"""Shows what a pre-trained model expects at [MASK].
 
   decoupled fill_mask --model_dir=runs/decoupled \\
       "Paris is the [MASK] of France."

@@ -32,7 +32,7 @@ def define_flags() -> None:
     """The command's flags."""
     start.define_gin_flags()
     flags.DEFINE_enum("scale", "paper", SCALES, "Sizes and steps: sweeps/SCALE.gin.")
-    flags.DEFINE_list("tasks", None, "Tasks in the place of the gin file's.")
+    flags.DEFINE_list("tasks", None, "Tasks instead of the gin file's.")
     flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
     flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")

@@ -1,4 +1,4 @@
-"""What a masked-LM head expects instead of [MASK], for a text at a time."""
+"""What a masked-LM head expects at [MASK], for a text at a time."""
 
 import os
 from collections.abc import Callable
