@@ -257,7 +257,7 @@ def test_beam_is_not_needed_and_writes_the_same(source, tmp_path, monkeypatch):
 def test_several_processes_write_the_same_and_need_no_beam(source, tmp_path):
     program = (
         "import sys\n"
-        "from decoupled import build_records\n"
+        "from decoupled.commands import build_records\n"
         "corpus, vocabulary, output = sys.argv[1:]\n"
         "build_records.build(corpus, vocabulary, output, 300, workers=2)\n"
     )
