@@ -28,8 +28,8 @@ from benchmarks.dumps import default_dump
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
 from benchmarks.tables import Table, with_range, worker_table
-from decoupled.corpora.dump_pages import PageCutter
-from decoupled.corpora.dump_stream import xml_pieces
+from decoupled.corpora.wikipedia.dump_pages import PageCutter
+from decoupled.corpora.wikipedia.dump_stream import xml_pieces
 
 NAME = "corpus"
 OURS = "decoupled"

@@ -33,10 +33,10 @@ from benchmarks.sizes import QUICK, REFERENCE
 from benchmarks.tables import Table, gigabytes, with_range, worker_table
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.data.xtreme_files import LanguageFile
-from decoupled.exports.tokenizer_files import write_tokenizer
+from decoupled.exports.interop.tokenizer_files import write_tokenizer
 from decoupled.tasks.qa_features import SPECIALS
 from decoupled.tasks.questions import Answer, Question, read_questions
+from decoupled.xtreme.files import LanguageFile
 
 NAME = "question_features"
 OURS = "decoupled"

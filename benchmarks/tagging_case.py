@@ -13,14 +13,14 @@ from benchmarks.sizes import QUICK, REFERENCE
 from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.data.xtreme_files import LanguageFile
-from decoupled.exports.checkpoint_files import CheckpointWriter
-from decoupled.exports.to_huggingface import to_huggingface
+from decoupled.exports.interop.checkpoint_files import CheckpointWriter
+from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.model.variables import shapes, token_classifier
+from decoupled.runs import run_folder
 from decoupled.tasks.catalogue import TAGGING
 from decoupled.tasks.tagged_sentences import TaggedSentence, read_sentences
 from decoupled.tasks.tagging_task import TaggingTask
-from decoupled.training import model_dir
+from decoupled.xtreme.files import LanguageFile
 
 TASK = "udpos"
 BATCH = 32
@@ -103,10 +103,10 @@ def _write_model(
     """The same random weights as a run's folder, "ours", and for transformers."""
     ours = str(folder / "ours")
     described = {"name": task.name, "kind": TAGGING, "labels": list(task.labels)}
-    description = model_dir.ModelDir(
+    description = run_folder.ModelDir(
         "finetune", model, vocabulary.fingerprint, described, {}
     )
-    model_dir.claim(ours, description, vocabulary.path)
+    run_folder.claim(ours, description, vocabulary.path)
     head = token_classifier(len(task.labels))
     generator = np.random.default_rng(0)
     prefix = os.path.join(ours, "model.ckpt-0")

@@ -18,7 +18,9 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 COMMANDS = sorted((PACKAGE / "commands").glob("[!_]*.py"))
 
 # What each room may import beside itself. What computes knows of no flags.
-BELOW_TASKS = {"core", "configs", "corpora", "data", "metrics", "ops", "model"}
+BELOW_TASKS = {"core", "configs", "corpora", "data", "metrics", "xtreme"}
+BELOW_TASKS |= {"ops", "model"}
+BELOW_RUNS = BELOW_TASKS | {"tasks", "training"}
 MAY_IMPORT = {
     "core": set(),
     "configs": {"core"},
@@ -26,14 +28,17 @@ MAY_IMPORT = {
     "corpora": {"core", "configs"},
     "data": {"core", "configs", "corpora"},
     "metrics": set(),
+    "xtreme": {"core", "configs", "metrics"},
     "ops": {"core", "configs"},
     "model": {"core", "configs", "ops"},
     "tasks": BELOW_TASKS,
     "training": BELOW_TASKS | {"tasks"},
-    "exports": BELOW_TASKS | {"tasks", "training"},
-    "planning": BELOW_TASKS | {"tasks", "training"},
+    "planning": BELOW_RUNS,
+    "runs": BELOW_RUNS,
+    "exports": BELOW_RUNS | {"runs"},
     "sweeps": {"core", "configs", "launch"},
-    "analyses": BELOW_TASKS | {"tasks", "training", "exports"},
+    "analyses": BELOW_RUNS | {"runs", "exports"},
+    "reports": BELOW_RUNS | {"runs", "exports", "analyses"},
 }
 # Nobody imports a command.
 MAY_IMPORT["commands"] = set(MAY_IMPORT)

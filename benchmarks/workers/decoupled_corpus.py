@@ -7,8 +7,8 @@ import leftovers
 import protocol
 
 from decoupled.corpora.sentences import clean_sentences
-from decoupled.corpora.wikipedia import read_articles
-from decoupled.corpora.wikitext import article_paragraphs
+from decoupled.corpora.wikipedia.dump import read_articles
+from decoupled.corpora.wikipedia.wikitext import article_paragraphs
 
 LANGUAGE = "en"
 MIN_CHARACTERS = 10

@@ -5,7 +5,7 @@ import pathlib
 
 import protocol
 
-from decoupled.metrics.xtreme import score_language
+from decoupled.xtreme.official import score_language
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:

@@ -11,9 +11,9 @@ from decoupled.configs import MeshConfig, ModelConfig, OptimizerConfig, Schedule
 from decoupled.core.compat import tf
 from decoupled.data.array_input_fn import evaluation_batches, longest_first
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.runs.evaluation import evaluation_lengths
 from decoupled.tasks.tagged_sentences import TaggedSentence
 from decoupled.tasks.tagging_task import TaggingTask
-from decoupled.training.evaluation import evaluation_lengths
 from decoupled.training.graph import GraphConfig, build_predictions
 from decoupled.training.mesh import session_config
 

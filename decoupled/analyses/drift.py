@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses import plots
 from decoupled.analyses.models import AnalysedModel
 from decoupled.analyses.representations import LayerEncoder, batches
 from decoupled.configs.analyses import DriftSettings
-from decoupled.core import console, files
+from decoupled.core import console, files, plots
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.masking import mask_sequences

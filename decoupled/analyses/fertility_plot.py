@@ -9,7 +9,7 @@ count; they stand apart, with tokens per character.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from decoupled.analyses import plots
+from decoupled.core import plots
 
 _ROWS = 35
 _ROW_INCHES, _BLOCK_INCHES, _MARGIN_INCHES = 0.19, 4.6, 1.3

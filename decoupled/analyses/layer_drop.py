@@ -11,12 +11,11 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from decoupled.analyses import plots
 from decoupled.configs import ModelConfig
-from decoupled.core import console, files
+from decoupled.core import console, files, plots
 from decoupled.core.errors import UserError
-from decoupled.metrics import xtreme
-from decoupled.training import model_dir
+from decoupled.runs import run_folder
+from decoupled.xtreme import official
 
 RESULTS = "results.json"
 # What may tell models apart in a legend, the paper's question first.
@@ -53,7 +52,7 @@ def read_run(folder: str, split: str, metric: str | None) -> Run:
       UserError: the folder is not of fine-tuning, not finished, or lacks split or
         metric.
     """
-    described = model_dir.read(folder)
+    described = run_folder.read(folder)
     if described.command != "finetune" or not described.task:
         raise UserError(f"{folder}: is not a folder of fine-tuning")
     results = _read_results(folder)
@@ -177,7 +176,7 @@ def _score(path, results, split, metric):
     scored = {
         language: statistics.fmean(values[name] for name in metrics)
         for language, values in languages.items()
-        if xtreme.is_official(results["task"], language)
+        if official.is_official(results["task"], language)
         and all(name in values for name in metrics)
     }
     if not scored:
@@ -190,8 +189,8 @@ def _score(path, results, split, metric):
 
 def _headline(task, languages):
     """The metrics whose mean is the task's score."""
-    if task in xtreme.TASKS:
-        return list(xtreme.TASKS[task].headline)
+    if task in official.TASKS:
+        return list(official.TASKS[task].headline)
     return list(_metrics(languages))[:1]
 
 

@@ -13,7 +13,7 @@ from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.model import variables as names
-from decoupled.training.saved_run import open_run
+from decoupled.runs.saved_run import open_run
 
 INPUT, OUTPUT = "input", "output"
 SIZES = ("input_embedding_size", "output_embedding_size", "hidden_size", "num_layers")

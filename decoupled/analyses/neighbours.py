@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses import plots
 from decoupled.analyses.models import SIZES, short_names
 from decoupled.analyses.retrieval import search
 from decoupled.analyses.sentence_vectors import (
@@ -27,7 +26,7 @@ from decoupled.analyses.sentence_vectors import (
     open_encoder,
 )
 from decoupled.configs import MeshConfig, RetrievalConfig
-from decoupled.core import console
+from decoupled.core import console, plots
 from decoupled.metrics.neighbours import wilson_interval
 from decoupled.tasks.parallel_sentences import read_parallel
 

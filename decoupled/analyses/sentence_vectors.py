@@ -19,6 +19,7 @@ from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import make_dims
+from decoupled.runs.saved_run import open_run
 from decoupled.tasks.pooled_layers import PooledLayers, layer_name
 from decoupled.tasks.sentence_batches import (
     Batch,
@@ -33,7 +34,6 @@ from decoupled.training.hooks import StopOnSignal
 from decoupled.training.lengths import choose_lengths, tokens_while_building
 from decoupled.training.mesh import check_mesh, length_step, mesh_size
 from decoupled.training.model_fn import RunSpec
-from decoupled.training.saved_run import open_run
 
 _LENGTH = "RetrievalConfig.max_sequence_length"
 # What the sizes of the mesh's dimensions come from here.

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from decoupled.analyses import plots
 from decoupled.analyses.models import INPUT, AnalysedModel
-from decoupled.core import console
+from decoupled.core import console, plots
 
 _BLOCK_ROWS = 8192
 # As they are, and with the mean row taken away.

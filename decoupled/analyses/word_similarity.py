@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses import plots
 from decoupled.analyses.models import INPUT, OUTPUT, AnalysedModel
 from decoupled.analyses.rank_correlation import correlate
 from decoupled.analyses.word_vectors import Vectors, word_vectors
-from decoupled.core import console, files, gfile
+from decoupled.core import console, files, gfile, plots
 from decoupled.core.errors import UserError
 
 # The order of Table 8; sets beside these come after them.

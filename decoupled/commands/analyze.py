@@ -152,8 +152,8 @@ def run_probing() -> None:
     step is chosen on dev, so that only test is unseen. Settings:
     runs/analyze_probing.gin.
     """
-    from decoupled.analyses import probing as analysis
-    from decoupled.analyses.probing_files import find_tasks
+    from decoupled.analyses.probing import probing as analysis
+    from decoupled.analyses.probing.probing_files import find_tasks
 
     for name in FLAGS.variants:
         if name not in analysis.VARIANTS:
@@ -179,8 +179,8 @@ def run_probing_data() -> None:
       decoupled analyze probing_data --task=pos \\
           --input=en_ewt-ud-dev.conllu --output=edges/pos/dev.jsonl
     """
-    from decoupled.analyses.probing_conversion import CONVERTERS
-    from decoupled.analyses.probing_files import write_examples
+    from decoupled.analyses.probing.probing_conversion import CONVERTERS
+    from decoupled.analyses.probing.probing_files import write_examples
     from decoupled.core import files
 
     examples = CONVERTERS[FLAGS.task](FLAGS.input)
@@ -298,8 +298,7 @@ def _models():
 
 def _finish(analysis: Any, result: dict[str, Any]) -> None:
     """Shows the result; writes it, its settings and its plot."""
-    from decoupled.analyses import plots
-    from decoupled.core import files
+    from decoupled.core import files, plots
 
     analysis.show(result)
     start.save_start(FLAGS.output_dir)

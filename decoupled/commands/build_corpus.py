@@ -28,15 +28,8 @@ from decoupled.configs.corpora import (
 )
 from decoupled.core import console, files, gfile, locks
 from decoupled.core.errors import UserError
-from decoupled.corpora import (
-    assembly,
-    catalog_task,
-    catalogs,
-    corpus,
-    documents,
-    locales,
-    text,
-)
+from decoupled.corpora import assembly, corpus, documents, locales, text
+from decoupled.corpora.catalogs import catalog_task, catalogs
 from decoupled.corpora.documents import TextJob
 from decoupled.corpora.runners import LOCAL, Runner
 from decoupled.launch import start

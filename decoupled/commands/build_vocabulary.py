@@ -19,11 +19,10 @@ from typing import Any
 
 from absl import flags
 
-from decoupled.analyses import plots
 from decoupled.analyses.fertility_plot import plot_fertility
 from decoupled.configs import SamplingConfig
 from decoupled.configs.corpora import VocabularySettings, build_vocabulary
-from decoupled.core import console, files, gfile, locks
+from decoupled.core import console, files, gfile, locks, plots
 from decoupled.core.errors import UserError
 from decoupled.core.memory import available_memory, readable_bytes
 from decoupled.corpora import sampling_table

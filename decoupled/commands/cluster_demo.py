@@ -22,7 +22,7 @@ from decoupled.core.processes import command_line
 from decoupled.core.processor import nvidia_gpus
 from decoupled.launch import start
 from decoupled.launch.supervision import VISIBLE_GPUS, run_step
-from decoupled.training import model_dir
+from decoupled.runs import run_folder
 
 PROCESSES = (1, 2, 4)
 TOLERANCE = 1e-5
@@ -72,7 +72,7 @@ def training_command(work_dir: str, processes: int, steps: int) -> list[str]:
         f'--gin_param=MeshConfig.mesh_shape = "model:{processes}"',
         '--gin_param=MeshConfig.layout_rules = "vocab:model"',
         f"--records_dir={work_dir}/records",
-        f"--vocabulary={os.path.join(work_dir, 'vocabulary', model_dir.VOCABULARY)}",
+        f"--vocabulary={os.path.join(work_dir, 'vocabulary', run_folder.VOCABULARY)}",
         f"--model_dir={_folder(work_dir, processes)}",
         "--mode=train",
     ]

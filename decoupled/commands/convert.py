@@ -80,7 +80,7 @@ def from_tf() -> None:
     # Mistakes in settings are told before TensorFlow is loaded.
     model = start.parse_gin(convert, "runs/convert.gin")
 
-    from decoupled.exports.from_original import from_original
+    from decoupled.exports.interop.from_original import from_original
 
     report = from_original(
         options.checkpoint,
@@ -101,7 +101,7 @@ def from_hf() -> None:
 
     Names without use or value are an error unless --allow_partial allows them.
     """
-    from decoupled.exports.from_huggingface import from_huggingface
+    from decoupled.exports.interop.from_huggingface import from_huggingface
 
     options = flags.FLAGS
     report = from_huggingface(
@@ -117,8 +117,8 @@ def to_hf() -> None:
 
       decoupled convert to_hf --model_dir=runs/decoupled --hf_dir=hf/decoupled
     """
-    from decoupled.exports.checkpoint_files import chosen_prefix
-    from decoupled.exports.to_huggingface import to_huggingface
+    from decoupled.exports.interop.checkpoint_files import chosen_prefix
+    from decoupled.exports.interop.to_huggingface import to_huggingface
 
     options = flags.FLAGS
     written = to_huggingface(

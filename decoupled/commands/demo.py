@@ -28,7 +28,7 @@ from decoupled.core.memory import readable_bytes
 from decoupled.core.processes import command_line
 from decoupled.launch import start
 from decoupled.launch.supervision import SECONDS, run_step
-from decoupled.training import model_dir
+from decoupled.runs import run_folder
 
 MODELS = ("coupled", "decoupled")
 LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
@@ -97,7 +97,7 @@ def make_steps(work_dir: str) -> list[Step]:
 
 
 def _vocabulary(work_dir):
-    return os.path.join(work_dir, "vocabulary", model_dir.VOCABULARY)
+    return os.path.join(work_dir, "vocabulary", run_folder.VOCABULARY)
 
 
 def _data_steps(work_dir):
@@ -204,7 +204,7 @@ def report(work_dir: str) -> None:
 def _results(work_dir, model, seconds):
     from decoupled.model.parameters import finetuning_counts, pretraining_counts
 
-    config = model_dir.read(os.path.join(work_dir, model)).model
+    config = run_folder.read(os.path.join(work_dir, model)).model
     evaluation = files.read_json(os.path.join(work_dir, model, "eval.json"))
     tuned = os.path.join(work_dir, f"{model}_catalogs", "results.json")
     return {
@@ -270,7 +270,7 @@ def _cell(value):
 
 def _plot(work_dir, results, stem):
     """Left: masked-LM accuracy in training and at its end; right: by language."""
-    from decoupled.analyses import plots
+    from decoupled.core import plots
 
     figure, [[left, right]] = plots.grid(1, 2, 5.4, 3.7, width_ratios=[1, 2])
     for index, model in enumerate(MODELS):
@@ -293,7 +293,7 @@ def _plot(work_dir, results, stem):
 
 def _draw_languages(axes, tested):
     """A bar for each model and language, and what the commonest answer would reach."""
-    from decoupled.analyses import plots
+    from decoupled.core import plots
 
     languages = list(tested[MODELS[0]])
     for index, model in enumerate(MODELS):

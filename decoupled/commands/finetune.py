@@ -37,7 +37,7 @@ from absl import flags
 from decoupled.configs.finetuning import FinetuneConfig, finetune
 from decoupled.core import console, files, locks
 from decoupled.launch import start, tpu_flags
-from decoupled.metrics import xtreme
+from decoupled.xtreme import official
 
 TRAINING_MODES = ("train_and_evaluate", "train")
 MODES = (*TRAINING_MODES, "eval", "predict")
@@ -109,10 +109,10 @@ def run_finetuning(
     Raises:
       UserError: checkpoint, task files, settings and folder do not fit each other.
     """
-    from decoupled.analyses import plots
+    from decoupled.core import plots
+    from decoupled.runs.finetuning_session import Session
+    from decoupled.runs.zero_shot_results import predict_run
     from decoupled.tasks.catalogue import TASKS, make_task
-    from decoupled.training.finetuning_session import Session
-    from decoupled.training.zero_shot_results import predict_run
 
     made = make_task(task, data_dir, config.finetuning, config.question_answering)
     cache = feature_dir or os.path.join(folder, "features")
@@ -154,16 +154,16 @@ def _say_what_is_missing(session):
         console.say(
             f"{task.name}: no English dev file with labels; the last checkpoint counts"
         )
-    if task.name not in xtreme.TASKS:
+    if task.name not in official.TASKS:
         return
     there = data.languages("test")
-    outside = [name for name in there if not xtreme.is_official(task.name, name)]
+    outside = [name for name in there if not official.is_official(task.name, name)]
     if outside:
         console.say(
             f"{task.name}: {', '.join(outside)}: not among XTREME's languages of the "
             "task; evaluated, and in no mean"
         )
-    missing = [n for n in xtreme.TASKS[task.name].languages if n not in there]
+    missing = [n for n in official.TASKS[task.name].languages if n not in there]
     if there and missing:
         console.say(
             f"{task.name}: no test file of {', '.join(missing)}; XTREME's score of the "
@@ -173,7 +173,7 @@ def _say_what_is_missing(session):
 
 def _evaluate(session, predictions, anew):
     """What each run of the chosen learning rate scores; predictions of the best one."""
-    from decoupled.training.zero_shot_results import evaluate_run, finished_run
+    from decoupled.runs.zero_shot_results import evaluate_run, finished_run
 
     best = session.grid.best_run()
     results = []
@@ -186,8 +186,9 @@ def _evaluate(session, predictions, anew):
 
 def _report(session, results):
     """Writes results.json, .csv and .png of all runs, and prints the table."""
-    from decoupled.analyses import finetuning_results, plots
-    from decoupled.analyses.finetuning_plot import plot_results
+    from decoupled.core import plots
+    from decoupled.reports import finetuning_results
+    from decoupled.reports.finetuning_plot import plot_results
 
     task, folder = session.task, session.folder
     best = session.grid.best_run()
@@ -224,9 +225,9 @@ def _say_how_to_score(task, predictions, data_dir, labelled):
     Args:
       labelled: the languages of these files.
     """
-    from decoupled.tasks.scored_files import scorable
+    from decoupled.xtreme.scored_files import scorable
 
-    if task not in xtreme.TASKS:
+    if task not in official.TASKS:
         return
     languages = scorable(predictions, data_dir, task, labelled)
     if not languages:
@@ -238,7 +239,7 @@ def _say_how_to_score(task, predictions, data_dir, labelled):
         f"--tasks={task}",
     ]
     # Without the flag, all of XTREME's languages and all others with both files.
-    found = {*xtreme.TASKS[task].languages, *scorable(predictions, data_dir, task)}
+    found = {*official.TASKS[task].languages, *scorable(predictions, data_dir, task)}
     if found != set(languages):
         command.append(f"--languages={','.join(languages)}")
     console.say(f"score with: {shlex.join(command)}")

@@ -27,7 +27,7 @@ from decoupled.configs import PretrainConfig, pretrain
 from decoupled.core import console, files, locks
 from decoupled.core.errors import UserError
 from decoupled.launch import start, tpu_flags
-from decoupled.training import model_dir
+from decoupled.runs import run_folder
 
 TRAINING_MODES = ("train_and_evaluate", "train")
 MODES = (*TRAINING_MODES, "eval", "predict")
@@ -104,7 +104,7 @@ def run_pretraining(
     check_beginnings(manifest)
     session = _Session(config, manifest, pieces, folder, tpu, prefix)
     description = _describe(config, manifest, pieces, prefix)
-    model_dir.claim(folder, description, vocabulary, reading=not training)
+    run_folder.claim(folder, description, vocabulary, reading=not training)
     start.save_start(folder)
     with named_errors(records_dir):
         if training:
@@ -118,7 +118,7 @@ def run_pretraining(
 
 def _describe(config, manifest, pieces, prefix):
     """What config.json says of the run."""
-    return model_dir.ModelDir(
+    return run_folder.ModelDir(
         command="pretrain",
         model=config.model,
         vocabulary_fingerprint=pieces.fingerprint,
@@ -139,7 +139,7 @@ def _describe(config, manifest, pieces, prefix):
 
 def _initial_checkpoint(path, pieces):
     """The prefix that `path` names, or None; it must have the pieces of the records."""
-    from decoupled.training.saved_run import open_run
+    from decoupled.runs.saved_run import open_run
 
     if path is None:
         return None
@@ -280,8 +280,8 @@ class _Session:
 
     def evaluated(self):
         """Whether eval.json is of the newest checkpoint."""
+        from decoupled.runs.evaluation import finished_results
         from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
-        from decoupled.training.evaluation import finished_results
 
         step = checkpoint_step(find_checkpoint(self.folder))
         path = os.path.join(self.folder, "eval.json")
@@ -334,7 +334,7 @@ class _Session:
 
     def _predictions(self):
         from decoupled.data.input_fn import languages_input_fn
-        from decoupled.training.evaluation import Part, predict_parts
+        from decoupled.runs.evaluation import Part, predict_parts
 
         config = self.config
         counts = _held_out_counts(config, self.manifest)

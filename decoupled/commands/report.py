@@ -32,13 +32,8 @@ def define_flags() -> None:
 
 def main() -> None:
     """Reads the sweeps and writes the report."""
-    from decoupled.analyses import (
-        plots,
-        runs_page,
-        sweep_plots,
-        sweep_results,
-        sweep_tables,
-    )
+    from decoupled.core import plots
+    from decoupled.reports import runs_page, sweep_plots, sweep_results, sweep_tables
 
     options = flags.FLAGS
     described = [sweep_results.read_description(path) for path in options.sweep_dir]

@@ -36,18 +36,18 @@ import sys
 
 from absl import flags
 
-from decoupled.analyses.reproduction_inputs import (
-    XTREME_TASK,
-    Folders,
-    find_folders,
-    make_edges,
-)
 from decoupled.configs import SweepRoot, sweep
 from decoupled.core import console, files, installed, locks
 from decoupled.core.processes import command_line
 from decoupled.launch import gin_files, start
 from decoupled.launch.supervision import SECONDS, run_step
-from decoupled.training import model_dir
+from decoupled.reports.reproduction_inputs import (
+    XTREME_TASK,
+    Folders,
+    find_folders,
+    make_edges,
+)
+from decoupled.runs import run_folder
 
 GIN_FILES = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/reproduce.gin"]
 TABLES = ("table2", "table3", "table4", "table5", "table6")
@@ -143,7 +143,7 @@ def check_installed(folders: Folders) -> None:
       UserError: a package is missing. Without matplotlib a line says that there are no
         plots.
     """
-    from decoupled.analyses import plots
+    from decoupled.core import plots
 
     if folders.dumps:
         installed.need("mwparserfromhell", "sentencex", purpose="MediaWiki dumps")
@@ -200,7 +200,7 @@ def make_data(folders: Folders, languages: list[str]) -> None:
         [
             "build_records",
             f"--corpus_dir={folders.text}",
-            f"--vocabulary={os.path.join(folders.vocabulary, model_dir.VOCABULARY)}",
+            f"--vocabulary={os.path.join(folders.vocabulary, run_folder.VOCABULARY)}",
             f"--output_dir={folders.records}",
         ],
     )
@@ -237,7 +237,7 @@ def plan(root: SweepRoot, folders: Folders, languages: list[str]) -> tuple[list,
     from decoupled.sweeps.jobs import Inputs
     from decoupled.sweeps.study import Study, make_study_jobs
 
-    vocabulary = os.path.join(folders.vocabulary, model_dir.VOCABULARY)
+    vocabulary = os.path.join(folders.vocabulary, run_folder.VOCABULARY)
     rows = make_rows(root.sweep, root.scale, Vocabulary(vocabulary).size, read_model)
     inputs = Inputs(folders.records, vocabulary, _data_dirs(root.sweep, folders))
     study = Study(E_OUT_ROWS, MOST_DROPPED, CONTROL_ROWS, _analyses(folders, languages))
@@ -281,7 +281,7 @@ def _analyses(folders, languages):
 
 def announcement(jobs: list, parallel: int) -> str:
     """How many jobs there are, and how long is left where complete ones tell."""
-    from decoupled.analyses import reproduction_facts as facts
+    from decoupled.reports import reproduction_facts as facts
 
     left = [job for job in jobs if not job.is_complete()]
     seconds: dict[str, list[float]] = {}
@@ -313,9 +313,9 @@ def write_document(
       path: of the document. root, folders, jobs: of the reproduction. parallel: jobs
         that ran at a time.
     """
-    from decoupled.analyses import reproduction_document as document
-    from decoupled.analyses import reproduction_facts as facts
-    from decoupled.analyses.reproduction_results import read_evidence
+    from decoupled.reports import reproduction_document as document
+    from decoupled.reports import reproduction_facts as facts
+    from decoupled.reports.reproduction_results import read_evidence
 
     evidence = read_evidence(folders.runs)
     complete = sum(job.is_complete() for job in jobs)
@@ -344,7 +344,7 @@ def write_document(
 
 
 def _paper_tables():
-    from decoupled.analyses.reproduction_document import PaperTable
+    from decoupled.reports.reproduction_document import PaperTable
 
     for name in TABLES:
         names = [*GIN_FILES[:2], f"sweeps/{name}.gin"]

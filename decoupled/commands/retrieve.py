@@ -33,7 +33,7 @@ from decoupled.configs.finetuning import RetrieveConfig, retrieve
 from decoupled.core import console, files, locks
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.launch import start
-from decoupled.metrics import xtreme
+from decoupled.xtreme import official
 
 TASKS = ("tatoeba", "bucc2018")
 # Languages of Tatoeba are encoded together up to about so many sentences.
@@ -235,14 +235,14 @@ def _tatoeba_results(pair, lines) -> dict[str, float]:
     results = {}
     if pair.gold is not None:
         labels = [str(place) for place in pair.gold]
-        results = xtreme.score_language("tatoeba", pair.language, labels, lines)
+        results = official.score_language("tatoeba", pair.language, labels, lines)
     return {**results, "random_accuracy": 100 / count, "examples": count}
 
 
 def _bucc_results(test, mined) -> dict[str, float]:
     results = {}
     if test.gold:
-        results = xtreme.score_language(
+        results = official.score_language(
             "bucc2018", test.language, test.gold, mined.pairs
         )
         # As many pairs as there are right ones, each drawn from all: expected.
@@ -316,7 +316,7 @@ class _Results:
         official = {
             name: row
             for name, row in rows.items()
-            if xtreme.is_official(self.content["task"], name)
+            if official.is_official(self.content["task"], name)
         }
         outside = [name for name in rows if name not in official]
         means = _means(official, columns)
@@ -346,7 +346,7 @@ class _Results:
             table,
         )
         folder = os.path.join(self._folder, "predictions")
-        if not set(xtreme.TASKS[self.content["task"]].headline) <= set(columns):
+        if not set(official.TASKS[self.content["task"]].headline) <= set(columns):
             console.say("the data do not tell what is right: no score")
         console.say(f"wrote {self.path} and {folder}")
 
@@ -354,7 +354,7 @@ class _Results:
         return os.path.join(
             self._folder,
             "predictions",
-            xtreme.prediction_file(self.content["task"], language),
+            official.prediction_file(self.content["task"], language),
         )
 
 

@@ -37,11 +37,11 @@ from absl import flags
 
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
-from decoupled.data.xtreme_files import is_language
-from decoupled.data.xtreme_labels import read_labels
-from decoupled.data.xtreme_predictions import read_predictions
-from decoupled.metrics import xtreme
-from decoupled.tasks.scored_files import Inputs, find_files
+from decoupled.xtreme import official
+from decoupled.xtreme.files import is_language
+from decoupled.xtreme.labels import read_labels
+from decoupled.xtreme.predictions import read_predictions
+from decoupled.xtreme.scored_files import Inputs, find_files
 
 FLAGS = flags.FLAGS
 NOT_ASKED_FOR = "not asked for"
@@ -105,8 +105,9 @@ def score(
       answers_may_miss: whether questions without an answer count 0.
 
     Returns:
-      what XTREME's script writes: group -> score, `all_task` -> overall score, task ->
-      what `xtreme.task_scores` gives; beside it `missing`, task -> why it has no score;
+      what XTREME's script writes: group -> score, `all_task` -> overall score, task
+      -> what `official.task_scores` gives; beside it `missing`, task -> why it has no
+      score;
       `outside_xtreme`, task -> metric -> language -> value, of languages that XTREME
       does not list for the task; `left_out`, task -> such a language -> which file it
       lacks; and `files`, task -> language -> the two files.
@@ -115,20 +116,20 @@ def score(
       UserError: a file is missing, malformed or does not fit its labels, or there is
         nothing to score.
     """
-    chosen = _choose(tasks, xtreme.TASKS, "--tasks")
+    chosen = _choose(tasks, official.TASKS, "--tasks")
     _check_codes(languages)
     inputs = {
         task: find_files(prediction_folder, label_folder, task, languages)
         if task in chosen
         else Inputs({}, {}, NOT_ASKED_FOR, {})
-        for task in xtreme.TASKS
+        for task in official.TASKS
     }
     if tasks is not None:
         _check_asked_for(chosen, inputs, prediction_folder, label_folder)
     if all(entry.missing for entry in inputs.values()):
         raise UserError(
             f"{prediction_folder}: nothing to score; it has no files such as "
-            f"{xtreme.prediction_file('xnli', 'en')} with labels in {label_folder}"
+            f"{official.prediction_file('xnli', 'en')} with labels in {label_folder}"
         )
     _check_languages(languages, inputs, prediction_folder)
     return _as_result(inputs, _score_files(inputs, answers_may_miss))
@@ -136,11 +137,11 @@ def score(
 
 def show(result: dict[str, Any]) -> None:
     """Prints the scores as two tables, and a third for languages outside XTREME."""
-    scored = [task for task in xtreme.TASKS if task in result]
+    scored = [task for task in official.TASKS if task in result]
     shown = [
         (task, metric)
         for task in scored
-        for metric in (*xtreme.TASKS[task].headline, *ALSO_SHOWN.get(task, ()))
+        for metric in (*official.TASKS[task].headline, *ALSO_SHOWN.get(task, ()))
     ]
     present = {name for task, metric in shown for name in result[task][metric]}
     rows = [
@@ -190,7 +191,7 @@ def _check_languages(languages, inputs, prediction_folder):
     if lost:
         tasks = [task for task, entry in inputs.items() if entry.missing is None]
         path = os.path.join(
-            prediction_folder, xtreme.prediction_file(tasks[0], lost[0])
+            prediction_folder, official.prediction_file(tasks[0], lost[0])
         )
         raise UserError(
             f"--languages: no predictions with labels in {', '.join(lost)}; looked for "
@@ -223,7 +224,7 @@ def _score_files(inputs, answers_may_miss):
         predictions = read_predictions(
             inputs[task].predictions[language], labels, gold.path, answers_may_miss
         )
-        scores = xtreme.score_language(task, language, labels, predictions)
+        scores = official.score_language(task, language, labels, predictions)
         by_task.setdefault(task, {})[language] = scores
     return by_task
 
@@ -233,13 +234,13 @@ def _as_result(inputs, by_task):
     results, outside = {}, {}
     for task, entry in inputs.items():
         if entry.languages(official=True):
-            results[task] = xtreme.task_scores(task, by_task[task])
+            results[task] = official.task_scores(task, by_task[task])
         if others := entry.languages(official=False):
             outside[task] = _by_metric(by_task[task], others)
     missing = {task: entry.missing for task, entry in inputs.items() if entry.missing}
     missing |= {task: ONLY_OUTSIDE for task in outside if task not in results}
     return {
-        **xtreme.group_scores(results),
+        **official.group_scores(results),
         **results,
         "missing": missing,
         "outside_xtreme": outside,
@@ -260,7 +261,7 @@ def _by_metric(by_language, languages):
 
 
 def _task_rows(result):
-    for group, tasks in xtreme.GROUPS.items():
+    for group, tasks in official.GROUPS.items():
         for task in tasks:
             if task not in result:
                 yield [task, None, None, result["missing"][task]]
@@ -268,7 +269,7 @@ def _task_rows(result):
             metrics = [name for name in result[task] if not name.startswith("avg_")]
             averages = [f"{m} {_shown(result[task][f'avg_{m}'])}" for m in metrics]
             languages = f"{len(result[task][metrics[0]])}"
-            languages += f" of {len(xtreme.TASKS[task].languages)}"
+            languages += f" of {len(official.TASKS[task].languages)}"
             score = _shown(result[task].get("avg_metric"))
             yield [task, score, languages, ", ".join(averages)]
         yield [f"group {group}", _shown(result.get(group)), None, None]
@@ -276,14 +277,14 @@ def _task_rows(result):
 
 def _outside_rows(result):
     for task, metrics in result["outside_xtreme"].items():
-        shown = (*xtreme.TASKS[task].headline, *ALSO_SHOWN.get(task, ()))
+        shown = (*official.TASKS[task].headline, *ALSO_SHOWN.get(task, ()))
         for language in metrics[shown[0]]:
             scores = [f"{name} {_shown(metrics[name][language])}" for name in shown]
             yield [task, language, ", ".join(scores)]
 
 
 def _group_rows(result):
-    yield ["all tasks", _shown(result.get(xtreme.OVERALL)), None, None]
+    yield ["all tasks", _shown(result.get(official.OVERALL)), None, None]
 
 
 def _shown(value):

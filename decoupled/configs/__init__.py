@@ -22,12 +22,8 @@ from decoupled.configs.finetuning import (
     finetune,
     retrieve,
 )
-from decoupled.configs.model import (
-    ACTIVATIONS,
-    EARLIER_VALUES,
-    MeshConfig,
-    ModelConfig,
-)
+from decoupled.configs.mesh import MeshConfig
+from decoupled.configs.model import ACTIVATIONS, EARLIER_VALUES, ModelConfig
 from decoupled.configs.studies import (
     PlanConfig,
     ScaleConfig,

@@ -13,7 +13,7 @@ from decoupled.configs.checks import (
     check_rates,
     check_types,
 )
-from decoupled.configs.model import MeshConfig
+from decoupled.configs.mesh import MeshConfig
 from decoupled.configs.training import ClusterConfig, OptimizerConfig, TrainingConfig
 from decoupled.core.errors import UserError
 

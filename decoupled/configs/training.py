@@ -13,7 +13,8 @@ from decoupled.configs.checks import (
     check_types,
 )
 from decoupled.configs.data import MaskingConfig, SamplingConfig
-from decoupled.configs.model import MeshConfig, ModelConfig
+from decoupled.configs.mesh import MeshConfig
+from decoupled.configs.model import ModelConfig
 from decoupled.core.errors import UserError
 
 OPTIMIZERS = ("adamw", "adafactor")

@@ -18,6 +18,8 @@ from typing import IO, Any
 from decoupled.core import gfile
 from decoupled.core.errors import UserError
 
+# TensorFlow's file that lists the checkpoints of a folder.
+CHECKPOINT_LIST = "checkpoint"
 # The cause stands on the line after the node's name, behind a file that it is about.
 _SESSION_FAILED = re.compile(
     r"\AGraph execution error:\n.*^Node: [^\n]*\n"

@@ -118,7 +118,7 @@ def cleaning_rules(paths: Sequence[str], settings: TextSettings) -> list[int]:
 
         rules.append(sentences.RULES)
     if any(text.is_dump(path) for path in paths):
-        from decoupled.corpora import wikitext
+        from decoupled.corpora.wikipedia import wikitext
 
         rules.append(wikitext.RULES)
     return rules
@@ -249,9 +249,9 @@ def _paragraphs(unit: TextUnit, dropped) -> Iterator[list[str]]:
         yield from text.read_documents(unit.path, unit.part, unit.parts)
         return
     # Imported here: dumps need libraries that other text can do without.
-    from decoupled.corpora import wikipedia, wikitext
+    from decoupled.corpora.wikipedia import dump, wikitext
 
-    for article in wikipedia.read_articles(unit.path, dropped, unit.part, unit.parts):
+    for article in dump.read_articles(unit.path, dropped, unit.part, unit.parts):
         yield wikitext.article_paragraphs(article.wikitext, dropped)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import sentencex
 
-from decoupled.corpora.wiki_templates import HOLE
+from decoupled.corpora.wikipedia.wiki_templates import HOLE
 
 # Version of the rules that split and choose sentences, counted up with every change of
 # them; a corpus of other rules is not taken for one of these.

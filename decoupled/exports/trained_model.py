@@ -12,12 +12,12 @@ from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.model.variables import OUTPUT_BIAS, SPANS, Head
+from decoupled.runs import run_folder as model_dirs
+from decoupled.runs.saved_run import read_folder
+from decoupled.runs.selection import chosen_checkpoint
 from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.tasks.qa_features import SPECIALS
-from decoupled.training import model_dir as model_dirs
 from decoupled.training.checkpoints import find_checkpoint
-from decoupled.training.saved_run import read_folder
-from decoupled.training.selection import chosen_checkpoint
 
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5

@@ -9,15 +9,15 @@ import numpy as np
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.data.xtreme_files import LanguageFile, languages_of
 from decoupled.metrics.accuracy import accuracy
-from decoupled.metrics.xtreme import english_first
 from decoupled.tasks import examples as labelled_texts
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.examples import LabelledTexts
 from decoupled.tasks.features import pack_texts
 from decoupled.tasks.finetuning_task import Features, FinetuningTask
 from decoupled.tasks.sentence_pairs import read_pairs
+from decoupled.xtreme.files import LanguageFile, languages_of
+from decoupled.xtreme.official import english_first
 
 LABELS = {
     "xnli": ("contradiction", "entailment", "neutral"),

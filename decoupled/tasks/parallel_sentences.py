@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
-from decoupled.data.xtreme_files import LanguageFile, languages_of
-from decoupled.data.xtreme_labels import read_labels, sorted_positions
-from decoupled.metrics import xtreme
+from decoupled.xtreme import official
+from decoupled.xtreme.files import LanguageFile, languages_of
+from decoupled.xtreme.labels import read_labels, sorted_positions
 
 DEV, TEST = "dev", "test"
 
@@ -67,7 +67,7 @@ def task_folder(task: str, data_dir: str) -> str:
     Raises:
       UserError: there is none.
     """
-    for name in xtreme.TASKS[task].folders:
+    for name in official.TASKS[task].folders:
         folder = os.path.join(data_dir, name)
         if gfile.isdir(folder):
             return folder

@@ -7,8 +7,6 @@ from decoupled.configs.finetuning import AUTO
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.data.xtreme_files import LanguageFile
-from decoupled.metrics.xtreme import TASKS, score_language
 from decoupled.tasks.finetuning_task import Features, FinetuningTask
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.qa_answers import best_answers
@@ -16,6 +14,8 @@ from decoupled.tasks.qa_baseline import sliding_window_answer, usual_length
 from decoupled.tasks.qa_features import SPECIALS, VERSION, question_features
 from decoupled.tasks.question_files import question_file, question_languages
 from decoupled.tasks.questions import Question, read_questions
+from decoupled.xtreme.files import LanguageFile
+from decoupled.xtreme.official import TASKS, score_language
 
 # A translation of an answer may be longer than the English one.
 _LONGER_THAN_IN_TRAINING = 1.5

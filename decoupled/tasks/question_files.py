@@ -15,8 +15,8 @@ import os
 
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.data.xtreme_files import languages_of
-from decoupled.metrics.xtreme import TASKS, english_first, label_files
+from decoupled.xtreme.files import languages_of
+from decoupled.xtreme.official import TASKS, english_first, label_files
 
 _SQUAD_TRAIN = "squad/train-v1.1.json"
 _SQUAD_DEV = "squad/dev-v1.1.json"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from decoupled.data.training_lines import valid_text
-from decoupled.data.xtreme_files import LanguageFile
+from decoupled.xtreme.files import LanguageFile
 
 _SHOWN_IDS = 3
 

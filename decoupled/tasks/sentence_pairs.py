@@ -13,8 +13,8 @@ import io
 import re
 from typing import NamedTuple
 
-from decoupled.data.xtreme_files import LanguageFile
 from decoupled.tasks.examples import LabelledTexts
+from decoupled.xtreme.files import LanguageFile
 
 _UNLABELLED, _LABELLED = 2, 3
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')

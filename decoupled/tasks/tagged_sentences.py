@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from decoupled.core import gfile
 from decoupled.core.errors import UserError
-from decoupled.data.xtreme_files import (
+from decoupled.xtreme.files import (
     FORMS,
     LanguageFile,
     is_language,
     languages_of,
 )
-from decoupled.metrics.xtreme import english_first
+from decoupled.xtreme.official import english_first
 
 _HOW_TO_GET = {
     "udpos": (

@@ -6,8 +6,6 @@ from typing import Any
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.data.xtreme_files import PARTS_OF_SPEECH, LanguageFile
-from decoupled.metrics.xtreme import TASKS, score_language
 from decoupled.tasks.finetuning_task import Features, FinetuningTask
 from decoupled.tasks.tagged_sentences import (
     TaggedSentence,
@@ -17,6 +15,8 @@ from decoupled.tasks.tagged_sentences import (
 )
 from decoupled.tasks.tagging import Tagging
 from decoupled.tasks.tagging_features import VERSION, tagging_features, word_tags
+from decoupled.xtreme.files import PARTS_OF_SPEECH, LanguageFile
+from decoupled.xtreme.official import TASKS, score_language
 
 LABELS = {
     "udpos": tuple(PARTS_OF_SPEECH),

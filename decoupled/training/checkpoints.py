@@ -15,9 +15,9 @@ from typing import NamedTuple
 from decoupled.core import console, files, gfile
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
+from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.model.variables import GLOBAL_STEP, Role, Variable, is_slot
 from decoupled.ops.row_blocks import saved_variables
-from decoupled.training.model_dir import CHECKPOINT_LIST
 from decoupled.training.restoring import start_from
 
 # Drawn from the seed where a checkpoint lacks them: heads.

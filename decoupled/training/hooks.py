@@ -9,9 +9,9 @@ from decoupled.core import files, gfile
 from decoupled.core.compat import estimator, mtf, tf
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError
+from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.training.checkpoints import sync_checkpoint
 from decoupled.training.events import event_writer, scalar_summary
-from decoupled.training.model_dir import CHECKPOINT_LIST
 from decoupled.training.restoring import BlocksFromWhole
 
 

@@ -10,9 +10,8 @@ import time
 
 import pytest
 
-from decoupled.analyses import plots
 from decoupled.commands import demo
-from decoupled.core import files
+from decoupled.core import files, plots
 from decoupled.core.errors import UserError
 from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model

@@ -22,13 +22,13 @@ from decoupled.configs import FinetuningConfig, MeshConfig
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.exports.checkpoint_files import chosen_prefix
-from decoupled.exports.to_huggingface import to_huggingface
+from decoupled.exports.interop.checkpoint_files import chosen_prefix
+from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.trained_model import read_model_dir
-from decoupled.metrics.xtreme import TASKS
+from decoupled.runs.selection import chosen_checkpoint
 from decoupled.tasks.classification_task import SequenceClassificationTask
 from decoupled.training.events import read_scalars
-from decoupled.training.selection import chosen_checkpoint
+from decoupled.xtreme.official import TASKS
 from tests.analyses.sentences import ONE_DEVICE, retrieval
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import make_pretrained
@@ -237,7 +237,7 @@ def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
 
     with monkeypatch.context() as patch:
         # After the copy, before the record that would spare its evaluation.
-        patch.setattr("decoupled.training.finetuning_run.write_scores", kill)
+        patch.setattr("decoupled.runs.finetuning_run.write_scores", kill)
         with pytest.raises(KeyboardInterrupt):
             tune(folder, tmp_path, "train", **settings)
     assert chosen_checkpoint(str(tmp_path)).step == 4

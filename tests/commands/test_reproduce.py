@@ -9,13 +9,13 @@ import types
 
 import pytest
 
-from decoupled.analyses.reproduction_inputs import find_folders
 from decoupled.commands import reproduce
 from decoupled.configs import ScaleConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from tests.analyses.fake_reproduction import SCORES, write_json, write_reproduction
+from decoupled.reports.reproduction_inputs import find_folders
 from tests.exports.models import train_sentencepiece
+from tests.reports.fake_reproduction import SCORES, write_json, write_reproduction
 
 
 @pytest.fixture

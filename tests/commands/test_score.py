@@ -11,8 +11,8 @@ import pytest
 
 from decoupled.commands import score as command
 from decoupled.core.errors import UserError
-from decoupled.metrics import xtreme
-from tests.data.xtreme_samples import squad_json
+from decoupled.xtreme import official
+from tests.xtreme.xtreme_samples import squad_json
 
 # Labels of each task, and predictions with planted errors.
 LABELS = {
@@ -46,8 +46,8 @@ def submission(tmp_path):
     for folder, texts in (("predictions", PREDICTIONS), ("labels", LABELS)):
         for task, text in texts.items():
             (tmp_path / folder / task).mkdir(parents=True)
-            for language in xtreme.TASKS[task].languages:
-                name = xtreme.prediction_file(task, language)
+            for language in official.TASKS[task].languages:
+                name = official.prediction_file(task, language)
                 (tmp_path / folder / name).write_text(text)
     (tmp_path / "predictions/xnli/test-en.tsv").write_text(LABELS["xnli"])
     return tmp_path
@@ -99,7 +99,7 @@ def test_every_language_has_every_metric(submission):
     assert result["xnli"]["accuracy"]["sw"] == pytest.approx(TWO_THIRDS)
     metrics = {
         task: [name for name in result[task] if not name.startswith("avg_")]
-        for task in xtreme.TASKS
+        for task in official.TASKS
     }
     one, three, answers = (
         ["accuracy"],
@@ -119,7 +119,7 @@ def test_every_language_has_every_metric(submission):
     }
     for task, names in metrics.items():
         for name in names:
-            assert tuple(result[task][name]) == xtreme.TASKS[task].languages
+            assert tuple(result[task][name]) == official.TASKS[task].languages
     assert result["files"]["mlqa"]["zh"] == {
         "predictions": str(submission / "predictions/mlqa/test-zh.json"),
         "labels": str(submission / "labels/mlqa/test-zh.json"),
@@ -143,7 +143,7 @@ def test_labels_as_in_the_download(submission):
     }
     shutil.rmtree(labels)
     for name, text in texts.items():
-        for language in xtreme.TASKS[name.split("/")[0]].languages:
+        for language in official.TASKS[name.split("/")[0]].languages:
             path = labels / name.format(language)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
@@ -173,7 +173,7 @@ def test_tasks_without_predictions_or_labels_are_listed(submission):
     result = score(submission)
     assert result["missing"] == {"xnli": "no predictions", "panx": "no labels"}
     assert "xnli" not in result and "panx" not in result
-    assert [name for name in ("all_task", *xtreme.GROUPS) if name in result] == [
+    assert [name for name in ("all_task", *official.GROUPS) if name in result] == [
         "qa",
         "retrieval",
     ]
@@ -183,7 +183,7 @@ def test_only_some_tasks(submission):
     (submission / "predictions/mlqa/test-de.json").write_text("broken")
     result = score(submission, tasks=["bucc2018", "tatoeba"])
     assert result["retrieval"] == 62.5
-    assert sorted(set(xtreme.TASKS) & set(result)) == ["bucc2018", "tatoeba"]
+    assert sorted(set(official.TASKS) & set(result)) == ["bucc2018", "tatoeba"]
     assert result["missing"]["mlqa"] == "not asked for"
 
 
@@ -195,30 +195,30 @@ def test_only_some_languages_have_averages_and_no_score(submission):
     assert set(result["xnli"]["accuracy"]) == {"en", "sw"}
     assert result["xnli"]["avg_accuracy"] == pytest.approx((100 + TWO_THIRDS) / 2)
     assert result["missing"] == {"bucc2018": "none of these languages"}
-    assert not {"all_task", *xtreme.GROUPS} & set(result)
+    assert not {"all_task", *official.GROUPS} & set(result)
 
 
 def add_language(folder, task, language, labels=True, predictions=True):
     """Adds files with the content of the other languages."""
     for kind, texts in (("labels", LABELS), ("predictions", PREDICTIONS)):
         if labels if kind == "labels" else predictions:
-            path = folder / kind / xtreme.prediction_file(task, language)
+            path = folder / kind / official.prediction_file(task, language)
             path.write_text(texts[task])
 
 
-@pytest.mark.parametrize("task", xtreme.TASKS)
+@pytest.mark.parametrize("task", official.TASKS)
 def test_a_language_outside_xtreme_is_scored_and_in_no_average(submission, task):
     expected = score(submission)
     add_language(submission, task, "mt")
     found = score(submission)
     # All languages have the same files but English.
-    other = xtreme.TASKS[task].languages[-1]
+    other = official.TASKS[task].languages[-1]
     names = [name for name in expected[task] if not name.startswith("avg_")]
     assert found["outside_xtreme"] == {
         task: {name: {"mt": expected[task][name][other]} for name in names}
     }
     paths = found["files"][task].pop("mt")
-    assert paths["labels"].endswith(xtreme.prediction_file(task, "mt"))
+    assert paths["labels"].endswith(official.prediction_file(task, "mt"))
     assert {**found, "outside_xtreme": {}} == expected
 
 
@@ -267,7 +267,7 @@ UNLABELLED = {
 def test_a_test_file_outside_xtreme_without_labels_is_told(submission, task, capsys):
     expected = score(submission)
     add_language(submission, task, "mt")
-    labels = submission / "labels" / xtreme.prediction_file(task, "mt")
+    labels = submission / "labels" / official.prediction_file(task, "mt")
     labels.write_text(UNLABELLED[task])
     add_language(submission, task, "zh-TW")
 
@@ -275,8 +275,8 @@ def test_a_test_file_outside_xtreme_without_labels_is_told(submission, task, cap
 
     for by_language in result["outside_xtreme"][task].values():
         assert set(by_language) == {"zh-TW"}
-    assert {name: result[name] for name in xtreme.TASKS} == {
-        name: expected[name] for name in xtreme.TASKS
+    assert {name: result[name] for name in official.TASKS} == {
+        name: expected[name] for name in official.TASKS
     }
     (told,) = result["left_out"][task].values()
     assert told.startswith(f"no labels: {labels}")
@@ -311,7 +311,7 @@ def test_labels_of_tatoeba_in_either_folder(submission):
     labels = submission / "labels"
     shutil.rmtree(labels / "tatoeba")
     (labels / "tatoeba_parallel").mkdir()
-    for language in xtreme.TASKS["tatoeba"].languages:
+    for language in official.TASKS["tatoeba"].languages:
         path = labels / f"tatoeba_parallel/{language}-en.en"
         path.write_text("Cat.\nAnd.\nBut.\nDog.\n")
     assert score(submission, tasks=["tatoeba"])["tatoeba"] == expected

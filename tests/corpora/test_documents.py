@@ -11,9 +11,10 @@ import pytest
 
 from decoupled.configs.corpora import TextSettings
 from decoupled.core.errors import UserError
-from decoupled.corpora import documents, sentences, text, wikitext
+from decoupled.corpora import documents, sentences, text
 from decoupled.corpora.corpus import read_documents
 from decoupled.corpora.documents import TextJob
+from decoupled.corpora.wikipedia import wikitext
 
 SETTINGS = TextSettings(
     eval_share=0.3,

@@ -7,9 +7,9 @@ import pytest
 
 from decoupled.corpora import sentences
 from decoupled.corpora.sentences import clean_sentences, split_sentences
-from decoupled.corpora.wiki_templates import HOLE
-from decoupled.corpora.wikipedia import read_articles
-from decoupled.corpora.wikitext import article_paragraphs
+from decoupled.corpora.wikipedia.dump import read_articles
+from decoupled.corpora.wikipedia.wiki_templates import HOLE
+from decoupled.corpora.wikipedia.wikitext import article_paragraphs
 
 
 @pytest.mark.parametrize(

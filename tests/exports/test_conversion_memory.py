@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled.exports.huggingface_config import make_config
-from decoupled.exports.huggingface_names import (
+from decoupled.exports.interop.huggingface_config import make_config
+from decoupled.exports.interop.huggingface_names import (
     MASKED_LM,
     REMBERT,
     huggingface_name,
     huggingface_shape,
 )
-from decoupled.exports.safetensors_files import write_safetensors
+from decoupled.exports.interop.safetensors_files import write_safetensors
 from decoupled.model.variables import MASKED_LM as WITH_MLM_HEAD
 from decoupled.model.variables import shapes
 from tests.exports.models import model_config
@@ -34,10 +34,10 @@ LARGEST = 4 * 100_000 * 1000
 # Prints how much the peak grew after the imports, in bytes.
 SCRIPT = r"""
 import re, sys
-from decoupled.exports.checkpoint_files import chosen_prefix
-from decoupled.exports.from_huggingface import from_huggingface
-from decoupled.exports.from_original import from_original
-from decoupled.exports.to_huggingface import to_huggingface
+from decoupled.exports.interop.checkpoint_files import chosen_prefix
+from decoupled.exports.interop.from_huggingface import from_huggingface
+from decoupled.exports.interop.from_original import from_original
+from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.training import model_dir
 import tensorflow as tf
 tf.zeros(1)

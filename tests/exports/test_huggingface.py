@@ -13,12 +13,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from decoupled.core.errors import UserError
-from decoupled.exports import to_huggingface as to_hf
-from decoupled.exports.checkpoint_files import CheckpointFile, chosen_prefix
-from decoupled.exports.from_huggingface import from_huggingface
-from decoupled.exports.to_huggingface import to_huggingface
+from decoupled.exports.interop import to_huggingface as to_hf
+from decoupled.exports.interop.checkpoint_files import CheckpointFile, chosen_prefix
+from decoupled.exports.interop.from_huggingface import from_huggingface
+from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.trained_model import read_model_dir
-from decoupled.training import model_dir
+from decoupled.runs import run_folder
 from tests.exports.models import (
     finetuned_weights,
     model_config,
@@ -186,7 +186,7 @@ def test_architecture_of_each_kind_of_model(
     assert set(before.shapes) == set(after.shapes)
     for name in set(before.shapes) - {"global_step"}:
         assert np.array_equal(before.read(name), after.read(name)), name
-    assert model_dir.read(str(tmp_path / "ours")).task == task
+    assert run_folder.read(str(tmp_path / "ours")).task == task
 
 
 def test_labels_come_along(tmp_path, vocabulary):
@@ -205,7 +205,7 @@ def test_any_name_of_a_task_can_be_read_back(tmp_path, vocabulary, theirs, ours)
     folder = write(tmp_path, vocabulary, arrays=headed_weights(task), task=task)
     rewrite(folder, finetuning_task=theirs)
     read(folder, tmp_path)
-    assert model_dir.read(str(tmp_path / "ours")).task == task | {"name": ours}
+    assert run_folder.read(str(tmp_path / "ours")).task == task | {"name": ours}
 
 
 @pytest.mark.parametrize(
@@ -402,12 +402,12 @@ def test_a_projection_of_equal_widths_is_kept_unless_it_is_the_identity(
     kernel = tensors["rembert.encoder.embedding_hidden_mapping_in.weight"]
     assert np.array_equal(kernel, np.eye(8))
     read(target, tmp_path)
-    model = model_dir.read(str(tmp_path / "ours")).model
+    model = run_folder.read(str(tmp_path / "ours")).model
     assert not model.project_equal_widths
     kernel[0, 1] = 0.5
     save_file(tensors, target / "model.safetensors")
     from_huggingface(str(target), str(tmp_path / "other"), None, [])
-    assert model_dir.read(str(tmp_path / "other")).model.project_equal_widths
+    assert run_folder.read(str(tmp_path / "other")).model.project_equal_widths
     weights = CheckpointFile(chosen_prefix(str(tmp_path / "other"), None))
     name = "bert/encoder/embedding_hidden_mapping_in/kernel"
     assert np.array_equal(weights.read(name), kernel.T)

@@ -13,11 +13,11 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports import layers
-from decoupled.exports.checkpoint_files import CheckpointFile, chosen_prefix
 from decoupled.exports.encoder import Encoder
-from decoupled.exports.from_huggingface import from_huggingface
-from decoupled.exports.huggingface_config import ACTIVATIONS
-from decoupled.exports.to_huggingface import to_huggingface
+from decoupled.exports.interop.checkpoint_files import CheckpointFile, chosen_prefix
+from decoupled.exports.interop.from_huggingface import from_huggingface
+from decoupled.exports.interop.huggingface_config import ACTIVATIONS
+from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.model import variables as names
 from decoupled.model.dims import make_dims
@@ -30,11 +30,11 @@ from decoupled.model.heads import (
     token_logits,
 )
 from decoupled.model.layers import Builder
+from decoupled.runs.run_folder import read
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.training.checkpoints import initialize_from
 from decoupled.training.graph import GraphConfig, build_graph
-from decoupled.training.model_dir import read
 from tests.exports.models import (
     finetuned_weights,
     model_config,

@@ -128,7 +128,7 @@ def test_tags_are_scored_with_python_alone():
     """A fine-tuned tagger is scored after its training: no package may be missing."""
     code = (
         "import sys\n"
-        "from decoupled.metrics.xtreme import score_language\n"
+        "from decoupled.xtreme.official import score_language\n"
         "score_language('panx', 'en', [['B-LOC']], [['B-LOC']])\n"
         "score_language('udpos', 'en', [['NOUN']], [['NOUN']])\n"
         "packages = {name.split('.')[0] for name in sys.modules}\n"

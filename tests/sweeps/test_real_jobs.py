@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from decoupled.analyses.sweep_results import read_rows
 from decoupled.commands import build_records
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core import console, files
+from decoupled.reports.sweep_results import read_rows
 from decoupled.sweeps.grid import describe
 from decoupled.sweeps.jobs import Inputs, Row, make_jobs
 from decoupled.sweeps.runner import Runner

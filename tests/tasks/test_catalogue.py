@@ -4,17 +4,17 @@ import pytest
 
 from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
 from decoupled.core.errors import UserError
-from decoupled.metrics import xtreme
 from decoupled.tasks.catalogue import TASKS, make_task
 from decoupled.tasks.finetuning_task import FinetuningTask
+from decoupled.xtreme import official
 
 SETTINGS = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "none")
 QUESTIONS = QuestionAnsweringConfig(16, 32, 30, 20)
 
 
 def test_all_tasks_of_xtreme_that_are_trained_and_one_of_our_own():
-    retrieval = xtreme.GROUPS["retrieval"]
-    assert set(TASKS) == set(xtreme.TASKS) - set(retrieval) | {"catalogs"}
+    retrieval = official.GROUPS["retrieval"]
+    assert set(TASKS) == set(official.TASKS) - set(retrieval) | {"catalogs"}
 
 
 @pytest.mark.parametrize("name", sorted(set(TASKS) - {"catalogs"}))
@@ -22,15 +22,15 @@ def test_every_task_can_be_made(name, tmp_path):
     task = make_task(name, str(tmp_path), SETTINGS, QUESTIONS)
     assert isinstance(task, FinetuningTask)
     assert task.name == name
-    assert task.prediction_suffix == xtreme.TASKS[name].suffix
-    assert set(xtreme.TASKS[name].headline) == set(task.headline) <= set(task.metrics)
+    assert task.prediction_suffix == official.TASKS[name].suffix
+    assert set(official.TASKS[name].headline) == set(task.headline) <= set(task.metrics)
     assert task.languages(str(tmp_path), "test") == []
 
 
 def test_kinds_are_the_groups_of_xtreme():
     kinds = {"classification": "classification", "tagging": "tagging"}
     for group, kind in {**kinds, "qa": "question answering"}.items():
-        assert {TASKS[name].kind for name in xtreme.GROUPS[group]} == {kind}
+        assert {TASKS[name].kind for name in official.GROUPS[group]} == {kind}
 
 
 def test_questions_need_settings_of_their_own(tmp_path):

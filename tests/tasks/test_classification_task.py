@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.data.xtreme_files import LanguageFile
-from decoupled.data.xtreme_predictions import read_predictions
 from decoupled.tasks.classification_task import (
     LABELS,
     Answer,
@@ -13,6 +11,8 @@ from decoupled.tasks.classification_task import (
     SequenceClassificationTask,
 )
 from decoupled.tasks.examples import LabelledTexts
+from decoupled.xtreme.files import LanguageFile
+from decoupled.xtreme.predictions import read_predictions
 from tests.tasks.test_features import Letters
 
 XNLI = SequenceClassificationTask("xnli", LABELS["xnli"], 8)

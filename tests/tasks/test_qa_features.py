@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.data.xtreme_files import LanguageFile
-from decoupled.metrics.xtreme import score_language
 from decoupled.tasks.context_pieces import context_pieces
 from decoupled.tasks.qa_answers import gold_answers
 from decoupled.tasks.qa_features import most_context, question_features, window_starts
 from decoupled.tasks.questions import Question, read_questions
+from decoupled.xtreme.files import LanguageFile
+from decoupled.xtreme.official import score_language
 from tests.tasks.question_samples import SETTINGS, TEXTS, make_vocabulary, question
 
 # Scripts without spaces, where pieces cross the ends of words; else 99.5.

@@ -12,9 +12,9 @@ from decoupled.configs import MeshConfig, QuestionAnsweringConfig, VocabularyCon
 from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import evaluation_input_fn, training_input_fn
 from decoupled.data.vocabulary_training import train_vocabulary
+from decoupled.runs.evaluation import Part, predict_parts
 from decoupled.tasks.qa_task import QuestionAnsweringTask
 from decoupled.training.estimator import train
-from decoupled.training.evaluation import Part, predict_parts
 from decoupled.training.graph import GraphConfig
 from decoupled.training.hooks import StopOnSignal
 from decoupled.training.model_fn import RunSpec

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoupled.core.errors import UserError
-from decoupled.data.xtreme_files import LanguageFile
 from decoupled.tasks.questions import Answer, find_span, read_questions
+from decoupled.xtreme.files import LanguageFile
 from tests.tasks.question_samples import documents, write_document
 
 

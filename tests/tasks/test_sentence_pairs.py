@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from decoupled.core.errors import UserError
-from decoupled.data.xtreme_files import LanguageFile
 from decoupled.tasks.sentence_pairs import read_pairs
+from decoupled.xtreme.files import LanguageFile
 
 LABELS = ["contradiction", "entailment", "neutral"]
 

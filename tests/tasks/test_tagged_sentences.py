@@ -3,15 +3,15 @@
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.data.xtreme_files import LanguageFile
-from decoupled.data.xtreme_labels import read_labels
 from decoupled.tasks.tagged_sentences import (
     TaggedSentence,
     files_by_language,
     find_file,
     read_sentences,
 )
-from tests.data.xtreme_samples import language_file
+from decoupled.xtreme.files import LanguageFile
+from decoupled.xtreme.labels import read_labels
+from tests.xtreme.xtreme_samples import language_file
 
 THAI = "แมว\tNOUN\nนั่ง\tVERB\n\nหมา\tNOUN\n"
 

@@ -5,15 +5,15 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.data.feature_cache import cached_features
-from decoupled.data.xtreme_files import LanguageFile
-from decoupled.data.xtreme_labels import read_labels
-from decoupled.data.xtreme_predictions import read_predictions
-from decoupled.metrics.xtreme import TASKS
 from decoupled.tasks.tagged_sentences import TaggedSentence
 from decoupled.tasks.tagging import Tagging
 from decoupled.tasks.tagging_task import TaggingTask
-from tests.data.xtreme_samples import language_file
+from decoupled.xtreme.files import LanguageFile
+from decoupled.xtreme.labels import read_labels
+from decoupled.xtreme.official import TASKS
+from decoupled.xtreme.predictions import read_predictions
 from tests.tasks.tagged_words import DIFFICULT, TEXT, small_vocabulary
+from tests.xtreme.xtreme_samples import language_file
 
 PANX = {
     "train-en": "Kofi\tB-PER\nAnnan\tI-PER\nleft\tO\nGhana\tB-LOC\n\nUN\tB-ORG\n",

@@ -5,8 +5,8 @@ import pytest
 
 from decoupled.configs import OptimizerConfig
 from decoupled.core.compat import tf
+from decoupled.runs.evaluation import Part, finished_results, predict_parts
 from decoupled.training.estimator import evaluate, predict, train
-from decoupled.training.evaluation import Part, finished_results, predict_parts
 from decoupled.training.events import read_scalars
 from tests.helpers import (
     adamw,

@@ -8,9 +8,9 @@ import pytest
 
 from decoupled.core.compat import tf
 from decoupled.data.array_input_fn import evaluation_input_fn, longest_first
+from decoupled.runs.evaluation import Part, evaluation_lengths, predict_parts
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training.evaluation import Part, evaluation_lengths, predict_parts
 from decoupled.training.graph import build_predictions
 from decoupled.training.lengths import choose_lengths
 from decoupled.training.mesh import length_step, session_config

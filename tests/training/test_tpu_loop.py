@@ -11,9 +11,9 @@ from tensorflow_estimator.python.estimator.tpu import error_handling
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
+from decoupled.runs.evaluation import Part, predict_parts
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import evaluate, predict
-from decoupled.training.evaluation import Part, predict_parts
 from decoupled.training.events import read_scalars
 from decoupled.training.graph import build_graph
 from decoupled.training.tpu import session_config
@@ -150,7 +150,7 @@ def test_the_program_has_ended_when_the_last_part_is_there(trained, monkeypatch)
         yield from ({"x": np.float32(i)} for i in range(8))
         read.append("the batch that ends the program")
 
-    monkeypatch.setattr("decoupled.training.evaluation.predict", rows)
+    monkeypatch.setattr("decoupled.runs.evaluation.predict", rows)
     parts = [Part("a", 5)]
     ((name, found),) = predict_parts(core_config(), trained, lambda: features, parts)
     assert (name, len(found["x"])) == ("a", 5)

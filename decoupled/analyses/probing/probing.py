@@ -1,0 +1,272 @@
+"""What do frozen layers tell of the words' grammar and meaning? (paper Table 9)
+
+Edge probing (Tenney et al. 2019). Variants:
+
+  mix          one probe on a learned mix of all layers, the input embedding among them
+  layers       a probe on each layer by itself
+  cumulative   a probe on a mix of layers 0 to l, for each l
+"""
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from decoupled.analyses.models import AnalysedModel
+from decoupled.analyses.probing.probe_training import majority_score, train_probe
+from decoupled.analyses.probing.probing_data import ProbingData, label_ids, prepare
+from decoupled.analyses.probing.probing_files import Example, ProbingTask, read_examples
+from decoupled.analyses.representations import LayerEncoder
+from decoupled.configs.analyses import ProbeSettings
+from decoupled.core import console, files, plots
+from decoupled.core.errors import UserError
+
+VARIANTS = ("mix", "layers", "cumulative")
+_BY_LAYER = VARIANTS[1:]
+
+
+def measure(
+    models: Sequence[AnalysedModel],
+    tasks: Sequence[ProbingTask],
+    variants: Sequence[str],
+    settings: ProbeSettings,
+    cache_dir: str | None = None,
+) -> dict[str, Any]:
+    """Trains and scores all probes.
+
+    Args:
+      variants: of `VARIANTS`. cache_dir: where vectors are kept meanwhile; None for the
+        system's folder of temporary files.
+
+    Returns:
+      `settings`; `tasks`: files and counts of targets; `models`: what
+      `AnalysedModel.describe` says, with `probes`, a list of entries with `task`,
+      `variant`, `layer` (None for "mix"), `dev` and, where there is one, `test` (f1,
+      precision, recall, targets), `mix` (the share of each layer), `steps`, `lost`
+      (targets beyond the model's positions) and `majority_f1` (of always saying the
+      most frequent label, on "dev").
+
+    Raises:
+      UserError: a file is malformed, or nothing of it can be used.
+    """
+    read = {task.name: _read(task) for task in tasks}
+    results = []
+    for model in models:
+        encoder, probes = LayerEncoder(model), []
+        for task in tasks:
+            with _cache(cache_dir) as folder:
+                data = _prepare(model, encoder, read[task.name], folder)
+                probes += _probes(model.name, task.name, data, variants, settings)
+        results.append({**model.describe(), "probes": probes})
+    return {
+        "analysis": "probing",
+        "settings": dataclasses.asdict(settings),
+        "tasks": {task.name: _describe(task, read[task.name]) for task in tasks},
+        "models": results,
+    }
+
+
+def center_of_gravity(mix: Sequence[float]) -> float:
+    """The mean layer under the shares of a mix (Tenney et al. 2019b)."""
+    return sum(layer * share for layer, share in enumerate(mix))
+
+
+def expected_layer(scores: Sequence[float]) -> float | None:
+    """The mean layer under the gains of cumulative scores (Tenney et al. 2019b).
+
+    Args:
+      scores: with layers 0 to l, for each l.
+
+    Returns:
+      sum l (score_l - score_(l-1)) / (score_L - score_0); None where nothing is gained.
+    """
+    gains = [after - before for before, after in zip(scores, scores[1:], strict=False)]
+    total = sum(gains)
+    if total <= 0:
+        return None
+    return sum(layer * gain for layer, gain in enumerate(gains, start=1)) / total
+
+
+def show(result: dict[str, Any]) -> None:
+    """Prints a table like Table 9, the mixes, and scores by layer."""
+    if _found(result, "mix"):
+        _show_mix(result)
+    for variant in _BY_LAYER:
+        if _found(result, variant):
+            _show_by_layer(result, variant)
+
+
+def plot(result: dict[str, Any], stem: str) -> list[str]:
+    """Draws F1 by layer where there is such a variant; the mixes otherwise."""
+    drawn = [variant for variant in _BY_LAYER if _found(result, variant)] or ["mix"]
+    tasks = list(result["tasks"])
+    figure, axes = plots.grid(len(drawn), len(tasks), 3.0, 2.6)
+    for row, variant in zip(axes, drawn, strict=True):
+        for panel, task in zip(row, tasks, strict=True):
+            for index, model in enumerate(result["models"]):
+                layers, values = _curve(model, task, variant)
+                panel.plot(layers, values, label=model["name"], **plots.look(index))
+            panel.set_title(task, fontsize=10)
+            panel.set_xlabel("layer (0: input embedding)", fontsize=9)
+            plots.whole_numbers(panel)
+            plots.tidy(panel)
+        row[0].set_ylabel(_AXES[variant], fontsize=9)
+    plots.title_and_legend(figure, axes[0][0], "Edge probing of frozen layers")
+    return plots.save(figure, stem)
+
+
+_AXES = {
+    "mix": "share of the layer in the mix, %",
+    "layers": "F1 with this layer alone, %",
+    "cumulative": "F1 with layers 0 to this, %",
+}
+
+
+def _read(task) -> dict[str, list[Example]]:
+    read = {split: read_examples(path) for split, path in task.paths.items()}
+    kinds = {
+        split: examples[0].targets[0].span2 is None for split, examples in read.items()
+    }
+    for split, path in task.paths.items():
+        if kinds[split] != kinds["train"]:
+            raise UserError(
+                f"{path}: its targets and those of {task.paths['train']} have not the "
+                "same number of spans"
+            )
+    return read
+
+
+def _describe(task, read):
+    return {
+        "labels": len(label_ids(read["train"])),
+        **{
+            split: {
+                "path": path,
+                "sha256": files.file_fingerprint(path),
+                "targets": sum(len(example.targets) for example in read[split]),
+            }
+            for split, path in task.paths.items()
+        },
+    }
+
+
+def _cache(folder):
+    if folder:
+        files.make_folder(folder)
+    return tempfile.TemporaryDirectory(prefix="decoupled-probing-", dir=folder)
+
+
+def _prepare(model, encoder, read, folder) -> dict[str, ProbingData]:
+    labels = label_ids(read["train"])
+    return {
+        split: prepare(
+            model, encoder, examples, labels, os.path.join(folder, f"{split}.npy")
+        )
+        for split, examples in read.items()
+    }
+
+
+def _probes(model, task, data, variants, settings):
+    outputs = data["train"].vectors.shape[1]
+    seen = {
+        "mix": [(None, slice(0, outputs))],
+        "layers": [(layer, slice(layer, layer + 1)) for layer in range(outputs)],
+        "cumulative": [(layer, slice(0, layer + 1)) for layer in range(outputs)],
+    }
+    for variant in variants:
+        for layer, layers in seen[variant]:
+            name = variant if layer is None else f"{variant} {layer}"
+            name = f"{model}, {task}: {name} of {outputs - 1} layers"
+            trained = train_probe(data, layers, settings, name)
+            yield {
+                "task": task,
+                "variant": variant,
+                "layer": layer,
+                **{split: score._asdict() for split, score in trained.scores.items()},
+                "majority_f1": majority_score(data["train"], data["dev"]).f1,
+                "mix": trained.mix,
+                "steps": trained.steps,
+                "lost": sum(part.lost for part in data.values()),
+            }
+
+
+def _found(result, variant):
+    probes = [probe for model in result["models"] for probe in model["probes"]]
+    return [probe for probe in probes if probe["variant"] == variant]
+
+
+def _of(model, task, variant):
+    return [
+        probe
+        for probe in model["probes"]
+        if (probe["task"], probe["variant"]) == (task, variant)
+    ]
+
+
+def _show_mix(result):
+    tasks = list(result["tasks"])
+    rows, details = [], []
+    for model in result["models"]:
+        probes = [_of(model, task, "mix")[0] for task in tasks]
+        shown = [_headline(probe)["f1"] for probe in probes]
+        cells = [_percent(value) for value in shown]
+        rows.append([model["name"], *cells, _percent(sum(shown) / len(shown))])
+        details += [
+            [
+                *(model["name"], probe["task"], _percent(probe["dev"]["f1"])),
+                *(_percent(probe["majority_f1"]), probe["dev"]["targets"]),
+                *(probe["lost"], probe["steps"], center_of_gravity(probe["mix"])),
+            ]
+            for probe in probes
+        ]
+    console.table(
+        "Edge probing with a mix of all layers: F1 on test, or dev where there is none",
+        ["model", *tasks, "average"],
+        rows,
+    )
+    columns = ["model", "task", "dev F1", "majority", "dev targets", "lost", "steps"]
+    console.table(
+        "The development data, and where the mix looks",
+        [*columns, "centre of gravity"],
+        details,
+    )
+
+
+def _show_by_layer(result, variant):
+    tasks = list(result["tasks"])
+    rows = []
+    for model in result["models"]:
+        probes = [_of(model, task, variant) for task in tasks]
+        for same_layer in zip(*probes, strict=True):
+            cells = [_percent(_headline(probe)["f1"]) for probe in same_layer]
+            rows.append([model["name"], str(same_layer[0]["layer"]), *cells])
+        if variant == "cumulative":
+            scores = [[_headline(probe)["f1"] for probe in found] for found in probes]
+            expected = [expected_layer(values) for values in scores]
+            rows.append([model["name"], "expected", *expected])
+    title = {"layers": "each layer by itself", "cumulative": "layers 0 to l"}[variant]
+    console.table(
+        f"Edge probing of {title}: F1 on test, or dev where there is none",
+        ["model", "layer", *tasks],
+        rows,
+    )
+
+
+def _curve(model, task, variant):
+    if variant == "mix":
+        shares = _of(model, task, variant)[0]["mix"]
+        return range(len(shares)), [100 * share for share in shares]
+    probes = _of(model, task, variant)
+    return (
+        [probe["layer"] for probe in probes],
+        [100 * _headline(probe)["f1"] for probe in probes],
+    )
+
+
+def _headline(probe):
+    return probe.get("test", probe["dev"])
+
+
+def _percent(share):
+    return f"{100 * share:.1f}"

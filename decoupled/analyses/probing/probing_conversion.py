@@ -1,0 +1,166 @@
+"""Treebanks and tagged words to probing tasks.
+
+parts_of_speech   CoNLL-U -> the tag of each word (UPOS)
+dependencies      CoNLL-U -> span1 a word, span2 its head, the label their relation
+entities          BIO tags, a word a line -> the type of each entity
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from decoupled.analyses.probing.probing_files import Example, Target
+from decoupled.core import files
+from decoupled.core.errors import UserError
+
+_COLUMNS = 10
+
+
+class _Word(NamedTuple):
+    """A line of CoNLL-U: its number, form, tag, head (0: the root) and relation."""
+
+    number: int
+    form: str
+    tag: str
+    head: int
+    relation: str
+
+
+def parts_of_speech(path: str) -> list[Example]:
+    """The universal part of speech of each word; words without one have no target."""
+    return [
+        Example(
+            [word.form for word in words],
+            [
+                Target((place, place + 1), None, (word.tag,))
+                for place, word in enumerate(words)
+                if word.tag != "_"
+            ],
+        )
+        for words in _read_treebank(path)
+    ]
+
+
+def dependencies(path: str) -> list[Example]:
+    """The relation of each word to its head; the root has no head and no target."""
+    return [
+        Example(
+            [word.form for word in words],
+            [
+                Target((place, place + 1), (word.head - 1, word.head), (word.relation,))
+                for place, word in enumerate(words)
+                if word.head
+            ],
+        )
+        for words in _read_treebank(path)
+    ]
+
+
+def entities(path: str) -> list[Example]:
+    """The type of each entity; sentences without entities have no targets.
+
+    The first column is the word, the last its tag: B-TYPE, I-TYPE or O. An I- that
+    continues nothing of its type begins an entity, as conlleval has it.
+    """
+    return [
+        Example([word for word, _ in words], _entities([tag for _, tag in words]))
+        for words in _read_tags(path)
+    ]
+
+
+CONVERTERS: dict[str, Callable[[str], list[Example]]] = {
+    "pos": parts_of_speech,
+    "dependencies": dependencies,
+    "entities": entities,
+}
+
+
+def _sentences(path: str) -> Iterator[list[tuple[int, str]]]:
+    """Lines and their numbers, up to each empty line.
+
+    Raises:
+      UserError: there are none.
+    """
+    held: list[tuple[int, str]] = []
+    found = False
+    for number, line in enumerate(files.read_text(path).split("\n"), start=1):
+        line = line.rstrip("\r")
+        if line.strip():
+            held.append((number, line))
+            continue
+        if held:
+            found = True
+            yield held
+            held = []
+    if held:
+        yield held
+    elif not found:
+        raise UserError(f"{path}: holds no sentences")
+
+
+def _read_treebank(path) -> Iterator[list[_Word]]:
+    for lines in _sentences(path):
+        words = []
+        for number, line in lines:
+            if line.startswith("#"):
+                continue
+            cells = line.split("\t")
+            if len(cells) != _COLUMNS:
+                raise UserError(
+                    f"{path}:{number}: {len(cells)} columns, CoNLL-U has {_COLUMNS}"
+                )
+            # 3-4 is a contraction of words that follow, 5.1 a word that is not written.
+            if cells[0].isdigit():
+                words.append(_word(cells, f"{path}:{number}"))
+        _check_heads(words, f"{path}:{lines[0][0]}")
+        if words:
+            yield words
+
+
+def _word(cells, where) -> _Word:
+    if not cells[6].isdigit() and cells[6] != "_":
+        raise UserError(f"{where}: head {cells[6]!r} is no number")
+    # Spaces within a word would make two of it.
+    form = "".join(cells[1].split()) or "_"
+    head = 0 if cells[6] == "_" else int(cells[6])
+    return _Word(int(cells[0]), form, cells[3], head, cells[7])
+
+
+def _check_heads(words, where):
+    if [word.number for word in words] != list(range(1, len(words) + 1)):
+        raise UserError(f"{where}: this sentence does not number its words 1, 2, ...")
+    for word in words:
+        if word.head > len(words):
+            raise UserError(
+                f"{where}: word {word.number} of this sentence has head {word.head}, "
+                f"which is none of its {len(words)} words"
+            )
+
+
+def _read_tags(path) -> Iterator[list[tuple[str, str]]]:
+    for lines in _sentences(path):
+        words = []
+        for number, line in lines:
+            cells = line.split("\t") if "\t" in line else line.split()
+            if cells[0].strip() == "-DOCSTART-":
+                continue
+            tag = cells[-1].strip()
+            known = tag == "O" or (tag[:2] in ("B-", "I-") and len(tag) > 2)
+            if len(cells) < 2 or not known:
+                raise UserError(
+                    f"{path}:{number}: {line!r} is not a word and B-TYPE, I-TYPE or O"
+                )
+            words.append(("".join(cells[0].split()) or "_", tag))
+        if words:
+            yield words
+
+
+def _entities(tags) -> list[Target]:
+    targets, start = [], None
+    for place, tag in enumerate([*tags, "O"]):
+        kind = None if start is None else tags[start][2:]
+        if start is not None and tag != f"I-{kind}":
+            targets.append(Target((start, place), None, (kind,)))
+            start = None
+        if start is None and tag != "O":
+            start = place
+    return targets

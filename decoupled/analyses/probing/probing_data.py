@@ -1,0 +1,218 @@
+"""Sentences of a probing task as frozen vectors, and batches of them.
+
+The encoder runs once per sentence. All layers' vectors go to a file that is mapped into
+memory, in float16: OntoNotes with a BERT-base takes about 50 GB, more than most
+machines have, and what fits is read at the speed of memory.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from decoupled.analyses.models import AnalysedModel
+from decoupled.analyses.probing.probing_files import Example
+from decoupled.analyses.representations import LayerEncoder, batches
+from decoupled.core import console
+from decoupled.core.errors import UserError
+
+# [CLS] and [SEP].
+_SPECIAL = 2
+_ENCODED_AT_ONCE = 32
+
+
+class Batch(NamedTuple):
+    """Sentences one after the other.
+
+    vectors: float32 [pieces, layers, H]. spans: one or two of (int32 [n], int32 [n]):
+    rows of `vectors`, and the target that each of them belongs to, rising and without
+    gaps. labels: float32 [targets, labels], 1 where a target has the label.
+    missed: how many labels targets have that are not among these.
+    """
+
+    vectors: np.ndarray
+    spans: tuple[tuple[np.ndarray, np.ndarray], ...]
+    labels: np.ndarray
+    missed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbingData:
+    """A split of a task.
+
+    vectors: [pieces, layers + 1, H], all sentences one after the other.
+    starts: int64 [sentences + 1], where each begins. spans: one or two of int64
+    [targets, 2], pieces [first, end) within their sentence. labels: of each target,
+    ids, -1 for those that are not in the training data. target_starts: int64
+    [sentences + 1]. lost: targets beyond the model's positions.
+    """
+
+    vectors: np.ndarray
+    starts: np.ndarray
+    spans: tuple[np.ndarray, ...]
+    labels: list[tuple[int, ...]]
+    target_starts: np.ndarray
+    num_labels: int
+    lost: int
+
+    @property
+    def sentences(self) -> int:
+        """How many there are."""
+        return len(self.starts) - 1
+
+    @property
+    def targets(self) -> int:
+        """How many there are, without those that are lost."""
+        return len(self.labels)
+
+    def batch(self, rows: Sequence[int], layers: slice) -> Batch:
+        """The sentences `rows`, of their vectors the given layers."""
+        vectors = np.concatenate(
+            [self.vectors[self.starts[r] : self.starts[r + 1], layers] for r in rows]
+        )
+        lengths = [self.starts[r + 1] - self.starts[r] for r in rows]
+        shifts = np.cumsum([0, *lengths[:-1]])
+        counts = [self.target_starts[r + 1] - self.target_starts[r] for r in rows]
+        chosen = np.concatenate(
+            [np.arange(self.target_starts[r], self.target_starts[r + 1]) for r in rows]
+        )
+        shift = np.repeat(shifts, counts)
+        labels = np.zeros([len(chosen), self.num_labels], np.float32)
+        missed = 0
+        for place, target in enumerate(chosen):
+            known = [label for label in self.labels[target] if label >= 0]
+            labels[place, known] = 1
+            missed += len(self.labels[target]) - len(known)
+        return Batch(
+            vectors.astype(np.float32),
+            tuple(_rows_of_spans(spans[chosen], shift) for spans in self.spans),
+            labels,
+            missed,
+        )
+
+    def batches(self, size: int, layers: slice) -> Iterator[Batch]:
+        """All sentences in their order, `size` at a time."""
+        for start in range(0, self.sentences, size):
+            yield self.batch(range(start, min(start + size, self.sentences)), layers)
+
+
+def label_ids(examples: Sequence[Example]) -> dict[str, int]:
+    """The labels of the training data, sorted."""
+    found = {label for _, targets in examples for t in targets for label in t.labels}
+    return {label: number for number, label in enumerate(sorted(found))}
+
+
+def prepare(
+    model: AnalysedModel,
+    encoder: LayerEncoder,
+    examples: Sequence[Example],
+    labels: dict[str, int],
+    path: str,
+) -> ProbingData:
+    """Encodes a split; its vectors go to the new file `path`.
+
+    Words become pieces one by one, as SentencePiece never joins two words. What is
+    beyond the model's positions is cut off, with the targets there.
+
+    Raises:
+      UserError: nothing is left, or the file cannot be written.
+    """
+    longest = model.config.max_positions - _SPECIAL
+    pieces, spans, ids, counts, lost = [], [], [], [], 0
+    for words, targets in examples:
+        ends, sentence = _pieces(model, words)
+        kept = [t for t in targets if _last_piece(t, ends) <= longest]
+        lost += len(targets) - len(kept)
+        if not kept:
+            continue
+        pieces.append(sentence[:longest])
+        counts.append(len(kept))
+        spans += [[_piece_span(s, ends) for s in t[:2] if s is not None] for t in kept]
+        ids += [tuple(labels.get(name, -1) for name in t.labels) for t in kept]
+    if not pieces:
+        raise UserError(
+            f"{model.name}: no target is within its {model.config.max_positions} "
+            "positions"
+        )
+    starts = np.cumsum([0, *map(len, pieces)])
+    vectors = _encode(model, encoder, pieces, starts, path)
+    every_span = np.array(spans, np.int64)
+    return ProbingData(
+        vectors,
+        starts,
+        tuple(every_span[:, place] for place in range(every_span.shape[1])),
+        ids,
+        np.cumsum([0, *counts]),
+        len(labels),
+        lost,
+    )
+
+
+def _pieces(model, words):
+    """Where each word ends, int64 [words + 1] from 0, and all pieces."""
+    vocabulary = model.vocabulary
+    # A word that the normalisation takes away altogether still needs a place.
+    encoded = [ids or [vocabulary.unk_id] for ids in vocabulary.encode_batch(words)]
+    ends = np.cumsum([0, *map(len, encoded)])
+    return ends, [piece for ids in encoded for piece in ids]
+
+
+def _last_piece(target, ends):
+    spans = [span for span in (target.span1, target.span2) if span is not None]
+    return max(ends[end] for _, end in spans)
+
+
+def _piece_span(span, ends):
+    return [ends[span[0]], ends[span[1]]]
+
+
+def _rows_of_spans(spans, shift):
+    """Rows of a batch's vectors, and for each its target."""
+    lengths = spans[:, 1] - spans[:, 0]
+    segments = np.repeat(np.arange(len(spans)), lengths)
+    before = np.cumsum(lengths) - lengths
+    within = np.arange(len(segments)) - before[segments]
+    rows = (spans[:, 0] + shift)[segments] + within
+    return rows.astype(np.int32), segments.astype(np.int32)
+
+
+def _encode(model, encoder, pieces, starts, path):
+    """Runs the encoder over all sentences; returns the mapped file."""
+    config = model.config
+    shape = (int(starts[-1]), config.num_layers + 1, config.hidden_size)
+    try:
+        vectors = np.lib.format.open_memmap(path, "w+", np.float16, shape)
+    except OSError as error:
+        raise UserError(
+            f"{os.path.dirname(path)}: no room for {2 * np.prod(shape):,} bytes of "
+            f"vectors ({error.strerror}); --cache_dir can be another folder"
+        ) from error
+    arrays = _packed(model.vocabulary, pieces)
+    total = -(-len(pieces) // _ENCODED_AT_ONCE)
+    groups = batches(arrays, _ENCODED_AT_ONCE)
+    for batch in console.track(groups, f"{model.name}: encoding sentences", total):
+        outputs = encoder(batch).numpy()
+        for place, row in enumerate(batch["row"]):
+            length = starts[row + 1] - starts[row]
+            own = outputs[:, place, 1 : length + 1]
+            vectors[starts[row] : starts[row + 1]] = own.swapaxes(0, 1)
+    return vectors
+
+
+def _packed(vocabulary, pieces):
+    """[CLS] pieces [SEP] padding, and the number of each row."""
+    shape = [len(pieces), max(map(len, pieces)) + _SPECIAL]
+    ids = np.full(shape, vocabulary.pad_id, np.int32)
+    mask = np.zeros(shape, np.int32)
+    for row, sentence in enumerate(pieces):
+        end = len(sentence) + _SPECIAL
+        ids[row, :end] = [vocabulary.cls_id, *sentence, vocabulary.sep_id]
+        mask[row, :end] = 1
+    return {
+        "input_word_ids": ids,
+        "input_mask": mask,
+        "input_type_ids": np.zeros(shape, np.int32),
+        "row": np.arange(len(pieces)),
+    }

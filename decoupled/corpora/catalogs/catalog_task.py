@@ -1,0 +1,156 @@
+"""Messages -> text for pre-training, a labelled zero-shot task, and parallel pairs.
+
+The task: which catalog does a message come from? Trained on English only, tested in
+every language; the first package gives the labels, the others more text. A message's
+split depends on its English text alone, so that it is never in train in one language
+and in dev or test in another; the text of all dev and test messages is kept out of the
+pre-training text and is its `eval` split.
+"""
+
+import collections
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from decoupled.configs.corpora import TaskSettings
+from decoupled.core.errors import UserError
+from decoupled.corpora import locales
+from decoupled.corpora.catalogs.catalogs import Message
+from decoupled.corpora.catalogs.message_text import message_key
+
+
+class Example(NamedTuple):
+    """A labelled text."""
+
+    text: str
+    label: str
+
+
+class Task(NamedTuple):
+    """labels: sorted. examples: ("train" | "dev" | "test", language) -> examples."""
+
+    labels: list[str]
+    examples: dict[tuple[str, str], list[Example]]
+
+
+def make_task(messages: Iterable[Message], settings: TaskSettings) -> Task:
+    """The zero-shot task.
+
+    Left out: messages that several catalogs share (their label would be a guess),
+    catalogs too small for a label, and regional variants (an average over languages
+    would count Spanish five times).
+
+    Raises:
+      UserError: fewer than two labels remain, or a split of English is empty.
+    """
+    labelled = list(_labelled(messages, settings))
+    labels = sorted({message.catalog for message in labelled})
+    examples = collections.defaultdict(list)
+    for message in labelled:
+        split = split_of(message.key, settings)
+        languages = [locales.ENGLISH] if split == "train" else message.translations
+        for language in languages:
+            if not locales.is_variant(language):
+                example = Example(message.translations[language], message.catalog)
+                examples[split, language].append(example)
+    _check_task(labels, examples, settings)
+    enough = {
+        language
+        for _, language in examples
+        if language == locales.ENGLISH
+        or min(len(examples.get((split, language), ())) for split in ("dev", "test"))
+        >= settings.min_language_examples
+    }
+    return Task(
+        labels,
+        {key: value for key, value in sorted(examples.items()) if key[1] in enough},
+    )
+
+
+def split_of(key: str, settings: TaskSettings) -> str:
+    """The split of a message: a function of its English key and of nothing else."""
+    digest = hashlib.sha256(key.encode("utf-8")).digest()
+    position = int.from_bytes(digest[:8], "big") / 2**64
+    if position < settings.test_share:
+        return "test"
+    return "dev" if position < settings.test_share + settings.dev_share else "train"
+
+
+def make_text(
+    messages: Iterable[Message], settings: TaskSettings
+) -> dict[str, dict[str, list[str]]]:
+    """split -> language -> texts in catalog order, each text once per language.
+
+    `eval` holds the dev and test messages of the task, `train` everything else; what is
+    in a language's eval text is not in its train text, also where two English messages
+    share a translation.
+    """
+    messages = list(messages)
+    held_out = _held_out(messages, settings)
+    text = {"train": {}, "eval": {}}
+    seen = collections.defaultdict(set)
+    # Eval first, so that a text that occurs in both belongs to eval.
+    for split in ("eval", "train"):
+        for message in messages:
+            if (message.key in held_out) != (split == "eval"):
+                continue
+            for language, sentence in message.translations.items():
+                key = message_key(sentence)
+                if key not in seen[language]:
+                    seen[language].add(key)
+                    text[split].setdefault(language, []).append(sentence)
+    return {split: dict(sorted(languages.items())) for split, languages in text.items()}
+
+
+def make_pairs(
+    messages: Iterable[Message], settings: TaskSettings
+) -> dict[str, list[tuple[str, str]]]:
+    """language -> (text, English text) of the held-out messages, in catalog order."""
+    messages = list(messages)
+    held_out = _held_out(messages, settings)
+    pairs = collections.defaultdict(list)
+    seen = set()
+    for message in messages:
+        if message.key not in held_out or message.key in seen:
+            continue
+        seen.add(message.key)
+        for language, text in message.translations.items():
+            if language != locales.ENGLISH:
+                pairs[language].append((text, message.translations[locales.ENGLISH]))
+    return dict(sorted(pairs.items()))
+
+
+def _labelled(messages: Iterable[Message], settings: TaskSettings) -> list[Message]:
+    messages = list(messages)
+    messages = [m for m in messages if m.package == messages[0].package]
+    catalogs = collections.Counter(message.key for message in messages)
+    unambiguous = [message for message in messages if catalogs[message.key] == 1]
+    sizes = collections.Counter(message.catalog for message in unambiguous)
+    return [
+        message
+        for message in unambiguous
+        if sizes[message.catalog] >= settings.min_label_messages
+    ]
+
+
+def _held_out(messages: Iterable[Message], settings: TaskSettings) -> set[str]:
+    return {
+        message.key
+        for message in _labelled(messages, settings)
+        if split_of(message.key, settings) != "train"
+    }
+
+
+def _check_task(labels, examples, settings: TaskSettings) -> None:
+    if len(labels) < 2:
+        raise UserError(
+            f"catalogs: {len(labels)} of them have {settings.min_label_messages} "
+            "English messages of their own, but the task needs two labels; lower "
+            "min_label_messages or add packages"
+        )
+    for split in ("train", "dev", "test"):
+        if not examples.get((split, locales.ENGLISH)):
+            raise UserError(
+                f"catalogs: no English message falls into {split}; add packages or "
+                "change dev_share and test_share"
+            )

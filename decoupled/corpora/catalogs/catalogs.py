@@ -1,0 +1,237 @@
+"""Reads the gettext message catalogs of installed packages: human-translated text.
+
+English text comes from the message ids, the other languages from their translations. A
+catalog is all `.po` files of one application (`django.po` and `djangojs.po` of
+`django/contrib/admin` make the catalog `admin`).
+"""
+
+import collections
+import importlib.util
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from decoupled.core import files, gfile, installed
+from decoupled.core.errors import UserError
+from decoupled.corpora import locales
+from decoupled.corpora.catalogs.message_text import clean_message, message_key
+
+if TYPE_CHECKING:
+    import polib
+
+# Raised when the rules that choose and clean messages change, so that a corpus of the
+# old rules is not taken for one of the new.
+RULES = 1
+# Settings live here ("django/conf"), or the catalog is the package's own ("").
+_CORE_FOLDERS = ("", "conf")
+CORE = "core"
+
+
+class Message(NamedTuple):
+    """One English message of one catalog.
+
+    package, catalog: where it is from, e.g. "django" and "admin".
+    key: what makes it the same message elsewhere.
+    translations: language code -> text, English included.
+    """
+
+    package: str
+    catalog: str
+    key: str
+    translations: dict[str, str]
+
+
+class Catalogs(NamedTuple):
+    """messages: by package and catalog, in their order. dropped: reason -> count."""
+
+    messages: list[Message]
+    dropped: dict[str, int]
+
+
+class _File(NamedTuple):
+    path: str
+    name: str
+    package: str
+    catalog: str
+    language: str
+
+
+def check_installed(packages: Sequence[str]) -> None:
+    """Raises a UserError where a package is missing whose catalogs shall be read."""
+    installed.need("polib", purpose="message catalogs")
+    if "django" in packages:
+        installed.need("django", purpose="catalogs:django")
+    for package in packages:
+        _package_folder(package)
+
+
+def read_catalogs(packages: Sequence[str]) -> Catalogs:
+    """Reads every catalog of the packages, e.g. ["django", "wagtail"].
+
+    Skipped and counted in `dropped`: fuzzy, obsolete and untranslated entries, entries
+    without legible text, translations that equal the English message (untranslated, or
+    a loan word) or, in a regional variant, the base language's. Of a plural entry the
+    general form is kept: the English plural and the highest translated form.
+
+    Raises:
+      UserError: a package is not installed, has no catalogs, or a file is damaged.
+    """
+    dropped = collections.Counter()
+    messages: list[Message] = []
+    for package in packages:
+        catalogs: dict[str, dict[str, Message]] = {}
+        for file in _find_files(package):
+            entries = _read_entries(file.path)
+            _add_entries(catalogs.setdefault(file.catalog, {}), entries, file, dropped)
+        for name in sorted(catalogs):
+            messages += catalogs[name].values()
+    _drop_copies(messages, dropped)
+    return Catalogs(messages, dict(sorted(dropped.items())))
+
+
+def libraries() -> dict[str, str]:
+    """The version of the library that reads catalogs.
+
+    The catalogs are told by their contents, `fingerprint_catalogs`, and not by the
+    version of the package that they come with.
+    """
+    return {"polib": _polib().__version__}
+
+
+def fingerprint_catalogs(packages: Sequence[str]) -> dict[str, str]:
+    """Package -> one SHA-256 over the names and contents of its catalogs.
+
+    Raises:
+      UserError: a package is not installed or has no catalogs.
+    """
+    return {
+        package: files.fingerprint(
+            "".join(
+                f"{file.name} {files.file_fingerprint(file.path)}\n"
+                for file in _find_files(package)
+            )
+        )
+        for package in packages
+    }
+
+
+def _find_files(package: str) -> list[_File]:
+    """The `.po` files of a package, English first, which gives messages their order."""
+    root = _package_folder(package)
+    found = []
+    for folder, _, names in sorted(gfile.walk(root)):
+        parent, last = os.path.split(folder)
+        if last == "LC_MESSAGES":
+            found += [(parent, name) for name in sorted(names) if name.endswith(".po")]
+    codes = locales.language_codes({os.path.basename(parent) for parent, _ in found})
+    if not codes:
+        raise UserError(f"catalogs:{package}: no LC_MESSAGES/*.po files below {root}")
+    result = [
+        _describe_file(package, root, parent, name, codes[os.path.basename(parent)])
+        for parent, name in found
+        if os.path.basename(parent) in codes
+    ]
+    return sorted(
+        result, key=lambda file: (file.language != locales.ENGLISH, file.name)
+    )
+
+
+def _describe_file(
+    package: str, root: str, parent: str, name: str, language: str
+) -> _File:
+    path = os.path.join(parent, "LC_MESSAGES", name)
+    relative = os.path.join(package, os.path.relpath(path, root))
+    # .../admin/locale/de/LC_MESSAGES/django.po belongs to the application "admin".
+    application = os.path.relpath(os.path.dirname(os.path.dirname(parent)), root)
+    return _File(path, relative, package, _catalog_name(application), language)
+
+
+def _package_folder(package: str) -> str:
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            f"catalogs:{package}: no such package is installed; install it with pip"
+        )
+    return list(spec.submodule_search_locations)[0]
+
+
+def _catalog_name(application: str) -> str:
+    last = os.path.basename(application.rstrip("."))
+    return CORE if last in _CORE_FOLDERS else last
+
+
+def _polib():
+    # polib rather than Babel: Babel prints a warning for each plural form too many.
+    # Imported here, as corpora of text files do without it.
+    import polib
+
+    return polib
+
+
+def _read_entries(path: str) -> "list[polib.POEntry]":
+    try:
+        return list(_polib().pofile(files.read_text(path)))
+    except OSError as error:
+        line = re.search(r"line (\d+)", str(error))
+        where = f"line {line[1]}" if line else files.reason(error)
+        raise UserError(f"{path}: not a gettext catalog ({where})") from error
+
+
+def _add_entries(
+    catalog: dict[str, Message],
+    entries: "Iterable[polib.POEntry]",
+    file: _File,
+    dropped: collections.Counter,
+) -> None:
+    """Adds the entries of a file to its catalog, a dict by message key."""
+    for entry in entries:
+        if entry.obsolete:
+            dropped["obsolete"] += 1
+            continue
+        english = clean_message(entry.msgid_plural or entry.msgid)
+        key = message_key(english)
+        if not key:
+            dropped["no text"] += 1
+            continue
+        new = Message(file.package, file.catalog, key, {locales.ENGLISH: english})
+        translations = catalog.setdefault(key, new).translations
+        if file.language == locales.ENGLISH:
+            continue
+        text, reason = _translation(entry)
+        if file.language in translations:
+            dropped["repeated"] += 1
+        elif reason:
+            dropped[reason] += 1
+        else:
+            translations[file.language] = text
+
+
+def _translation(entry: "polib.POEntry") -> tuple[str, str]:
+    """The cleaned translation and why it cannot be used ("" where it can)."""
+    if entry.fuzzy:
+        return "", "fuzzy"
+    if not entry.translated():
+        return "", "untranslated"
+    plurals = entry.msgstr_plural
+    text = clean_message(plurals[max(plurals)] if plurals else entry.msgstr)
+    return (text, "") if message_key(text) else ("", "no text")
+
+
+def _drop_copies(messages: list[Message], dropped: collections.Counter) -> None:
+    """Removes translations that repeat English or, in a variant, the base language."""
+    for message in messages:
+        keys = {
+            language: message_key(text)
+            for language, text in message.translations.items()
+        }
+        for language in keys:
+            base = locales.base_language(language)
+            if language != locales.ENGLISH and keys[language] == message.key:
+                reason = "same as English"
+            elif base != language and keys[language] == keys.get(base):
+                reason = "same as the base language"
+            else:
+                continue
+            del message.translations[language]
+            dropped[reason] += 1

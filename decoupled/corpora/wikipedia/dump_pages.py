@@ -1,0 +1,195 @@
+"""The XML of a dump -> its head and its pages, cut apart without parsing them.
+
+A page can then be left out before a parser sees it: that of another worker, a redirect,
+one that is too large. What a dump never holds is refused here, before any parser could
+act on it: document types and with them entities (CVE-2003-1564, "billion laughs").
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from decoupled.corpora.wikipedia.dump_stream import Damaged
+
+# MediaWiki itself refuses wikitext above 2 MiB ($wgMaxArticleSize).
+MAX_PAGE_BYTES = 64 << 20
+_MAX_OTHER_BYTES = 4 << 20
+# More than the longest token that a search may find cut.
+_OVERLAP = 64
+
+_NO_SPACE = re.compile(rb"\S")
+_ROOT = re.compile(rb"<[^\s<>/]{1,40}[\s>/]")
+_PAGE_OR_END = re.compile(rb"<page[\s>]|</mediawiki\s*>|<!")
+_DUMP_END = re.compile(rb"</mediawiki\s*>")
+_PAGE_END = re.compile(rb"</page\s*>|<!")
+_COMMENT_END = re.compile(rb"-->")
+_CDATA_END = re.compile(rb"\]\]>")
+_TITLE = re.compile(rb"<title>([^<]*)</title>")
+
+
+class NotADump(Exception):
+    """The file is no MediaWiki export, or one with what an export never has."""
+
+
+class RawPage(NamedTuple):
+    """The XML of a page, from <page> to </page>.
+
+    number: from 1, of all pages of the dump. offset: its first byte in the XML.
+    content: None where the page is larger than `MAX_PAGE_BYTES`.
+    """
+
+    number: int
+    offset: int
+    content: bytes | None
+
+    def title(self) -> str:
+        """The title as the XML has it; "" where there is none."""
+        found = self.content and _TITLE.search(self.content, 0, 4096)
+        return found[1].decode("utf-8", "replace") if found else ""
+
+
+class PageCutter:
+    """Reads a dump once, from front to back.
+
+    Attributes:
+      head: from <mediawiki> to the first page.
+      last: the last complete page so far, or None.
+    """
+
+    def __init__(self, pieces: Iterator[bytes]):
+        """Reads the head.
+
+        Raises:
+          NotADump, Damaged
+        """
+        self._pieces = pieces
+        self._buffer = b""
+        self._position = 0  # what lies before it is done with
+        self._offset = 0  # of the buffer's first byte in the XML
+        self._in_page = False
+        self._oversized = False
+        self.last = None
+        self._find_root()
+        self._at_page = self._find_page()
+
+    def pages(self) -> Iterator[RawPage]:
+        """Yields all pages.
+
+        Raises:
+          NotADump, Damaged: after all pages before it were yielded.
+        """
+        while self._at_page:
+            # Before the yield: whoever asks where reading stands gets this page.
+            self.last = self._cut_page(self.last.number + 1 if self.last else 1)
+            yield self.last
+            self._at_page = self._find_page()
+
+    def _find_root(self):
+        at = self._after_space_and_comments(0, "the file is empty")
+        if not self._buffer.startswith(b"<", at):
+            raise NotADump("not XML")
+        start, end, root = self._find(_ROOT, at)
+        name = root[1:-1].decode("utf-8", "replace")
+        if start != at or name != "mediawiki":
+            raise NotADump(f"not a MediaWiki export (its first element is {name!r})")
+        self._root_start, self._root_end = start, end
+
+    def _find_page(self):
+        """Moves to the next page; False at the end of the dump."""
+        if self.last is None:
+            at, _, token = self._find(_PAGE_OR_END, self._root_end)
+            while token == b"<!":
+                at, _, token = self._find(_PAGE_OR_END, self._skip_declaration(at))
+            self._position = at
+            self.head = self._buffer[self._root_start : at]
+        else:
+            at = self._after_space_and_comments(self._position)
+            self._position = at
+            found, end, token = self._find(_PAGE_OR_END, at)
+            if found != at:
+                raise NotADump(f"unexpected XML between pages, {self._where(at)}")
+        if token.startswith(b"<page"):
+            return True
+        self._check_end(self._find(_DUMP_END, self._position)[1])
+        return False
+
+    def _check_end(self, at):
+        """Reads the rest, which also checks the sums of compressed data."""
+        while True:
+            if self._buffer[at:].strip():
+                raise NotADump(f"more than one dump: XML goes on {self._where(at)}")
+            self._offset += at
+            self._buffer = next(self._pieces, b"")
+            at = 0
+            if not self._buffer:
+                return
+
+    def _cut_page(self, number):
+        offset = self._offset + self._position
+        self._in_page, self._oversized = True, False
+        at, end, token = self._find(_PAGE_END, self._position + 5)
+        while token == b"<!":
+            at, end, token = self._find(_PAGE_END, self._skip_declaration(at))
+        content = None if self._oversized else self._buffer[self._position : end]
+        self._position = end
+        self._in_page = False
+        return RawPage(number, offset, content)
+
+    def _after_space_and_comments(self, at, at_end=None):
+        while True:
+            at, _, token = self._find(_NO_SPACE, at, at_end)
+            if token != b"<":
+                return at
+            at = self._ensure(at, 2)
+            if not self._buffer.startswith(b"<!", at):
+                return at
+            at = self._skip_declaration(at)
+
+    def _skip_declaration(self, at):
+        """The position behind a comment or CDATA section; refuses all else with <!."""
+        at = self._ensure(at, 9)
+        if self._buffer.startswith(b"<!--", at):
+            return self._find(_COMMENT_END, at + 4)[1]
+        if self._buffer.startswith(b"<![CDATA[", at):
+            return self._find(_CDATA_END, at + 9)[1]
+        name = self._buffer[at : at + 9].decode("utf-8", "replace").split()[0]
+        raise NotADump(
+            f"declares a document type or an entity ({name}) {self._where(at)}, which "
+            "no MediaWiki export does"
+        )
+
+    def _find(self, pattern, at, at_end=None):
+        """Start, end and text of the next match from `at` on, reading on as needed."""
+        while True:
+            found = pattern.search(self._buffer, at)
+            if found:
+                return found.start(), found.end(), found[0]
+            at = max(at, len(self._buffer) - _OVERLAP)
+            at -= self._more(at_end)
+
+    def _ensure(self, at, count):
+        """Reads until `count` bytes lie from `at` on; returns where `at` is now."""
+        while len(self._buffer) < at + count:
+            at -= self._more()
+        return at
+
+    def _more(self, at_end=None):
+        """Reads a piece; returns by how much positions in the buffer moved."""
+        piece = next(self._pieces, b"")
+        if not piece:
+            end = self._offset + len(self._buffer)
+            raise Damaged(at_end or f"the XML ends too soon, after {end} bytes")
+        cut = self._position
+        waiting = len(self._buffer) - cut
+        if self._in_page and waiting > MAX_PAGE_BYTES:
+            self._oversized = True
+            cut = len(self._buffer) - _OVERLAP
+        elif not self._in_page and waiting > _MAX_OTHER_BYTES:
+            raise NotADump(f"no <page> in {waiting} bytes {self._where(cut)}")
+        self._buffer = self._buffer[cut:] + piece
+        self._offset += cut
+        self._position = 0
+        return cut
+
+    def _where(self, at):
+        return f"at byte {self._offset + at} of the XML"

@@ -1,0 +1,210 @@
+"""Removes what spans lines in wikitext: comments, tags with content, templates, tables.
+
+One pass each over the text, whose time grows with its length also where markup is not
+closed. A parser that builds a tree needs many times as long for infoboxes, tables and
+references, all of which go.
+"""
+
+import bisect
+import collections
+import re
+
+from decoupled.corpora.wikipedia import wiki_templates
+from decoupled.corpora.wikipedia.wiki_templates import HOLE
+
+UNCLOSED = "unclosed markup"
+TABLES = "tables"
+
+# What stands inside these is no prose.
+_BLOCK_TAGS = (
+    "ref|references|gallery|syntaxhighlight|source|pre|timeline|score|imagemap|graph"
+    "|mapframe|templatedata|templatestyles|poem|includeonly|indicator|inputbox|categorytree"
+    "|table|style|script|chart"
+)
+# These stand within a sentence, which is none without them.
+_INLINE_TAGS = "math|chem|ce|code|hiero|maplink"
+_TAG = re.compile(
+    rf"<!--|<({_BLOCK_TAGS}|{_INLINE_TAGS}|nowiki)\b([^<>]*)>", re.IGNORECASE
+)
+_INLINE = frozenset(_INLINE_TAGS.split("|"))
+_COMMENT = "--"
+_CLOSING = {
+    name: re.compile(rf"</{name}\s*>", re.IGNORECASE)
+    for name in f"{_BLOCK_TAGS}|{_INLINE_TAGS}|nowiki".split("|")
+} | {_COMMENT: re.compile("-->")}
+_OPEN_REF = re.compile(r"<ref\b[^<>/]*>", re.IGNORECASE)
+_NOWIKI_MARKUP = re.compile(r"[\[\]{}<>|=*#]|''")
+
+# Every choice starts with a character of its own: the search skips the others fast.
+_BRACES = re.compile(r"\{\{+|\{\|(?!\})|\}\}+|\n[ \t]*\|\}(?!\}(?!\}))")
+_STARTS_LINE = re.compile(r"(?:\A|\n)[ \t:*#;]*\Z")
+_HEADING = re.compile(r"\n==[^=\n][^\n]*==[ \t]*(?=\n)")
+_ENDS_TABLE = re.compile(
+    r"\{\{\s*(?:end|s-end|fin|koniec|end table|table end)\s*\}\}", re.I
+)
+
+
+def remove_blocks(wikitext: str, dropped: collections.Counter) -> str:
+    """Wikitext without comments, tags with content, templates and tables.
+
+    `HOLE` and `wiki_templates.GAP` stand where they leave a sentence incomplete.
+    """
+    text = _remove_tags(wikitext, dropped)
+    return _remove_braces(text, dropped) if "{" in text else text
+
+
+def _remove_tags(text, dropped):
+    if "<" not in text:
+        return text
+    closings = _Closings(text)
+    kept = []
+    position = 0
+    for opening in _TAG.finditer(text):
+        start = opening.start()
+        if start < position:
+            continue
+        kept.append(text[position:start])
+        name = (opening[1] or _COMMENT).lower()
+        if name != _COMMENT and opening[2].endswith("/"):
+            content_end = position = opening.end()
+        else:
+            content_end, position = closings.after(opening.end(), name)
+        if position is None:
+            dropped[UNCLOSED] += 1
+            # A comment hides the rest of a page; with a tag goes its paragraph.
+            position = -1 if name == _COMMENT else text.find("\n", start)
+            position = len(text) if position < 0 else position
+        elif name == _COMMENT and text[start - 1] == text[position : position + 1]:
+            # A line that holds nothing but a comment goes with its line break.
+            position += text[position] == "\n"
+        elif name in _INLINE:
+            kept.append(HOLE)
+        elif name == "nowiki":
+            content = text[opening.end() : content_end]
+            kept.append(HOLE if _NOWIKI_MARKUP.search(content) else content)
+        elif name != _COMMENT and content_end < position:
+            kept.append(wiki_templates.nothing(text, start, position))
+    kept.append(text[position:])
+    return "".join(kept)
+
+
+class _Closings:
+    """Finds closing tags; each part of the text is searched once for each name."""
+
+    def __init__(self, text: str):
+        self._text = text
+        self._found = {}  # name -> (start, end) of the last one found, or None
+
+    def after(self, start: int, name: str) -> tuple[int | None, int | None]:
+        """Start and end of what closes a tag whose content starts at `start`."""
+        found = self._found.get(name, (-1, -1))
+        if found and found[0] < start:
+            closing = _CLOSING[name].search(self._text, start)
+            found = self._found[name] = closing and closing.span()
+        if not found:
+            return None, None
+        # A <ref> within a <ref>: the first was not closed.
+        if name == "ref" and _OPEN_REF.search(self._text, start, found[0]):
+            return None, None
+        return found
+
+
+def _remove_braces(text, dropped):
+    kept = []
+    position = 0
+    for start, end, is_table in _outermost(_brace_spans(text, dropped)):
+        if start < position:
+            continue
+        kept.append(text[position:start])
+        stands = wiki_templates.shown(text[start:end]) if is_table is False else ""
+        next_line = is_table is not False
+        kept.append(stands or wiki_templates.nothing(text, start, end, next_line))
+        dropped[TABLES] += is_table is True
+        position = end
+    kept.append(text[position:])
+    return "".join(kept)
+
+
+def _outermost(spans):
+    """Spans in order, those inside others left out."""
+    end = 0
+    for span in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if span[0] >= end:
+            end = span[1]
+            yield span
+
+
+def _brace_spans(text, dropped):
+    """(start, end, True for a table, False for a template, None for the unclosed)."""
+    spans = []
+    stack = []  # of [start, number of braces, or 0 for a table]
+    tables = 0
+    headings = [heading.start() for heading in _HEADING.finditer(text)]
+    for token in _BRACES.finditer(text):
+        found = token[0]
+        if found == "{|":
+            if _STARTS_LINE.search(text, max(0, token.start() - 20), token.start()):
+                stack.append([token.start(), 0])
+                tables += 1
+        elif found[0] == "{":
+            stack.append([token.start(), len(found)])
+        elif found[0] == "}":
+            tables -= _close_templates(text, stack, token, spans, headings)
+        elif tables:
+            tables -= _close_table(stack, token.end(), spans)
+    if stack:
+        dropped[UNCLOSED] += len(stack)
+        spans += _unclosed_spans(text, stack, headings)
+    return spans
+
+
+def _close_templates(text, stack, token, spans, headings):
+    """Closes templates; returns the number of tables that they close with them."""
+    position, count = token.start(), len(token[0])
+    while count >= 2 and stack and stack[-1][1]:
+        opening = stack[-1]
+        matched = min(count, opening[1])
+        opening[1] -= matched
+        start = opening[0] + opening[1]
+        position += matched
+        count -= matched
+        if opening[1] < 2:
+            stack.pop()
+        heading = _next(headings, start)
+        if heading is not None and heading < position:
+            # No template holds sections: it was never closed, and this closes nothing.
+            end = text.find("\n", start)
+            spans.append((start, position if end < 0 else end, None))
+            continue
+        spans.append((start, position, False))
+        if stack and not stack[-1][1] and _ENDS_TABLE.fullmatch(text, start, position):
+            spans.append((stack.pop()[0], position, True))
+            return 1
+    return 0
+
+
+def _close_table(stack, end, spans):
+    """Closes the innermost table and forgets templates that it leaves open."""
+    while stack:
+        start, braces = stack.pop()
+        if not braces:
+            spans.append((start, end, True))
+            return 1
+    return 0
+
+
+def _unclosed_spans(text, stack, headings):
+    """An open template goes to its line's end; an open table to the next heading."""
+    covered = 0
+    for start, braces in stack:
+        if start < covered:
+            continue
+        end = text.find("\n", start) if braces else _next(headings, start)
+        covered = len(text) if end is None or end < 0 else end
+        yield start, covered, None
+
+
+def _next(positions, start):
+    """The first of sorted positions from `start` on, or None."""
+    index = bisect.bisect_left(positions, start)
+    return positions[index] if index < len(positions) else None

@@ -1,0 +1,256 @@
+"""Wikitext within lines -> text: links, emphasis, tags, and what is left of markup.
+
+Plain links, emphasis and formatting tags are most of the markup in running text, and
+regular expressions replace them in all of an article at once. mwparserfromhell parses
+the lines where any other markup is left.
+"""
+
+import collections
+import html
+import re
+
+import mwparserfromhell
+from mwparserfromhell import nodes
+
+from decoupled.corpora.wikipedia import wiki_names, wiki_templates
+from decoupled.corpora.wikipedia.wiki_templates import GAP, HOLE
+
+TOO_LONG = "lines of markup above 100,000 characters"
+UNPARSED = "lines that cannot be parsed"
+_MAX_LINE = 100_000
+
+_SIMPLE_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*\|)?([^\[\]|:#\n]+)\]\]")
+_LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
+_LINK_DEPTH = 4
+
+_EMPHASIS = re.compile("('{2,})")
+_ARTICLE = re.compile(r"[^\W\d_]{1,4}")
+# What MediaWiki leaves out of a title where a link's label is empty.
+_BEHIND_TITLE = re.compile(r"\s*(?:[(（][^()（）]*[)）]|,.*)\s*\Z")
+# A picture with one of these stands beside the text, not within it; but a large first
+# letter may be to the left of its word, without a frame.
+_FRAMED = frozenset("thumb thumbnail frame framed".split())
+_BESIDE = _FRAMED | frozenset("frameless left right center".split())
+
+_FORMATTING = re.compile(
+    r"</?(?:small|big|span|div|center|u|s|b|i|em|strong|font|abbr|cite|q|bdi|bdo|del|ins"
+    r"|strike|tt|var|kbd|samp|dfn|mark|blockquote|noinclude|onlyinclude|includeonly|p|nobr"
+    r"|section|time|data|rp|rb|ruby|languages|translate|tvar|wbr|hr|ol|ul|li|dl|dd|dt|h\d)"
+    r"\b[^<>]*>",
+    re.IGNORECASE,
+)
+_BREAK = re.compile(r"</?br\b[^<>]*>|</?(?:p|li|div|blockquote|dd|h\d)\s*>", re.I)
+# A large first letter beside its word, or what stands where it was. (Of nested tags a
+# few: time must not grow with the square of their number.)
+_INITIAL = re.compile(
+    r"<(?:div|p|center|blockquote|li|dd|h\d)\b[^<>]*>\s*(?:<\w+\b[^<>]*>\s*){0,4}"
+    rf"([^\W\d_]|[{HOLE}{GAP}])\s*(?:</\w+\s*>\s*){{1,5}}"
+    r"(?=(?:<\w+\b[^<>]*>){0,4}([^\W\d_]))",
+    re.IGNORECASE,
+)
+_RAISED = re.compile(r"<(sub|sup)\b[^<>]*>([^<>\n]{0,40})</\1\s*>", re.IGNORECASE)
+_RUBY_TEXT = re.compile(r"<(rt|rp)\b[^<>]*>[^<>\n]*</\1\s*>", re.IGNORECASE)
+_SUPERSCRIPT = str.maketrans("0123456789+-−–=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁼⁽⁾ⁿ")
+_SUBSCRIPT = str.maketrans("0123456789+-−–=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₋₌₍₎")
+_VARIANTS = re.compile(r"-\{([^{}]*)\}-")
+_MAGIC_WORD = re.compile(r"__[^\W\d_]{2,}(?:_[^\W\d_]+)*__")
+
+_MARKUP = re.compile(r"[\[\]<{}]")
+# Marks without their counterparts. (With a bar, what is shown is unknown: they stay.)
+_STRAY = re.compile(r"\[\[|\]\]|\{\{|\}\}|</?[a-z]+ ?/?>", re.IGNORECASE)
+
+
+def plain_links_and_tags(text: str) -> str:
+    """Text without links, emphasis and formatting tags, as far as they are simple."""
+    text = _SIMPLE_LINK.sub(r"\1", text)
+    for _ in range(_LINK_DEPTH):
+        if "[[" not in text:
+            break
+        text, count = _LINK.subn(_link_or_initial, text)
+        if not count:
+            break
+    if "''" in text:
+        text = _plain_emphasis(text)
+    if "<" in text:
+        text = _RUBY_TEXT.sub("", text)
+        text = _INITIAL.sub(_joined_initial, text)
+        text = _BREAK.sub("\n", text)
+        text = _FORMATTING.sub("", text)
+        text = _RAISED.sub(_raised_text, text)
+    if "-{" in text:
+        text = _VARIANTS.sub(
+            lambda variants: _first_variant(variants[1]) or _nothing(variants), text
+        )
+    if "__" in text:
+        text = _MAGIC_WORD.sub(
+            lambda word: "" if word[0].upper() == word[0] else word[0], text
+        )
+    return text
+
+
+def plain_line(line: str, dropped: collections.Counter) -> str:
+    """A line without any markup; "" and counted where it cannot be parsed.
+
+    Raises nothing: mwparserfromhell gives up on what is nested too deeply, and long
+    lines of markup are not given to it, because its time can grow with their square.
+    """
+    if not _MARKUP.search(line) and "://" not in line:
+        return html.unescape(line) if "&" in line else line
+    if len(line) > _MAX_LINE:
+        dropped[TOO_LONG] += 1
+        return ""
+    try:
+        text = _nodes_text(mwparserfromhell.parse(line, skip_style_tags=True))
+    except (mwparserfromhell.parser.ParserError, RecursionError):
+        dropped[UNPARSED] += 1
+        return ""
+    return _STRAY.sub("", text) if "|" not in text else text
+
+
+def _nodes_text(code):
+    return "".join(map(_node_text, code.nodes))
+
+
+def _node_text(node):
+    if isinstance(node, nodes.Text):
+        return node.value
+    if isinstance(node, nodes.Wikilink):
+        return _link_text(
+            str(node.title)
+            + ("" if node.text is None else "|" + _nodes_text(node.text))
+        )
+    if isinstance(node, nodes.HTMLEntity):
+        return _entity_text(node)
+    if isinstance(node, nodes.ExternalLink):
+        if node.brackets:
+            return _nodes_text(node.title) if node.title is not None else ""
+        return HOLE
+    if isinstance(node, nodes.Tag):
+        return _tag_text(node)
+    if isinstance(node, nodes.Comment):
+        return ""
+    return HOLE
+
+
+def _tag_text(tag):
+    name = str(tag.tag).strip().lower()
+    if name in ("ref", "references", "gallery"):
+        return ""
+    if tag.contents is None or name in ("table", "math", "code", "td", "tr", "th"):
+        return HOLE
+    return _nodes_text(tag.contents)
+
+
+def _entity_text(entity):
+    try:
+        return entity.normalize()
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _link_or_initial(link):
+    """The text of a link; of a picture of a word's first letter that letter, or a hole.
+
+    `[[File:Initial F.png|20px|alt=F]]undamental`
+    """
+    text = _link_text(link[1])
+    if text:
+        return text
+    target, *options = (option.strip() for option in link[1].split("|"))
+    if not _is_file(target):
+        return _nothing(link)
+    if wiki_templates.starts_line(link.string, link.start()):
+        beside = _FRAMED
+        begins = wiki_templates.is_before_small(link.string, link.end(), True)
+    else:
+        beside = _BESIDE
+        begins = link.string[link.end() : link.end() + 1].islower()
+    if not begins or beside.intersection(options):
+        return ""
+    letters = [option.removeprefix("alt=").strip() for option in options]
+    return next((x for x in letters if len(x) == 1 and x.isalpha()), HOLE)
+
+
+def _nothing(found):
+    return wiki_templates.nothing(found.string, *found.span())
+
+
+def _joined_initial(found):
+    return found[1] if found[2].islower() else found[0]
+
+
+def _is_file(target):
+    prefix, colon, _ = target.partition(":")
+    return bool(colon) and wiki_names.normal_form(prefix) in wiki_names.FILE_NAMESPACES
+
+
+def _link_text(inner):
+    target, bar, text = inner.partition("|")
+    target = target.strip()
+    prefix, colon, rest = target.partition(":")
+    if colon and prefix:
+        name = wiki_names.normal_form(prefix)
+        if name in wiki_names.FILE_NAMESPACES or name in wiki_names.CATEGORY_NAMESPACES:
+            return ""
+        if name in wiki_names.SISTER_PROJECTS:
+            target = rest
+        elif prefix == name and wiki_names.LANGUAGE_PREFIX.fullmatch(prefix):
+            return ""
+    if bar and text.strip():
+        return text.rpartition("|")[2] if "|" in text else text
+    target = target.lstrip(":#")
+    return _BEHIND_TITLE.sub("", target) if bar else target
+
+
+def _plain_emphasis(text):
+    return "\n".join(
+        _without_emphasis(line) if "''" in line else line for line in text.split("\n")
+    )
+
+
+def _without_emphasis(line):
+    """A line without the marks of bold and italics, which do not reach beyond it.
+
+    Three apostrophes behind a letter close bold text that is open. Otherwise, where two
+    follow, they are an apostrophe and the beginning of italics: "l'''Odyssée''".
+    """
+    pieces = _EMPHASIS.split(line)
+    counts = [len(mark) for mark in pieces[1::2]]
+    # Both bold and italics stay open: here MediaWiki, too, looks for an apostrophe.
+    italics, bolds = (sum(n != one for n in counts) for one in (3, 2))
+    unbalanced = italics % 2 and bolds % 2
+    bold = False
+    for index, count in enumerate(counts):
+        before = pieces[2 * index]
+        apostrophe = count in (4, 6)
+        if count == 3 and before[-1:].isalpha():
+            if bold:
+                apostrophe = bool(unbalanced and _ARTICLE.fullmatch(before))
+            else:
+                apostrophe = counts[index + 1 : index + 2] == [2]
+        if count != 2 and not (count == 3 and apostrophe):
+            bold = not bold
+        pieces[2 * index + 1] = "'" if apostrophe else ""
+    return "".join(pieces)
+
+
+def _raised_text(found):
+    text = found[2].strip()
+    if not text or text[0] == "[":
+        return _nothing(found)  # a note such as [1]
+    if text.isalpha() and text != "n":
+        return text  # 1st, CO as a name's index
+    raised = text.translate(_SUPERSCRIPT if found[1].lower() == "sup" else _SUBSCRIPT)
+    plain = any(character.isascii() and not character.isspace() for character in raised)
+    return HOLE if plain else raised
+
+
+def _first_variant(content):
+    """The first of several spellings in Chinese: `-{zh-hans:软;zh-hant:軟}-`."""
+    flags, bar, rules = content.rpartition("|")
+    if bar and not {"A", "R"} & set(flags.replace(" ", "").split(";")):
+        if re.fullmatch(r"[HT\-D; ]*", flags):
+            return ""
+    rule = rules.split(";")[0]
+    language, colon, text = rule.partition(":")
+    return text.strip() if colon and re.fullmatch(r"\s*[a-z-]+\s*", language) else rule

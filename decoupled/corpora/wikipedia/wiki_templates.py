@@ -1,0 +1,334 @@
+"""What a reader sees where a template stands within a sentence.
+
+Templates are programs of their wiki, and a dump of articles does not hold them. Those
+that most often stand in the middle of a sentence show one of their arguments; those
+that mark a note or a doubt show nothing that belongs to the sentence; for the others
+nobody can say, and a `HOLE` or `GAP` takes their place.
+"""
+
+import calendar
+import re
+
+from decoupled.corpora.wikipedia.wiki_names import names, normal_form
+
+# Something that belongs to the sentence stood here: a formula, a conversion. (Unicode's
+# own character for an object that the text cannot hold.)
+HOLE = "\ufffc"
+# An unknown template stood here: a note, or a part of the sentence.
+GAP = "\ufff9"
+
+# What may stand between the start of a line and its text, and before a word.
+_MARKS_BEFORE = re.compile(r"(?:['*#:; \t]|<[a-z][^<>\n]*>)*", re.IGNORECASE)
+_BEFORE_WORD = re.compile(
+    r"(?:'|</?[a-z][^<>\n]{0,200}>){0,20}(?P<line>\n)?"
+    r"(?:'|</?[a-z][^<>\n]{0,200}>){0,20}"
+    r"(?:\[\[(?:[^\[\]|\n]{0,200}\|)?)?(?P<letter>[^\W\d_])",
+    re.IGNORECASE,
+)
+_WINDOW = 200
+_DEPTH = 6
+
+_FIRST = names("""
+    nowrap, nobr, nobreak, nbr, nowr, j, esd, нобр, s nobr, small, smaller, big, large,
+    larger, sc, smallcaps, small-caps, sc2, versalita, uline, underline, u, i, b, em,
+    strong, italic, italics, noitalic, no italic, nobold, bold, normal, mono, tt, sup,
+    sub, exp, abbr, abbrlink, tooltip, hover, comment, подсказка, mvar, var, ruby,
+    ruby-ja, 読み仮名, jis2004フォント, 補助漢字フォント, nihongo, nihongo2,
+    nihongo foot, ill, ill2, illm, interlanguage link, interlanguage link multi, lien,
+    仮リンク, link-interwiki, link-en, link-de, link-fr, link-ja, link-ru, link-es,
+    link-it, le, sic, not a typo, typo, as written, proper name, key, key press,
+    keypress, vanchor, visible anchor, oldstyledate, num, число, gloss, angbr,
+    x-smaller, xx-smaller, x-large, xx-large, x-larger, xx-larger, xxx-larger, huge,
+    dropcap, drop cap, drop initial, dropinitial, initial, large initial, di, lettrine,
+    initiale, capolettera, буквица
+""")
+_SECOND = names("lang, langue, lang2, color, font color, colored text")
+_LAST = names("transl, transliteration, rtl-lang, script, font, resize")
+_SECOND_OR_FIRST = names("""
+    нп, нп2, нп3, нп4, нп5, не переведено, не переведено 2, не переведено 3,
+    не переведено 5, iw, iw2, не перекладено
+""")
+_NOTHING = names("""
+    sfn, sfnp, sfnm, sfnref, sfn2, snf, efn, efn2, efn-lr, efn-ua, efn-lg, efn-zh, refn,
+    refnest, r, rp, ref, harvnb, harvp, harvsp, cref, note, notetag, ref label, label,
+    note label, cn, cr, fact, citation needed, dead link, when, which, who, by whom,
+    according to whom, why, where, clarify, clarification needed, clarify span, vague,
+    dubious, verify, failed verification, better source, better source needed,
+    original research inline, page needed, page number needed, full citation needed,
+    disambiguation needed, year needed, specify, update after, update inline,
+    non-primary source needed, medical citation needed, importance inline, anchor,
+    clear, clr, -, refbegin, refend, reflist, référence nécessaire, référence souhaitée,
+    réf. nécessaire, refnec, refsou, citation requise, quand, qui, où, lequel, ancre,
+    référence à confirmer, cita requerida, carece de fontes, precisión, senza fonte,
+    chiarire, bron?, belege fehlen, belege, przypis, fakt, odn, odwołanie, bez źródła,
+    нет аи, нет источника, источник, уточнить, когда, кто, kilde mangler, kilder,
+    källa behövs, källa, kaynak belirt, lähde, 要出典, 要出典範囲, 要検証, 誰, いつ,
+    誰2, 来源请求, 來源請求, 何时, 何時, 谁, 誰人, 출처, 출처 필요, 주, بحاجة لمصدر,
+    إنج, مدرک, به انگلیسی, چر, سخ, אנ, הערה, מקור, דרוש מקור, כ
+""")
+# What opens a date or a name, which may be the template's argument.
+_PREFIXES = {
+    "circa": "c.", "c.": "c.", "ca.": "ca.", "m.": "M.", "mm.": "MM.", "mme": "Mme",
+    "mlle": "Mlle", "n°": "n°", "no.": "No.", "numero": "No.",
+}  # fmt: skip
+_CONSTANT = {
+    "snd": " – ", "spnd": " – ", "sndash": " – ", "spaced ndash": " – ",
+    "spaced en dash": " – ", "ndash": "–", "en dash": "–", "–": "–", "mdash": "—",
+    "em dash": "—", "emdash": "—", "spaced mdash": " — ", "nbsp": " ", "spaces": " ",
+    "space": " ", "thinsp": " ", "thin space": " ", "hair space": " ", "0": "",
+    "zwsp": "", "zwj": "", "shy": "", "wbr": "", "br": " ", "=": "=", "'": "'",
+    "'s": "'s", "-'": "'", "'-": "'", "' \"": "'\"", "\" '": "\"'", "'\"": "'\"",
+    "\"'": "\"'", "apostrophe": "'", "·": " · ", "dot": " · ", "middot": " · ",
+    "•": " · ", "bull": " · ", "\\": " / ", "ad": "AD", "bc": "BC", "bce": "BCE",
+    "ce": "CE", "av. j.-c.": "av. J.-C.", "pound sign": "£", "£": "£", "euro": "€",
+    "sharp": "♯", "flat": "♭", "tm": "", "e": "e", "er": "er", "re": "re", "es": "es",
+    "1er": "1er", "1re": "1re", "2e": "2e", "3e": "3e",
+}  # fmt: skip
+_FRENCH_CENTURY = re.compile(r"(-?[IVX]+(?:e|er)) (siècle|millénaire)(.*)", re.I)
+_UNITS = {
+    "sqmi": "square miles", "sqkm": "km²", "km2": "km²", "m2": "m²", "cm2": "cm²",
+    "km3": "km³", "m3": "m³", "cm3": "cm³", "sqft": "square feet", "ft2": "square feet",
+    "sqyd": "square yards", "sqin": "square inches", "cuft": "cubic feet",
+    "ft3": "cubic feet", "cumi": "cubic miles", "cuyd": "cubic yards", "acre": "acres",
+    "ha": "hectares", "c": "°C", "f": "°F", "°c": "°C", "°f": "°F", "k": "K",
+    "ft": "feet", "foot": "feet", "in": "inches", "inch": "inches", "mi": "miles",
+    "mile": "miles", "yd": "yards", "nmi": "nautical miles", "kn": "knots",
+    "kph": "km/h", "mph": "mph", "mpg": "miles per gallon", "lb": "pounds",
+    "oz": "ounces", "st": "stone", "lt": "long tons", "tonne": "tonnes", "ton": "tons",
+    "short ton": "short tons", "long ton": "long tons", "l": "litres",
+    "usgal": "US gallons", "impgal": "imperial gallons", "hp": "horsepower",
+    "kilometre": "kilometres", "kilometer": "kilometers", "metre": "metres",
+    "meter": "meters", "e6km2": "million km²", "e6acre": "million acres",
+    "e6sqmi": "million square miles", "pd/sqmi": "per square mile",
+    "/sqmi": "per square mile", "pd/km2": "per km²", "/km2": "per km²",
+}  # fmt: skip
+_SYMBOLS = frozenset(
+    """
+    km m dm cm mm nm µm μm kg g mg t L ml mL cl hl km/h m/s W kW MW GW TW V kV mV A Hz
+    kHz MHz GHz J kJ MJ N kN kPa MPa hPa bar bhp PS Nm kWh MWh GWh acres miles feet
+    inches metres kilometres m/s² h min s °C °F cc rpm
+    """.split()
+)
+_RANGES = {
+    "-": "–", "–": "–", "to": " to ", "to(-)": " to ", "to about": " to about ",
+    "and": " and ", "or": " or ", "x": " by ", "by": " by ", "×": " × ", "±": " ± ",
+    "+/-": " ± ",
+}  # fmt: skip
+_NUMBER = re.compile(r"[-−+]?[\d,.]+(?:[/⁄]\d+)?(?:e\d+)?")
+_INNERMOST = re.compile(r"\{\{([^{}]*)\}\}")
+_LINK_BAR = re.compile(r"(\[\[[^\[\]|]*)\|([^\[\]]*\]\])")
+
+
+def nothing(text: str, start: int, end: int, next_line: bool = False) -> str:
+    """What is left of markup that shows no text: "", or a `HOLE`.
+
+    A line that goes on with a small letter may have begun with a large one inside the
+    markup, as in `<score>F</score>undamental`; such a sentence is not to be kept.
+
+    Args:
+      text: with the markup from `start` to `end`.
+      next_line: whether the small letter may also begin the next line.
+    """
+    if not starts_line(text, start):
+        return ""
+    return HOLE if is_before_small(text, end, next_line) else ""
+
+
+def starts_line(text: str, start: int) -> bool:
+    """Whether nothing but marks of lists and fonts stands before in the line."""
+    line = text[max(0, start - _WINDOW) : start].rpartition("\n")[2]
+    return _MARKS_BEFORE.fullmatch(line) is not None
+
+
+def is_before_small(text: str, end: int, next_line: bool) -> bool:
+    """Whether a small letter follows at once, if perhaps in another font or a link."""
+    found = _BEFORE_WORD.match(text, end)
+    if found is None or (found["line"] and not next_line):
+        return False
+    return found["letter"].islower()
+
+
+def shown(template: str) -> str:
+    """What takes a template's place in the text.
+
+    Args:
+      template: from `{{` to `}}`, with everything between.
+
+    Returns:
+      wikitext without templates, `HOLE`, or `GAP`.
+    """
+    inner = template[2:-2]
+    if "{{" not in inner:
+        return _shown_inner(inner)
+    name = _name(inner)
+    if name in _NOTHING:
+        return ""
+    if len(template) > 1000:
+        return GAP
+    for _ in range(_DEPTH):
+        inner, count = _INNERMOST.subn(lambda found: _shown_inner(found[1]), inner)
+        if not count:
+            break
+    return _shown_inner(inner) if "{{" not in inner else GAP
+
+
+def _name(inner):
+    return normal_form(inner.partition("|")[0])
+
+
+def _shown_inner(inner):
+    name = _name(inner)
+    if name in _NOTHING:
+        return ""
+    if name in _CONSTANT:
+        return _CONSTANT[name]
+    if name in _PREFIXES:
+        return " ".join([_PREFIXES[name], *_positional(inner)[:1]]).strip()
+    if name.startswith("formatnum:"):
+        return inner.partition(":")[2].partition("|")[0].strip()
+    if name in _HANDLERS:
+        arguments = _positional(inner)
+        return _HANDLERS[name](arguments, inner) or GAP
+    if century := _FRENCH_CENTURY.fullmatch(" ".join(inner.partition("|")[0].split())):
+        return "".join((century[1], " ", century[2], century[3]))
+    return GAP
+
+
+def _positional(inner):
+    """Arguments without a name, and those named by a number, in order."""
+    if "[[" in inner:
+        inner = _LINK_BAR.sub("\\1\0\\2", inner)
+    arguments = []
+    for argument in inner.split("|")[1:]:
+        name, equals, value = argument.partition("=")
+        if not equals:
+            arguments.append(argument.strip())
+        elif name.strip().isdigit():
+            arguments.append(value.strip())
+    return [argument.replace("\0", "|") for argument in arguments]
+
+
+def _named(inner, key):
+    found = re.search(rf"\|\s*{key}\s*=\s*([^|]*)", inner)
+    return found[1].strip() if found else ""
+
+
+def _first(arguments, inner):
+    return arguments[0] if arguments else ""
+
+
+def _second(arguments, inner):
+    return arguments[1] if len(arguments) > 1 else ""
+
+
+def _last(arguments, inner):
+    return arguments[-1] if arguments else ""
+
+
+def _second_or_first(arguments, inner):
+    return _second(arguments, inner) or _first(arguments, inner)
+
+
+def _convert(arguments, inner):
+    text = ""
+    while arguments and _NUMBER.fullmatch(arguments[0]):
+        text += arguments.pop(0)
+        if len(arguments) > 1 and arguments[0] in _RANGES:
+            text += _RANGES[arguments.pop(0)]
+        else:
+            break
+    if not text or not arguments or "e" in text:
+        return HOLE
+    unit = _UNITS.get(arguments[0].lower(), arguments[0])
+    if unit == arguments[0] and unit not in _SYMBOLS:
+        return HOLE
+    if len(arguments) > 3 and _NUMBER.fullmatch(arguments[1]) and arguments[2] == "in":
+        return f"{text} {unit} {arguments[1]} inches"
+    if re.search(r"\badj\s*=\s*(on|mid)", inner):
+        singular = {"feet": "foot", "inches": "inch", "stone": "stone"}
+        return f"{text}-{singular.get(unit, unit.removesuffix('s'))}"
+    return f"{text} {unit}"
+
+
+def _value(arguments, inner):
+    if len(arguments) != 1 or re.search(r"\|\s*e\s*=", inner):
+        return HOLE
+    unit = _named(inner, "u") or _named(inner, "ul")
+    return (
+        f"{arguments[0]} {unit}".strip() if re.fullmatch("[A-Za-z%°]*", unit) else HOLE
+    )
+
+
+def _number_and_unit(arguments, inner):
+    return " ".join(argument for argument in arguments[:2] if argument)
+
+
+def _fraction(arguments, inner):
+    if len(arguments) == 3:
+        return f"{arguments[0]} {arguments[1]}/{arguments[2]}"
+    return "/".join(arguments) if len(arguments) == 2 else HOLE
+
+
+def _as_of(arguments, inner):
+    if not arguments or not arguments[0].isdigit():
+        return ""
+    word = "as of" if re.search(r"\blc\s*=\s*[yo]", inner) else "As of"
+    date = arguments[0]
+    if len(arguments) > 1 and arguments[1].isdigit() and 1 <= int(arguments[1]) <= 12:
+        date = f"{calendar.month_name[int(arguments[1])]} {date}"
+    return f"{word} {date}"
+
+
+def _french_century(arguments, inner):
+    if len(arguments) < 2:
+        return ""
+    word = "" if _name(inner).endswith("-") or _name(inner) == "sp-" else " siècle"
+    return f"{arguments[0]}{arguments[1]}{word}"
+
+
+def _spanish_century(arguments, inner):
+    if not arguments:
+        return ""
+    before_christ = " a. C." if len(arguments) > 1 and arguments[1] == "a" else ""
+    return f"siglo {arguments[0]}{before_christ}"
+
+
+def _quoted(arguments, inner):
+    return f"« {arguments[0]} »" if arguments else ""
+
+
+def _ship(arguments, inner):
+    return " ".join(arguments[:2])
+
+
+def _prefixed_ship(arguments, inner):
+    return f"{_name(inner).upper()} {arguments[0]}" if arguments else ""
+
+
+def _chinese_link(arguments, inner):
+    """{{tsl|en|English title|Chinese title|text}}"""
+    return _last(arguments[2:4], inner)
+
+
+def _date(arguments, inner):
+    return " ".join(argument for argument in arguments[:3] if argument)
+
+
+_HANDLERS = {
+    **dict.fromkeys(_FIRST, _first),
+    **dict.fromkeys(_SECOND, _second),
+    **dict.fromkeys(_LAST, _last),
+    **dict.fromkeys(_SECOND_OR_FIRST, _second_or_first),
+    **dict.fromkeys(names("convert, cvt, conv"), _convert),
+    **dict.fromkeys(names("unité, unit, nombre, nb, unidad"), _number_and_unit),
+    **dict.fromkeys(names("frac, fraction, sfrac"), _fraction),
+    **dict.fromkeys(names("s, -s, s-, -s-, s2, sp, sp-"), _french_century),
+    **dict.fromkeys(names("hms, uss, ss, hmas, hmcs, rms"), _prefixed_ship),
+    **dict.fromkeys(names("date, date-, дата"), _date),
+    "val": _value,
+    "as of": _as_of,
+    "siglo": _spanish_century,
+    "citation": _quoted,
+    "ship": _ship,
+    "tsl": _chinese_link,
+}

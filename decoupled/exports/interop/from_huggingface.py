@@ -1,0 +1,270 @@
+"""A folder of transformers' save_pretrained -> a model folder of ours.
+
+RemBERT, and BERT, which is a coupled model whose E_in is H. Neither PyTorch nor
+transformers is needed, and nothing in the folder is run.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.configs import ModelConfig
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import FILE_NAME, Vocabulary
+from decoupled.exports.interop.converted_folder import (
+    Contents,
+    initial_value,
+    write_model_folder,
+)
+from decoupled.exports.interop.huggingface_config import (
+    CONFIG,
+    HuggingFaceModel,
+    read_config,
+)
+from decoupled.exports.interop.huggingface_names import (
+    BERT,
+    DECODER,
+    DECODER_BIAS,
+    MASKED_LM,
+    REMBERT,
+    canonical_names,
+    huggingface_name,
+    huggingface_shape,
+    is_transposed,
+)
+from decoupled.exports.interop.matching import (
+    Matching,
+    check_complete,
+    check_shape,
+    match,
+)
+from decoupled.exports.interop.safetensors_files import SafetensorsFolder, aligned_empty
+from decoupled.exports.interop.wordpiece_rows import WORDPIECE, WordPieceRows
+from decoupled.exports.new_folder import check_target
+from decoupled.model import variables as names
+from decoupled.runs import run_folder as model_dirs
+from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING
+
+_PROJECTION = (f"{names.PROJECTION}/kernel", f"{names.PROJECTION}/bias")
+
+
+class _Source(NamedTuple):
+    """The folder, opened and checked as far as config and names go."""
+
+    described: HuggingFaceModel
+    stored: SafetensorsFolder
+    parameters: dict[str, str]  # today's name -> name in the file
+
+
+def from_huggingface(
+    folder: str, model_dir: str, vocabulary: str | None, allowed: Sequence[str]
+) -> dict[str, Any]:
+    """Converts a folder.
+
+    Args:
+      folder: config.json and safetensors, of RemBERT or BERT.
+      model_dir: written; it must not exist yet, or be empty.
+      vocabulary: a SentencePiece model; by default the folder's own. Where the folder
+        has BERT's vocab.txt instead, the rows of the embeddings are those of the
+        word pieces that each piece is made of.
+      allowed: patterns of names that may stay without use or without value; the
+        latter are drawn as for training from scratch.
+
+    Returns:
+      What conversion.json holds.
+
+    Raises:
+      UserError: see the modules of the parts; nothing is written.
+    """
+    check_target(model_dir)
+    source = _open(folder)
+    pieces, rows = _vocabulary(folder, vocabulary, source.described.model)
+    model = source.described.model
+    if rows is not None:
+        model = dataclasses.replace(model, vocab_size=pieces.size)
+    head = _head(source)
+    shapes = names.shapes(source.described.model, head)
+    theirs = {
+        name: huggingface_name(name, source.described.family, source.described.head)
+        for name in shapes
+    }
+    matching = match(theirs, source.parameters)
+    where = source.stored.folder
+    for name, found in matching.sources.items():
+        wanted = huggingface_shape(name, shapes[name])
+        check_shape(where, found, source.stored.tensors[found].shape, wanted, CONFIG)
+    check_complete(where, matching, allowed)
+    report = _report(source, matching, shapes, rows)
+    contents = Contents(
+        model=model,
+        vocabulary=pieces,
+        task=_task(source, head.labels),
+        variables=list(shapes),
+        value_of=_reader(source.stored, matching, model, head, rows),
+        step=0,
+        report=report,
+    )
+    write_model_folder(model_dir, contents)
+    return report
+
+
+def _open(folder):
+    described = read_config(folder)
+    stored = SafetensorsFolder(folder)
+    parameters = canonical_names(stored.tensors, described.family, folder)
+    if described.family is BERT and described.model.coupled:
+        words = huggingface_name(names.WORD_EMBEDDINGS, BERT, None)
+        _join_tied(stored, parameters, DECODER, words)
+        _join_tied(stored, parameters, DECODER_BIAS, BERT.output_bias)
+    elif described.family is BERT and DECODER_BIAS in parameters:
+        # Untied, BERT still has the other bias, but does not add it.
+        parameters[BERT.output_bias] = parameters.pop(DECODER_BIAS)
+    return _Source(_without_identity(described, stored, parameters), stored, parameters)
+
+
+def _join_tied(stored, parameters, second, first):
+    """Two names of one parameter, of which a file may hold either or both."""
+    if second not in parameters:
+        return
+    if first not in parameters:
+        parameters[first] = parameters.pop(second)
+        return
+    if not stored.same_content(parameters[first], parameters[second]):
+        raise UserError(
+            f"{stored.folder}: {CONFIG} ties {second} to {first}, but they differ"
+        )
+    del parameters[second]
+
+
+def _without_identity(described, stored, parameters):
+    """RemBERT projects E_in to H also where the two are equal; here a setting tells.
+
+    The unit matrix, which `to_hf` writes for models without it, is left out again.
+    """
+    model = described.model
+    if (
+        described.family is not REMBERT
+        or model.input_embedding_size != model.hidden_size
+    ):
+        return described
+    kernel, bias = (huggingface_name(name, REMBERT, None) for name in _PROJECTION)
+    if kernel not in parameters or bias not in parameters:
+        return described
+    unit = np.eye(model.hidden_size, dtype=np.float32)
+    is_unit = np.array_equal(stored.read(parameters[kernel]), unit)
+    if is_unit and not np.any(stored.read(parameters[bias])):
+        del parameters[kernel], parameters[bias]
+        return described
+    projected = dataclasses.replace(model, project_equal_widths=True)
+    return described._replace(model=projected)
+
+
+def _head(source) -> names.Head:
+    """What the folder holds beside the encoder, by config.json and its parameters."""
+    family, head = source.described.family, source.described.head
+    pooler = huggingface_name(f"{names.POOLER}/kernel", family, None)
+    return names.Head(
+        masked_lm=head == MASKED_LM,
+        pooler=head == CLASSIFICATION or pooler in source.parameters,
+        labels=0 if head in (None, MASKED_LM) else _label_count(source),
+    )
+
+
+def _label_count(source):
+    described = source.described
+    if described.head == QUESTION_ANSWERING:
+        return names.SPANS.labels
+    name = huggingface_name(names.TASK_WEIGHTS, described.family, described.head)
+    found = source.parameters.get(name)
+    if found is None:
+        raise UserError(f"{source.stored.folder}: no {name}, which the head needs")
+    count = (source.stored.tensors[found].shape or (0,))[0]
+    if described.labels is not None and len(described.labels) != count:
+        raise UserError(
+            f"{source.stored.folder}: {found} has {count} rows, {CONFIG} has "
+            f"{len(described.labels)} labels"
+        )
+    return count
+
+
+def _task(source, count):
+    """The task of config.json, with so many labels; None for an encoder."""
+    described = source.described
+    if not count:
+        return None
+    labels = described.labels
+    if described.head == QUESTION_ANSWERING:
+        labels = []
+    elif labels is None:
+        labels = [f"LABEL_{index}" for index in range(count)]
+    return {
+        "name": model_dirs.task_name(described.task or "") or "converted",
+        "labels": labels,
+        "kind": described.head,
+    }
+
+
+def _vocabulary(folder, given, model: ModelConfig):
+    """(the vocabulary, how rows of WordPieces become its rows or None)."""
+    own, wordpiece = os.path.join(folder, FILE_NAME), os.path.join(folder, WORDPIECE)
+    if not given and not files.exists(own):
+        has = f"only {WORDPIECE}" if files.exists(wordpiece) else f"no {FILE_NAME}"
+        raise UserError(
+            f"{folder}: has {has}; name the vocabulary of your data with "
+            f"--vocabulary={FILE_NAME}"
+        )
+    pieces = Vocabulary(given or own)
+    if (
+        given
+        and files.exists(own)
+        and pieces.fingerprint != Vocabulary(own).fingerprint
+    ):
+        raise UserError(f"--vocabulary: {given} is not {own}; the folder's own is used")
+    if not files.exists(own) and files.exists(wordpiece):
+        return pieces, WordPieceRows(wordpiece, model.vocab_size, pieces)
+    if pieces.size > model.vocab_size:
+        raise UserError(
+            f"{pieces.path}: {pieces.size} pieces, but {CONFIG} says vocab_size "
+            f"{model.vocab_size}; it is another vocabulary"
+        )
+    return pieces, None
+
+
+def _reader(stored, matching: Matching, model, head, rows):
+    """The function name -> value, in our shape."""
+    # Of the vocabulary that the model will have.
+    variables = names.declare(model, head)
+
+    def value_of(name):
+        variable = variables[name]
+        if name not in matching.sources:
+            return initial_value(variable, model)
+        value = stored.read(matching.sources[name])
+        if rows is not None and variable.dims[0].name == "vocab":
+            return rows.convert(value)
+        if not is_transposed(name):
+            return value
+        turned = aligned_empty(variable.shape)
+        turned[...] = value.T
+        return turned
+
+    return value_of
+
+
+def _report(source, matching, shapes, rows):
+    described = source.described
+    return {
+        "source": os.path.abspath(source.stored.folder),
+        "kind": f"{described.family.name} ({described.head or 'encoder'})",
+        "variables": len(matching.sources),
+        "parameters": sum(int(np.prod(shapes[name])) for name in matching.sources),
+        "renamed": {},
+        "unused": matching.unused,
+        "unset": matching.unset,
+        "encoder_only": described.head is None,
+        "vocabulary": None if rows is None else rows.summary,
+    }

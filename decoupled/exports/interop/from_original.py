@@ -1,0 +1,178 @@
+"""An original TensorFlow checkpoint -> a model folder of ours.
+
+The layout of gs://gresearch/rembert, and of google-research/bert: variables of the
+encoder have BERT's names, as ours have. What the released RemBERT calls the parts of
+its masked-LM head is not documented; names that are not BERT's are matched by shape.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from decoupled.configs import ModelConfig
+from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.interop.checkpoint_files import CheckpointFile
+from decoupled.exports.interop.converted_folder import (
+    Contents,
+    initial_value,
+    write_model_folder,
+)
+from decoupled.exports.interop.matching import check_complete, check_shape, match
+from decoupled.exports.interop.safetensors_files import Shape
+from decoupled.exports.new_folder import check_target
+from decoupled.model import variables as names
+
+_SIZES = "the model's gin file"
+# What the last part of a name says about the variable; anything else may be anything.
+_ROLES = {
+    "kernel": "kernel",
+    "gamma": "gamma",
+    "scale": "gamma",
+    "beta": "beta",
+    "bias": "bias",
+    "output_bias": "bias",
+}
+
+
+def from_original(
+    checkpoint: str,
+    model_dir: str,
+    model: ModelConfig,
+    vocabulary: str,
+    allowed: Sequence[str],
+) -> dict[str, Any]:
+    """Converts a checkpoint.
+
+    Args:
+      checkpoint: its prefix.
+      model_dir: written; it must not exist yet, or be empty.
+      model: its sizes.
+      vocabulary: its SentencePiece model.
+      allowed: patterns of names that may stay without use or without value; the
+        latter are drawn as for training from scratch.
+
+    Returns:
+      What conversion.json holds.
+
+    Raises:
+      UserError: the checkpoint is not of this model, or unreadable; nothing is written.
+    """
+    check_target(model_dir)
+    stored = CheckpointFile(checkpoint)
+    pieces = Vocabulary(vocabulary)
+    if pieces.size > model.vocab_size:
+        raise UserError(
+            f"{vocabulary}: {pieces.size} pieces, the model has {model.vocab_size}"
+        )
+    weights = {
+        name: shape
+        for name, shape in stored.shapes.items()
+        if name != names.GLOBAL_STEP and not names.is_slot(name, ["adamw"])
+    }
+    encoder = names.declare(model, names.NO_HEAD)
+    whole = names.shapes(model, names.MASKED_LM)
+    head = {name: shape for name, shape in whole.items() if name not in encoder}
+    renamed = match_by_shape(checkpoint, head, weights)
+    has_head = bool(renamed or set(head) & set(weights))
+    found = names.Head(has_head, pooler=f"{names.POOLER}/kernel" in weights)
+    shapes, variables = names.shapes(model, found), names.declare(model, found)
+    matching = match({name: renamed.get(name, name) for name in shapes}, _same(weights))
+    for name, found in matching.sources.items():
+        check_shape(checkpoint, found, weights[found], shapes[name], _SIZES)
+    check_complete(checkpoint, matching, allowed)
+    slots = _moments(stored, matching.sources, shapes)
+    sources = matching.sources | slots
+    report = {
+        "source": os.path.abspath(checkpoint),
+        "kind": "original TensorFlow checkpoint",
+        "variables": len(matching.sources),
+        "parameters": sum(int(np.prod(shapes[name])) for name in matching.sources),
+        "renamed": {theirs: ours for ours, theirs in sorted(renamed.items())},
+        "unused": matching.unused,
+        "unset": matching.unset,
+        "encoder_only": not has_head,
+        "optimizer_slots": len(slots),
+    }
+
+    def value_of(name):
+        if name in sources:
+            return stored.read_tensor(sources[name])
+        return initial_value(variables[name], model)
+
+    write_model_folder(
+        model_dir,
+        Contents(
+            model=model,
+            vocabulary=pieces,
+            task=None,
+            variables=[*shapes, *slots],
+            value_of=value_of,
+            step=stored.global_step(),
+            report=report,
+        ),
+    )
+    return report
+
+
+def match_by_shape(
+    where: str, head: Mapping[str, Shape], weights: Mapping[str, Shape]
+) -> dict[str, str]:
+    """Variables of the masked-LM head that the checkpoint calls otherwise.
+
+    A name outside of the encoder is taken for a variable of the head where it is the
+    only one of that shape, and of that role as far as its last part tells one (gamma,
+    beta, bias, kernel).
+
+    Args:
+      where: the checkpoint, for messages.
+      head: our names and shapes.
+      weights: the checkpoint's.
+
+    Returns:
+      Our name -> the checkpoint's.
+
+    Raises:
+      UserError: two names fit equally well.
+    """
+    left = [n for n in weights if n not in head and not n.startswith("bert/")]
+    found = {}
+    for name, shape in head.items():
+        if name in weights:
+            continue
+        fitting = [
+            other
+            for other in left
+            if weights[other] == shape and _role(other) in (_role(name), "")
+        ]
+        if len(fitting) > 1:
+            raise UserError(
+                f"{where}: {' and '.join(fitting)} could each be {name} "
+                f"{list(shape)}; save the checkpoint without one of them"
+            )
+        if fitting:
+            found[name] = fitting[0]
+            left.remove(fitting[0])
+    return found
+
+
+def _role(name):
+    scope, _, last = name.rpartition("/")
+    role = _ROLES.get(last, "")
+    return "beta" if role == "bias" and "norm" in scope.lower() else role
+
+
+def _same(weights):
+    return {name: name for name in weights}
+
+
+def _moments(stored, sources, shapes):
+    """Slot of ours -> the checkpoint's, where it has both of a variable."""
+    moments = {}
+    for name, theirs in sources.items():
+        found = names.slots(theirs, "adamw")
+        if all(stored.shapes.get(slot) == shapes[name] for slot in found):
+            moments |= zip(names.slots(name, "adamw"), found, strict=True)
+    return moments

@@ -1,0 +1,177 @@
+"""The vocabulary as transformers reads it: tokenizer.json and its companions.
+
+tokenizer.json gives the ids of `Vocabulary.encode`, between [CLS] and [SEP], without
+any class of transformers for the model: the normaliser, the pieces and their scores,
+and where the special pieces stand are all in the file. docs/interop.md lists where the
+ids differ.
+"""
+
+import base64
+import os
+from typing import Any
+
+from decoupled.configs import ModelConfig
+from decoupled.core import files
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.interop.sentencepiece_proto import Settings, read_settings
+
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+SPECIAL_TOKENS = "special_tokens_map.json"
+
+_SPACE = "▁"
+
+
+def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> None:
+    """Writes the three files.
+
+    Raises:
+      UserError: the vocabulary is of a kind that they cannot describe.
+    """
+    special = special_tokens(vocabulary)
+    for name, content in (
+        (TOKENIZER, tokenizer_json(vocabulary)),
+        (TOKENIZER_CONFIG, _tokenizer_config(vocabulary, model, special)),
+        (SPECIAL_TOKENS, special),
+    ):
+        files.write_json(os.path.join(folder, name), content)
+
+
+def special_tokens(vocabulary: Vocabulary) -> dict[str, str]:
+    """transformers' names of the special pieces -> the pieces, in this spelling."""
+    ids = {
+        "bos_token": vocabulary.cls_id,
+        "eos_token": vocabulary.sep_id,
+        "unk_token": vocabulary.unk_id,
+        "sep_token": vocabulary.sep_id,
+        "pad_token": vocabulary.pad_id,
+        "cls_token": vocabulary.cls_id,
+        "mask_token": vocabulary.mask_id,
+    }
+    return {name: vocabulary.id_to_piece(index) for name, index in ids.items()}
+
+
+def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The content of tokenizer.json.
+
+    Raises:
+      UserError: the vocabulary is not a unigram model.
+    """
+    settings = read_settings(vocabulary.model_bytes, vocabulary.path)
+    pieces = [vocabulary.id_to_piece(index) for index in range(vocabulary.size)]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": _added_tokens(vocabulary),
+        "normalizer": _normalizer(settings),
+        "pre_tokenizer": _pre_tokenizer(pieces),
+        "post_processor": _post_processor(vocabulary),
+        "decoder": _decoder(settings),
+        "model": {
+            "type": "Unigram",
+            "unk_id": vocabulary.unk_id,
+            "vocab": [
+                list(row) for row in zip(pieces, vocabulary.scores(), strict=True)
+            ],
+            "byte_fallback": settings.byte_fallback,
+        },
+    }
+
+
+def _added_tokens(vocabulary):
+    """Special pieces; only as such they are found in text."""
+    return [
+        {
+            "id": index,
+            "content": vocabulary.id_to_piece(index),
+            "single_word": False,
+            # The space before [MASK] belongs to the piece that is to be found.
+            "lstrip": index == vocabulary.mask_id,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for index in sorted({*vocabulary.special_ids, vocabulary.unk_id})
+    ]
+
+
+def _normalizer(settings: Settings):
+    """SentencePiece's steps in its order: characters, white space, the first space."""
+    steps = []
+    if settings.charsmap:
+        charsmap = base64.b64encode(settings.charsmap).decode("ascii")
+        steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+    if settings.remove_whitespace:
+        steps.append(_replace({"Regex": " {2,}"}, " "))
+        steps.append(_replace({"Regex": "^ | $"}, ""))
+    if settings.dummy_prefix:
+        steps.append({"type": "Prepend", "prepend": _SPACE})
+    steps.append(_replace({"String": " "}, _SPACE))
+    return {"type": "Sequence", "normalizers": steps}
+
+
+def _replace(pattern, content):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def _pre_tokenizer(pieces):
+    """Words by themselves, which is faster; None where a piece goes beyond a word."""
+    if any(_SPACE in piece[1:] for piece in pieces):
+        return None
+    return {
+        "type": "Metaspace",
+        "replacement": _SPACE,
+        "prepend_scheme": "never",
+        "split": True,
+    }
+
+
+def _post_processor(vocabulary):
+    cls, sep = (
+        vocabulary.id_to_piece(i) for i in (vocabulary.cls_id, vocabulary.sep_id)
+    )
+
+    def special(piece, segment):
+        return {"SpecialToken": {"id": piece, "type_id": segment}}
+
+    def text(name, segment):
+        return {"Sequence": {"id": name, "type_id": segment}}
+
+    single = [special(cls, 0), text("A", 0), special(sep, 0)]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, text("B", 1), special(sep, 1)],
+        "special_tokens": {
+            piece: {"id": piece, "ids": [index], "tokens": [piece]}
+            for piece, index in ((cls, vocabulary.cls_id), (sep, vocabulary.sep_id))
+        },
+    }
+
+
+def _decoder(settings: Settings):
+    steps = [_replace({"String": _SPACE}, " ")]
+    if settings.byte_fallback:
+        steps.append({"type": "ByteFallback"})
+    steps.append({"type": "Fuse"})
+    if settings.dummy_prefix:
+        steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    return {"type": "Sequence", "decoders": steps}
+
+
+def _tokenizer_config(vocabulary, model, special):
+    added = {
+        str(entry["id"]): {key: value for key, value in entry.items() if key != "id"}
+        for entry in _added_tokens(vocabulary)
+    }
+    return {
+        # transformers' own class for RemBERT fixes ids of special pieces, and returns
+        # no token types unless asked.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": model.max_positions,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        "added_tokens_decoder": added,
+        **special,
+    }

@@ -1,0 +1,172 @@
+"""Fine-tuning results over seeds: means and spreads, a table and a CSV file.
+
+What is combined is what `decoupled.runs.zero_shot_results` writes per run.
+"""
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from decoupled.core import console, files
+from decoupled.runs.task_data import ENGLISH, SPLITS
+from decoupled.runs.zero_shot_results import TRIVIAL
+from decoupled.xtreme.official import is_official
+
+# After the name of a metric: the sample standard deviation over seeds.
+SPREAD = "_spread"
+# Shown beside the metrics that make a task's score.
+_ALSO_SHOWN = "accuracy"
+# Beside the name of a language that XTREME does not list for the task.
+OUTSIDE = " (outside XTREME)"
+_COLUMNS = "task split language metric value spread trivial examples official".split()
+
+
+def combine(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict]]:
+    """Results of runs that differ in the seed only, as one.
+
+    Returns:
+      split -> language -> metric -> mean over the runs and, where there are several,
+      metric + "_spread" -> their sample standard deviation. What needs no model
+      ("trivial_...", "examples") is that of the first run.
+    """
+    return {
+        split: {
+            language: _combined([run[split][language] for run in results])
+            for language in results[0][split]
+        }
+        for split in SPLITS
+    }
+
+
+def _combined(rows):
+    combined = {}
+    for name, first in rows[0].items():
+        if name == "examples" or name.startswith(TRIVIAL) or len(rows) == 1:
+            combined[name] = first
+            continue
+        values = [row[name] for row in rows]
+        combined[name] = statistics.fmean(values)
+        combined[f"{name}{SPREAD}"] = statistics.stdev(values)
+    return combined
+
+
+def shown_metrics(metrics: Sequence[str], headline: Sequence[str]) -> list[str]:
+    """The metrics that have a place in the table: few, where a task has many."""
+    also = [name for name in metrics if name == _ALSO_SHOWN and name not in headline]
+    return [*headline, *also]
+
+
+def mean_over(languages: dict[str, dict], metric: str, zero_shot: bool) -> float | None:
+    """The mean of a metric over languages, or over those never trained on.
+
+    Args:
+      languages: language -> what `combine` has of it.
+      metric: its name. zero_shot: without English.
+
+    Returns:
+      None where no language has the metric.
+    """
+    values = [
+        values[metric]
+        for name, values in languages.items()
+        if metric in values and not (zero_shot and name == ENGLISH)
+    ]
+    return statistics.fmean(values) if values else None
+
+
+def outside_languages(task: str, results: dict[str, dict]) -> list[str]:
+    """The languages of all splits that XTREME does not list for the task, by name."""
+    languages = {name for split in SPLITS for name in results[split]}
+    return sorted(name for name in languages if not is_official(task, name))
+
+
+def print_table(
+    title: str, task: str, results: dict[str, dict], metrics: Sequence[str]
+) -> None:
+    """Prints a row per language: each metric beside that of trivial answers.
+
+    Languages outside XTREME come after the means, which are without them.
+
+    Args:
+      title: above the table. task: its name. results: of `combine`.
+      metrics: to show.
+    """
+    splits = [split for split in SPLITS if results[split]]
+    outside = outside_languages(task, results)
+    languages = {name for split in splits for name in results[split]}
+    languages.difference_update(outside)
+    columns = ["language"]
+    for split in splits:
+        for metric in metrics:
+            columns += [f"{split} {metric}", "trivial"]
+        columns.append("examples")
+    names = sorted(languages, key=lambda name: (name != ENGLISH, name))
+
+    def row(name, mark=""):
+        of_splits = [results[split].get(name, {}) for split in splits]
+        return [f"{name}{mark}", *_cells(of_splits, metrics)]
+
+    rows = [row(name) for name in names]
+    averaged = {
+        split: {name: v for name, v in results[split].items() if name in languages}
+        for split in splits
+    }
+    if len(names) > 1:
+        rows.append(_mean_row("mean", averaged, splits, metrics, False))
+    if ENGLISH in languages and len(names) > 2:
+        rows.append(_mean_row("mean but en", averaged, splits, metrics, True))
+    rows += [row(name, OUTSIDE) for name in outside]
+    console.table(title, columns, rows)
+
+
+def _cells(of_splits, metrics):
+    for values in of_splits:
+        for metric in metrics:
+            yield _cell(values, metric)
+            yield _cell(values, f"{TRIVIAL}{metric}")
+        yield values.get("examples")
+
+
+def _cell(values, metric):
+    if metric not in values:
+        return None
+    spread = values.get(f"{metric}{SPREAD}")
+    shown = f"{values[metric]:.2f}"
+    return shown if spread is None else f"{shown} ± {spread:.2f}"
+
+
+def _mean_row(title, results, splits, metrics, zero_shot):
+    row = [title]
+    for split in splits:
+        for metric in metrics:
+            for name in (metric, f"{TRIVIAL}{metric}"):
+                value = mean_over(results[split], name, zero_shot)
+                row.append(None if value is None else f"{value:.2f}")
+        row.append(None)
+    return row
+
+
+def write_csv(
+    path: str, task: str, results: dict[str, dict], metrics: Sequence[str]
+) -> None:
+    """Writes a line per split, language and metric, atomically.
+
+    Columns: task, split, language, metric, value, spread (over seeds), trivial (the
+    value of the trivial baseline), examples; empty where there is none; official:
+    no for a language that XTREME does not list for the task, else yes.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for split in SPLITS:
+        for language, values in results[split].items():
+            for metric in metrics:
+                if metric not in values:
+                    continue
+                names = (metric, f"{metric}{SPREAD}", f"{TRIVIAL}{metric}", "examples")
+                numbers = [values.get(name, "") for name in names]
+                official = "yes" if is_official(task, language) else "no"
+                writer.writerow([task, split, language, metric, *numbers, official])
+    files.write_text(path, text.getvalue())

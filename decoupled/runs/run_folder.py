@@ -1,0 +1,254 @@
+"""The folder of a run: config.json and sentencepiece.model beside the checkpoints.
+
+config.json says what the folder's model is. It is written when a run starts for the
+first time, and later starts must agree with it, so that a folder never mixes two
+models. It holds values only: reading one from elsewhere runs no code.
+"""
+
+import os
+import re
+from typing import Any, NamedTuple
+
+from decoupled.configs import EARLIER_VALUES, ModelConfig
+from decoupled.core import console, files, gfile
+from decoupled.core.errors import UserError
+from decoupled.core.files import CHECKPOINT_LIST
+
+FORMAT = "decoupled-model-1"
+CONFIG = "config.json"
+VOCABULARY = "sentencepiece.model"
+# How a reader chose answers when it was last run, which decides nothing in training.
+ANSWERS = "answers.json"
+# What a run has saved: checkpoints, and scores that would be taken for another's.
+_RESULTS = re.compile(
+    rf"{CHECKPOINT_LIST}|model\.ckpt-\d+\.index|(dev|eval|results)\.json"
+)
+# As `training.events` names them: second, host and the step of the start.
+_EVENTS = re.compile(r"events\.out\.tfevents\.\d+\..+\.\d{12}")
+_REPLACED = "replaced"
+# TensorFlow looks for a checkpoint's files by a pattern that begins with their folder.
+_PATTERN = re.compile(r"[*?\[\\]")
+# A task's name becomes the name of a folder; a converted model's is anybody's.
+_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
+# A model that claims to be larger would take all memory before anything else is read.
+_LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
+_DEEPEST = 20
+_SHOWN = 200
+
+
+class ModelDir(NamedTuple):
+    """What config.json says.
+
+    command: "pretrain" or "finetune". model: sizes.
+    vocabulary_fingerprint: SHA-256 of the vocabulary that the model was trained with.
+    task: name, labels and the like of a fine-tuned model, or None.
+    data: what else decides the order of the data (seed, batch size, masking, ...).
+    """
+
+    command: str
+    model: ModelConfig
+    vocabulary_fingerprint: str
+    task: dict[str, Any] | None
+    data: dict[str, Any]
+
+
+def task_name(text: str) -> str:
+    """A text from elsewhere as the name of a task that `read` accepts; maybe empty."""
+    return re.sub(r"[/\\\x00-\x1f]", "_", text).lstrip(".")
+
+
+def vocabulary_path(model_dir: str) -> str:
+    """The vocabulary beside the checkpoints."""
+    return os.path.join(model_dir, VOCABULARY)
+
+
+def read(model_dir: str) -> ModelDir:
+    """Reads config.json.
+
+    Raises:
+      UserError: it is missing, or not a description of a model of this version.
+    """
+    path = os.path.join(model_dir, CONFIG)
+    if not files.exists(path):
+        raise UserError(
+            f"{model_dir}: no {CONFIG}; is it a folder that pretrain or finetune wrote?"
+        )
+    return _described(path, files.read_json(path))
+
+
+def claim(
+    model_dir: str, description: ModelDir, vocabulary: str, reading: bool = False
+) -> None:
+    """Makes the folder this model's, or checks that it is.
+
+    A folder in which nothing was saved binds nobody: another description replaces that
+    of a run which came to nothing, and a line says so. That run's event files go to
+    replaced.1 (or .2, ...), so that no plot mixes the two.
+
+    Args:
+      model_dir: made if it does not exist.
+      description: of the run that starts.
+      vocabulary: path of its vocabulary, copied into the folder.
+      reading: the command evaluates, perhaps beside a run that has saved nothing yet:
+        it replaces no description.
+
+    Raises:
+      UserError: the folder cannot be written to, or holds another model; each setting
+        that differs is named with both values. Or TensorFlow would not find the
+        checkpoints in a folder of this name.
+    """
+    if found := _PATTERN.search(model_dir):
+        raise UserError(
+            f"{model_dir}: TensorFlow takes {found[0]} in the name of a folder for a "
+            "pattern, and would not find the checkpoints in it; use another name"
+        )
+    files.make_folder(model_dir)
+    path = os.path.join(model_dir, CONFIG)
+    wanted = _as_json(description)
+    if files.exists(path):
+        saved = files.read_json(path)
+        _described(path, saved)
+        differing = list(_differences("", saved, wanted))
+        if not differing:
+            return
+        if reading or _holds_results(model_dir):
+            raise UserError(
+                f"{model_dir}: holds another model: {'; '.join(differing)}; use its "
+                "settings to go on, or another --model_dir"
+            )
+        aside = _set_events_aside(model_dir)
+        console.say(
+            f"{path}: of another model, of which nothing was saved; it is replaced"
+            + (f"; its event files are in {aside}" if aside else "")
+        )
+    elif files.exists(os.path.join(model_dir, CHECKPOINT_LIST)):
+        raise UserError(
+            f"{model_dir}: holds checkpoints but no {CONFIG}; use an empty folder"
+        )
+    content = files.read_bytes(vocabulary)
+    if files.exists(path):
+        # A kill before the end leaves no description beside another's vocabulary.
+        gfile.remove(path)
+    with files.atomic_write(vocabulary_path(model_dir), "wb") as handle:
+        handle.write(content)
+    files.write_json(path, wanted)
+
+
+def _holds_results(model_dir):
+    """Whether a run has saved something here or, of several runs, in a folder below."""
+    return any(
+        _RESULTS.fullmatch(name)
+        for _, _, names in gfile.walk(model_dir)
+        for name in names
+    )
+
+
+def _set_events_aside(model_dir):
+    """Moves the event files of a run, or of several; the folder they are in, or ""."""
+    number = 1
+    while files.exists(aside := os.path.join(model_dir, f"{_REPLACED}.{number}")):
+        number += 1
+    found = [
+        os.path.relpath(os.path.join(folder, name), model_dir)
+        for folder, _, names in gfile.walk(model_dir)
+        for name in names
+        if _EVENTS.fullmatch(name)
+    ]
+    moved = [name for name in found if not name.startswith(f"{_REPLACED}.")]
+    for name in moved:
+        target = os.path.join(aside, name)
+        gfile.makedirs(os.path.dirname(target))
+        gfile.rename(os.path.join(model_dir, name), target)
+    return aside if moved else ""
+
+
+def _described(path, saved) -> ModelDir:
+    """What config.json says, its names, types and sizes checked.
+
+    Whatever `saved` lacks of what models had no choice about is added to it.
+    """
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        raise UserError(
+            f'{path}: not the description of a model ("format": "{FORMAT}")'
+        )
+    try:
+        saved["model"] = EARLIER_VALUES | _typed(saved["model"], dict)
+        model = ModelConfig(**saved["model"])
+        description = ModelDir(
+            command=_typed(saved["command"], str),
+            model=model,
+            vocabulary_fingerprint=_typed(saved["vocabulary"]["fingerprint"], str),
+            task=_task(saved["task"]),
+            data=_typed(saved["data"], dict),
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"{path}: does not fit this version ({files.reason(error)})"
+        ) from error
+    _check_sizes(path, saved)
+    return description
+
+
+def _task(task):
+    """The description of a task, checked: its name becomes a folder's."""
+    if task is None:
+        return None
+    if not _NAME.fullmatch(_typed(task.get("name", ""), str)):
+        raise ValueError(f"{_shown(task['name'])} is not the name of a task")
+    _typed(task.get("kind", ""), str)
+    for label in _typed(task.get("labels", []), list):
+        _typed(label, str)
+    return task
+
+
+def _check_sizes(path, saved):
+    for name, value in saved["model"].items():
+        largest = _MOST_LAYERS if name == "num_layers" else _LARGEST
+        if type(value) is int and value > largest:
+            raise UserError(f"{path}: {name} is {value}, which no model can have")
+    waiting = [(saved, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > _DEEPEST:
+            raise UserError(f"{path}: nested too deeply")
+        if isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            waiting += [(one, depth + 1) for one in inner]
+
+
+def _typed(value, kind):
+    if type(value) is not kind:
+        raise TypeError(f"{_shown(value)} is not of type {kind.__name__}")
+    return value
+
+
+def _shown(value):
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _as_json(description):
+    return {
+        "format": FORMAT,
+        "command": description.command,
+        "model": vars(description.model),
+        "vocabulary": {
+            "fingerprint": description.vocabulary_fingerprint,
+            "vocab_size": description.model.vocab_size,
+        },
+        "task": description.task,
+        "data": description.data,
+    }
+
+
+def _differences(name, saved, wanted):
+    """Yields "a.b is 1, not 2" for every leaf that differs."""
+    if not (isinstance(saved, dict) and isinstance(wanted, dict)):
+        if saved != wanted:
+            yield f"{name} is {_shown(saved)}, not {_shown(wanted)}"
+        return
+    for key in sorted(set(saved) | set(wanted)):
+        inner = f"{name}.{key}" if name else key
+        yield from _differences(inner, saved.get(key), wanted.get(key))

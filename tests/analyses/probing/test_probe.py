@@ -1,0 +1,175 @@
+"""The probe finds what was planted, and not what was shuffled."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoupled.analyses.probing.probe import Probe
+from decoupled.analyses.probing.probe_training import (
+    Score,
+    majority_score,
+    micro_score,
+    train_probe,
+)
+from decoupled.analyses.probing.probing_data import ProbingData
+from decoupled.configs.analyses import ProbeSettings
+from decoupled.core.errors import UserError
+
+SETTINGS = ProbeSettings(
+    projection_size=16,
+    hidden_size=32,
+    dropout=0.1,
+    learning_rate=1e-2,
+    clip_norm=5.0,
+    batch_size=16,
+    train_steps=100,
+    eval_every_steps=50,
+    halve_after=1,
+    stop_after=3,
+    seed=0,
+)
+LAYERS, WIDTH, CLASSES, PIECES = 3, 8, 4, 6
+ALL = slice(0, LAYERS)
+
+
+def planted(seed, layer=1, second=False, shuffled=False, sentences=120):
+    """Spans of one or two pieces; a piece's class is its largest of four numbers in one
+    layer, and a target has the class of its (second) span's first piece.
+    """
+    generator = np.random.default_rng(seed)
+    classes = generator.integers(0, CLASSES, [sentences, PIECES])
+    vectors = generator.normal(size=[sentences, PIECES, LAYERS, WIDTH])
+    vectors[:, :, layer, :CLASSES] += 4 * np.eye(CLASSES)[classes]
+    starts = generator.integers(0, PIECES, [2, sentences, 3])
+    spans = [np.stack([s, s + 1], -1).reshape(-1, 2) for s in starts]
+    rows = np.repeat(np.arange(sentences), 3)
+    labels = classes[rows, spans[int(second)][:, 0]]
+    if shuffled:
+        labels = generator.permutation(labels)
+    return ProbingData(
+        vectors=vectors.reshape(-1, LAYERS, WIDTH).astype(np.float16),
+        starts=np.arange(sentences + 1) * PIECES,
+        spans=tuple(spans[: 2 if second else 1]),
+        labels=[(int(label),) for label in labels],
+        target_starts=np.arange(sentences + 1) * 3,
+        num_labels=CLASSES,
+        lost=0,
+    )
+
+
+def train(layers=ALL, settings=SETTINGS, **kind):
+    data = {"train": planted(0, **kind), "dev": planted(1, **kind)}
+    return train_probe(data | {"test": planted(2, **kind)}, layers, settings, "probe")
+
+
+@pytest.fixture(scope="module")
+def found():
+    return train()
+
+
+def test_a_planted_signal_is_found(found):
+    assert found.scores["dev"].f1 > 0.95
+    assert found.scores["test"].f1 > 0.95
+    assert found.scores["test"].targets == 360
+
+
+def test_the_mix_looks_at_the_layer_of_the_signal(found):
+    assert sum(found.mix) == pytest.approx(1)
+    assert found.mix[1] == max(found.mix) > 0.5
+
+
+def test_a_shuffled_signal_is_not_found():
+    shuffled = train(shuffled=True)
+    # Four classes: no better than to say one of them, or none.
+    assert shuffled.scores["test"].f1 < 0.35
+
+
+def test_single_layers_and_mixes_of_the_lowest():
+    with_signal = train(layers=slice(1, 2))
+    assert with_signal.scores["test"].f1 > 0.95
+    assert with_signal.mix == [1]
+    assert train(layers=slice(0, 1)).scores["test"].f1 < 0.35
+
+
+def test_the_second_span_is_looked_at():
+    assert train(second=True).scores["test"].f1 > 0.9
+
+
+def test_the_same_seed_gives_the_same_numbers(found):
+    short = SETTINGS.__class__(**{**vars(SETTINGS), "train_steps": 20})
+    assert train(settings=short) == train(settings=short)
+
+
+def test_training_ends_where_dev_rests():
+    patient = {**vars(SETTINGS), "train_steps": 10**6, "eval_every_steps": 10}
+    patient["stop_after"] = 1
+    trained = train(shuffled=True, settings=ProbeSettings(**patient))
+    assert trained.steps < 10**4
+
+
+def test_pooling_and_layers_by_hand():
+    probe = Probe(2, 2, 1, 1, SETTINGS.__class__(**{**vars(SETTINGS), "dropout": 0.0}))
+    kernel, bias = probe.projections[0]
+    kernel.assign(np.eye(2, 16))
+    score, _ = probe.attention[0]
+    score.assign(np.eye(16, 1) * np.log(3))
+    probe.mix_weights.assign([np.log(3.0), 0.0])
+    probe.mix_scale.assign(2.0)
+    captured = {}
+    probe._drop = lambda x, step, place: captured.setdefault(place, x)
+    # 2 * (3/4 of the first layer + 1/4 of the second): [1, 0], [0, 4], [8, 8].
+    vectors = np.array([[[0.5, 0], [0.5, 0]], [[0, 2], [0, 2]], [[4, 4], [4, 4]]])
+    vectors[0] = [[0, 0], [2, 0]]
+    rows, owners = np.array([0, 1, 2]), np.array([0, 0, 1])
+    logits = probe(
+        tf.constant(vectors, tf.float32),
+        ((tf.constant(rows, tf.int32), tf.constant(owners, tf.int32)),),
+    )
+    assert logits.shape == (2, 1)
+    pooled = captured[0].numpy()
+    # Scores ln 3 * 1 and 0: shares 3/4 and 1/4 of [1, 0] and [0, 4].
+    np.testing.assert_allclose(pooled[:, :2], [[0.75, 1], [8, 8]], rtol=1e-5)
+    assert not pooled[:, 2:].any()
+    hidden, output = probe.hidden, probe.output
+    expected = np.tanh(pooled @ hidden[0].numpy()) @ output[0].numpy()
+    np.testing.assert_allclose(logits, expected, rtol=1e-5)
+
+
+def test_micro_scores_by_hand():
+    assert micro_score(3, 4, 6, 9) == Score(0.6, 0.75, 0.5, 9)
+    assert micro_score(0, 0, 5, 5) == Score(0, 0, 0, 5)
+    assert micro_score(0, 0, 0, 5) == Score(0, 0, 0, 5)
+
+
+def labelled(*labels):
+    return ProbingData(None, np.arange(2), (), list(labels), np.arange(2), 3, 0)
+
+
+def test_the_most_frequent_label_as_an_answer():
+    training = labelled((1,), (1, 2), (0,))
+    # Right once, said three times, four labels there: one of them unknown.
+    score = majority_score(training, labelled((1,), (2, -1), (0,)))
+    assert score == Score(2 / 7, 1 / 3, 1 / 4, 3)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        dict(projection_size=0),
+        dict(hidden_size=2.5),
+        dict(dropout=1.0),
+        dict(dropout=True),
+        dict(learning_rate=0.0),
+        dict(learning_rate=float("inf")),
+        dict(clip_norm=-1.0),
+        dict(batch_size=0),
+        dict(train_steps=0),
+        dict(eval_every_steps="5"),
+        dict(halve_after=0),
+        dict(stop_after=0),
+        dict(seed=-1),
+    ],
+)
+def test_settings_that_cannot_work(values):
+    with pytest.raises(UserError, match=f"probing.{next(iter(values))}: "):
+        ProbeSettings(**{**vars(SETTINGS), **values})

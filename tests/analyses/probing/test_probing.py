@@ -1,0 +1,130 @@
+"""Probing from files to tables, and the summaries over layers by hand."""
+
+import dataclasses
+import json
+import os
+
+import pytest
+
+from decoupled.analyses.models import open_models
+from decoupled.analyses.probing import probing
+from decoupled.analyses.probing.probing_files import (
+    Example,
+    Target,
+    find_tasks,
+    write_examples,
+)
+from decoupled.core.errors import UserError
+from tests.analyses.probing.test_probe import SETTINGS
+from tests.analyses.tiny_runs import texts_of, write_run
+
+SHORT = dataclasses.replace(SETTINGS, train_steps=60, eval_every_steps=30)
+COLOURS, THINGS = ("blue", "green", "hidden", "last"), ("page", "image", "password")
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory):
+    """Colours and things are told apart; so is which of two words is which."""
+    folder = tmp_path_factory.mktemp("edges")
+    pairs = [(colour, thing) for colour in COLOURS for thing in THINGS]
+    kinds = [
+        Example(
+            ["Select", "the", *pair],
+            [Target((2, 3), None, ("colour",)), Target((3, 4), None, ("thing",))],
+        )
+        for pair in pairs
+    ]
+    relations = [
+        Example(
+            ["the", *pair],
+            [Target((1, 2), (2, 3), ("before",)), Target((2, 3), (1, 2), ("after",))],
+        )
+        for pair in pairs
+    ]
+    for name, examples in (("kinds", kinds), ("relations", relations)):
+        os.makedirs(folder / name)
+        write_examples(str(folder / name / "train.jsonl"), examples[::2])
+        write_examples(str(folder / name / "dev.jsonl"), examples[1::2])
+    write_examples(str(folder / "kinds" / "test.jsonl"), kinds[1:4])
+    return find_tasks(str(folder), None)
+
+
+@pytest.fixture(scope="module")
+def models(vocabulary, tmp_path_factory):
+    """One model, of one layer."""
+    folder = tmp_path_factory.mktemp("runs") / "shallow"
+    return open_models([write_run(folder, vocabulary, {"num_layers": 1})])
+
+
+@pytest.fixture(scope="module")
+def result(tasks, models, tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    found = probing.measure(models, tasks[:1], probing.VARIANTS, SHORT, str(cache))
+    # Vectors are gone.
+    assert list(cache.iterdir()) == []
+    return found
+
+
+def test_every_variant(result):
+    json.dumps(result, allow_nan=False)
+    assert result["tasks"]["kinds"]["labels"] == 2
+    assert result["tasks"]["kinds"]["dev"]["targets"] == 12
+    probes = result["models"][0]["probes"]
+    assert [(p["task"], p["variant"], p["layer"]) for p in probes] == [
+        ("kinds", "mix", None),
+        ("kinds", "layers", 0),
+        ("kinds", "layers", 1),
+        ("kinds", "cumulative", 0),
+        ("kinds", "cumulative", 1),
+    ]
+    assert [len(probe["mix"]) for probe in probes] == [2, 1, 1, 1, 2]
+    for probe in probes:
+        assert probe["test"]["targets"] == 6
+        assert (probe["majority_f1"], probe["lost"]) == (0.5, 0)
+
+
+def test_what_embeddings_tell_is_told(result):
+    """Even random embeddings tell words that the training data have."""
+    assert result["models"][0]["probes"][0]["dev"]["f1"] > 0.9
+
+
+def test_two_spans_without_test_data(tasks, models):
+    result = probing.measure(models, tasks[1:], ["mix"], SHORT)
+    [probe] = result["models"][0]["probes"]
+    assert "test" not in probe
+    # Which word comes first is told by the words.
+    assert probe["dev"]["f1"] > probe["majority_f1"] == 0.5
+
+
+def test_what_is_shown(result, tmp_path, capsys):
+    probing.show(result)
+    shown = capsys.readouterr().out
+    for text in ("with a mix of all layers", "centre of gravity", "layers 0 to l"):
+        assert text in " ".join(shown.split())
+    _, svg = probing.plot(result, str(tmp_path / "plot"))
+    assert {"kinds", "shallow", "F1 with this layer alone, %"} <= set(texts_of(svg))
+
+
+def test_a_mix_alone_is_drawn_by_its_shares(result, tmp_path):
+    [model] = result["models"]
+    only = [probe for probe in model["probes"] if probe["variant"] == "mix"]
+    mixes = {**result, "models": [{**model, "probes": only}]}
+    _, svg = probing.plot(mixes, str(tmp_path / "plot"))
+    assert "share of the layer in the mix, %" in texts_of(svg)
+
+
+def test_files_of_a_task_must_agree(tasks, models):
+    kinds, relations = tasks
+    mixed = kinds._replace(paths={**kinds.paths, "dev": relations.paths["dev"]})
+    with pytest.raises(UserError, match="dev.jsonl: .* same number of spans"):
+        probing.measure(models, [mixed], ["mix"], SHORT)
+
+
+def test_centre_of_gravity_by_hand():
+    assert probing.center_of_gravity([0.5, 0.25, 0.25]) == 0.75
+
+
+def test_expected_layer_by_hand():
+    # Gains 0.2, 0.1 and -0.1 at layers 1, 2 and 3: (0.2 + 0.2 - 0.3) / 0.2.
+    assert probing.expected_layer([0.5, 0.7, 0.8, 0.7]) == pytest.approx(0.5)
+    assert probing.expected_layer([0.5, 0.5]) is None

@@ -1,0 +1,126 @@
+"""Treebanks and tagged words become targets."""
+
+import os
+
+import pytest
+
+from decoupled.analyses.probing.probing_conversion import (
+    dependencies,
+    entities,
+    parts_of_speech,
+)
+from decoupled.analyses.probing.probing_files import Example, Target
+from decoupled.core.errors import UserError
+
+# A contraction (3-4), a word that is not written (5.1) and a word with a space.
+TREEBANK = """\
+# sent_id = 1
+# text = Va al mar 10 000
+1\tVa\tir\tVERB\t_\t_\t0\troot\t_\t_
+2-3\tal\t_\t_\t_\t_\t_\t_\t_\t_
+2\ta\ta\tADP\t_\t_\t4\tcase\t_\t_
+3\tel\tel\tDET\t_\t_\t4\tdet\t_\t_
+4\tmar\tmar\tNOUN\t_\t_\t1\tobl\t_\t_
+4.1\tva\tir\tVERB\t_\t_\t_\t_\t1:conj\t_
+5\t10 000\t10 000\tNUM\t_\t_\t4\tnummod\t_\t_
+
+1\tSí\tsí\tINTJ\t_\t_\t0\troot\t_\t_
+"""
+
+
+@pytest.fixture
+def treebank(tmp_path):
+    path = tmp_path / "es.conllu"
+    path.write_text(TREEBANK, encoding="utf-8")
+    return str(path)
+
+
+def test_parts_of_speech(treebank):
+    words = ["Va", "a", "el", "mar", "10000"]
+    tags = ["VERB", "ADP", "DET", "NOUN", "NUM"]
+    assert parts_of_speech(treebank) == [
+        Example(
+            words,
+            [Target((i, i + 1), None, (tag,)) for i, tag in enumerate(tags)],
+        ),
+        Example(["Sí"], [Target((0, 1), None, ("INTJ",))]),
+    ]
+
+
+def test_dependencies_point_from_word_to_head_and_roots_nowhere(treebank):
+    first, second = dependencies(treebank)
+    assert first.targets == [
+        Target((1, 2), (3, 4), ("case",)),
+        Target((2, 3), (3, 4), ("det",)),
+        Target((3, 4), (0, 1), ("obl",)),
+        Target((4, 5), (3, 4), ("nummod",)),
+    ]
+    assert second.targets == []
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        ("1\tVa\tir\n", "bad.conllu:1: 3 columns, CoNLL-U has 10"),
+        (TREEBANK.replace("\t4\tdet", "\tx\tdet"), "conllu:6: head 'x' is no number"),
+        (TREEBANK.replace("\t4\tdet", "\t9\tdet"), "conllu:1: word 3 .* has head 9"),
+        (TREEBANK.replace("\n3\t", "\n7\t"), "conllu:1: this sentence does not number"),
+        ("\n\n", "bad.conllu: holds no sentences"),
+    ],
+)
+def test_a_malformed_treebank_is_named(tmp_path, text, reason):
+    path = tmp_path / "bad.conllu"
+    path.write_text(text)
+    with pytest.raises(UserError, match=reason):
+        dependencies(str(path))
+
+
+def write_tags(path, tags, separator="\t"):
+    lines = [f"w{i}{separator}{tag}" for i, tag in enumerate(tags.split())]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "tags, expected",
+    [
+        ("O B-PER I-PER O", [(1, 3, "PER")]),
+        ("B-PER B-PER", [(0, 1, "PER"), (1, 2, "PER")]),
+        ("B-PER I-LOC I-LOC", [(0, 1, "PER"), (1, 3, "LOC")]),
+        # As conlleval: an I- that continues nothing begins an entity.
+        ("I-ORG I-ORG O I-ORG", [(0, 2, "ORG"), (3, 4, "ORG")]),
+        ("O O", []),
+    ],
+)
+@pytest.mark.parametrize("separator", ["\t", " ", " NN B-NP "])
+def test_entities(tmp_path, tags, expected, separator):
+    [example] = entities(write_tags(tmp_path / "tags.txt", tags, separator))
+    assert example.targets == [
+        Target((start, end), None, (kind,)) for start, end, kind in expected
+    ]
+
+
+def test_documents_and_sentences_are_told_apart(tmp_path):
+    path = tmp_path / "tags.txt"
+    path.write_text("-DOCSTART- O\n\nAnn B-PER\nsings O\n\n\nOslo B-LOC\n")
+    assert [example.words for example in entities(str(path))] == [
+        ["Ann", "sings"],
+        ["Oslo"],
+    ]
+
+
+@pytest.mark.parametrize("line", ["Ann", "Ann\tPER", "Ann\tB-"])
+def test_a_malformed_tag_is_named(tmp_path, line):
+    path = tmp_path / "tags.txt"
+    path.write_text(f"Oslo\tB-LOC\n{line}\n")
+    with pytest.raises(UserError, match="tags.txt:2: .* is not a word and B-TYPE"):
+        entities(str(path))
+
+
+def test_a_real_treebank(data_dir):
+    path = os.path.join(data_dir, "ud", "en_ewt-ud-dev.conllu")
+    tags, relations = parts_of_speech(path), dependencies(path)
+    assert len(tags) == len(relations) == 2001
+    assert sum(len(example.targets) for example in tags) == 25147
+    # One root in each sentence.
+    assert sum(len(example.targets) for example in relations) == 25147 - 2001

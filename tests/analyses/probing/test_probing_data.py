@@ -1,0 +1,126 @@
+"""Words become pieces, sentences vectors, and targets rows of a batch."""
+
+import numpy as np
+import pytest
+
+from decoupled.analyses.models import open_models
+from decoupled.analyses.probing.probing_data import ProbingData, label_ids, prepare
+from decoupled.analyses.probing.probing_files import Example, Target
+from decoupled.analyses.representations import LayerEncoder
+from decoupled.core.errors import UserError
+
+EXAMPLES = [
+    Example(
+        ["Select", "the", "blue", "page"],
+        [
+            Target((0, 1), (1, 2), ("V",)),
+            Target((1, 4), (0, 1), ("N", "D")),
+        ],
+    ),
+    Example(["the", "image"], [Target((1, 2), (0, 1), ("new",))]),
+]
+
+
+@pytest.fixture(scope="module")
+def opened(pretrained_dir):
+    [model] = open_models([pretrained_dir])
+    return model, LayerEncoder(model)
+
+
+@pytest.fixture(scope="module")
+def data(opened, tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("cache") / "dev.npy")
+    return prepare(*opened, EXAMPLES, {"D": 0, "N": 1, "V": 2}, path)
+
+
+def pieces_of(vocabulary, words):
+    return [vocabulary.encode(word) for word in words]
+
+
+def test_labels_are_those_of_the_training_data():
+    assert label_ids(EXAMPLES) == {"D": 0, "N": 1, "V": 2, "new": 3}
+
+
+def test_pieces_of_words_are_those_of_the_sentence(vocabulary):
+    for words, _ in EXAMPLES:
+        joined = [piece for ids in pieces_of(vocabulary, words) for piece in ids]
+        assert joined == vocabulary.encode(" ".join(words))
+
+
+def test_spans_of_words_become_spans_of_pieces(data, vocabulary):
+    counts = [len(ids) for ids in pieces_of(vocabulary, EXAMPLES[0].words)]
+    ends = np.cumsum([0, *counts])
+    assert data.spans[0][:2].tolist() == [[0, ends[1]], [ends[1], ends[4]]]
+    assert data.spans[1][:2].tolist() == [[ends[1], ends[2]], [0, ends[1]]]
+    assert (data.sentences, data.targets, data.lost) == (2, 3, 0)
+    assert data.labels == [(2,), (1, 0), (-1,)]
+
+
+def test_vectors_are_those_of_the_encoder(data, opened, vocabulary):
+    model, encoder = opened
+    for number, (words, _) in enumerate(EXAMPLES):
+        ids = [
+            vocabulary.cls_id,
+            *vocabulary.encode(" ".join(words)),
+            vocabulary.sep_id,
+        ]
+        batch = {
+            "input_word_ids": np.array([ids], np.int32),
+            "input_mask": np.ones([1, len(ids)], np.int32),
+            "input_type_ids": np.zeros([1, len(ids)], np.int32),
+        }
+        expected = encoder(batch).numpy()[:, 0, 1:-1].swapaxes(0, 1)
+        found = data.vectors[data.starts[number] : data.starts[number + 1]]
+        assert found.shape == expected.shape == (len(ids) - 2, 3, 8)
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+
+
+def test_a_batch_by_hand():
+    data = ProbingData(
+        vectors=np.arange(12, dtype=np.float16).reshape(6, 2, 1),
+        starts=np.array([0, 2, 6]),
+        spans=(np.array([[0, 2], [1, 3], [3, 4]]), np.array([[1, 2], [0, 4], [0, 1]])),
+        labels=[(0,), (1, -1), ()],
+        target_starts=np.array([0, 1, 3]),
+        num_labels=2,
+        lost=0,
+    )
+    batch = data.batch([1, 0], slice(1, 2))
+    assert batch.vectors.dtype == np.float32
+    # The second layer of the second sentence, then of the first.
+    assert batch.vectors.ravel().tolist() == [5, 7, 9, 11, 1, 3]
+    (rows, owners), (other_rows, other_owners) = batch.spans
+    assert rows.tolist() == [1, 2, 3, 4, 5]
+    assert owners.tolist() == [0, 0, 1, 2, 2]
+    assert other_rows.tolist() == [0, 1, 2, 3, 0, 5]
+    assert other_owners.tolist() == [0, 0, 0, 0, 1, 2]
+    assert batch.labels.tolist() == [[0, 1], [0, 0], [1, 0]]
+    assert batch.missed == 1
+    assert [len(b.labels) for b in data.batches(1, slice(None))] == [1, 2]
+
+
+def test_targets_beyond_the_positions_are_lost(opened, tmp_path):
+    words = ["objects"] * 30
+    targets = [Target((0, 1), None, ("x",)), Target((29, 30), None, ("x",))]
+    long = [Example(words, targets)]
+    found = prepare(*opened, long, {"x": 0}, str(tmp_path / "a.npy"))
+    assert (found.targets, found.lost) == (1, 1)
+    # The model has 24 positions, two of them for [CLS] and [SEP].
+    assert len(found.vectors) == 22
+    last = [Example(words, targets[1:])]
+    with pytest.raises(UserError, match="no target is within its 24 positions"):
+        prepare(*opened, last, {"x": 0}, str(tmp_path / "b.npy"))
+
+
+def test_words_that_are_nothing_keep_their_place(opened, vocabulary, tmp_path):
+    nothing = "\u200b"
+    assert vocabulary.encode(nothing) == []
+    example = Example(["the", nothing, "page"], [Target((1, 2), None, ("x",))])
+    found = prepare(*opened, [example], {"x": 0}, str(tmp_path / "a.npy"))
+    the = len(vocabulary.encode("the"))
+    assert found.spans[0].tolist() == [[the, the + 1]]
+
+
+def test_no_room_for_the_vectors(opened, tmp_path):
+    with pytest.raises(UserError, match="no room for .* --cache_dir can be another"):
+        prepare(*opened, EXAMPLES, {}, str(tmp_path / "missing" / "a.npy"))

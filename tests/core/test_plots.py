@@ -1,0 +1,67 @@
+"""What all plots share."""
+
+import pathlib
+import sys
+
+import pytest
+
+from decoupled.core import plots
+
+pytest.importorskip("matplotlib", reason="needs the [plots] extra")
+
+
+def test_series_differ_in_more_than_colour():
+    looks = [plots.look(index) for index in range(28)]
+    told_apart = {(look["marker"], look["linestyle"]) for look in looks}
+    assert len(told_apart) == 28
+    assert {look["color"] for look in looks} == set(plots.COLOURS)
+
+
+def draw(stem):
+    figure, [[axes]] = plots.grid(1, 1, 3.0, 2.0)
+    for index in range(3):
+        axes.plot([1, 2, index], label=f"series {index}", **plots.look(index))
+    plots.tidy(axes)
+    plots.title_and_legend(figure, axes, "A title")
+    return plots.save(figure, stem)
+
+
+def test_the_same_numbers_give_the_same_bytes(tmp_path):
+    first, second = draw(str(tmp_path / "a")), draw(str(tmp_path / "b"))
+    assert first == [f"{tmp_path}/a.png", f"{tmp_path}/a.svg"]
+    for one, other in zip(first, second, strict=True):
+        assert pathlib.Path(one).read_bytes() == pathlib.Path(other).read_bytes()
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize("places", [[2], [1, 2], range(13), range(0, 3000, 500)])
+def test_whole_numbers_stand_at_the_axis_of_layers(places):
+    figure, [[axes]] = plots.grid(1, 1, 3.0, 2.0)
+    axes.plot(places, places)
+    plots.whole_numbers(axes)
+    figure.draw_without_rendering()
+    low, high = axes.get_xlim()
+    shown = [place for place in axes.get_xticks() if low <= place <= high]
+    assert shown and all(place == round(place) for place in shown)
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert not any("." in label for label in labels)
+
+
+@pytest.mark.parametrize(
+    "seeds, words",
+    [
+        (0, "one seed"),
+        (1, "one seed"),
+        (3, "bars: standard deviation over 3 seeds"),
+    ],
+)
+def test_titles_say_what_bars_are(seeds, words):
+    assert plots.over_seeds(seeds) == words
+
+
+def test_without_matplotlib_there_is_no_plot(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert plots.draw(lambda result, stem: sys.exit(1), {}, str(tmp_path)) == []
+    assert capsys.readouterr().out.startswith(
+        "no plots: matplotlib is not installed (needed for plots); run pip install "
+    )

@@ -1,0 +1,398 @@
+"""Dumps become articles; what cannot be read is named, after all that could be."""
+
+import bz2
+import collections
+import gzip
+import tracemalloc
+
+import pytest
+
+from decoupled.core.errors import UserError
+from decoupled.corpora.wikipedia import dump, dump_pages
+from decoupled.corpora.wikipedia.dump import read_articles
+from tests.corpora.dumps import ENGLISH, GERMAN, dump_xml, page, prose, write
+
+PAGES = [page(f"Article {index}", prose(index)) for index in range(7)]
+
+
+def read(path, **parts):
+    dropped = collections.Counter()
+    return list(read_articles(path, dropped, **parts)), dict(dropped)
+
+
+def read_until_error(path):
+    """Titles of the articles before the error, and the error's message."""
+    titles = []
+    with pytest.raises(UserError) as error:
+        for article in read_articles(path, collections.Counter()):
+            titles.append(article.title)
+    message = str(error.value)
+    assert message.startswith(f"{path}: ") and "\n" not in message
+    return titles, message.removeprefix(f"{path}: ")
+
+
+@pytest.mark.parametrize("name", ["a.xml", "a.xml.bz2", "a.xml.gz"])
+def test_articles_have_title_number_and_wikitext(tmp_path, name):
+    text = "A [[b|c]] & <ref>d</ref> 'e' \"f\".\n\n日本語 עברית"
+    path = write(tmp_path / name, dump_xml([page("Q & A", text)]))
+    assert read(path) == ([("Q & A", 10, text)], {})
+
+
+def test_pages_that_are_no_articles_are_counted(tmp_path):
+    pages = [
+        page("One", prose(1)),
+        page("Talk:One", "Hello.", namespace=1),
+        page("Two", "#REDIRECT [[One]]", redirect="One"),
+        page("Drei", "#WEITERLEITUNG [[One]]"),
+        page("転送", "#転送 [[One]]"),
+        page("Four", ""),
+        page("Five", "  \n"),
+        page("Six", '{"a": 1}', model="json"),
+        page("Seven", "#1 [[hit]]s of 1960 were many."),
+    ]
+    articles, dropped = read(write(tmp_path / "a.xml", dump_xml(pages)))
+    assert [article.title for article in articles] == ["One", "Seven"]
+    assert dropped == {
+        "pages outside namespace 0": 1,
+        "redirects": 3,
+        "pages without text": 2,
+        "pages that are not wikitext": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "title, text",
+    [
+        ("Mercury", "'''Mercury''' may be:\n* a\n{{disambiguation|geo}}"),
+        ("Mercury", "* a\n{{Hndis|name=Mercury}}"),
+        ("Merkur", "* a\n{{Begriffsklärung}}"),
+        ("Mercure", "{{ Homonymie }}\n* a"),
+        ("Меркурий", "* a\n{{неоднозначность}}"),
+        ("水星", "* a\n{{消歧义}}"),
+        ("水星", "* a\n{{Aimai}}"),
+        ("عطارد", "* a\n{{توضيح}}"),
+        ("Mercury", "* a\n__DISAMBIG__"),
+        ("Mercury (disambiguation)", "* a"),
+    ],
+)
+def test_disambiguation_pages_are_left_out(tmp_path, title, text):
+    path = write(tmp_path / "a.xml", dump_xml([page(title, text)]))
+    assert read(path) == ([], {"disambiguation pages": 1})
+
+
+def test_a_doubtful_link_makes_no_disambiguation_page(tmp_path):
+    text = "It is near [[Mercury]]{{disambiguation needed|date=May 2020}}."
+    path = write(tmp_path / "a.xml", dump_xml([page("A", text)]))
+    assert len(read(path)[0]) == 1
+
+
+def test_the_last_revision_counts(tmp_path):
+    path = write(tmp_path / "a.xml", dump_xml([page("A", "old", "newer", "newest")]))
+    assert [article.wikitext for article in read(path)[0]] == ["newest"]
+
+
+def test_names_of_namespaces_come_from_the_dump(tmp_path):
+    text = "[[Datei:A.jpg]] [[ datei:B]] [[Kategorie:C]] [[Medium:D]] [[Dateien:E]]"
+    path = write(tmp_path / "a.xml", dump_xml([page("A", text)], GERMAN))
+    assert read(path)[0][0].wikitext == (
+        "[[File:A.jpg]] [[File:B]] [[Category:C]] [[Media:D]] [[Dateien:E]]"
+    )
+
+
+@pytest.mark.parametrize("parts", [2, 3, 10])
+def test_parts_together_are_the_whole(tmp_path, parts):
+    pages = PAGES + [page("Talk:A", "x", namespace=1)] * 5 + [page("B", "")]
+    path = write(tmp_path / "a.xml.bz2", dump_xml(pages))
+    whole, whole_dropped = read(path)
+    read_parts = [read(path, part=part, parts=parts) for part in range(parts)]
+    dropped = sum(
+        (collections.Counter(d) for _, d in read_parts), collections.Counter()
+    )
+    assert sorted(a for articles, _ in read_parts for a in articles) == sorted(whole)
+    assert dropped == whole_dropped
+    assert [a.title for a in read_parts[1][0]] == [
+        a.title for a in whole if (a.page_id // 10 - 1) % parts == 1
+    ]
+
+
+@pytest.mark.parametrize("compress", [bz2.compress, gzip.compress])
+def test_files_of_several_compressed_streams(tmp_path, compress):
+    xml = dump_xml(PAGES).encode()
+    streams = [xml[:100], xml[100:900], xml[900:]]
+    suffix = {bz2.compress: "bz2", gzip.compress: "gz"}[compress]
+    path = tmp_path / f"a.xml.{suffix}"
+    path.write_bytes(b"".join(map(compress, streams)) + b"\0" * 100)
+    assert len(read(str(path))[0]) == 7
+
+
+@pytest.mark.parametrize(
+    "encoding, declared",
+    [
+        ("utf-16", "UTF-16"),
+        ("utf-16-le", "UTF-16"),
+        ("utf-16-be", "UTF-16"),
+        ("utf-8-sig", "utf-8"),
+        ("utf-32", "UTF-32"),
+        ("utf-16", ""),
+        ("koi8-r", "KOI8-R"),
+        ("gb18030", "gb18030"),
+        ("utf-8", "UTF-16"),
+    ],
+)
+def test_encodings(tmp_path, encoding, declared):
+    text = "Это страница." if encoding.startswith("koi8") else "日本語 и עברית"
+    xml = dump_xml([page("A", text)], encoding=declared)
+    path = tmp_path / "a.xml.bz2"
+    path.write_bytes(bz2.compress(xml.encode(encoding)))
+    assert [article.wikitext for article in read(str(path))[0]] == [text]
+
+
+@pytest.mark.parametrize("encoding", ["klingon", "zip", "unicode_escape", "idna"])
+def test_an_unknown_encoding_is_named(tmp_path, encoding):
+    path = write(tmp_path / "a.xml", dump_xml(PAGES, encoding=encoding))
+    assert read_until_error(path) == (
+        [],
+        f"encoding '{encoding}' is unknown; convert it to UTF-8",
+    )
+
+
+def test_comments_and_character_data_are_read_as_xml_has_them(tmp_path):
+    xml = dump_xml([page("A", "TEXT")]).replace(
+        "TEXT", "<![CDATA[a </page> <b> ]]>&amp; c<!-- </page> -->"
+    )
+    xml = "<!-- head <page> -->\n" + xml.replace("  <page>", "<!-- <page> --> <page>")
+    path = write(tmp_path / "a.xml", xml)
+    assert [article.wikitext for article in read(path)[0]] == ["a </page> <b> & c"]
+
+
+def test_a_dump_without_siteinfo_and_namespaces(tmp_path):
+    xml = (
+        "<mediawiki><page><title>A</title><id>3</id><revision><id>1</id>"
+        "<text>b</text></revision></page></mediawiki>"
+    )
+    assert read(write(tmp_path / "a.xml", xml))[0] == [("A", 3, "b")]
+
+
+@pytest.mark.parametrize(
+    "title, article",
+    [
+        ("Diskussion:A", None),
+        ("Diskussion: A", "Diskussion: A"),
+        ("2001: A_Space_Odyssey", "2001: A Space Odyssey"),
+        ("A_b", "A b"),
+    ],
+)
+def test_a_dump_older_than_namespace_numbers(tmp_path, title, article):
+    xml = dump_xml([page(title, "b")], GERMAN).replace("<ns>0</ns>", "")
+    articles, dropped = read(write(tmp_path / "a.xml", xml))
+    assert [each.title for each in articles] == ([article] if article else [])
+    assert dropped == ({} if article else {"pages outside namespace 0": 1})
+
+
+@pytest.mark.parametrize("block", [100, 1 << 10, 1 << 20])
+def test_pages_are_found_wherever_the_pieces_are_cut(block):
+    xml = dump_xml(PAGES).encode()
+    pieces = (xml[at : at + block] for at in range(0, len(xml), block))
+    cutter = dump_pages.PageCutter(pieces)
+    pages = list(cutter.pages())
+    assert [raw.title() for raw in pages] == [page.title for page in PAGES]
+    for raw in pages:
+        assert raw.content == xml[raw.offset : raw.offset + len(raw.content)]
+        assert raw.content.startswith(b"<page>") and raw.content.endswith(b"</page>")
+
+
+# What is damaged
+
+
+def test_a_truncated_bz2_gives_what_is_complete_and_says_where_it_ends(tmp_path):
+    # Text that does not compress, in several blocks of bzip2.
+    pages = [
+        page(
+            f"P{n}",
+            "".join(chr(0x4E00 + (n * i * i + i) % 20000) for i in range(90000)),
+        )
+        for n in range(1, 9)
+    ]
+    data = bz2.compress(dump_xml(pages).encode(), 1)
+    path = tmp_path / "a.xml.bz2"
+    path.write_bytes(data[: len(data) * 2 // 3])
+    titles, message = read_until_error(str(path))
+    assert (
+        titles == [f"P{n}" for n in range(1, len(titles) + 1)] and 3 <= len(titles) < 8
+    )
+    assert (
+        f"bzip2 data ends too soon, at byte {len(data) * 2 // 3} of the file" in message
+    )
+    assert (
+        f"the last complete page is {len(titles)} ('P{len(titles)}', byte " in message
+    )
+    assert message.endswith("download the file again")
+
+
+def test_a_truncated_gz_gives_what_is_complete_and_says_where_it_ends(tmp_path):
+    data = gzip.compress(dump_xml(PAGES).encode())
+    path = tmp_path / "a.xml.gz"
+    path.write_bytes(data[:-20])
+    titles, message = read_until_error(str(path))
+    assert titles[:5] == [f"Article {n}" for n in range(5)]
+    assert f"gzip data ends too soon, at byte {len(data) - 20} of the file" in message
+
+
+@pytest.mark.parametrize(
+    "suffix, compress", [("bz2", bz2.compress), ("gz", gzip.compress)]
+)
+def test_damaged_data_is_named(tmp_path, suffix, compress):
+    data = bytearray(compress(dump_xml(PAGES * 50).encode()))
+    data[len(data) // 2] ^= 0xFF
+    path = tmp_path / f"a.xml.{suffix}"
+    path.write_bytes(data)
+    _, message = read_until_error(str(path))
+    assert "data is damaged before byte" in message
+
+
+def test_truncated_xml_gives_the_pages_before(tmp_path):
+    xml = dump_xml(PAGES)
+    path = write(tmp_path / "a.xml", xml[: xml.index("Article 4</title>")])
+    titles, message = read_until_error(path)
+    assert titles == [f"Article {n}" for n in range(4)]
+    assert message.startswith("the XML ends too soon, after ")
+    assert "the last complete page is 4 ('Article 3', byte " in message
+
+
+def test_wrong_xml_gives_the_pages_before(tmp_path):
+    xml = dump_xml(PAGES).replace("Article 4</title>", "Article 4</titel>")
+    titles, message = read_until_error(write(tmp_path / "a.xml.bz2", xml))
+    assert titles == [f"Article {n}" for n in range(4)]
+    assert message.startswith("cannot read the XML of page 5 (")
+    assert "mismatched tag" in message
+
+
+@pytest.mark.parametrize(
+    "old, new, reason",
+    [
+        ("<id>50</id>", "<id>fifty</id>", "invalid literal for int"),
+        ("<id>50</id>", "<number>50</number>", "unexpected element 'number' in page"),
+        ("about the [[number]] 4", "&undefined;", "undefined entity"),
+        ("about the [[number]] 4", "\x02", "invalid token"),
+    ],
+)
+def test_a_page_that_is_none_is_named(tmp_path, old, new, reason):
+    xml = dump_xml(PAGES).replace(old, new)
+    titles, message = read_until_error(write(tmp_path / "a.xml", xml))
+    assert titles == [f"Article {n}" for n in range(4)]
+    assert message.startswith("cannot read the XML of page 5 (") and reason in message
+
+
+def test_a_damaged_head_is_named(tmp_path):
+    xml = dump_xml(PAGES).replace("</siteinfo>", "</sitename>")
+    assert read_until_error(write(tmp_path / "a.xml", xml)) == (
+        [],
+        "cannot read the XML of page 0 (the head of the dump) (mismatched tag: line 2, "
+        "column 367)",
+    )
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("", "the file is empty"),
+        (" \n ", "the file is empty"),
+        ("Just text.", "not XML"),
+        (
+            "<html><body/></html>",
+            "not a MediaWiki export (its first element is 'html')",
+        ),
+        ("<!-- a --> <feed></feed>", "not a MediaWiki export (its first element is"),
+        (dump_xml([]), "holds no page"),
+        (dump_xml([]) + dump_xml([]), "more than one dump: XML goes on at byte "),
+        (dump_xml(PAGES).replace("</page>", "</page><item/>"), "unexpected XML"),
+    ],
+)
+def test_what_is_no_dump_is_refused(tmp_path, content, message):
+    path = write(tmp_path / "a.xml", content)
+    assert read_until_error(path)[1].startswith(message)
+
+
+def test_a_file_that_is_not_compressed_as_its_name_says(tmp_path):
+    path = tmp_path / "a.xml.bz2"
+    path.write_bytes(dump_xml(PAGES).encode())
+    assert "bzip2 data is damaged" in read_until_error(str(path))[1]
+
+
+def test_a_missing_file_is_named(tmp_path):
+    _, message = read_until_error(str(tmp_path / "none.xml"))
+    assert message.startswith("cannot read (")
+
+
+def test_7z_is_refused_with_advice(tmp_path):
+    path = tmp_path / "a.xml.7z"
+    path.write_bytes(b"7z\xbc\xaf")
+    _, message = read_until_error(str(path))
+    assert "take the dump's .bz2, or convert it: 7z x -so" in message
+
+
+# What is hostile
+
+BILLION_LAUGHS = '<!DOCTYPE mediawiki [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
+EXTERNAL = '<!DOCTYPE mediawiki [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
+
+
+@pytest.mark.parametrize("declaration", [BILLION_LAUGHS, EXTERNAL, "<!DOCTYPE html>"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+def test_document_types_and_entities_are_refused(tmp_path, declaration, encoding):
+    xml = declaration + dump_xml(PAGES).replace("Article 0<", "&a;<")
+    path = tmp_path / "a.xml"
+    path.write_bytes(xml.encode(encoding))
+    titles, message = read_until_error(str(path))
+    assert titles == []
+    assert message.startswith(
+        "declares a document type or an entity (<!DOCTYPE) at byte"
+    )
+
+
+def test_an_entity_declared_between_pages_is_refused(tmp_path):
+    xml = dump_xml(PAGES).replace("</page>\n", '</page>\n<!ENTITY a "b">\n', 1)
+    titles, message = read_until_error(write(tmp_path / "a.xml", xml))
+    assert titles == ["Article 0"]
+    assert message.startswith(
+        "declares a document type or an entity (<!ENTITY) at byte"
+    )
+
+
+def test_a_page_above_the_limit_is_left_out_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(dump_pages, "MAX_PAGE_BYTES", 3 << 20)
+    pages = [page("A", "a"), page("Huge", "word " * (1 << 20)), page("B", "b")]
+    path = write(tmp_path / "a.xml.bz2", dump_xml(pages))
+    articles, dropped = read(path)
+    assert [article.title for article in articles] == ["A", "B"]
+    assert dropped == {dump.TOO_LARGE: 1}
+    assert dump.TOO_LARGE == "pages above 64 MiB"
+
+
+def test_memory_does_not_grow_with_the_dump(tmp_path):
+    def peak(count):
+        path = write(tmp_path / "a.xml", dump_xml([page("A", "b" * 3000)] * count))
+        tracemalloc.start()
+        for _ in read_articles(path, collections.Counter()):
+            pass
+        top = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return top
+
+    assert peak(1600) < 1.05 * peak(800)
+
+
+# Names
+
+
+def test_the_shortened_english_dump(data_dir):
+    path = f"{data_dir}/wikipedia/enwiki-pages-articles-shortened.xml.bz2"
+    articles, dropped = read(path)
+    assert articles[0].title == "Anarchism" and articles[0].page_id == 12
+    assert len(articles) == 98
+    assert dropped == {
+        "pages outside namespace 0": 1,
+        "redirects": 99,
+        "disambiguation pages": 8,
+    }
+    assert ENGLISH[6] == "File" and "[[File:" in articles[0].wikitext

@@ -1,0 +1,120 @@
+"""Checkpoints that are written in parts are those that TensorFlow's Saver reads."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoupled.core.errors import UserError
+from decoupled.exports.interop import checkpoint_files
+from decoupled.exports.interop.checkpoint_files import (
+    CheckpointFile,
+    CheckpointWriter,
+    chosen_prefix,
+)
+from decoupled.training.checkpoints import write_list
+from tests.exports.models import write_checkpoint
+
+VALUES = {
+    "bert/a": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "bert/b": np.array([1.5, -2], np.float32),
+    "cls/c": np.full((5, 2), 7, np.float32),
+}
+
+
+def write(folder, values=VALUES, step=3):
+    prefix = os.path.join(folder, f"model.ckpt-{step}")
+    with CheckpointWriter(prefix) as writer:
+        for name, value in values.items():
+            writer.add(name, value)
+        writer.add("global_step", np.int64(step))
+    return prefix
+
+
+@pytest.mark.parametrize("limit, parts", [(1 << 28, 1), (1, 4)])
+def test_a_saver_restores_it(tmp_path, monkeypatch, limit, parts):
+    monkeypatch.setattr(checkpoint_files, "_SHARD_BYTES", limit)
+    prefix = write(str(tmp_path))
+    names = sorted(os.listdir(tmp_path))
+    assert names[-1] == "model.ckpt-3.index"
+    assert len(names) == parts + 1
+    reader = tf.train.load_checkpoint(prefix)
+    assert reader.get_tensor("global_step") == 3
+    for name, value in VALUES.items():
+        assert np.array_equal(reader.get_tensor(name), value)
+
+
+def test_reads_what_a_saver_wrote(tmp_path):
+    prefix = write_checkpoint(str(tmp_path / "model.ckpt"), VALUES, 11)
+    stored = CheckpointFile(prefix)
+    assert stored.shapes == {n: v.shape for n, v in VALUES.items()} | {
+        "global_step": ()
+    }
+    assert stored.global_step() == 11
+    for name, value in VALUES.items():
+        assert np.array_equal(stored.read(name), value)
+
+
+def test_tensors_and_arrays_of_any_memory_are_taken(tmp_path):
+    values = {
+        "tensor": tf.constant([1.0, 2.0]),
+        "transposed": VALUES["bert/a"].T,
+        "shifted": np.arange(9, dtype=np.float32)[1:],
+        "scalar": np.float32(4),
+    }
+    stored = CheckpointFile(write(str(tmp_path), values))
+    for name, value in values.items():
+        assert np.array_equal(stored.read(name), np.asarray(value))
+
+
+def test_a_later_change_of_the_array_does_not_matter_once_it_is_written(tmp_path):
+    value = checkpoint_files.aligned_empty((2,))
+    value[:] = 1
+    prefix = write(str(tmp_path), {"a": value})
+    value[:] = 2
+    assert CheckpointFile(prefix).read("a").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("damage", ["index", "data"])
+def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
+    prefix = write(str(tmp_path))
+    path = f"{prefix}.index" if damage == "index" else f"{prefix}.data-00000-of-00001"
+    content = bytearray(open(path, "rb").read())
+    content[2] ^= 255
+    open(path, "wb").write(content)
+    with pytest.raises(UserError, match="model.ckpt-3: cannot read"):
+        CheckpointFile(prefix).read("bert/a")
+
+
+def test_weights_must_be_finite_floats(tmp_path):
+    values = {"nan": np.array([np.nan], np.float32), "ids": np.arange(3)}
+    stored = CheckpointFile(write(str(tmp_path), values))
+    with pytest.raises(UserError, match="nan holds values that are not finite"):
+        stored.read("nan")
+    with pytest.raises(UserError, match="ids is int64"):
+        stored.read("ids")
+
+
+def test_an_error_leaves_no_checkpoint(tmp_path):
+    prefix = str(tmp_path / "model.ckpt-3")
+    with pytest.raises(RuntimeError), CheckpointWriter(prefix) as writer:
+        writer.add("a", VALUES["bert/a"])
+        raise RuntimeError
+    assert not os.path.exists(f"{prefix}.index")
+
+
+def test_the_checkpoint_that_counts(tmp_path):
+    folder = str(tmp_path)
+    with pytest.raises(UserError, match="no readable list of checkpoints"):
+        chosen_prefix(folder, None)
+    write_list(folder, ["model.ckpt-3"])
+    assert chosen_prefix(folder, None) == f"{folder}/model.ckpt-3"
+    assert chosen_prefix(folder, "model.ckpt-1") == f"{folder}/model.ckpt-1"
+    assert chosen_prefix(folder, "/x/model.ckpt-1") == "/x/model.ckpt-1"
+    (tmp_path / "best").mkdir()
+    write_list(f"{folder}/best", ["model.ckpt-2"])
+    assert chosen_prefix(folder, None) == f"{folder}/best/model.ckpt-2"
+    (tmp_path / "best" / "checkpoint").write_text("nonsense")
+    with pytest.raises(UserError, match="best: no readable list of checkpoints"):
+        chosen_prefix(folder, None)

@@ -1,0 +1,133 @@
+"""tokenizer.json, read by the library of that name, gives the ids of the vocabulary."""
+
+import json
+
+import pytest
+import sentencepiece
+import tokenizers
+
+from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.interop.sentencepiece_proto import read_settings
+from decoupled.exports.interop.tokenizer_files import tokenizer_json, write_tokenizer
+from tests.exports.models import model_config
+
+LINES = [
+    "",
+    "   ",
+    "Select the blue page",
+    "  Zürich   and\tZu\u0308rich\n",
+    "ﬁve ½ １２ ☃ x",
+    "unknown 漢字 in between",
+    "▁the ▁",
+    "thethethe ggg",
+]
+SENTENCES = [
+    "Select the blue page and 10 other objects",
+    "Delete the hidden user name in Zürich",
+    "five 12 1/2 x",
+] * 20
+
+
+def train(folder, **changes):
+    path = folder / "sentencepiece.model"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES),
+        model_prefix=str(path.with_suffix("")),
+        **{
+            "vocab_size": 60,
+            "hard_vocab_limit": False,
+            "character_coverage": 1.0,
+            "pad_id": 0,
+            "eos_id": 1,
+            "unk_id": 2,
+            "bos_id": -1,
+            "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
+            "minloglevel": 2,
+        }
+        | changes,
+    )
+    return Vocabulary(str(path))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"byte_fallback": True, "vocab_size": 310},
+        {"pad_piece": "[PAD]", "unk_piece": "[UNK]"},
+        {"normalization_rule_name": "identity", "remove_extra_whitespaces": False},
+        {"add_dummy_prefix": False},
+        {"split_by_whitespace": False, "vocab_size": 90},
+    ],
+    ids=["ours", "bytes", "released", "identity", "no prefix", "across words"],
+)
+def test_ids_are_those_of_the_vocabulary(tmp_path, changes):
+    vocabulary = train(tmp_path, **changes)
+    content = json.dumps(tokenizer_json(vocabulary))
+    tokenizer = tokenizers.Tokenizer.from_str(content)
+    for line in LINES:
+        encoding = tokenizer.encode(line, add_special_tokens=False)
+        assert encoding.ids == vocabulary.encode(line), line
+    cls, sep = vocabulary.cls_id, vocabulary.sep_id
+    pair = tokenizer.encode("Select x", "the page")
+    left, right = vocabulary.encode("Select x"), vocabulary.encode("the page")
+    assert pair.ids == [cls, *left, sep, *right, sep]
+    assert pair.type_ids == [0] * (len(left) + 2) + [1] * (len(right) + 1)
+
+
+def test_a_mask_in_text_is_found_and_takes_its_space(tmp_path):
+    vocabulary = train(tmp_path)
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(vocabulary)))
+    encoding = tokenizer.encode("Select the [MASK] page", add_special_tokens=False)
+    assert encoding.ids == [
+        *vocabulary.encode("Select the"),
+        vocabulary.mask_id,
+        *vocabulary.encode("page"),
+    ]
+
+
+def test_decoding_gives_the_text_back(tmp_path):
+    vocabulary = train(tmp_path, byte_fallback=True, vocab_size=310)
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(vocabulary)))
+    for text in ("Select the blue page", "漢字 and Zürich"):
+        assert tokenizer.decode(vocabulary.encode(text)) == text
+
+
+def test_settings_name_the_specials_and_the_length(tmp_path):
+    vocabulary = train(tmp_path)
+    write_tokenizer(str(tmp_path), vocabulary, model_config(max_positions=24))
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert config["model_max_length"] == 24
+    assert config["model_input_names"][1] == "token_type_ids"
+    assert config["added_tokens_decoder"]["5"]["lstrip"] is True
+    special = json.loads((tmp_path / "special_tokens_map.json").read_text())
+    assert special["pad_token"] == "<pad>" and special["mask_token"] == "[MASK]"
+    assert special == {key: config[key] for key in special}
+
+
+def test_other_kinds_of_models_are_refused(tmp_path):
+    vocabulary = train(tmp_path, model_type="bpe")
+    with pytest.raises(UserError, match="not a unigram model"):
+        tokenizer_json(vocabulary)
+    vocabulary = train(tmp_path, treat_whitespace_as_suffix=True)
+    with pytest.raises(UserError, match="marks ends of words"):
+        tokenizer_json(vocabulary)
+
+
+def test_settings_are_those_of_training(tmp_path):
+    settings = read_settings(train(tmp_path).model_bytes, "x")
+    assert settings.dummy_prefix and settings.remove_whitespace
+    assert not settings.byte_fallback
+    assert len(settings.charsmap) > 100_000  # nmt_nfkc
+    other = train(
+        tmp_path,
+        byte_fallback=True,
+        vocab_size=310,
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        normalization_rule_name="identity",
+    )
+    settings = read_settings(other.model_bytes, "x")
+    assert settings == (b"", False, False, True)

@@ -1,0 +1,130 @@
+"""Means and spreads over seeds by hand; table, CSV and picture."""
+
+import pytest
+
+from decoupled.reports import finetuning_results
+from decoupled.reports.finetuning_plot import plot_results
+
+
+def run(english, swahili):
+    """The results of one seed: dev in two languages, test with and without labels."""
+    return {
+        "dev": {
+            "en": {"f1": english, "trivial_f1": 10.0, "examples": 4},
+            "sw": {"f1": swahili, "trivial_f1": 20.0, "examples": 3},
+        },
+        "test": {"sw": {"f1": 50.0, "examples": 5}, "th": {"examples": 6}},
+    }
+
+
+def test_one_run_stays_as_it_is():
+    assert finetuning_results.combine([run(70.0, 60.0)]) == run(70.0, 60.0)
+
+
+def test_several_runs_become_mean_and_sample_standard_deviation():
+    combined = finetuning_results.combine([run(70.0, 60.0), run(74.0, 60.0)])
+    english = combined["dev"]["en"]
+    # Deviations from the mean, 72, are 2 and 2: sqrt((4 + 4) / (2 - 1)).
+    assert english["f1_spread"] == pytest.approx(8**0.5)
+    assert english["f1"] == 72.0
+    assert (english["trivial_f1"], english["examples"]) == (10.0, 4)
+    assert combined["dev"]["sw"]["f1_spread"] == 0.0
+    assert combined["test"]["th"] == {"examples": 6}
+
+
+def test_means_with_and_without_english():
+    languages = run(70.0, 60.0)["dev"]
+    assert finetuning_results.mean_over(languages, "f1", zero_shot=False) == 65.0
+    assert finetuning_results.mean_over(languages, "f1", zero_shot=True) == 60.0
+    assert finetuning_results.mean_over(languages, "recall", zero_shot=True) is None
+
+
+def test_a_task_shows_its_score_and_accuracy():
+    shown = finetuning_results.shown_metrics
+    assert shown(["f1", "recall", "accuracy"], ["f1"]) == ["f1", "accuracy"]
+    assert shown(["accuracy"], ["accuracy"]) == ["accuracy"]
+
+
+def test_the_table_has_a_row_per_language_and_means(capsys):
+    results = finetuning_results.combine([run(70.0, 60.0), run(74.0, 61.0)])
+    finetuning_results.print_table("a task", "panx", results, ["f1"])
+    lines = capsys.readouterr().out.splitlines()
+    rows = {line.strip().split("   ")[0]: line.split() for line in lines}
+    assert rows["en"] == "en 72.00 ± 2.83 10.00 4 - - -".split()
+    assert rows["sw"] == "sw 60.50 ± 0.71 20.00 3 50.00 ± 0.00 - 5".split()
+    assert rows["th"] == "th - - - - - 6".split()
+    assert rows["mean"] == "mean 66.25 15.00 - 50.00 - -".split()
+    assert rows["mean but en"][3:] == "60.50 20.00 - 50.00 - -".split()
+
+
+def test_csv_has_a_line_per_number(tmp_path):
+    path = tmp_path / "results.csv"
+    results = finetuning_results.combine([run(70.0, 60.0), run(74.0, 60.0)])
+    finetuning_results.write_csv(str(path), "panx", results, ["f1", "recall"])
+    lines = path.read_text().splitlines()
+    columns = "task,split,language,metric,value,spread,trivial,examples,official"
+    assert lines[0] == columns
+    assert lines[2] == "panx,dev,sw,f1,60.0,0.0,20.0,3,yes"
+    assert lines[3] == "panx,test,sw,f1,50.0,0.0,,5,yes"
+    assert len(lines) == 4
+
+
+def test_languages_outside_xtreme_are_marked_and_in_no_mean(tmp_path, capsys):
+    """Swahili is a language of PAN-X and none of XTREME's UD-POS."""
+    assert finetuning_results.outside_languages("panx", run(70.0, 60.0)) == []
+    results = run(70.0, 60.0)
+    results["test"]["de"] = {"f1": 40.0, "examples": 2}
+    assert finetuning_results.outside_languages("udpos", results) == ["sw"]
+    finetuning_results.print_table("a task", "udpos", results, ["f1"])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert "mean 70.00 10.00 - 40.00 - -".split() in lines
+    assert lines.index("sw (outside XTREME) 60.00 20.00 3 50.00 - 5".split()) > (
+        lines.index("mean but en - - - 40.00 - -".split())
+    )
+    path = tmp_path / "results.csv"
+    finetuning_results.write_csv(str(path), "udpos", results, ["f1"])
+    assert path.read_text().splitlines()[2] == "udpos,dev,sw,f1,60.0,,20.0,3,no"
+
+
+def drawn(**changes):
+    return {"task": "panx", "metrics": ["f1"], **run(70.0, 60.0), **changes}
+
+
+def test_the_picture_shows_test_files_or_else_dev_files(tmp_path):
+    pytest.importorskip("matplotlib")
+    png, svg = plot_results(drawn(), str(tmp_path / "tested"))
+    with open(png, "rb") as handle:
+        assert handle.read(4) == b"\x89PNG"
+    with open(svg, encoding="utf-8") as handle:
+        text = handle.read()
+    # Thai has no labels.
+    assert "test score" in text and ">sw<" in text and ">th<" not in text
+    unlabelled = drawn(test={"sw": {"examples": 5}})
+    _, svg = plot_results(unlabelled, str(tmp_path / "untested"))
+    with open(svg, encoding="utf-8") as handle:
+        text = handle.read()
+    assert "dev score" in text and ">en<" in text and "trivial" in text
+
+
+def test_the_picture_says_what_its_lines_are(tmp_path):
+    pytest.importorskip("matplotlib")
+    several = finetuning_results.combine([run(70.0, 60.0), run(74.0, 61.0)])
+    for result, spread in ((drawn(), False), (drawn(**several), True)):
+        _, svg = plot_results(result, str(tmp_path / "plot"))
+        with open(svg, encoding="utf-8") as handle:
+            assert ("lines: standard deviation over seeds" in handle.read()) is spread
+
+
+def test_the_picture_marks_languages_outside_xtreme(tmp_path):
+    pytest.importorskip("matplotlib")
+    _, svg = plot_results(drawn(task="udpos"), str(tmp_path / "outside"))
+    with open(svg, encoding="utf-8") as handle:
+        text = handle.read()
+    assert ">sw*<" in text and "XTREME does not list" in text
+
+
+def test_without_labels_there_is_no_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    nothing = drawn(dev={}, test={"sw": {"examples": 5}})
+    assert plot_results(nothing, str(tmp_path / "none")) == []
+    assert list(tmp_path.iterdir()) == []

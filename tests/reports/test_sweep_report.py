@@ -1,0 +1,236 @@
+"""Tables of sweeps hold what the runs' folders hold, and nothing else."""
+
+import json
+
+import pytest
+
+from decoupled.core.errors import UserError
+from decoupled.reports import runs_page, sweep_plots, sweep_results, sweep_tables
+from decoupled.training.events import write_scalars
+from tests.helpers import tiny_model
+
+SEEDS = (0, 1)
+SMALL = tiny_model(num_layers=2)
+LARGE = tiny_model(num_layers=2, output_embedding_size=32)
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def add_model(folder, name, seed, accuracy):
+    run = folder / "models" / name / f"seed_{seed}"
+    write(run / "eval.json", {"all": {"masked_lm_accuracy": accuracy}})
+    write(run / "job.json", {})
+    return run
+
+
+def add_task(folder, task, name, seed, results):
+    run = folder / "tasks" / task / name / f"seed_{seed}"
+    write(run / "results.json", results)
+    write(run / "job.json", {})
+    return run
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Two models, two seeds; XNLI complete, XQuAD of one model and seed only."""
+    folder = tmp_path / "sweep"
+    rows = [
+        {"name": "e_out_128", "model": vars(SMALL), "keep_layers": 0},
+        {"name": "e_out_3072", "model": vars(LARGE), "keep_layers": 1},
+    ]
+    described = {
+        "title": "Table 4", "tasks": ["xnli", "xquad"], "seeds": SEEDS, "rows": rows
+    }  # fmt: skip
+    write(folder / "sweep.json", described)
+    for number, row in enumerate(rows):
+        for seed in SEEDS:
+            add_model(folder, row["name"], seed, 0.2 + 0.1 * number + 0.02 * seed)
+            values = {"accuracy": 50.0 + 4 * number + 2 * seed}
+            languages = {"en": values, "sw": {"accuracy": values["accuracy"] - 10}}
+            results = {"dev": languages, "test": {}}
+            add_task(folder, "xnli", row["name"], seed, results)
+    # English dev alone says nothing of other languages: test counts.
+    questions = {
+        "dev": {"en": {"exact_match": 90.0, "f1": 95.0}},
+        "test": {
+            "en": {"exact_match": 50.0, "f1": 70.0},
+            "de": {"exact_match": 30.0, "f1": 40.0},
+            "th": {"examples": 3},
+            # Outside XTREME's XQuAD: in no mean.
+            "ro": {"exact_match": 0.0, "f1": 0.0},
+        },
+    }
+    add_task(folder, "xquad", "e_out_128", 0, questions)
+    return folder
+
+
+def test_rows(sweep):
+    small, large = sweep_results.read_rows([str(sweep)])
+    assert (small.name, large.name) == ("e_out_128", "e_out_3072")
+    assert small.masked_lm_accuracy == pytest.approx({0: 20.0, 1: 22.0})
+    assert small.scores["xnli"] == {0: 45.0, 1: 47.0}
+    assert small.metrics["xquad"] == {"exact_match": {0: 40.0}, "f1": {0: 55.0}}
+    assert small.scores["xquad"] == {0: 47.5}
+    assert "xquad" not in large.scores
+    # One more column of 54 pieces for each, and the width of the transform.
+    assert large.pretraining > small.pretraining
+    assert large.finetuning < small.finetuning
+
+
+def test_averages_are_of_seeds_that_have_every_task(sweep):
+    small, large = sweep_results.read_rows([str(sweep)])
+    assert small.averages(["xnli", "xquad"]) == {0: (45.0 + 47.5) / 2}
+    assert small.averages(["xnli"]) == {0: 45.0, 1: 47.0}
+    assert large.averages(["xnli", "xquad"]) == {}
+
+
+def test_a_job_that_is_not_complete_leaves_a_gap(sweep):
+    (sweep / "tasks/xnli/e_out_128/seed_1/job.json").unlink()
+    (sweep / "models/e_out_128/seed_0/job.json").unlink()
+    small, _ = sweep_results.read_rows([str(sweep)])
+    assert list(small.scores["xnli"]) == [0]
+    assert list(small.masked_lm_accuracy) == [1]
+
+
+def test_table_in_markdown(sweep):
+    rows = sweep_results.read_rows([str(sweep)])
+    table = sweep_tables.make_table("Table 4", rows, ["xnli", "xquad"])
+    text = sweep_tables.markdown(table, "runs.md")
+    lines = text.splitlines()
+    assert lines[0] == "## Table 4"
+    assert lines[2].endswith("| PT | FT | MLM acc | xnli | xquad | average |")
+    small, large = lines[4].split(" | "), lines[5].split(" | ")
+    # Of 45 and 47: the sample standard deviation is sqrt(2).
+    assert small[8] == "[46.0 ± 1.4](runs.md#e_out_128)<br>paper 68.1"
+    assert small[9].startswith("[**40.0/55.0**](")
+    assert large[8].startswith("[**50.0 ± 1.4**](")
+    assert large[9] == "-<br>paper 45.3/63.3"
+    # The average, of the one seed that has both.
+    assert small[10].startswith("[**46.2**](runs.md#e_out_128)")
+    assert large[4].endswith("-> 1")
+
+
+def test_table_in_latex(sweep):
+    rows = sweep_results.read_rows([str(sweep)])
+    text = sweep_tables.latex(sweep_tables.make_table("T", rows, ["xnli"]))
+    assert r"\begin{tabular}{lrrrrrrrr}" in text
+    assert r"e\_out\_3072" in text
+    assert r"\textbf{50.0 $\pm$ 1.4} (71.1) \\" in text
+
+
+def test_csv_has_every_single_number(sweep):
+    numbers = sweep_results.measured(sweep_results.read_rows([str(sweep)]))
+    lines = sweep_tables.to_csv(numbers).splitlines()
+    assert lines[0] == "model,task,metric,seed,value,folder"
+    folder = f"{sweep}/tasks/xquad/e_out_128/seed_0"
+    assert f"e_out_128,xquad,f1,0,55.0,{folder}" in lines
+    assert len(lines) == 1 + 4 + 4 + 2
+
+
+def test_page_of_the_runs(sweep):
+    run = sweep / "tasks/xnli/e_out_128/seed_1"
+    (run / "config.1.gin").write_text("seed = 1\n")
+    page = sweep / "report" / "runs.md"
+    page.parent.mkdir()
+    numbers = sweep_results.measured(sweep_results.read_rows([str(sweep)]))
+    runs_page.write(str(page), numbers)
+    small, large = page.read_text().split("\n## ")[1:]
+    assert small.startswith("e_out_128\n") and large.startswith("e_out_3072\n")
+    lines = small.splitlines()
+    assert lines[2] == "|  |  | seed 0 | seed 1 |"
+    link = "../tasks/xnli/e_out_128/seed_1/config.1.gin"
+    assert f"| xnli | accuracy | 45.00 | [47.00]({link}) |" in lines
+    assert "| xquad | f1 | 55.00 | - |" in lines
+    assert "| pretrain | MLM acc | 20.00 | 22.00 |" in lines
+
+
+def test_seeds_of_two_sweeps_are_put_together(sweep, tmp_path):
+    other = tmp_path / "other"
+    described = json.loads((sweep / "sweep.json").read_text())
+    write(other / "sweep.json", {**described, "seeds": [2]})
+    add_model(other, "e_out_128", 2, 0.24)
+    small, _ = sweep_results.read_rows([str(sweep), str(other)])
+    assert small.masked_lm_accuracy == pytest.approx({0: 20.0, 1: 22.0, 2: 24.0})
+
+    described["rows"][0]["model"]["intermediate_size"] *= 2
+    write(other / "sweep.json", described)
+    with pytest.raises(UserError, match="e_out_128 has other sizes than in another"):
+        sweep_results.read_rows([str(sweep), str(other)])
+
+
+def test_a_folder_without_a_sweep(tmp_path):
+    with pytest.raises(UserError, match="no sweep.json"):
+        sweep_results.read_rows([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda described: described["rows"][0].update(name="../../other"),
+        lambda described: described["seeds"].append("0/../../.."),
+        lambda described: described["tasks"].append("/etc"),
+        lambda described: described.pop("seeds"),
+        lambda described: described.update(rows=[7]),
+    ],
+)
+def test_a_sweep_that_names_folders_outside_its_own_is_refused(sweep, change):
+    described = json.loads((sweep / "sweep.json").read_text())
+    change(described)
+    write(sweep / "sweep.json", described)
+    with pytest.raises(UserError, match="sweep.json: ") as caught:
+        sweep_results.read_rows([str(sweep)])
+    assert "\n" not in str(caught.value)
+
+
+def test_curves_are_means_over_seeds(sweep):
+    for seed, offset in ((0, 0.0), (1, 0.2)):
+        run = str(sweep / "models" / "e_out_128" / f"seed_{seed}")
+        for step in range(1, 5):
+            write_scalars(run, step, {"masked_lm_accuracy": 0.1 * step + offset})
+    rows = sweep_results.read_rows([str(sweep)])
+    folders = list(rows[0].folders["pretrain"].values())
+    points = sweep_plots.training_curve(folders, points=2)
+    assert points == [
+        pytest.approx((1.5, 25.0), abs=1e-4),
+        pytest.approx((3.5, 45.0), abs=1e-4),
+    ]
+    assert list(sweep_plots.curves(rows)) == ["e_out_128"]
+
+
+def test_pictures(sweep, tmp_path):
+    rows = sweep_results.read_rows([str(sweep)])
+    paths = sweep_plots.plot_scores(
+        {"rows": rows, "tasks": ["xnli"]}, str(tmp_path / "scores")
+    )
+    svg = (tmp_path / "scores.svg").read_text()
+    assert [path.rpartition(".")[2] for path in paths] == ["png", "svg"]
+    for text in ("e_out_128", "e_out_3072", "E_out", "masked-LM accuracy, %"):
+        assert text in svg
+
+
+def test_the_title_says_what_bars_are(sweep, tmp_path):
+    rows = sweep_results.read_rows([str(sweep)])
+    alone = [row._replace(masked_lm_accuracy={0: 20.0}) for row in rows[:1]]
+    for drawn, title in (
+        (rows, "2 models; bars: standard deviation over 2 seeds"),
+        (alone, "1 model; one seed"),
+    ):
+        sweep_plots.plot_scores({"rows": drawn, "tasks": []}, str(tmp_path / "scores"))
+        assert f">{title}<" in (tmp_path / "scores.svg").read_text()
+
+
+def test_labels_that_would_touch_are_left_out():
+    assert sweep_plots.ticks([16, 96, 16, 384]) == [16, 96, 384]
+    # Of a factor of 100, labels take 1.32 each.
+    assert sweep_plots.ticks([1, 1.1, 1.3, 1.4, 100]) == [1, 1.4, 100]
+    assert sweep_plots.ticks([]) == []
+
+
+def test_equal_places_stand_side_by_side():
+    first, alone, second = sweep_plots.apart([16, 384, 16])
+    assert first < 16 < second and first * second == pytest.approx(16 * 16)
+    assert alone == 384
+    assert sweep_plots.apart([8]) == [8]

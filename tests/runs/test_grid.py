@@ -1,0 +1,73 @@
+"""Which runs are trained, in which order, and which of them counts."""
+
+import pytest
+
+from decoupled.core.errors import UserError
+from decoupled.runs.grid import Grid
+from decoupled.runs.selection import Scores
+
+DEV = {(1e-5, 0): 60.0, (2e-5, 0): 70.0, (3e-5, 0): 65.0, (2e-5, 1): 72.0}
+
+
+class Run:
+    """Stands for a run that scores what `DEV` says, once it is trained."""
+
+    def __init__(self, key, trained, dev):
+        self.key, self.folder = key, str(key)
+        self._trained, self._dev = trained, dev
+
+    def train(self, features):
+        self._trained.append(self.key)
+
+    def scores(self):
+        if self.key not in self._trained or self.key not in self._dev:
+            return Scores({}, {}, False)
+        return Scores({5: {}}, {5: self._dev[self.key]}, True)
+
+
+def make_grid(rates, seeds, dev=DEV):
+    trained, runs = [], {}
+
+    def make_run(rate, seed):
+        return runs.setdefault((rate, seed), Run((rate, seed), trained, dev))
+
+    return Grid(rates, seeds, make_run), trained
+
+
+def keys(runs):
+    return [run.key for run in runs]
+
+
+def test_every_rate_with_the_first_seed_then_the_best_rate_with_the_others():
+    grid, trained = make_grid((1e-5, 2e-5, 3e-5), (0, 1, 2))
+    grid.train({})
+    assert trained == [(1e-5, 0), (2e-5, 0), (3e-5, 0), (2e-5, 1), (2e-5, 2)]
+    assert grid.chosen_rate() == 2e-5
+    assert keys(grid.chosen_runs()) == [(2e-5, 0), (2e-5, 1), (2e-5, 2)]
+    assert keys(grid.all_runs()) == trained
+
+
+def test_the_best_run_is_the_best_seed_of_the_chosen_rate():
+    grid, _ = make_grid((1e-5, 2e-5), (0, 1))
+    grid.train({})
+    assert grid.best_run().key == (2e-5, 1)
+
+
+def test_of_equally_good_rates_the_first_is_chosen():
+    grid, _ = make_grid((3e-5, 1e-5), (0,), {(3e-5, 0): 50.0, (1e-5, 0): 50.0})
+    grid.train({})
+    assert grid.chosen_rate() == 3e-5
+
+
+def test_one_rate_needs_no_comparison_and_no_dev_file():
+    grid, trained = make_grid((4e-5,), (7, 8), {})
+    grid.train({})
+    assert trained == [(4e-5, 7), (4e-5, 8)]
+    assert grid.best_run().key == (4e-5, 7)
+
+
+def test_no_rate_is_chosen_before_all_are_trained():
+    grid, trained = make_grid((1e-5, 2e-5), (0,))
+    trained.append((1e-5, 0))
+    with pytest.raises(UserError, match=r"\(2e-05, 0\): not complete.*--mode=train"):
+        grid.chosen_rate()

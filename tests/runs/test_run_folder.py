@@ -1,0 +1,414 @@
+"""config.json: what a folder's model is, and that it never becomes another one."""
+
+import dataclasses
+import json
+import os
+import pathlib
+
+import pytest
+
+from decoupled.configs import EARLIER_VALUES
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.runs import run_folder
+from decoupled.runs.run_folder import ModelDir
+from tests.helpers import tiny_model
+
+DESCRIPTION = ModelDir(
+    command="pretrain",
+    model=tiny_model(),
+    vocabulary_fingerprint="ab" * 32,
+    task=None,
+    data={"records": "cd" * 32, "masking": {"sequence_length": 12}, "seed": 3},
+)
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    path = tmp_path / "given.model"
+    path.write_bytes(b"\x00pieces\xff")
+    return str(path)
+
+
+@pytest.fixture
+def folder(tmp_path, vocabulary):
+    """A folder that DESCRIPTION has claimed."""
+    path = str(tmp_path / "runs" / "one")
+    run_folder.claim(path, DESCRIPTION, vocabulary)
+    return path
+
+
+@pytest.fixture
+def trained(folder):
+    """The same folder with a checkpoint."""
+    pathlib.Path(folder, "model.ckpt-3.index").write_bytes(b"")
+    return folder
+
+
+def refusal(function, *arguments):
+    with pytest.raises(UserError) as caught:
+        function(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_claimed_is_read_back(folder):
+    assert run_folder.read(folder) == DESCRIPTION
+    assert sorted(os.listdir(folder)) == ["config.json", "sentencepiece.model"]
+    copied = files.read_bytes(run_folder.vocabulary_path(folder))
+    assert copied == b"\x00pieces\xff"
+
+
+def test_config_json_is_plain_and_complete(folder):
+    saved = files.read_json(os.path.join(folder, "config.json"))
+
+    assert list(saved) == ["format", "command", "model", "vocabulary", "task", "data"]
+    assert saved["format"] == "decoupled-model-1"
+    assert saved["vocabulary"] == {"fingerprint": "ab" * 32, "vocab_size": 48}
+    assert saved["model"]["input_embedding_size"] == 8
+    assert saved["model"]["mlm_transform"] == "dense_activation_norm"
+    assert len(saved["model"]) == 19
+
+
+def test_the_same_model_may_come_again_and_nothing_is_written(folder, vocabulary):
+    before = {
+        name: os.stat(os.path.join(folder, name)).st_mtime_ns
+        for name in os.listdir(folder)
+    }
+    with open(vocabulary, "wb") as handle:
+        handle.write(b"others")
+
+    run_folder.claim(folder, DESCRIPTION, vocabulary)
+
+    after = {name: os.stat(os.path.join(folder, name)).st_mtime_ns for name in before}
+    assert after == before
+
+
+def test_another_model_is_refused_with_every_setting_that_differs(trained, vocabulary):
+    model = dataclasses.replace(DESCRIPTION.model, hidden_size=32, head_size=8)
+    data = {**DESCRIPTION.data, "masking": {"sequence_length": 16}, "seed": 4}
+    other = DESCRIPTION._replace(model=model, data=data, command="finetune")
+
+    message = refusal(run_folder.claim, trained, other, vocabulary)
+
+    assert message == (
+        f"{trained}: holds another model: command is 'pretrain', not 'finetune'; "
+        "data.masking.sequence_length is 12, not 16; data.seed is 3, not 4; "
+        "model.head_size is 4, not 8; model.hidden_size is 16, not 32; use its "
+        "settings to go on, or another --model_dir"
+    )
+    assert run_folder.read(trained) == DESCRIPTION
+
+
+def test_another_vocabulary_or_task_is_named_too(trained, vocabulary):
+    task = {"name": "catalogs", "labels": ["a", "b"]}
+    other = DESCRIPTION._replace(vocabulary_fingerprint="ef" * 32, task=task)
+
+    message = refusal(run_folder.claim, trained, other, vocabulary)
+
+    assert f"vocabulary.fingerprint is '{'ab' * 32}', not '{'ef' * 32}'" in message
+    assert "task is None, not {'name': 'catalogs', 'labels': ['a', 'b']}" in message
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        "checkpoint",
+        "model.ckpt-12.index",
+        "eval.json",
+        "best/checkpoint",
+        "learning_rate_0.1/seed_0/model.ckpt-3.index",
+        "learning_rate_0.1/seed_0/dev.json",
+    ],
+)
+def test_a_folder_in_which_something_was_saved_stays_its_models(
+    folder, vocabulary, saved
+):
+    path = pathlib.Path(folder, saved)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    other = DESCRIPTION._replace(data={"seed": 4})
+
+    assert "holds another model" in refusal(run_folder.claim, folder, other, vocabulary)
+
+
+@pytest.mark.parametrize(
+    "left", ["events.out.tfevents.1", "command.1", "model.ckpt-3_temp/part.index"]
+)
+def test_a_folder_in_which_nothing_was_saved_binds_nobody(
+    folder, tmp_path, capsys, left
+):
+    pathlib.Path(folder, left).parent.mkdir(exist_ok=True)
+    pathlib.Path(folder, left).write_text("")
+    (tmp_path / "other.model").write_bytes(b"others")
+    other = DESCRIPTION._replace(vocabulary_fingerprint="ef" * 32, data={"seed": 4})
+
+    run_folder.claim(folder, other, str(tmp_path / "other.model"))
+
+    assert run_folder.read(folder) == other
+    assert files.read_bytes(run_folder.vocabulary_path(folder)) == b"others"
+    assert capsys.readouterr().out == (
+        f"{folder}/config.json: of another model, of which nothing was saved; it is "
+        "replaced\n"
+    )
+
+
+OURS = "events.out.tfevents.1700000000.host-1.my.net.000000000000"
+OTHERS = "events.out.tfevents.1700000000.host-1.77.0.v2"
+
+
+def test_event_files_of_the_replaced_run_are_set_aside(folder, vocabulary, capsys):
+    """TensorBoard and this project's plots would show two runs as one."""
+    below = pathlib.Path(folder, "learning_rate_0.1", "seed_0")
+    below.mkdir(parents=True)
+    (below / OURS).write_text("of a seed")
+    pathlib.Path(folder, OURS).write_text("first")
+    pathlib.Path(folder, OTHERS).write_text("of somebody else")
+
+    for seed, number, content in ((4, 1, "first"), (5, 2, "second")):
+        other = DESCRIPTION._replace(data={"seed": seed})
+        run_folder.claim(folder, other, vocabulary)
+
+        aside = pathlib.Path(folder, f"replaced.{number}")
+        printed = capsys.readouterr().out
+        assert f"it is replaced; its event files are in {aside}\n" in printed
+        assert not pathlib.Path(folder, OURS).exists()
+        assert pathlib.Path(folder, OTHERS).read_text() == "of somebody else"
+        assert (aside / OURS).read_text() == content
+        pathlib.Path(folder, OURS).write_text("second")
+    set_aside = pathlib.Path(folder, "replaced.1/learning_rate_0.1/seed_0", OURS)
+    assert set_aside.read_text() == "of a seed"
+    assert not (below / OURS).exists()
+
+
+def test_who_only_reads_replaces_no_description(folder, vocabulary):
+    """A run that is about to save its first checkpoint may be at work there."""
+    other = DESCRIPTION._replace(data={"seed": 4})
+
+    message = refusal(run_folder.claim, folder, other, vocabulary, True)
+
+    assert message.startswith(f"{folder}: holds another model: data.masking is {{")
+    assert run_folder.read(folder) == DESCRIPTION
+
+
+def test_a_kill_while_it_is_replaced_leaves_no_others_vocabulary(
+    folder, vocabulary, tmp_path, monkeypatch
+):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    (tmp_path / "other.model").write_bytes(b"others")
+    other = DESCRIPTION._replace(vocabulary_fingerprint="ef" * 32)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_json", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_folder.claim(folder, other, str(tmp_path / "other.model"))
+
+    run_folder.claim(folder, DESCRIPTION, vocabulary)
+
+    assert run_folder.read(folder) == DESCRIPTION
+    copied = files.read_bytes(run_folder.vocabulary_path(folder))
+    assert copied == b"\x00pieces\xff"
+
+
+def test_a_config_json_of_something_else_is_never_replaced(folder, vocabulary):
+    """As that of a folder of transformers."""
+    path = pathlib.Path(folder, "config.json")
+    path.write_text('{"model_type": "rembert"}')
+
+    message = refusal(run_folder.claim, folder, DESCRIPTION, vocabulary)
+
+    assert message.startswith(f"{path}: not the description of a model")
+    assert path.read_text() == '{"model_type": "rembert"}'
+
+
+def test_a_task_is_read_back(tmp_path, vocabulary):
+    task = {"name": "catalogs", "labels": ["eins", "zwölf", "三"]}
+    described = DESCRIPTION._replace(command="finetune", task=task)
+    run_folder.claim(str(tmp_path / "run"), described, vocabulary)
+
+    assert run_folder.read(str(tmp_path / "run")) == described
+
+
+def test_a_task_of_a_converted_model_may_have_any_name_that_is_no_path(
+    tmp_path, vocabulary
+):
+    described = DESCRIPTION._replace(task={"name": "Sentiment (SST-2), 2.0"})
+    run_folder.claim(str(tmp_path / "run"), described, vocabulary)
+
+    assert run_folder.read(str(tmp_path / "run")) == described
+
+
+def test_checkpoints_of_unknown_origin_are_not_taken_over(tmp_path, vocabulary):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint").write_text("")
+
+    message = refusal(run_folder.claim, str(tmp_path / "run"), DESCRIPTION, vocabulary)
+
+    assert message == (
+        f"{tmp_path}/run: holds checkpoints but no config.json; use an empty folder"
+    )
+    assert os.listdir(tmp_path / "run") == ["checkpoint"]
+
+
+def test_other_files_in_a_new_folder_are_left_alone(tmp_path, vocabulary):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+
+    run_folder.claim(str(tmp_path / "run"), DESCRIPTION, vocabulary)
+
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path, vocabulary):
+    below_a_file = f"{vocabulary}/run"
+
+    message = refusal(run_folder.claim, below_a_file, DESCRIPTION, vocabulary)
+
+    assert message.startswith(f"{below_a_file}: cannot write here (")
+
+
+@pytest.mark.parametrize("name", ["run[1]", "run*", "what?", "a\\b"])
+def test_a_name_that_tensorflow_takes_for_a_pattern_is_refused(
+    tmp_path, vocabulary, name
+):
+    """It would train to the end there and then find no checkpoint."""
+    folder = str(tmp_path / name / "below")
+
+    message = refusal(run_folder.claim, folder, DESCRIPTION, vocabulary)
+
+    assert message.startswith(f"{folder}: TensorFlow takes ")
+    assert not (tmp_path / name).exists()
+
+
+def test_a_vocabulary_that_is_missing_leaves_no_config(tmp_path):
+    folder = str(tmp_path / "run")
+
+    message = refusal(run_folder.claim, folder, DESCRIPTION, str(tmp_path / "none"))
+
+    assert message.startswith(f"{tmp_path}/none: cannot read (")
+    assert os.listdir(folder) == []
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path):
+    for path in (tmp_path, tmp_path / "missing"):
+        assert refusal(run_folder.read, str(path)) == (
+            f"{path}: no config.json; is it a folder that pretrain or finetune wrote?"
+        )
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"format": "bert-config"}', "3"])
+def test_another_json_is_not_taken_for_a_description(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+
+    message = refusal(run_folder.read, str(tmp_path))
+
+    assert message == (
+        f"{tmp_path}/config.json: not the description of a model "
+        '("format": "decoupled-model-1")'
+    )
+
+
+def test_a_damaged_config_json_is_named_with_its_place(folder, vocabulary):
+    with open(os.path.join(folder, "config.json"), "w") as handle:
+        handle.write('{"format": "decoupled-model-1",\n "command"')
+
+    for call in (
+        lambda: run_folder.read(folder),
+        lambda: run_folder.claim(folder, DESCRIPTION, vocabulary),
+    ):
+        message = refusal(call)
+        assert message.startswith(f"{folder}/config.json: not JSON at line 2, column ")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda saved: saved.pop("data"), "data"),
+        (lambda saved: saved.pop("vocabulary"), "vocabulary"),
+        (lambda saved: saved["model"].pop("coupled"), "coupled"),
+        (lambda saved: saved["model"].update(width=3), "width"),
+        (lambda saved: saved.update(model=None), "None is not of type dict"),
+        (lambda saved: saved.update(model=[]), "[] is not of type dict"),
+        (lambda saved: saved.update(command=3), "3 is not of type str"),
+        (lambda saved: saved["vocabulary"].update(fingerprint=None), "type str"),
+        (lambda saved: saved.update(vocabulary="x"), "indices"),
+        (lambda saved: saved.update(data=[1]), "[1] is not of type dict"),
+        (lambda saved: saved.update(task="xnli"), "'str' object"),
+        (lambda saved: saved.update(task={"name": 3}), "3 is not of type str"),
+        (
+            lambda saved: saved.update(task={"name": "../../x"}),
+            "'../../x' is not the name of a task",
+        ),
+        (lambda saved: saved.update(task={"name": ".."}), "is not the name of a task"),
+        (lambda saved: saved.update(task={"name": "a/b"}), "is not the name of a task"),
+        (lambda saved: saved.update(task={"kind": {}}), "{} is not of type str"),
+        (lambda saved: saved.update(task={"labels": "ab"}), "'ab' is not of type list"),
+        (lambda saved: saved.update(task={"labels": [0]}), "0 is not of type str"),
+        (lambda saved: saved.update(command=["x" * 10**6]), "..."),
+    ],
+)
+def test_a_config_json_of_another_version_is_named(folder, change, told):
+    path = os.path.join(folder, "config.json")
+    saved = files.read_json(path)
+    change(saved)
+    with open(path, "w") as handle:
+        json.dump(saved, handle)
+
+    message = refusal(run_folder.read, folder)
+
+    assert message.startswith(f"{path}: does not fit this version (")
+    assert told in message
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("vocab_size", 2**31), ("num_layers", 10**6), ("max_positions", 1e9)],
+)
+def test_sizes_that_no_model_has_are_refused(folder, name, value):
+    path = os.path.join(folder, "config.json")
+    saved = files.read_json(path)
+    saved["model"][name] = value
+    files.write_json(path, saved)
+
+    message = refusal(run_folder.read, folder)
+
+    assert message.startswith(f"{path}: ") and name in message
+
+
+def test_a_config_json_that_is_nested_too_deeply_is_refused(folder, vocabulary):
+    path = os.path.join(folder, "config.json")
+    text = json.dumps(files.read_json(path))
+    for depth in (30, 900, 100_000):
+        deep = '{"a":' * depth + "1" + "}" * depth
+        files.write_text(path, text.replace('"seed": 3', f'"seed": {deep}'))
+        for call, arguments in (
+            (run_folder.read, ()),
+            (run_folder.claim, (DESCRIPTION, vocabulary)),
+        ):
+            message = refusal(call, folder, *arguments)
+            assert message.startswith(path) and "nested too deeply" in message
+            assert len(message) < 500
+
+
+def test_values_that_cannot_be_are_refused_as_in_a_gin_file(folder):
+    path = os.path.join(folder, "config.json")
+    saved = files.read_json(path)
+    saved["model"]["num_layers"] = -1
+    with open(path, "w") as handle:
+        json.dump(saved, handle)
+
+    assert refusal(run_folder.read, folder) == (
+        f"{path}: ModelConfig.num_layers: -1 is not a finite number above 0"
+    )
+
+
+@pytest.mark.parametrize("name", EARLIER_VALUES)
+def test_a_folder_of_before_there_was_a_setting_goes_on(folder, vocabulary, name):
+    path = os.path.join(folder, "config.json")
+    saved = files.read_json(path)
+    del saved["model"][name]
+    files.write_json(path, saved)
+
+    assert run_folder.read(folder) == DESCRIPTION
+    run_folder.claim(folder, DESCRIPTION, vocabulary)

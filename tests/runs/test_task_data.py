@@ -1,0 +1,156 @@
+"""A task's features: built in parts, kept on disk, never served for other inputs."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from decoupled.core.errors import UserError
+from decoupled.runs import task_data
+from decoupled.runs.task_data import TaskData
+
+
+class Numbers:
+    """A task of numbers in a file; a number n becomes n windows."""
+
+    name = "numbers"
+    graph_features = ("input_word_ids",)
+
+    def __init__(self, window=4):
+        self.window = window
+        self.asked = []
+        self.limit = None
+
+    def languages(self, data_dir, split):
+        return ["sw"] if split == "test" else ["en", "sw"]
+
+    def path(self, data_dir, split, language):
+        return f"{data_dir}/{split}-{language}.txt"
+
+    def read(self, data_dir, split, language):
+        path = self.path(data_dir, split, language)
+        try:
+            with open(path, encoding="utf-8") as handle:
+                return [int(word) for word in handle.read().split()]
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: no numbers") from error
+
+    def answer_limit(self):
+        return None if self.limit is None else f"{self.limit} units"
+
+    def share_beyond_limit(self, vocabulary, examples):
+        if self.limit is None or not examples:
+            return None
+        return sum(example > self.limit for example in examples) / len(examples)
+
+    def settings(self):
+        return {"window": self.window}
+
+    def features(self, vocabulary, examples):
+        self.asked.append(list(examples))
+        owners = np.repeat(np.arange(len(examples), dtype=np.int32), examples)
+        ids = np.full([len(owners), self.window], vocabulary.size, np.int32)
+        return {"input_word_ids": ids, "example_index": owners, "extra": owners * 2}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(task_data, "_CHUNK", 2)
+    (tmp_path / "dev-en.txt").write_text("1 2 1 3 1")
+    return tmp_path
+
+
+def make(folder, task=None, fingerprint="abc"):
+    vocabulary = SimpleNamespace(fingerprint=fingerprint, size=9)
+    return TaskData(task or Numbers(), str(folder), vocabulary, f"{folder}/cache")
+
+
+def features(data):
+    return data.features("dev", "en", data.examples("dev", "en"))
+
+
+def test_rows_of_all_parts_belong_to_their_examples(folder):
+    data = make(folder)
+    found = features(data)
+    assert data.task.asked == [[1, 2], [1, 3], [1]]
+    assert found["example_index"].tolist() == [0, 1, 1, 2, 3, 3, 3, 4]
+    assert found["example_index"].dtype == np.int32
+    assert found["input_word_ids"].shape == (8, 4)
+    assert set(data.for_graph(found)) == {"input_word_ids"}
+
+
+def test_features_are_made_once(folder):
+    first = features(make(folder))
+    again = make(folder)
+    second = features(again)
+    assert again.task.asked == []
+    for name, array in first.items():
+        np.testing.assert_array_equal(second[name], array)
+
+
+@pytest.mark.parametrize("changed", ["vocabulary", "length", "file"])
+def test_other_inputs_have_other_features(folder, changed):
+    features(make(folder))
+    if changed == "file":
+        (folder / "dev-en.txt").write_text("1 2 1 3 2")
+    data = make(
+        folder,
+        Numbers(window=5 if changed == "length" else 4),
+        "other" if changed == "vocabulary" else "abc",
+    )
+    features(data)
+    assert len(data.task.asked) == 3
+
+
+def test_checkpoints_can_be_compared_where_there_is_english_dev(folder):
+    data = make(folder)
+    assert data.has_english_dev()
+    data.task.languages = lambda data_dir, split: ["sw"]
+    assert not data.has_english_dev()
+
+
+FILES = [("dev", "en"), ("dev", "sw"), ("test", "sw")]
+
+
+def test_a_check_names_every_file_that_is_wrong_and_makes_no_features(folder):
+    (folder / "dev-sw.txt").write_text("1 x")
+    data = make(folder)
+    with pytest.raises(UserError, match="2 mistakes: .*dev-sw.txt.*test-sw.txt"):
+        data.check([1], FILES)
+    (folder / "dev-sw.txt").write_text("1")
+    with pytest.raises(UserError, match="^[^;]*test-sw.txt: no numbers$"):
+        data.check([1], FILES)
+    (folder / "test-sw.txt").write_text("")
+    data.check([1], FILES)
+    assert data.task.asked == [] and not (folder / "cache").exists()
+
+
+def test_a_check_says_which_right_answers_are_too_long(folder, capsys):
+    (folder / "dev-sw.txt").write_text("3 3 3")
+    (folder / "test-sw.txt").write_text("")
+    data = make(folder)
+    data.check([1], FILES)
+    assert capsys.readouterr().out == ""
+    said = {
+        3: "numbers: an answer has at most 3 units; no right answer is longer\n",
+        2: (
+            "numbers: an answer has at most 2 units; longer right answers are lost: "
+            "dev en 20.00%, dev sw 100.00%; none in the other files (1)\n"
+        ),
+        0: (
+            "numbers: an answer has at most 0 units; longer right answers are lost: "
+            "train en 100.00%, dev en 100.00%, dev sw 100.00%\n"
+        ),
+    }
+    for limit, line in said.items():
+        data.task.limit = limit
+        data.check([1], FILES)
+        assert capsys.readouterr().out == line
+
+
+def test_a_task_without_dev_and_test_files_is_refused(folder):
+    data = make(folder)
+    assert data.files_to_answer() == FILES
+    data.task.languages = lambda data_dir, split: []
+    with pytest.raises(UserError, match="numbers: holds no dev or test file of numb"):
+        data.files_to_answer()

@@ -1,0 +1,177 @@
+"""Labels in both layouts, and what is told of files that hold none."""
+
+import json
+import os
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoupled.core.errors import UserError
+from decoupled.xtreme.files import LanguageFile
+from decoupled.xtreme.labels import read_labels, sorted_positions
+from tests.xtreme.xtreme_samples import language_file, squad_json
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_text(text, task, name="test-sw.tsv"):
+        return read_labels(language_file(tmp_path / name, text, task))
+
+    return read_text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "neutral\nentailment\n",
+        "neutral\r\nentailment",
+        "One.\tTwo.\tneutral\r\nThree.\tFour.\tentailment\r\n",
+        # Quoted as by Python's csv, where a sentence has quotes.
+        '"He said ""no""."\tTwo.\tneutral\n"""A""\tB"\tFour.\tentailment\n',
+        # Quotes that are text.
+        '"He said.\tTwo".\tneutral\nThree\t"\tentailment\n',
+        # A line end in a quoted sentence.
+        '"One\nline."\tTwo.\tneutral\r\nThree.\t"Four\r\n"\tentailment\r\n',
+        # What is a line end for Unicode only.
+        "One\u2028a.\tTwo\u0085.\tneutral\nThree\x0c.\tFour.\tentailment\n",
+    ],
+)
+def test_classes_alone_or_after_two_sentences(read, text):
+    assert read(text, "xnli") == ["neutral", "entailment"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DET\nNOUN\n\nX\n",
+        "The\tDET\ncat\tNOUN\n\nhm\tX\n\n\n",
+        "\nDET\r\nNOUN\r\n \r\n\r\nX",
+        '"\tDET\n10 000\tNOUN\n\n\u3000\tX\n',
+    ],
+)
+def test_tags_alone_or_after_tokens(read, text):
+    assert read(text, "udpos") == [["DET", "NOUN"], ["X"]]
+
+
+def test_entities(read):
+    assert read("B-PER\nI-PER\nO\n", "panx") == [["B-PER", "I-PER", "O"]]
+
+
+def test_pairs_of_ids(read):
+    expected = [("de-1", "en-2"), ("de-3", "en-4")]
+    assert read("de-1\ten-2\nde-3\ten-4\n", "bucc2018") == expected
+
+
+def test_line_numbers_given_or_from_a_side_that_is_not_sorted(read):
+    assert read("7\n0\n", "tatoeba") == ["7", "0"]
+    # White space at the ends is left out first; equal sentences keep their order.
+    text = "Go.\n Cat.\nGo.\nÄh.\nare.\n"
+    assert read(text, "tatoeba", "sw-en.en") == ["1", "0", "2", "4", "3"]
+
+
+def test_questions(read):
+    text = squad_json({"1": ["a", "b"], "2": ["", "c"]})
+    expected = [("1", ["a", "b"]), ("2", ["", "c"])]
+    assert read(text, "xquad", "test-sw.json") == expected
+    bare = json.dumps(json.loads(text)["data"])
+    assert read(bare, "xquad", "test-sw.json") == expected
+
+
+@pytest.mark.parametrize(
+    "task, text, problem",
+    [
+        ("xnli", "", ": empty"),
+        ("xnli", "neutral\nmaybe\n", ":2: 'maybe' is not contradiction, entailment"),
+        ("xnli", "neutral\n\n", ":2: '' is not contradiction"),
+        (
+            "xnli",
+            "One.\tTwo.\nThree.\tFour.\n",
+            ":1: no label after two sentences; XTR",
+        ),
+        ("xnli", "A.\tB.\tneutral\nC.\tD.\t\n", ":2: '' is not contradiction"),
+        ("xnli", "A.\tB.\tneutral\nC.\tD.\n", ":2: no label after two sentences"),
+        ("xnli", "A.\tB.\tC.\n", ":1: 'C.' is not contradiction, entailment, neutral;"),
+        ("pawsx", "2\n", ":1: '2' is not 0 or 1"),
+        (
+            "udpos",
+            "The\ncat\n",
+            ":1: 'The' is not a part of speech of UD, as NOUN; XTR",
+        ),
+        ("udpos", "The\tDET\ncat\tN\n", ":2: 'N' is not a part of speech"),
+        ("udpos", "\n\n", ": empty"),
+        ("panx", "B-PER\nI-MISC\n", ":2: 'I-MISC' is not O, or B- or I- with PER, LOC"),
+        ("bucc2018", "de-1 en-1\n", ":1: 'de-1 en-1' is not two ids with a tab"),
+        ("bucc2018", "", ": empty"),
+        ("tatoeba", "-1\n", ":1: '-1' is not a line number, from 0"),
+        ("xquad", "{\n,", ":2: not JSON at column 1 (Expecting property name"),
+        pytest.param(
+            "xquad",
+            "[" * 100_000,
+            ":1: not JSON at column 1 (nested too deeply)",
+            id="deep",
+        ),
+        ("xquad", '{"data": [{"title": "x"}]}', ": not in SQuAD's format"),
+        ("xquad", "3", ": not in SQuAD's format"),
+        ("xquad", squad_json({"q": [7]}), ": not in SQuAD's format"),
+        ("xquad", '{"data": []}', ": empty"),
+        ("mlqa", squad_json({"q1": ["a"], "q2": []}), ": question 'q2' has no answers"),
+        (
+            "tydiqa",
+            squad_json({"q1": [""], "q2": [""]}),
+            ": all answers are empty; XTR",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_line_and_language(
+    tmp_path, task, text, problem
+):
+    file = language_file(tmp_path / "gold", text, task)
+    place, told = re.fullmatch(r"((?::\d+)?): (.*)", problem).groups()
+    with pytest.raises(UserError) as raised:
+        read_labels(file)
+    assert str(raised.value).startswith(f"{file.path}{place} (language sw): {told}")
+
+
+def test_a_sorted_side_tells_nothing(tmp_path):
+    file = language_file(tmp_path / "sw-en.en", "Cat.\nGo.\n", "tatoeba")
+    with pytest.raises(UserError, match="sorted, .* give test-sw.tsv, or this side"):
+        read_labels(file)
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    file = language_file(tmp_path / "gold", b"neutral\n\xff\n", "xnli")
+    with pytest.raises(UserError, match=r"gold: not UTF-8 at byte 8 \(language sw\)"):
+        read_labels(file)
+
+
+def test_a_file_that_is_missing(tmp_path):
+    file = LanguageFile(str(tmp_path / "test-sw.tsv"), "xnli", "sw")
+    with pytest.raises(UserError, match=r"test-sw.tsv: cannot read .*\(language sw\)"):
+        read_labels(file)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
+def test_sorted_positions_lead_to_the_sentences(sentences):
+    positions = sorted_positions(sentences)
+    stripped = [sentence.strip() for sentence in sentences]
+    ordered = sorted(stripped)
+    assert sorted(positions) == list(range(len(sentences)))
+    assert [ordered[position] for position in positions] == stripped
+
+
+def test_real_files(data_dir):
+    def labels(name, task):
+        return read_labels(LanguageFile(os.path.join(data_dir, name), task, "en"))
+
+    classes = labels("xtreme/xnli/test-en.tsv", "xnli")
+    assert {name: classes.count(name) for name in set(classes)} == {
+        "contradiction": 1670,
+        "entailment": 1670,
+        "neutral": 1670,
+    }
+    tags = labels("xtreme/udpos/test-en.tsv", "udpos")
+    assert (len(tags), sum(map(len, tags))) == (2077, 25094)
+    questions = labels("xtreme/xquad/xquad.hi.json", "xquad")
+    assert (len(questions), len(dict(questions))) == (1190, 1190)
