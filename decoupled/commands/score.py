@@ -233,9 +233,9 @@ def _as_result(inputs, by_task):
     """What `score` returns, from task -> language -> metric -> value."""
     results, outside = {}, {}
     for task, entry in inputs.items():
-        if entry.languages(official=True):
+        if entry.languages(listed=True):
             results[task] = official.task_scores(task, by_task[task])
-        if others := entry.languages(official=False):
+        if others := entry.languages(listed=False):
             outside[task] = _by_metric(by_task[task], others)
     missing = {task: entry.missing for task, entry in inputs.items() if entry.missing}
     missing |= {task: ONLY_OUTSIDE for task in outside if task not in results}

@@ -31,12 +31,12 @@ class Inputs(NamedTuple):
     missing: str | None
     left_out: dict[str, str]
 
-    def languages(self, official: bool) -> list[str]:
+    def languages(self, listed: bool) -> list[str]:
         """Those with both files that XTREME lists for the task, or does not list."""
         return [
             name
             for name, file in self.labels.items()
-            if official.is_official(file.task, name) == official
+            if official.is_official(file.task, name) == listed
         ]
 
 
@@ -66,12 +66,12 @@ def find_files(
     predictions, labels = _both_kinds(prediction_folder, label_folder, task, wanted)
     if not predictions or not labels:
         return Inputs({}, {}, NO_LABELS if predictions else NO_PREDICTIONS, {})
-    official = [name for name in wanted if official.is_official(task, name)]
-    if any(name in predictions for name in official):
-        paths = [official.prediction_file(task, name) for name in official]
-        _check_all(official, predictions, prediction_folder, paths, "predictions")
-        paths = [" or ".join(official.label_files(task, name)) for name in official]
-        _check_all(official, labels, label_folder, paths, "labels")
+    listed = [name for name in wanted if official.is_official(task, name)]
+    if any(name in predictions for name in listed):
+        paths = [official.prediction_file(task, name) for name in listed]
+        _check_all(listed, predictions, prediction_folder, paths, "predictions")
+        paths = [" or ".join(official.label_files(task, name)) for name in listed]
+        _check_all(listed, labels, label_folder, paths, "labels")
     left_out = _left_out(task, wanted, predictions, labels, languages is None)
     both = [name for name in wanted if name in predictions and name in labels]
     scored = [name for name in both if name not in left_out]
