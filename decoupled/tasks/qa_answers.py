@@ -33,7 +33,9 @@ def best_answers(
     2019, section 4.2). Of each window the `n_best` starts and ends are tried with each
     other. Of several windows that hold a span the one counts that shows most of what
     surrounds the span's middle; BERT asks this of its start, and so loses long answers
-    whose end is no longer in the window that is best for the start.
+    whose end is no longer in the window that is best for the start. Of equal scores
+    that of the first window wins, in it that of the larger logit of the start, then of
+    the end, and of equal logits that of the first piece. Exported models choose so too.
 
     Args:
       questions: in the order of `example_index`.
@@ -190,7 +192,10 @@ def _are_short(firsts, lasts, features, settings, max_characters):
 
 
 def _largest(logits, count):
-    """Places and values of the largest logits of each row, in no order."""
-    count = min(count, logits.shape[1])
-    places = np.argpartition(-logits, count - 1, axis=1)[:, :count]
+    """Places and values of the largest logits of each row, as `tf.math.top_k`.
+
+    The largest come first, and of equal ones the first: so the order in which pairs are
+    tried decides among equal scores, and not how numpy divides a row.
+    """
+    places = np.argsort(-logits, axis=1, kind="stable")[:, :count]
     return places, np.take_along_axis(logits, places, axis=1)

@@ -58,12 +58,11 @@ def random_windows(generator, count, length):
     return question, inside, starts, ends, middle
 
 
-@pytest.mark.parametrize("longest, n_best", [(1, 1), (3, 4), (30, 20), (5, 50)])
-def test_finds_the_spans_that_the_evaluation_finds(longest, n_best):
-    generator = np.random.default_rng(longest)
-    question, inside, starts, ends, middle = random_windows(generator, 12, 24)
+def check_against_the_evaluation(generator, logits, longest, n_best):
+    question, inside, starts, ends, middle = random_windows(
+        generator, *logits.shape[1:]
+    )
     settings = QuestionAnsweringConfig(8, 8, longest, n_best)
-    logits = generator.normal(size=[2, 12, 24]).astype(np.float32)
     features = {
         "character_starts": np.where(inside, starts, -1),
         "character_ends": np.where(inside, ends, -1),
@@ -84,13 +83,29 @@ def test_finds_the_spans_that_the_evaluation_finds(longest, n_best):
         rows = np.flatnonzero(question == number)
         row = rows[expected[rows, 2].argmax()]
         first, last = expected[row, :2].astype(int)
-        assert float(spans.score[number]) == pytest.approx(expected[row, 2])
+        assert float(spans.score[number]) == expected[row, 2]
         assert spans.start[number] == starts[row, first]
         assert spans.end[number] == ends[row, last]
         assert spans.head_end[number] == ends[row, first]
         assert spans.tail_start[number] == starts[row, last]
     assert spans.score[3] == -np.inf
     assert (int(spans.start[3]), int(spans.end[3])) == (0, 0)
+
+
+@pytest.mark.parametrize("longest, n_best", [(1, 1), (3, 4), (30, 20), (5, 50)])
+def test_finds_the_spans_that_the_evaluation_finds(longest, n_best):
+    generator = np.random.default_rng(longest)
+    logits = generator.normal(size=[2, 12, 24]).astype(np.float32)
+    check_against_the_evaluation(generator, logits, longest, n_best)
+
+
+@pytest.mark.parametrize("n_best", [1, 4, 20])
+@pytest.mark.parametrize("values", [1, 3])
+def test_chooses_the_span_of_the_evaluation_among_equal_ones(values, n_best):
+    generator = np.random.default_rng(n_best)
+    for _ in range(10):
+        logits = generator.integers(0, values, [2, 12, 24]).astype(np.float32)
+        check_against_the_evaluation(generator, logits, 5, n_best)
 
 
 def test_a_limit_in_characters():

@@ -111,6 +111,15 @@ def test_of_equal_windows_the_first_answers():
     assert answers(features, [{3: 2}, {3: 2}], [{3: 2}, {3: 2}]) == ["one"]
 
 
+def test_of_equal_spans_the_larger_start_and_then_the_first_answers():
+    one = dataclasses.replace(SETTINGS, max_answer_length=1, n_best=4)
+    assert answers(window(), [{4: 3, 5: 2}], [{4: 1, 5: 2}], one) == ["two"]
+    assert answers(window(), [{4: 2, 5: 3}], [{4: 2, 5: 1}], one) == ["three"]
+    for n_best in (1, 2, 4):
+        some = dataclasses.replace(one, n_best=n_best)
+        assert answers(window(), [{}], [{}], some) == ["one"]
+
+
 def test_a_span_counts_only_in_the_window_that_shows_most_around_its_middle():
     features = window()
     features["max_context"][0, 4] = 0
