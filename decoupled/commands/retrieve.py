@@ -313,16 +313,16 @@ class _Results:
             for name, entry in self.content["languages"].items()
         }
         columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-        listed = {
+        averaged = {
             name: row
             for name, row in rows.items()
             if official.is_official(self.content["task"], name)
         }
-        outside = [name for name in rows if name not in listed]
-        means = _means(listed, columns)
+        outside = [name for name in rows if name not in averaged]
+        means = _means(averaged, columns)
         self.content[_MEAN], self.content["outside_xtreme"] = means, outside
         files.write_json(self.path, self.content)
-        ordered = {**listed, _MEAN: means, **{name: rows[name] for name in outside}}
+        ordered = {**averaged, _MEAN: means, **{name: rows[name] for name in outside}}
         table = [[name, *map(row.get, columns)] for name, row in ordered.items()]
         self._write_csv(columns, table, outside)
         for row in table:
