@@ -35,7 +35,7 @@ from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports.interop.tokenizer_files import write_tokenizer
 from decoupled.tasks.qa_features import SPECIALS
-from decoupled.tasks.questions import Answer, Question, read_questions
+from decoupled.tasks.qa_files import Answer, Question, read_questions
 from decoupled.xtreme.files import LanguageFile
 
 NAME = "question_features"

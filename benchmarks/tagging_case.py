@@ -17,9 +17,9 @@ from decoupled.exports.interop.checkpoint_files import CheckpointWriter
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.model.variables import shapes, token_classifier
 from decoupled.runs import run_folder
-from decoupled.tasks.catalogue import TAGGING
-from decoupled.tasks.tagged_sentences import TaggedSentence, read_sentences
-from decoupled.tasks.tagging_task import TaggingTask
+from decoupled.tasks.registry import TAGGING
+from decoupled.tasks.tagging import TaggingTask
+from decoupled.tasks.tagging_files import TaggedSentence, read_sentences
 from decoupled.xtreme.files import LanguageFile
 
 TASK = "udpos"

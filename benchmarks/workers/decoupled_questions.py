@@ -8,8 +8,8 @@ import protocol
 
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.tasks.qa_task import QuestionAnsweringTask
-from decoupled.tasks.questions import Answer, Question
+from decoupled.tasks.qa import QuestionAnsweringTask
+from decoupled.tasks.qa_files import Answer, Question
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:

@@ -12,8 +12,8 @@ from decoupled.core.compat import tf
 from decoupled.data.array_input_fn import evaluation_batches, longest_first
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs.evaluation import evaluation_lengths
-from decoupled.tasks.tagged_sentences import TaggedSentence
-from decoupled.tasks.tagging_task import TaggingTask
+from decoupled.tasks.tagging import TaggingTask
+from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.training.graph import GraphConfig, build_predictions
 from decoupled.training.mesh import session_config
 

@@ -21,7 +21,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.masking import mask_sequences
 from decoupled.exports.heads import MaskedLm
-from decoupled.tasks.features import pack_texts
+from decoupled.tasks.classification import pack_texts
 
 Arrays = dict[str, np.ndarray]
 

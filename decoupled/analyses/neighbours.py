@@ -28,7 +28,7 @@ from decoupled.analyses.sentence_vectors import (
 from decoupled.configs import MeshConfig, RetrievalConfig
 from decoupled.core import console, plots
 from decoupled.metrics.neighbours import wilson_interval
-from decoupled.tasks.parallel_sentences import read_parallel
+from decoupled.xtreme.parallel_sentences import read_parallel
 
 DIRECTIONS = {"forward": "source to target", "backward": "target to source"}
 

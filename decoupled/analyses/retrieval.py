@@ -11,7 +11,7 @@ from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.metrics.mining import best_threshold, mine
 from decoupled.metrics.neighbours import Matches, best_matches
-from decoupled.tasks.parallel_sentences import Bucc, Pair, Tatoeba, Text
+from decoupled.xtreme.parallel_sentences import Bucc, Pair, Tatoeba, Text
 
 # Sentences -> float32 [sentences, H].
 Encode = Callable[[Sequence[str]], np.ndarray]

@@ -20,11 +20,12 @@ from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import make_dims
 from decoupled.runs.saved_run import open_run
-from decoupled.tasks.pooled_layers import PooledLayers, layer_name
-from decoupled.tasks.sentence_batches import (
+from decoupled.tasks.pooling import (
     Batch,
+    PooledLayers,
     Tokens,
     batch_input_fn,
+    layer_name,
     tokenize,
 )
 from decoupled.training.checkpoints import checkpoint_step

@@ -46,7 +46,7 @@ PREDICTIONS = "predictions"
 
 def define_flags() -> None:
     """The command's flags."""
-    from decoupled.tasks.catalogue import TASKS
+    from decoupled.tasks.registry import TASKS
 
     start.define_gin_flags()
     tpu_flags.define()
@@ -112,7 +112,7 @@ def run_finetuning(
     from decoupled.core import plots
     from decoupled.runs.finetuning_session import Session
     from decoupled.runs.zero_shot_results import predict_run
-    from decoupled.tasks.catalogue import TASKS, make_task
+    from decoupled.tasks.registry import TASKS, make_task
 
     made = make_task(task, data_dir, config.finetuning, config.question_answering)
     cache = feature_dir or os.path.join(folder, "features")

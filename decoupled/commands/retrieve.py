@@ -17,7 +17,7 @@ with the languages that are missing; a folder with other settings is refused.
       --gin_param='RetrievalConfig.layer = 8'
 
 --gin_file=tasks/tatoeba.gin or tasks/bucc2018.gin: as XTREME's baseline, for 12 layers.
-Files of a task: decoupled/tasks/parallel_sentences.py lists them.
+Files of a task: decoupled/xtreme/parallel_sentences.py lists them.
 """
 
 import csv
@@ -132,7 +132,7 @@ def _open_encoder(path, settings, mistakes):
 
 def _wanted_languages(task, data_dir, languages, mistakes):
     """The languages of a run; all of their files were read."""
-    from decoupled.tasks import parallel_sentences
+    from decoupled.xtreme import parallel_sentences
 
     known = []
     with mistakes.noted():
@@ -180,7 +180,7 @@ class _Session:
         Raises:
           UserError: one is missing.
         """
-        from decoupled.tasks.parallel_sentences import language_files
+        from decoupled.xtreme.parallel_sentences import language_files
 
         paths = language_files(task, self._data_dir, language)
         return files.fingerprint("".join(map(files.file_fingerprint, paths)))
@@ -201,7 +201,7 @@ class _Session:
 
     def _tatoeba(self, languages):
         from decoupled.analyses.retrieval import find_translations
-        from decoupled.tasks.parallel_sentences import read_tatoeba
+        from decoupled.xtreme.parallel_sentences import read_tatoeba
 
         pairs = [read_tatoeba(self._data_dir, language) for language in languages]
         while pairs:
@@ -216,7 +216,7 @@ class _Session:
 
     def _bucc(self, language):
         from decoupled.analyses.retrieval import mine_test
-        from decoupled.tasks.parallel_sentences import DEV, TEST, read_bucc
+        from decoupled.xtreme.parallel_sentences import DEV, TEST, read_bucc
 
         dev = read_bucc(self._data_dir, DEV, language)
         test = []

@@ -13,8 +13,7 @@ from decoupled.configs import QuestionAnsweringConfig
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.tagged_words import ends
-from decoupled.tasks.context_pieces import WITHOUT_SPACES
-from decoupled.tasks.qa_features import SPECIALS
+from decoupled.tasks.qa_features import SPECIALS, WITHOUT_SPACES
 
 _UNICODE = range(0x110000)
 

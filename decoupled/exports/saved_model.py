@@ -26,7 +26,7 @@ from decoupled.exports.tagged_words import TextTaggerRoot
 from decoupled.exports.text import TextRoot
 from decoupled.exports.text_questions import TextQuestionsRoot
 from decoupled.exports.trained_model import NAMES, TrainedModel
-from decoupled.tasks.catalogue import QUESTION_ANSWERING, TAGGING
+from decoupled.tasks.registry import QUESTION_ANSWERING, TAGGING
 
 FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"

@@ -15,8 +15,8 @@ from decoupled.model.variables import OUTPUT_BIAS, SPANS, Head
 from decoupled.runs import run_folder as model_dirs
 from decoupled.runs.saved_run import read_folder
 from decoupled.runs.selection import chosen_checkpoint
-from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.tasks.qa_features import SPECIALS
+from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.training.checkpoints import find_checkpoint
 
 # [CLS] and two [SEP], and a piece for each of two segments.

@@ -1,16 +1,48 @@
-"""Classification of a text or a pair of texts."""
+"""Classification of a text or a pair of texts: graph, features, answers, scores.
 
+The tasks are XTREME's xnli and pawsx and the catalogs task of `build_corpus`.
+"""
+
+import collections
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.core import files
 from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.metrics.accuracy import accuracy
 from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import cls_positions, sequence_logits
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
 from decoupled.model.variables import Head, classifier
-from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.ops.softmax import softmax
-from decoupled.tasks.labelling import Labelling
+from decoupled.tasks import classification_files
+from decoupled.tasks.classification_files import LabelledTexts, read_pairs
+from decoupled.tasks.finetuning_task import Features, FinetuningTask
+from decoupled.tasks.losses import Labelling, loss_scale
 from decoupled.tasks.task import encoder_dims
+from decoupled.xtreme.files import LanguageFile, languages_of
+from decoupled.xtreme.official import english_first
+
+LABELS = {
+    "xnli": ("contradiction", "entailment", "neutral"),
+    "pawsx": ("0", "1"),
+}
+CATALOGS = "catalogs"
+# [CLS] and two [SEP], and a piece for each of two segments.
+_SHORTEST = 5
+# Counts changes of what `features` makes, so that none made before is taken for it.
+_FEATURES_VERSION = 1
+_HOW_TO_GET = {
+    "xnli": "XTREME's scripts/download_data.sh writes it from XNLI and MultiNLI",
+    "pawsx": "XTREME's scripts/download_data.sh writes it from PAWS-X",
+    CATALOGS: "decoupled build_corpus --source=catalogs:PACKAGE writes it",
+}
 
 
 class Classification(Labelling):
@@ -31,30 +63,227 @@ class Classification(Labelling):
         weights = features.get("example_weights")
         if weights is None:
             weights = tf.ones_like(features["label_ids"], tf.float32)
-        total = tf.maximum(tf.reduce_sum(weights), 1.0)
         return {
             **features,
             "example_weights": weights,
-            "loss_scale": tf.ones_like(weights) / total,
+            "loss_scale": loss_scale(weights),
         }
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """Loss, hits and probabilities [batch, labels]."""
+        """Loss, correct predictions and probabilities [batch, labels]."""
         cls = encode(build, features, cls_positions(build)).output
         logits = sequence_logits(build, cls, self._labels_dim.size, self._dropout)
-        losses, hits = softmax_cross_entropy(
-            logits,
-            features["label_ids"],
-            self._labels_dim,
-            weights=features["example_weights"],
-            label_smoothing=self._label_smoothing if build.training else 0.0,
+        weights = features["example_weights"]
+        predictions = {"probabilities": softmax(logits)}
+        return self._labelled(build, features, logits, weights, predictions)
+
+
+class Answer(NamedTuple):
+    """The most probable label and its probability."""
+
+    label: str
+    probability: float
+
+
+class SequenceClassificationTask(FinetuningTask):
+    """One label for a text or a pair of texts; an answer is an `Answer`.
+
+    Files are `NAME/{train-en,dev-L,test-L}.tsv` below --data_dir.
+
+    Args:
+      name: of the task and its folder.
+      labels: in the order of their ids.
+      max_sequence_length: tokens of a row; longer pairs lose pieces of the longer text.
+
+    Raises:
+      UserError: a row has no room for two texts.
+    """
+
+    metrics = headline = ("accuracy",)
+    prediction_suffix = "tsv"
+    graph_features = ("input_word_ids", "input_mask", "input_type_ids", "label_ids")
+
+    def __init__(self, name: str, labels: list[str], max_sequence_length: int):
+        if max_sequence_length < _SHORTEST:
+            raise UserError(
+                f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves "
+                f"no room for two texts; {_SHORTEST} or more"
+            )
+        self.name = name
+        self.labels = list(labels)
+        self._length = max_sequence_length
+
+    def languages(self, data_dir: str, split: str) -> list[str]:
+        """The languages that have a file: English, XTREME's others, then the rest."""
+        found = languages_of(data_dir, f"{self.name}/{split}-{{language}}.tsv")
+        return english_first(self.name, found)
+
+    def path(self, data_dir: str, split: str, language: str) -> str:
+        """`NAME/SPLIT-LANGUAGE.tsv`."""
+        path = os.path.join(data_dir, self.name, f"{split}-{language}.tsv")
+        if not files.exists(path):
+            raise UserError(
+                f"{path}: missing; {self.name} needs its {split} file of language "
+                f"{language!r}: {_HOW_TO_GET[self.name]}"
+            )
+        return path
+
+    def read(self, data_dir: str, split: str, language: str) -> list[LabelledTexts]:
+        """The pairs; only those of test files may lack labels."""
+        path = self.path(data_dir, split, language)
+        file = LanguageFile(path, self.name, language)
+        return read_pairs(file, self.labels, may_lack_labels=split == "test")
+
+    def settings(self) -> dict[str, Any]:
+        """Length, labels and version of the features."""
+        return {
+            "max_sequence_length": self._length,
+            "labels": self.labels,
+            "version": _FEATURES_VERSION,
+        }
+
+    def features(
+        self, vocabulary: Vocabulary, examples: list[LabelledTexts]
+    ) -> Features:
+        """The encoder's inputs and `label_ids` int32 [examples], 0 without a label."""
+        ids = {label: index for index, label in enumerate(self.labels)}
+        packed = pack_texts(vocabulary, [e.texts for e in examples], self._length)
+        label_ids = [ids.get(example.label, 0) for example in examples]
+        return {
+            **packed,
+            "label_ids": np.array(label_ids, np.int32),
+            "example_index": np.arange(len(examples), dtype=np.int32),
+        }
+
+    def network(self, dropout: float, label_smoothing: float) -> Classification:
+        """The graph's side of the task."""
+        return Classification(
+            self.name, self.labels, self._length, dropout, label_smoothing
         )
-        return Forward(
-            loss=mtf.reduce_sum(losses * features["loss_scale"]),
-            sums={
-                "loss_sum": mtf.reduce_sum(losses),
-                "hits": mtf.reduce_sum(hits),
-                "weight": mtf.reduce_sum(features["example_weights"]),
-            },
-            predictions={"probabilities": softmax(logits)},
+
+    def answers(
+        self, examples: list[LabelledTexts], features: Features, outputs: Features
+    ) -> list[Answer]:
+        """The best labels, from `probabilities` float32 [examples, labels]."""
+        rows = outputs["probabilities"]
+        return [
+            Answer(self.labels[int(row.argmax())], float(row.max())) for row in rows
+        ]
+
+    def score(
+        self, language: str, examples: list[LabelledTexts], answers: list[Answer]
+    ) -> dict[str, float] | None:
+        """Accuracy in percent; None without labels."""
+        labels = [example.label for example in examples]
+        if None in labels:
+            return None
+        return accuracy(labels, [answer.label for answer in answers])
+
+    def trivial_answers(
+        self, training: list[LabelledTexts], examples: list[LabelledTexts]
+    ) -> list[Answer]:
+        """The most frequent label in training; of equally frequent ones the first."""
+        counts = collections.Counter(example.label for example in training)
+        majority = max(self.labels, key=lambda label: counts[label])
+        return [Answer(majority, counts[majority] / len(training))] * len(examples)
+
+    def write(
+        self, path: str, examples: list[LabelledTexts], answers: list[Answer]
+    ) -> None:
+        """Writes a label a line."""
+        files.write_text(path, "".join(f"{answer.label}\n" for answer in answers))
+
+
+class CatalogsTask(SequenceClassificationTask):
+    """Which catalog does a message come from? A task that `build_corpus` writes.
+
+    Its languages are those that have files, its labels those of `catalogs/labels.txt`.
+
+    Args:
+      data_dir: the folder with a folder per task.
+      max_sequence_length: tokens of a row.
+
+    Raises:
+      UserError: the labels are missing or no labels.
+    """
+
+    def __init__(self, data_dir: str, max_sequence_length: int):
+        labels = classification_files.read_labels(os.path.join(data_dir, CATALOGS))
+        super().__init__(CATALOGS, labels, max_sequence_length)
+
+    def languages(self, data_dir: str, split: str) -> list[str]:
+        """The languages that have a file of this split, English first."""
+        return classification_files.languages(os.path.join(data_dir, self.name), split)
+
+    def read(self, data_dir: str, split: str, language: str) -> list[LabelledTexts]:
+        """The messages, or pairs of texts, with their labels."""
+        return classification_files.read_examples(
+            self.path(data_dir, split, language), self.labels
         )
+
+    def write(
+        self, path: str, examples: list[LabelledTexts], answers: list[Answer]
+    ) -> None:
+        """Writes a label a line and, after a tab, its probability."""
+        lines = (f"{label}\t{probability:.6f}\n" for label, probability in answers)
+        files.write_text(path, "".join(lines))
+
+
+def pack_texts(
+    vocabulary: Vocabulary, texts: list[tuple[str, ...]], sequence_length: int
+) -> dict[str, np.ndarray]:
+    """Encodes texts or pairs of texts as [CLS] A [SEP] or [CLS] A [SEP] B [SEP].
+
+    Where a pair is too long, pieces are cut from the end of the longer text first.
+
+    Args:
+      vocabulary: of the model.
+      texts: one or two texts each.
+      sequence_length: tokens of every row, special pieces included.
+
+    Returns:
+      `input_word_ids`, `input_mask`, `input_type_ids`: int32 [texts, sequence_length];
+      type 1 is the second text and its [SEP].
+    """
+    shape = [len(texts), sequence_length]
+    ids = np.full(shape, vocabulary.pad_id, np.int32)
+    mask = np.zeros(shape, np.int32)
+    types = np.zeros(shape, np.int32)
+    for row, segments in enumerate(_segments(vocabulary, texts)):
+        segments = truncate(segments, sequence_length - 1 - len(segments))
+        position = 1
+        ids[row, 0] = vocabulary.cls_id
+        for number, segment in enumerate(segments):
+            end = position + len(segment) + 1
+            ids[row, position:end] = [*segment, vocabulary.sep_id]
+            types[row, position:end] = number
+            position = end
+        mask[row, :position] = 1
+    return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": types}
+
+
+def _segments(vocabulary, texts):
+    encoded = iter(vocabulary.encode_batch([t for pair in texts for t in pair]))
+    for pair in texts:
+        yield [next(encoded) for _ in pair]
+
+
+def truncate(segments: list[list[int]], budget: int) -> list[list[int]]:
+    """Cuts segments to `budget` pieces in all, always from the longest.
+
+    Of two equally long segments the second is cut first.
+    """
+    lengths = [len(segment) for segment in segments]
+    excess = sum(lengths) - budget
+    if excess <= 0:
+        return segments
+    if len(lengths) == 1:
+        return [segments[0][:budget]]
+    longer = int(lengths[1] >= lengths[0])
+    # First down to the shorter one's length, then both alike.
+    first = min(excess, abs(lengths[0] - lengths[1]))
+    lengths[longer] -= first
+    rest = excess - first
+    lengths[1] -= (rest + 1) // 2
+    lengths[0] -= rest // 2
+    return [s[:n] for s, n in zip(segments, lengths, strict=True)]

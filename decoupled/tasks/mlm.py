@@ -9,6 +9,7 @@ from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
 from decoupled.model.variables import MASKED_LM
 from decoupled.ops.cross_entropy import softmax_cross_entropy
+from decoupled.tasks.losses import loss_scale, weighted_loss
 from decoupled.tasks.task import Task, encoder_dims
 
 
@@ -60,18 +61,17 @@ class MaskedLM(Task):
         examples = features.pop("example_weights", None)
         if examples is not None:
             weights *= tf.expand_dims(examples, 1)
-        total = tf.maximum(tf.reduce_sum(weights), 1.0)
         return {
             **features,
             "masked_lm_weights": weights,
-            "loss_scale": tf.ones_like(weights[:, 0]) / total,
+            "loss_scale": loss_scale(weights),
         }
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """Loss, hits and weights at the masked positions, summed per sequence."""
+        """Loss, correct predictions and weights, summed over each sequence."""
         encoded = encode(build, features, features["masked_lm_positions"])
         logits = OutputEmbedding(build).logits(encoded.output)
-        losses, hits = softmax_cross_entropy(
+        losses, correct = softmax_cross_entropy(
             logits,
             features["masked_lm_ids"],
             build.dims.vocab,
@@ -81,11 +81,13 @@ class MaskedLM(Task):
         batch = [build.dims.batch]
         per_sequence = {
             "loss_sum": mtf.reduce_sum(losses, output_shape=batch),
-            "hits": mtf.reduce_sum(hits, output_shape=batch),
+            "hits": mtf.reduce_sum(correct, output_shape=batch),
             "weight": mtf.reduce_sum(features["masked_lm_weights"], output_shape=batch),
         }
-        return Forward(
-            loss=mtf.reduce_sum(per_sequence["loss_sum"] * features["loss_scale"]),
-            sums={name: mtf.reduce_sum(x) for name, x in per_sequence.items()},
-            predictions=per_sequence,
+        return weighted_loss(
+            per_sequence["loss_sum"],
+            per_sequence["hits"],
+            per_sequence["weight"],
+            features["loss_scale"],
+            per_sequence,
         )

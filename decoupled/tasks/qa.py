@@ -1,6 +1,22 @@
-"""Extractive question answering: where in a text an answer begins and ends."""
+"""Extractive question answering, the span of a text that answers: graph and task.
 
+The tasks are XTREME's xquad, mlqa and tydiqa. Windows are made in
+`decoupled.tasks.qa_features`; answers are chosen in `decoupled.tasks.qa_answers`.
+"""
+
+import re
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from decoupled.configs import QuestionAnsweringConfig
+from decoupled.configs.finetuning import AUTO
+from decoupled.core import console, files
 from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
 from decoupled.model.heads import span_logits
@@ -8,9 +24,30 @@ from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
 from decoupled.model.variables import SPANS
 from decoupled.ops.cross_entropy import softmax_cross_entropy
+from decoupled.tasks.finetuning_task import Features, FinetuningTask
+from decoupled.tasks.losses import loss_scale, weighted_loss
+from decoupled.tasks.qa_answers import best_answers
+from decoupled.tasks.qa_features import FEATURES_VERSION, SPECIALS, question_features
+from decoupled.tasks.qa_files import (
+    Question,
+    question_file,
+    question_languages,
+    read_questions,
+)
 from decoupled.tasks.task import Task, encoder_dims
+from decoupled.xtreme.files import LanguageFile
+from decoupled.xtreme.official import TASKS, score_language
 
-START, END = 0, 1
+_START, _END = 0, 1
+# A translation of an answer may be longer than the English one.
+_LONGER_THAN_IN_TRAINING = 1.5
+# Words on either side of the span that are compared with the question.
+_AROUND = 10
+# A character of a script without spaces, or a word with its marks.
+_WORD = re.compile(
+    r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
+    r"|\w[\w\u0300-\u036f\u0900-\u0dff]*"
+)
 
 
 class ExtractiveQA(Task):
@@ -57,19 +94,18 @@ class ExtractiveQA(Task):
         weights = features.get("example_weights")
         if weights is None:
             weights = tf.ones_like(starts, tf.float32)
-        total = tf.maximum(tf.reduce_sum(weights), 1.0)
         return {
             **features,
             "span_positions": tf.stack([starts, ends], axis=1),
             "example_weights": weights,
-            "loss_scale": tf.ones_like(weights) / total,
+            "loss_scale": loss_scale(weights),
         }
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """Mean of the losses of start and end, and both logits [batch, sequence]."""
         encoded = encode(build, features)
         logits = span_logits(build, encoded.output, self._dropout)
-        losses, hits = softmax_cross_entropy(
+        losses, correct = softmax_cross_entropy(
             logits,
             features["span_positions"],
             build.dims.sequence,
@@ -78,19 +114,13 @@ class ExtractiveQA(Task):
         weights, batch = features["example_weights"], [build.dims.batch]
         losses = mtf.reduce_mean(losses, output_shape=batch) * weights
         # Right where both are.
-        both = mtf.reduce_min(hits, output_shape=batch) * weights
-        return Forward(
-            loss=mtf.reduce_sum(losses * features["loss_scale"]),
-            sums={
-                "loss_sum": mtf.reduce_sum(losses),
-                "hits": mtf.reduce_sum(both),
-                "weight": mtf.reduce_sum(weights),
-            },
-            predictions={
-                "start_logits": self._logits_of(START, logits),
-                "end_logits": self._logits_of(END, logits),
-            },
-        )
+        correct = mtf.reduce_min(correct, output_shape=batch) * weights
+        predictions = {
+            "start_logits": self._logits_of(_START, logits),
+            "end_logits": self._logits_of(_END, logits),
+        }
+        scale = features["loss_scale"]
+        return weighted_loss(losses, correct, weights, scale, predictions)
 
     def _logits_of(self, end: int, logits: mtf.Tensor) -> mtf.Tensor:
         # A product, because labels may be split across the mesh, and slices may not.
@@ -99,3 +129,230 @@ class ExtractiveQA(Task):
             [logits, mtf.one_hot(index, self._ends)],
             output_shape=[dim for dim in logits.shape.dims if dim != self._ends],
         )
+
+
+class QuestionAnsweringTask(FinetuningTask):
+    """XQuAD, MLQA or TyDiQA-GoldP (Hu et al. 2020, XTREME). An answer is a text.
+
+    Args:
+      name: "xquad", "mlqa" or "tydiqa".
+      max_sequence_length: tokens of a window, question and special pieces included.
+      settings: of windows and answers.
+
+    Raises:
+      UserError: a window has too little room for its part of a context.
+    """
+
+    labels = ()
+    graph_features = (
+        "input_word_ids",
+        "input_mask",
+        "input_type_ids",
+        "start_positions",
+        "end_positions",
+    )
+
+    def __init__(
+        self, name: str, max_sequence_length: int, settings: QuestionAnsweringConfig
+    ):
+        room = max_sequence_length - SPECIALS - settings.max_question_length
+        if settings.doc_stride > room:
+            raise UserError(
+                f"QuestionAnsweringConfig.doc_stride: {settings.doc_stride} would skip "
+                f"text; a window of max_sequence_length = {max_sequence_length} has "
+                f"{max(room, 0)} pieces of context beside a question of "
+                f"{settings.max_question_length}"
+            )
+        self.name = name
+        self.metrics = TASKS[name].headline
+        self.headline = TASKS[name].headline
+        self.prediction_suffix = TASKS[name].suffix
+        self._length = max_sequence_length
+        self._settings = settings
+        self._max_characters: int | None = None
+        # Files whose repairs were told: a file is read several times.
+        self._told: set[str] = set()
+        # Whether files that are both dev and test file have answers.
+        self._answered: dict[str, bool] = {}
+
+    def languages(self, data_dir: str, split: str) -> list[str]:
+        """The languages that have a file: English, XTREME's others, then the rest.
+
+        XTREME's script takes the answers out of test files. Where such a file is the
+        dev file, too, as in TyDi QA, there is no dev file.
+        """
+        found = question_languages(self.name, data_dir, split)
+        if split != "dev":
+            return found
+        return [name for name in found if self._can_choose(data_dir, name)]
+
+    def path(self, data_dir: str, split: str, language: str) -> str:
+        """See the table in `decoupled.tasks.qa_files`."""
+        return question_file(self.name, data_dir, split, language)
+
+    def read(self, data_dir: str, split: str, language: str) -> list[Question]:
+        """The questions; training goes without those whose context has no answer.
+
+        Only questions of test files may lack answers.
+        """
+        path = self.path(data_dir, split, language)
+        file = LanguageFile(path, self.name, language)
+        read = read_questions(file, ids_may_repeat=split == "train")
+        repairs = read.repairs()
+        if repairs and path not in self._told:
+            self._told.add(path)
+            console.say(f"{path}: {repairs}")
+        found = [question for question in read.questions if question.has_span]
+        if not found and split != "test":
+            raise file.error("no question has an answer, which only tests may lack")
+        unanswered = [q.identifier for q in read.questions if not q.answers]
+        if unanswered and split == "dev":
+            raise file.error(
+                f"question {unanswered[0]!r} has no answer, which only tests may lack"
+            )
+        return found if split == "train" else read.questions
+
+    def settings(self) -> dict[str, Any]:
+        """Lengths, stride and version of the features."""
+        return {
+            "max_sequence_length": self._length,
+            "max_question_length": self._settings.max_question_length,
+            "doc_stride": self._settings.doc_stride,
+            "version": FEATURES_VERSION,
+        }
+
+    def answer_settings(self) -> dict[str, Any]:
+        """The limits of answers; of "auto" that in characters, after `see_training`."""
+        in_pieces = self._settings.max_answer_length != AUTO
+        return {
+            "max_answer_length": self._settings.max_answer_length,
+            "max_characters": None if in_pieces else self._max_characters,
+            "n_best": self._settings.n_best,
+        }
+
+    def features(self, vocabulary: Vocabulary, examples: list[Question]) -> Features:
+        """See `question_features`."""
+        return question_features(vocabulary, examples, self._length, self._settings)
+
+    def see_training(self, training: list[Question]) -> None:
+        """Of "auto" for max_answer_length the longest answer decides the limit."""
+        longest = max(len(a.text.strip()) for q in training for a in q.answers)
+        self._max_characters = int(_LONGER_THAN_IN_TRAINING * longest)
+
+    def answer_limit(self) -> str:
+        """In pieces or, after `see_training`, in characters."""
+        name = "QuestionAnsweringConfig.max_answer_length"
+        if self._settings.max_answer_length != AUTO:
+            return f"{self._settings.max_answer_length} pieces ({name})"
+        return (
+            f"{self._max_characters} characters, {_LONGER_THAN_IN_TRAINING} times the "
+            f"longest one in training ({name} = {AUTO!r})"
+        )
+
+    def share_beyond_limit(
+        self, vocabulary: Vocabulary, examples: list[Question]
+    ) -> float | None:
+        """Of the questions with answers; pieces are those of an answer by itself."""
+        texts = [[a.text.strip() for a in q.answers] for q in examples if q.answers]
+        if not texts:
+            return None
+        flat = [text for answers in texts for text in answers]
+        if self._settings.max_answer_length == AUTO:
+            limit, lengths = self._max_characters, map(len, flat)
+        else:
+            limit = self._settings.max_answer_length
+            lengths = map(len, vocabulary.encode_batch(flat))
+        lengths = iter(lengths)
+        shortest = [min(next(lengths) for _ in answers) for answers in texts]
+        return sum(length > limit for length in shortest) / len(texts)
+
+    def network(self, dropout: float, label_smoothing: float) -> ExtractiveQA:
+        """The graph's side of the task."""
+        return ExtractiveQA(self.name, self._length, dropout, label_smoothing)
+
+    def answers(
+        self, examples: list[Question], features: Features, outputs: Features
+    ) -> list[str]:
+        """Texts, from `start_logits` and `end_logits`, float [windows, sequence]."""
+        return best_answers(
+            examples,
+            features,
+            outputs["start_logits"],
+            outputs["end_logits"],
+            self._settings,
+            self._max_characters,
+        )
+
+    def score(
+        self, language: str, examples: list[Question], answers: list[str]
+    ) -> dict[str, float] | None:
+        """Exact match and F1 in percent; None where a question has no answers."""
+        if not all(question.answers for question in examples):
+            return None
+        questions = [(q.identifier, [a.text for a in q.answers]) for q in examples]
+        predictions = _by_identifier(examples, answers)
+        return score_language(self.name, language, questions, predictions)
+
+    def trivial_answers(
+        self, training: list[Question], examples: list[Question]
+    ) -> list[str]:
+        """The words around which most of the question's stand."""
+        length = usual_length(training)
+        return [sliding_window_answer(question, length) for question in examples]
+
+    def write(self, path: str, examples: list[Question], answers: list[str]) -> None:
+        """Writes one JSON object, id -> answer, in UTF-8."""
+        files.write_json(path, _by_identifier(examples, answers))
+
+    def _can_choose(self, data_dir, language):
+        """False where the dev file is the test file, and its answers are gone."""
+        path = self.path(data_dir, "dev", language)
+        tests = question_languages(self.name, data_dir, "test")
+        if language not in tests or self.path(data_dir, "test", language) != path:
+            return True
+        if path not in self._answered:
+            read = read_questions(LanguageFile(path, self.name, language))
+            self._answered[path] = any(question.answers for question in read.questions)
+        return self._answered[path]
+
+
+def _by_identifier(examples, answers):
+    pairs = zip(examples, answers, strict=True)
+    return {question.identifier: answer for question, answer in pairs}
+
+
+def usual_length(questions: Iterable[Question]) -> int:
+    """The median number of words of the answers; 1 where there are none."""
+    lengths = [
+        len(_WORD.findall(answer.text))
+        for question in questions
+        for answer in question.answers
+    ]
+    return max(1, round(statistics.median(lengths))) if lengths else 1
+
+
+def sliding_window_answer(question: Question, length: int) -> str:
+    """The span of `length` words, none of them in the question, in the best place.
+
+    That is where the words around it hold most of the question's; of equally good
+    places the first. This is the sliding window of Richardson et al. 2013 (MCTest),
+    which SQuAD's paper also has as its simplest baseline, with spans of one length
+    instead of candidates.
+
+    Returns:
+      A part of the context; "" where the context has no words.
+    """
+    words = list(_WORD.finditer(question.context))
+    if not words:
+        return ""
+    length = min(length, len(words))
+    in_question = {word.lower() for word in _WORD.findall(question.text)}
+    shared = np.array([word.group().lower() in in_question for word in words])
+    before = np.concatenate([[0], np.cumsum(shared)])
+    first = np.arange(len(words) - length + 1)
+    begin = np.maximum(first - _AROUND, 0)
+    end = np.minimum(first + length + _AROUND, len(words))
+    repeats_question = before[first + length] - before[first] > 0
+    score = np.where(repeats_question, -1, before[end] - before[begin])
+    best = int(score.argmax())
+    return question.context[words[best].start() : words[best + length - 1].end()]

@@ -6,7 +6,7 @@ import numpy as np
 
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO
-from decoupled.tasks.questions import Question
+from decoupled.tasks.qa_files import Question
 
 # The rules of `trim`, which exports follow, too: what an answer does not end with, and
 # brackets with their partners.
@@ -105,25 +105,6 @@ def _without_closing_signs(text: str, tail: int) -> tuple[str, int]:
     before, piece = text[: len(text) - tail], text[len(text) - tail :]
     kept = piece.rstrip(CLOSING_SIGNS)
     return (before + kept, len(kept)) if kept.strip() else (text, tail)
-
-
-def gold_answers(
-    questions: list[Question], features: dict[str, np.ndarray]
-) -> list[str]:
-    """What a model without any error would answer: the text of the gold pieces.
-
-    It differs from the gold answer where that begins or ends within a piece; "" where
-    the context does not hold it or no window holds all of it.
-    """
-    answers = [""] * len(questions)
-    held = np.flatnonzero(features["end_positions"] > 0)
-    for row in held:
-        first, last = (
-            features["start_positions"][row], features["end_positions"][row]
-        )  # fmt: skip
-        index = features["example_index"][row]
-        answers[index] = span_text(questions[index], features, row, first, last)
-    return answers
 
 
 def best_spans(

@@ -1,15 +1,53 @@
-"""Tagging: a label for every word, predicted at the word's first piece."""
+"""Tagging, a label for every word: graph, features, answers, scores.
 
+A word's label is predicted at its first piece. The tasks are XTREME's parts of speech
+(udpos) and entities (panx).
+"""
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.core import files
 from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import token_logits
 from decoupled.model.layers import Builder
 from decoupled.model.outputs import Forward
 from decoupled.model.variables import Head, token_classifier
-from decoupled.ops.cross_entropy import softmax_cross_entropy
-from decoupled.tasks.labelling import Labelling
+from decoupled.tasks.finetuning_task import Features, FinetuningTask
+from decoupled.tasks.losses import Labelling, loss_scale
+from decoupled.tasks.tagging_files import (
+    TaggedSentence,
+    files_by_language,
+    find_file,
+    read_sentences,
+)
 from decoupled.tasks.task import encoder_dims
+from decoupled.xtreme.files import PARTS_OF_SPEECH, LanguageFile
+from decoupled.xtreme.official import TASKS, score_language
+
+LABELS = {
+    "udpos": tuple(PARTS_OF_SPEECH),
+    "panx": ("B-LOC", "B-ORG", "B-PER", "I-LOC", "I-ORG", "I-PER", "O"),
+}
+_METRICS = {
+    "udpos": ("f1", "precision", "recall", "accuracy", "f1_seqeval_1_2_2"),
+    "panx": ("f1", "precision", "recall", "f1_strict_iob2"),
+}
+# [CLS] and [SEP] of every row.
+_SPECIALS = 2
+# Counts changes of what `tagging_features` makes, so that none made before is taken for
+# it.
+_FEATURES_VERSION = 1
+
+Tags = list[str]
 
 
 class Tagging(Labelling):
@@ -39,32 +77,274 @@ class Tagging(Labelling):
         examples = features.pop("example_weights", None)
         if examples is not None:
             weights *= tf.expand_dims(examples, 1)
-        total = tf.maximum(tf.reduce_sum(weights), 1.0)
         return {
             **features,
             "label_weights": weights,
-            "loss_scale": tf.ones_like(weights[:, 0]) / total,
+            "loss_scale": loss_scale(weights),
         }
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """Loss, hits, and the best label of each piece, int32 [batch, sequence]."""
+        """Loss, correct predictions, and each piece's best label [batch, sequence]."""
         encoded = encode(build, features)
         logits = token_logits(
             build, encoded.output, self._labels_dim.size, self._dropout
         )
-        losses, hits = softmax_cross_entropy(
-            logits,
-            features["label_ids"],
-            self._labels_dim,
-            weights=features["label_weights"],
-            label_smoothing=self._label_smoothing if build.training else 0.0,
+        weights = features["label_weights"]
+        predictions = {"best_labels": mtf.argmax(logits, self._labels_dim)}
+        return self._labelled(build, features, logits, weights, predictions)
+
+
+class TaggingTask(FinetuningTask):
+    """UD-POS or PAN-X (Hu et al. 2020, XTREME). An answer is a list with a tag a word.
+
+    Args:
+      name: "udpos" or "panx".
+      max_sequence_length: tokens of a row, [CLS] and [SEP] included.
+
+    Raises:
+      UserError: a row has no room for a piece.
+    """
+
+    graph_features = (
+        "input_word_ids",
+        "input_mask",
+        "input_type_ids",
+        "word_starts",
+        "label_ids",
+    )
+
+    def __init__(self, name: str, max_sequence_length: int):
+        shortest = _SPECIALS + 1
+        if max_sequence_length < shortest:
+            raise UserError(
+                f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves "
+                f"no room for text; {shortest} or more"
+            )
+        self.name = name
+        self.labels = LABELS[name]
+        self.metrics = _METRICS[name]
+        self.headline = TASKS[name].headline
+        self.prediction_suffix = TASKS[name].suffix
+        self._length = max_sequence_length
+
+    def languages(self, data_dir: str, split: str) -> list[str]:
+        """The languages that have a file: English, XTREME's others, then the rest."""
+        return list(files_by_language(self.name, data_dir, split))
+
+    def path(self, data_dir: str, split: str, language: str) -> str:
+        """`NAME/SPLIT-LANGUAGE.tsv`, or else what XTREME's preprocessing made of it."""
+        return find_file(self.name, data_dir, split, language)
+
+    def read(self, data_dir: str, split: str, language: str) -> list[TaggedSentence]:
+        """The sentences; only those of test files may lack tags."""
+        path = self.path(data_dir, split, language)
+        return read_sentences(LanguageFile(path, self.name, language), split == "test")
+
+    def settings(self) -> dict[str, Any]:
+        """Length, labels and version of the features."""
+        return {
+            "max_sequence_length": self._length,
+            "labels": list(self.labels),
+            "version": _FEATURES_VERSION,
+        }
+
+    def features(
+        self, vocabulary: Vocabulary, examples: list[TaggedSentence]
+    ) -> Features:
+        """See `tagging_features`."""
+        return tagging_features(vocabulary, examples, self.labels, self._length)
+
+    def network(self, dropout: float, label_smoothing: float) -> Tagging:
+        """The graph's side of the task."""
+        return Tagging(self.name, self.labels, self._length, dropout, label_smoothing)
+
+    def answers(
+        self, examples: list[TaggedSentence], features: Features, outputs: Features
+    ) -> list[Tags]:
+        """The tags of all words, from `best_labels` int32 [rows, sequence_length]."""
+        return word_tags(
+            examples, features["word_starts"], outputs["best_labels"], self.labels
         )
-        return Forward(
-            loss=mtf.reduce_sum(losses * features["loss_scale"]),
-            sums={
-                "loss_sum": mtf.reduce_sum(losses),
-                "hits": mtf.reduce_sum(hits),
-                "weight": mtf.reduce_sum(features["label_weights"]),
-            },
-            predictions={"best_labels": mtf.argmax(logits, self._labels_dim)},
+
+    def score(
+        self, language: str, examples: list[TaggedSentence], answers: list[Tags]
+    ) -> dict[str, float] | None:
+        """Metrics in percent, as XTREME's script has them; None without tags."""
+        if any(sentence.tags is None for sentence in examples):
+            return None
+        labels = [sentence.tags for sentence in examples]
+        return score_language(self.name, language, labels, answers)
+
+    def trivial_answers(
+        self, training: list[TaggedSentence], examples: list[TaggedSentence]
+    ) -> list[Tags]:
+        """A word's most frequent tag in training, or of new words that of all words.
+
+        Of equally frequent ones it is the one that training has first.
+        """
+        by_word, overall = defaultdict(Counter), Counter()
+        for sentence in training:
+            for word, tag in zip(sentence.words, sentence.tags, strict=True):
+                by_word[word][tag] += 1
+                overall[tag] += 1
+        default = overall.most_common(1)[0][0]
+        best = {word: tags.most_common(1)[0][0] for word, tags in by_word.items()}
+        return [[best.get(word, default) for word in s.words] for s in examples]
+
+    def write(
+        self, path: str, examples: list[TaggedSentence], answers: list[Tags]
+    ) -> None:
+        """Writes a tag a line and an empty line after each sentence."""
+        lines = (f"{tag}\n" for tags in answers for tag in [*tags, ""])
+        files.write_text(path, "".join(lines))
+
+
+class _Layout(NamedTuple):
+    """Where pieces stand.
+
+    rows, positions: of each piece. sizes: pieces of each row. owners: its sentence.
+    """
+
+    rows: np.ndarray
+    positions: np.ndarray
+    sizes: np.ndarray
+    owners: np.ndarray
+
+
+def tagging_features(
+    vocabulary: Vocabulary,
+    sentences: Sequence[TaggedSentence],
+    labels: Sequence[str],
+    sequence_length: int,
+) -> dict[str, np.ndarray]:
+    """Sentences of words as rows of pieces, with the label on a word's first piece.
+
+    Each word is encoded by itself, as XTREME does. A word whose normalised text is
+    empty (control characters, zero-width spaces) becomes <unk>, so that it too has a
+    piece to be tagged at. A sentence longer than the window goes on in further rows: a
+    word that does not fit into the rest of a row starts the next one, and a word longer
+    than the window is cut. The pieces of a sentence's rows, one after the other, are
+    the sentence's pieces.
+
+    Args:
+      vocabulary: of the model.
+      sentences: at least one, none without words.
+      labels: in the order of their ids.
+      sequence_length: tokens of every row, [CLS] and [SEP] included; 3 or more.
+
+    Returns:
+      int32 [rows, sequence_length]: `input_word_ids`, `input_mask`, `input_type_ids`
+      (zeros), `word_starts` (1 at the first piece of a word: in row-major order these
+      are all words in their order), `label_ids` (0 but at the first pieces of words
+      that have a tag); `example_index` int32 [rows], the sentence of each row.
+    """
+    words = [word for sentence in sentences for word in sentence.words]
+    pieces, counts = _encode(vocabulary, words)
+    owners = np.repeat(
+        np.arange(len(sentences)), [len(sentence.words) for sentence in sentences]
+    )
+    layout = _lay_out(counts, owners, sequence_length - _SPECIALS)
+    sizes = layout.sizes
+
+    shape = [len(sizes), sequence_length]
+    ids = np.full(shape, vocabulary.pad_id, np.int32)
+    ids[:, 0] = vocabulary.cls_id
+    ids[layout.rows, layout.positions] = pieces
+    ids[np.arange(len(sizes)), sizes + 1] = vocabulary.sep_id
+    mask = np.arange(sequence_length) < sizes[:, np.newaxis] + _SPECIALS
+    first = _starts(counts)
+    places = layout.rows[first], layout.positions[first]
+    starts, label_ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    starts[places] = 1
+    label_ids[places] = _label_ids(sentences, labels)
+    return {
+        "input_word_ids": ids,
+        "input_mask": mask.astype(np.int32),
+        "input_type_ids": np.zeros(shape, np.int32),
+        "word_starts": starts,
+        "label_ids": label_ids,
+        "example_index": layout.owners.astype(np.int32),
+    }
+
+
+def word_tags(
+    sentences: Sequence[TaggedSentence],
+    word_starts: np.ndarray,
+    best_labels: np.ndarray,
+    labels: Sequence[str],
+) -> list[list[str]]:
+    """The tags of each sentence's words.
+
+    Args:
+      sentences: from which the rows were made.
+      word_starts: of `tagging_features`, [rows, sequence_length].
+      best_labels: label ids at all pieces, [rows, sequence_length].
+      labels: in the order of their ids.
+    """
+    tags = iter([labels[i] for i in best_labels[word_starts == 1].tolist()])
+    return [list(itertools.islice(tags, len(s.words))) for s in sentences]
+
+
+def _encode(vocabulary: Vocabulary, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Pieces of all words, one after the other, and how many each word has."""
+    distinct = list(dict.fromkeys(words))
+    encoded = vocabulary.encode_batch(distinct)
+    nothing = [vocabulary.unk_id]
+    pieces = {word: ids or nothing for word, ids in zip(distinct, encoded, strict=True)}
+    counts = np.fromiter((len(pieces[word]) for word in words), np.int64, len(words))
+    flat = itertools.chain.from_iterable(pieces[word] for word in words)
+    return np.fromiter(flat, np.int32, counts.sum()), counts
+
+
+def _lay_out(counts: np.ndarray, owners: np.ndarray, window: int) -> _Layout:
+    """Places for the pieces of words, given each word's number and sentence."""
+    parts, part_words = _cut(counts, window)
+    part_rows = _rows(parts, owners[part_words], window)
+    sizes = np.bincount(part_rows, parts).astype(np.int64)
+    first_parts = _starts(np.bincount(part_rows))
+    # [CLS] comes first.
+    positions = 1 + np.arange(sizes.sum()) - np.repeat(_starts(sizes), sizes)
+    return _Layout(
+        np.repeat(np.arange(len(sizes)), sizes),
+        positions,
+        sizes,
+        owners[part_words[first_parts]],
+    )
+
+
+def _cut(counts: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes of words' parts, none longer than the window, and whose part each is."""
+    parts = -(-counts // window)
+    sizes = np.full(parts.sum(), window)
+    sizes[np.cumsum(parts) - 1] = counts - (parts - 1) * window
+    return sizes, np.repeat(np.arange(len(counts)), parts)
+
+
+def _rows(parts: np.ndarray, owners: np.ndarray, window: int) -> np.ndarray:
+    """The row of each part: of its own sentence, the last one while there is room."""
+    begins = np.diff(owners, prepend=-1) > 0
+    for sentence in np.flatnonzero(np.bincount(owners, parts) > window):
+        filled = 0
+        for part in range(*np.searchsorted(owners, [sentence, sentence + 1])):
+            if filled + parts[part] > window:
+                begins[part], filled = True, 0
+            filled += parts[part]
+    return np.cumsum(begins) - 1
+
+
+def _starts(sizes: np.ndarray) -> np.ndarray:
+    """Where each of consecutive runs of these sizes starts."""
+    return np.cumsum(sizes) - sizes
+
+
+def _label_ids(sentences: Sequence[TaggedSentence], labels: Sequence[str]) -> list[int]:
+    ids = {label: number for number, label in enumerate(labels)}
+    return [
+        number
+        for sentence in sentences
+        for number in (
+            [0] * len(sentence.words)
+            if sentence.tags is None
+            else map(ids.__getitem__, sentence.tags)
         )
+    ]

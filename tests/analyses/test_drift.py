@@ -12,7 +12,7 @@ from decoupled.configs import MaskingConfig
 from decoupled.configs.analyses import DriftSettings
 from decoupled.core.errors import UserError
 from decoupled.data.masking import mask_sequences
-from decoupled.tasks.features import pack_texts
+from decoupled.tasks.classification import pack_texts
 from tests.analyses.tiny_runs import texts_of, write_finetuned_run, write_run
 from tests.exports.models import model_config, pretrained_weights
 from tests.exports.reference import Reference

@@ -5,7 +5,7 @@ import pytest
 
 from decoupled.analyses import retrieval
 from decoupled.core.errors import UserError
-from decoupled.tasks.parallel_sentences import Bucc, Tatoeba, Text
+from decoupled.xtreme.parallel_sentences import Bucc, Tatoeba, Text
 from tests.analyses.sentences import retrieval as config
 
 VECTORS = {

@@ -12,8 +12,8 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.encoder import Encoder
 from decoupled.exports.weights import CheckpointWeights
-from decoupled.tasks.features import pack_texts
-from decoupled.tasks.sentence_batches import tokenize
+from decoupled.tasks.classification import pack_texts
+from decoupled.tasks.pooling import tokenize
 from tests.analyses.sentences import (
     ENGLISH,
     ONE_DEVICE,

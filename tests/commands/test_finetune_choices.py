@@ -26,7 +26,7 @@ from decoupled.exports.interop.checkpoint_files import chosen_prefix
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.trained_model import read_model_dir
 from decoupled.runs.selection import chosen_checkpoint
-from decoupled.tasks.classification_task import SequenceClassificationTask
+from decoupled.tasks.classification import SequenceClassificationTask
 from decoupled.training.events import read_scalars
 from decoupled.xtreme.official import TASKS
 from tests.analyses.sentences import ONE_DEVICE, retrieval

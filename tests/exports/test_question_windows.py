@@ -10,9 +10,8 @@ from decoupled.exports.question_windows import (
     characters,
     question_windows,
 )
-from decoupled.tasks.context_pieces import context_pieces
-from decoupled.tasks.qa_features import question_features
-from decoupled.tasks.questions import Question
+from decoupled.tasks.qa_features import context_pieces, question_features
+from decoupled.tasks.qa_files import Question
 from tests.tasks.question_samples import TEXTS, make_vocabulary
 
 ODD = (

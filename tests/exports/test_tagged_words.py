@@ -8,8 +8,8 @@ from decoupled.exports.encoder import Encoder
 from decoupled.exports.heads import Classifier
 from decoupled.exports.roots import TaggerRoot
 from decoupled.exports.tagged_words import TextTaggerRoot, lay_out
-from decoupled.tasks.tagged_sentences import TaggedSentence
-from decoupled.tasks.tagging_features import tagging_features, word_tags
+from decoupled.tasks.tagging import tagging_features, word_tags
+from decoupled.tasks.tagging_files import TaggedSentence
 from tests.exports.models import finetuned_weights, model_config
 from tests.tasks.tagged_words import DIFFICULT, TEXT, small_vocabulary
 

@@ -11,7 +11,7 @@ from decoupled.exports.roots import SpanRoot
 from decoupled.exports.text_questions import TextQuestionsRoot
 from decoupled.tasks.qa_answers import best_answers
 from decoupled.tasks.qa_features import question_features
-from decoupled.tasks.questions import Question
+from decoupled.tasks.qa_files import Question
 from tests.exports.models import finetuned_weights, model_config
 from tests.tasks.question_samples import SETTINGS, TEXTS, make_vocabulary
 

@@ -5,7 +5,7 @@ import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
-from decoupled.tasks.pooled_layers import PooledLayers
+from decoupled.tasks.pooling import PooledLayers
 from decoupled.training.graph import GraphConfig, build_graph
 from tests.exports.models import model_config, pretrained_weights
 from tests.interop.reference import PYTHON, run_reference

@@ -12,8 +12,8 @@ import tensorflow as tf
 from decoupled.core.compat import mtf
 from decoupled.model.encoder import encode
 from decoupled.model.heads import token_logits
-from decoupled.tasks.tagged_sentences import TaggedSentence
-from decoupled.tasks.tagging_task import TaggingTask
+from decoupled.tasks.tagging import TaggingTask
+from decoupled.tasks.tagging_files import TaggedSentence
 from tests.helpers import tiny_model
 from tests.interop.reference import PYTHON
 from tests.model.graphs import random_weights, run_model

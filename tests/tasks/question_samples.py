@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
+
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.tasks.questions import Answer, Question
+from decoupled.tasks.qa_answers import span_text
+from decoupled.tasks.qa_files import Answer, Question
 
 SETTINGS = QuestionAnsweringConfig(
     max_question_length=16, doc_stride=16, max_answer_length=40, n_best=5
@@ -88,3 +91,13 @@ def make_vocabulary(path, size=150):
     sentences = [text if isinstance(text, str) else " ".join(text) for text in texts]
     config = VocabularyConfig(size, 1.0, False, 10**6, 10**9, 16)
     return train_vocabulary(sentences, str(path), config)
+
+
+def gold_answers(questions, features):
+    """What a model without any error would answer: the text of the gold pieces."""
+    answers = [""] * len(questions)
+    for row in np.flatnonzero(features["end_positions"] > 0):
+        first, last = (features[f"{end}_positions"][row] for end in ("start", "end"))
+        index = features["example_index"][row]
+        answers[index] = span_text(questions[index], features, row, first, last)
+    return answers

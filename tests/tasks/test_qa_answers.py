@@ -9,12 +9,10 @@ from decoupled.configs import QuestionAnsweringConfig
 from decoupled.tasks.qa_answers import (
     best_answers,
     best_spans,
-    gold_answers,
     span_text,
     trim,
 )
-from decoupled.tasks.questions import Question
-from tests.tasks.question_samples import question
+from decoupled.tasks.qa_files import Question
 
 SETTINGS = QuestionAnsweringConfig(8, 8, max_answer_length=3, n_best=2)
 CONTEXT = "one two three four"
@@ -177,14 +175,6 @@ def test_the_text_is_cut_as_it_is_written():
 )
 def test_signs_that_share_a_piece_with_more_are_no_part_of_an_answer(pieces, answer):
     assert trim("".join(pieces), len(pieces[0]), len(pieces[-1])) == answer
-
-
-def test_gold_answers_are_those_of_windows_that_hold_them():
-    features = join(window(), window(first=2), window(owner=1))
-    features["start_positions"] = np.array([0, 3, 0])
-    features["end_positions"] = np.array([0, 4, 0])
-    asked = [question(CONTEXT, "three four"), question(CONTEXT, "two")]
-    assert gold_answers(asked, features) == ["three four", ""]
 
 
 def exhaustive(features, starts, ends, settings, row):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoupled.tasks.tagged_sentences import TaggedSentence
-from decoupled.tasks.tagging_features import tagging_features, word_tags
+from decoupled.tasks.tagging import tagging_features, word_tags
+from decoupled.tasks.tagging_files import TaggedSentence
 from tests.tasks.tagged_words import DIFFICULT, INVISIBLE, TEXT, small_vocabulary
 
 LABELS = ("O", "A", "B")

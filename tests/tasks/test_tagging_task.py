@@ -5,9 +5,8 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.data.feature_cache import cached_features
-from decoupled.tasks.tagged_sentences import TaggedSentence
-from decoupled.tasks.tagging import Tagging
-from decoupled.tasks.tagging_task import TaggingTask
+from decoupled.tasks.tagging import Tagging, TaggingTask
+from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.xtreme.files import LanguageFile
 from decoupled.xtreme.labels import read_labels
 from decoupled.xtreme.official import TASKS

@@ -47,7 +47,7 @@ from decoupled.exports.interop.wordpiece_rows import WORDPIECE, WordPieceRows
 from decoupled.exports.new_folder import check_target
 from decoupled.model import variables as names
 from decoupled.runs import run_folder as model_dirs
-from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING
+from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING
 
 _PROJECTION = (f"{names.PROJECTION}/kernel", f"{names.PROJECTION}/bias")
 

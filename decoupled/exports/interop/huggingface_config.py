@@ -15,7 +15,7 @@ from decoupled.exports.interop.huggingface_names import (
     REMBERT,
     Family,
 )
-from decoupled.tasks.catalogue import QUESTION_ANSWERING
+from decoupled.tasks.registry import QUESTION_ANSWERING
 
 CONFIG = "config.json"
 

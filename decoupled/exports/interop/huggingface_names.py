@@ -11,7 +11,7 @@ from typing import NamedTuple
 from decoupled.core.errors import UserError
 from decoupled.exports.interop.safetensors_files import Shape
 from decoupled.model import variables as names
-from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
+from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 
 MASKED_LM = "masked language model"
 

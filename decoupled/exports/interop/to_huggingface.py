@@ -32,7 +32,7 @@ from decoupled.exports.new_folder import check_target, new_folder
 from decoupled.model import variables as names
 from decoupled.runs import run_folder as model_dirs
 from decoupled.runs.saved_run import read_folder
-from decoupled.tasks.catalogue import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
+from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 
 _KINDS = (CLASSIFICATION, TAGGING, QUESTION_ANSWERING)
 

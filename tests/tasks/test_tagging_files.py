@@ -3,7 +3,7 @@
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.tasks.tagged_sentences import (
+from decoupled.tasks.tagging_files import (
     TaggedSentence,
     files_by_language,
     find_file,

@@ -3,7 +3,7 @@
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.tasks import parallel_sentences as reader
+from decoupled.xtreme import parallel_sentences as reader
 
 ENGLISH = ["Where is it?", "Hello.", "A cat sleeps.", "Hello."]
 SWAHILI = ["Iko wapi?", "Habari.", "Paka analala.", "Hujambo."]

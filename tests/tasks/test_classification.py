@@ -1,19 +1,20 @@
-"""The side of classification towards data: files, features, answers, scores."""
+"""Classification towards data: files, texts as inputs, answers, scores."""
 
 import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.tasks.classification_task import (
+from decoupled.tasks.classification import (
     LABELS,
     Answer,
     CatalogsTask,
     SequenceClassificationTask,
+    pack_texts,
+    truncate,
 )
-from decoupled.tasks.examples import LabelledTexts
+from decoupled.tasks.classification_files import LabelledTexts
 from decoupled.xtreme.files import LanguageFile
 from decoupled.xtreme.predictions import read_predictions
-from tests.tasks.test_features import Letters
 
 XNLI = SequenceClassificationTask("xnli", LABELS["xnli"], 8)
 EXAMPLES = [
@@ -125,3 +126,57 @@ def test_catalogs_take_their_labels_and_languages_from_the_folder(tmp_path):
         assert handle.read() == "core\t0.250000\n"
     with pytest.raises(UserError, match="train-en.tsv: missing.*build_corpus"):
         task.read(str(tmp_path), "train", "en")
+
+
+class Letters:
+    """A vocabulary of letters: a is 10, b is 11, ..."""
+
+    pad_id, cls_id, sep_id = 0, 1, 2
+
+    def encode_batch(self, texts):
+        return [[10 + ord(letter) - ord("a") for letter in text] for text in texts]
+
+
+def test_one_text():
+    packed = pack_texts(Letters(), [("ab",), ("",)], 6)
+    np.testing.assert_array_equal(
+        packed["input_word_ids"], [[1, 10, 11, 2, 0, 0], [1, 2, 0, 0, 0, 0]]
+    )
+    np.testing.assert_array_equal(
+        packed["input_mask"], [[1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0]]
+    )
+    assert not packed["input_type_ids"].any()
+    assert {array.dtype for array in packed.values()} == {np.dtype(np.int32)}
+
+
+def test_a_pair_has_two_types_and_three_special_pieces():
+    packed = pack_texts(Letters(), [("ab", "c")], 8)
+    assert packed["input_word_ids"].tolist() == [[1, 10, 11, 2, 12, 2, 0, 0]]
+    assert packed["input_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 0, 0]]
+    assert packed["input_mask"].tolist() == [[1, 1, 1, 1, 1, 1, 0, 0]]
+
+
+def test_long_texts_are_cut_at_their_end():
+    one = pack_texts(Letters(), [("abcdef",)], 5)
+    assert one["input_word_ids"].tolist() == [[1, 10, 11, 12, 2]]
+    pair = pack_texts(Letters(), [("abcdef", "gh")], 8)
+    assert pair["input_word_ids"].tolist() == [[1, 10, 11, 12, 2, 16, 17, 2]]
+
+
+@pytest.mark.parametrize(
+    "lengths, budget, kept",
+    [
+        ((3, 3), 6, (3, 3)),
+        ((5, 3), 7, (4, 3)),
+        ((3, 5), 7, (3, 4)),
+        ((5, 3), 5, (3, 2)),
+        ((9, 1), 4, (3, 1)),
+        ((4, 4), 3, (2, 1)),
+        ((7,), 3, (3,)),
+    ],
+)
+def test_the_longer_is_cut_first_and_of_equals_the_second(lengths, budget, kept):
+    segments = [list(range(length)) for length in lengths]
+    cut = truncate(segments, budget)
+    assert tuple(map(len, cut)) == kept
+    assert all(s[: len(c)] == c for s, c in zip(segments, cut, strict=True))

@@ -47,26 +47,26 @@ def make_task(
 
 
 def _pairs(name, data_dir, finetuning, question_answering):
-    from decoupled.tasks.classification_task import LABELS, SequenceClassificationTask
+    from decoupled.tasks.classification import LABELS, SequenceClassificationTask
 
     length = finetuning.max_sequence_length
     return SequenceClassificationTask(name, LABELS[name], length)
 
 
 def _catalogs(name, data_dir, finetuning, question_answering):
-    from decoupled.tasks.classification_task import CatalogsTask
+    from decoupled.tasks.classification import CatalogsTask
 
     return CatalogsTask(data_dir, finetuning.max_sequence_length)
 
 
 def _tagging(name, data_dir, finetuning, question_answering):
-    from decoupled.tasks.tagging_task import TaggingTask
+    from decoupled.tasks.tagging import TaggingTask
 
     return TaggingTask(name, finetuning.max_sequence_length)
 
 
 def _questions(name, data_dir, finetuning, question_answering):
-    from decoupled.tasks.qa_task import QuestionAnsweringTask
+    from decoupled.tasks.qa import QuestionAnsweringTask
 
     if question_answering is None:
         raise UserError(

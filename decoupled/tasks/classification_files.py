@@ -1,19 +1,26 @@
-"""Pairs of sentences of xnli and pawsx, as XTREME's preprocessing writes them.
+"""Files of the classification tasks: labelled texts and pairs of texts.
 
-A line is sentence, TAB, sentence, TAB, label; XTREME's test files lack the label.
-XTREME writes them with Python's csv.writer, which puts a sentence with quotes between
-quotes and doubles its own, and reads them without undoing it, so that its baselines see
+xnli and pawsx, as XTREME's preprocessing writes them: a line is sentence, TAB,
+sentence, TAB, label; XTREME's test files lack the label. XTREME writes them with
+Python's csv.writer, which puts a sentence with quotes between quotes and doubles its
+own, and reads them without undoing it, so that its baselines see
 `"He said ""yes""."` for `He said "yes".`. Here the quoting is undone, since in
 pre-training text came without it. Only what csv.writer would have written counts as
 quoting; any other quote is text, so that files without quoting keep all of theirs.
+
+catalogs: the folder holds `train-en.tsv`, `dev-L.tsv` and `test-L.tsv` for every
+language L: one example a line, one or two texts and the label, separated by tabs,
+without quoting. `labels.txt` names the labels, one a line, in the order of their ids.
 """
 
 import csv
 import io
+import os
 import re
 from typing import NamedTuple
 
-from decoupled.tasks.examples import LabelledTexts
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
 from decoupled.xtreme.files import LanguageFile
 
 _UNLABELLED, _LABELLED = 2, 3
@@ -25,13 +32,20 @@ _NEEDS_QUOTES = re.compile('["\t\r\n]')
 _SPELLINGS = {"contradictory": "contradiction"}
 
 
+class LabelledTexts(NamedTuple):
+    """One or two texts and their label, None where a file tells none."""
+
+    texts: tuple[str, ...]
+    label: str | None
+
+
 def read_pairs(
     file: LanguageFile, labels: list[str], may_lack_labels: bool
 ) -> list[LabelledTexts]:
-    """The examples of a file, in its order.
+    """The examples of a file of xnli or pawsx, in its order.
 
     Args:
-      file: of xnli or pawsx.
+      file: of one of these tasks.
       labels: those that the task knows.
       may_lack_labels: whether no line needs a label, as in test files.
 
@@ -132,3 +146,53 @@ def _example(file, row, labels):
         known = ", ".join(labels)
         raise file.error(f"unknown label {label!r}; one of {known}", row.line)
     return LabelledTexts(tuple(texts), label)
+
+
+def read_labels(folder: str) -> list[str]:
+    """The labels in `folder/labels.txt`.
+
+    Raises:
+      UserError: the file is missing, or names fewer than two labels or one twice.
+    """
+    path = os.path.join(folder, "labels.txt")
+    labels = [line for line in files.read_text(path).splitlines() if line]
+    if len(labels) < 2 or len(set(labels)) != len(labels):
+        raise UserError(f"{path}: needs two or more distinct labels, one a line")
+    return labels
+
+
+def languages(folder: str, split: str) -> list[str]:
+    """The languages that have a file of this split, English first."""
+    names = gfile.listdir(folder) if gfile.isdir(folder) else []
+    pattern = re.compile(rf"{split}-(.+)\.tsv$")
+    found = sorted(m[1] for m in map(pattern.match, names) if m)
+    return sorted(found, key=lambda language: language != "en")
+
+
+def read_examples(path: str, labels: list[str]) -> list[LabelledTexts]:
+    """The examples of a file of the catalogs task.
+
+    Raises:
+      UserError: the file is missing or empty, a line has not two or three columns, or
+        its label is unknown; the line is named.
+    """
+    examples = []
+    # Not splitlines(), which also cuts at characters that text may contain.
+    for number, line in enumerate(files.read_text(path).split("\n"), start=1):
+        line = line.rstrip("\r")
+        if not line:
+            continue
+        *columns, label = line.split("\t")
+        if len(columns) not in (1, 2):
+            raise UserError(
+                f"{path}:{number}: {len(columns) + 1} columns, not 2 or 3 "
+                "(text, optional second text, label)"
+            )
+        if label not in labels:
+            raise UserError(
+                f"{path}:{number}: unknown label {label!r}; one of {', '.join(labels)}"
+            )
+        examples.append(LabelledTexts(tuple(columns), label))
+    if not examples:
+        raise UserError(f"{path}: holds no example")
+    return examples

@@ -1,4 +1,4 @@
-"""Files of xnli and pawsx: csv quoting undone, other quotes kept, mistakes by line."""
+"""Files of classification: csv quoting undone, mistakes named by file and line."""
 
 import csv
 import os
@@ -8,7 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from decoupled.core.errors import UserError
-from decoupled.tasks.sentence_pairs import read_pairs
+from decoupled.tasks import classification_files
+from decoupled.tasks.classification_files import read_examples, read_pairs
 from decoupled.xtreme.files import LanguageFile
 
 LABELS = ["contradiction", "entailment", "neutral"]
@@ -157,3 +158,56 @@ def test_real_files_of_xnli(data_dir, split, count, language):
     assert {label: sum(e.label == label for e in examples) for label in LABELS} == (
         dict.fromkeys(LABELS, count // 3)
     )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "labels.txt").write_text("no\nyes\n")
+    (tmp_path / "train-en.tsv").write_text("a text\tyes\nanother\tno\n")
+    (tmp_path / "dev-sw.tsv").write_text("moja\tmbili\tno\n")
+    (tmp_path / "dev-de.tsv").write_text("eins\tno\n")
+    (tmp_path / "dev-en.tsv").write_text("one\tno\n")
+    return tmp_path
+
+
+def test_one_text_and_two(folder):
+    labels = classification_files.read_labels(str(folder))
+    assert labels == ["no", "yes"]
+    train = read_examples(str(folder / "train-en.tsv"), labels)
+    assert train == [(("a text",), "yes"), (("another",), "no")]
+    [pair] = read_examples(str(folder / "dev-sw.tsv"), labels)
+    assert pair.texts == ("moja", "mbili")
+
+
+def test_languages_with_english_first(folder):
+    assert classification_files.languages(str(folder), "dev") == ["en", "de", "sw"]
+    assert classification_files.languages(str(folder), "test") == []
+
+
+def test_line_separators_inside_a_text_stay(folder):
+    (folder / "test-en.tsv").write_text("a\u2028b\x0cc\tyes\r\n", newline="")
+    [read] = read_examples(str(folder / "test-en.tsv"), ["no", "yes"])
+    assert read.texts == ("a\u2028b\x0cc",)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("a\tyes\nb\tmaybe\n", r"x\.tsv:2: unknown label 'maybe'; one of no, yes"),
+        ("a\tb\tc\tyes\n", r"x\.tsv:1: 4 columns, not 2 or 3"),
+        ("alone\n", r"x\.tsv:1: 1 columns, not 2 or 3"),
+        ("\n\n", r"x\.tsv: holds no example"),
+    ],
+)
+def test_mistakes(folder, content, message):
+    (folder / "test-x.tsv").write_text(content)
+    with pytest.raises(UserError, match=message):
+        read_examples(str(folder / "test-x.tsv"), ["no", "yes"])
+
+
+def test_missing_file_and_bad_labels(folder):
+    with pytest.raises(UserError, match=r"test-sw\.tsv: cannot read"):
+        read_examples(str(folder / "test-sw.tsv"), ["no", "yes"])
+    (folder / "labels.txt").write_text("same\nsame\n")
+    with pytest.raises(UserError, match="two or more distinct labels"):
+        classification_files.read_labels(str(folder))
