@@ -1,17 +1,45 @@
 """Translations found by the vectors of sentences: Tatoeba's search, BUCC's mining."""
 
+import dataclasses
+import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from decoupled.analyses.sentence_vectors import (
+    TrainedEncoder,
+    check_lengths,
+    layer_vectors,
+    open_encoder,
+)
 from decoupled.configs import RetrievalConfig
-from decoupled.core import console
-from decoupled.core.errors import UserError
+from decoupled.configs.finetuning import RetrieveConfig
+from decoupled.core import console, files
+from decoupled.core.errors import Mistakes, UserError
 from decoupled.metrics.mining import best_threshold, mine
 from decoupled.metrics.neighbours import Matches, best_matches
-from decoupled.xtreme.parallel_sentences import Bucc, Pair, Tatoeba, Text
+from decoupled.xtreme import parallel_sentences
+from decoupled.xtreme.parallel_sentences import (
+    DEV,
+    TEST,
+    Bucc,
+    Pair,
+    Tatoeba,
+    Text,
+    language_files,
+    read_bucc,
+    read_tatoeba,
+)
+from decoupled.xtreme.retrieval_results import (
+    RetrievalResults,
+    bucc_results,
+    tatoeba_results,
+)
+
+# Languages of Tatoeba are encoded together up to about so many sentences.
+_SENTENCES_AT_ONCE = 1 << 15
 
 # Sentences -> float32 [sentences, H].
 Encode = Callable[[Sequence[str]], np.ndarray]
@@ -142,3 +170,145 @@ def _ids_by_sentence(text: Text) -> dict[str, str | None]:
         sentence: name if times[sentence] == 1 else None
         for name, sentence in zip(text.ids, text.sentences, strict=True)
     }
+
+
+class Found(NamedTuple):
+    """A language's predictions, a line each, and its results."""
+
+    language: str
+    lines: list[str]
+    results: dict[str, float]
+
+
+class TranslationSearch:
+    """A run of `decoupled retrieve`: a task's languages, with results in a folder.
+
+    Args:
+      task: "tatoeba" or "bucc2018". data_dir: the folder with a folder per task.
+      init_checkpoint: of a run, or one of its checkpoints.
+      output_dir: of `RetrievalResults`.
+      languages: only these; None for all that have files.
+
+    Raises:
+      UserError: checkpoint, settings, data and folder do not fit each other; of the
+        first three all mistakes are named.
+    """
+
+    def __init__(
+        self,
+        config: RetrieveConfig,
+        task: str,
+        data_dir: str,
+        init_checkpoint: str,
+        output_dir: str,
+        languages: Sequence[str] | None = None,
+    ):
+        self._config, self._task, self._data_dir = config, task, data_dir
+        mistakes = Mistakes()
+        encoder = _open_encoder(init_checkpoint, config.retrieval, mistakes)
+        self._languages = _wanted_languages(task, data_dir, languages, mistakes)
+        mistakes.raise_all()
+        self._encoder = encoder
+        self._results = RetrievalResults(output_dir, self._description())
+
+    def run(self) -> dict[str, Any]:
+        """Finds what is missing; returns what results.json holds."""
+        results = self._results
+        data = {name: self._fingerprint(name) for name in self._languages}
+        missing = [name for name in data if not results.has(name, data[name])]
+        if done := len(data) - len(missing):
+            console.say(f"{results.path}: has {done} of {len(data)} languages, reused")
+        find = self._tatoeba if self._task == "tatoeba" else self._bucc
+        for language, lines, metrics in find(missing):
+            results.add(language, data[language], lines, metrics)
+        results.finish()
+        return results.content
+
+    def _description(self) -> dict[str, Any]:
+        """What decides the results of a language beside its data."""
+        checkpoint, settings = self._encoder.checkpoint, self._config.retrieval
+        return {
+            "task": self._task,
+            "checkpoint": os.path.basename(checkpoint),
+            "global_step": self._encoder.step,
+            # The index of a checkpoint holds the checksum of every variable.
+            "checkpoint_fingerprint": files.file_fingerprint(f"{checkpoint}.index"),
+            "settings": {
+                **dataclasses.asdict(settings),
+                "layer": self._encoder.layer(settings.layer),
+                "activation_dtype": self._config.mesh.activation_dtype,
+            },
+        }
+
+    def _fingerprint(self, language: str) -> str:
+        """Of all files of a language."""
+        paths = language_files(self._task, self._data_dir, language)
+        return files.fingerprint("".join(map(files.file_fingerprint, paths)))
+
+    def _encode(self, texts: Sequence[str]) -> np.ndarray:
+        config = self._config
+        return layer_vectors(self._encoder, texts, config.retrieval, config.mesh)
+
+    def _tatoeba(self, languages: Sequence[str]) -> Iterator[Found]:
+        pairs = [read_tatoeba(self._data_dir, language) for language in languages]
+        while pairs:
+            group, sentences = [], 0
+            while pairs and (not group or sentences < _SENTENCES_AT_ONCE):
+                group.append(pairs.pop(0))
+                sentences += 2 * len(group[-1].sources)
+            found = find_translations(group, self._encode, self._config.retrieval)
+            for pair in group:
+                places = found[pair.language]
+                results = tatoeba_results(pair, places)
+                yield Found(pair.language, [*map(str, places)], results)
+
+    def _bucc(self, languages: Sequence[str]) -> Iterator[Found]:
+        for language in languages:
+            dev = read_bucc(self._data_dir, DEV, language)
+            test = []
+
+            def read_test(language=language, test=test):
+                test.append(read_bucc(self._data_dir, TEST, language))
+                return test[0]
+
+            mined = mine_test(dev, read_test, self._encode, self._config.retrieval)
+            results = {
+                **bucc_results(test[0], mined.pairs),
+                "dev_f1": mined.dev_f1,
+                "threshold": mined.threshold,
+                "pairs": len(mined.pairs),
+            }
+            yield Found(language, ["\t".join(pair) for pair in mined.pairs], results)
+
+
+def _open_encoder(
+    path: str, settings: RetrievalConfig, mistakes: Mistakes
+) -> TrainedEncoder | None:
+    """The encoder, which has what the settings need; None after a mistake."""
+    encoder = None
+    with mistakes.noted():
+        encoder = open_encoder(path)
+        with mistakes.noted():
+            check_lengths(encoder, settings)
+        encoder.layer(settings.layer)
+    return encoder
+
+
+def _wanted_languages(
+    task: str, data_dir: str, languages: Sequence[str] | None, mistakes: Mistakes
+) -> list[str]:
+    """The languages of a run; all of their files were read."""
+    known = []
+    with mistakes.noted():
+        known = parallel_sentences.languages(task, data_dir)
+        if lost := [name for name in languages or () if name not in known]:
+            folder = parallel_sentences.task_folder(task, data_dir)
+            raise UserError(
+                f"--languages: no {', '.join(map(repr, lost))} in {folder}; it has "
+                f"{', '.join(known)}"
+            )
+    wanted = [name for name in known if languages is None or name in languages]
+    for language in wanted:
+        with mistakes.noted():
+            parallel_sentences.check_language(task, data_dir, language)
+    return wanted

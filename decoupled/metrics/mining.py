@@ -1,10 +1,16 @@
-"""Pairs of translations mined from two texts, as for BUCC: candidates and threshold."""
+"""Pairs of translations mined from two texts, as for BUCC: candidates to scores.
 
+The score of Tatoeba is an accuracy, of line numbers: `decoupled.metrics.labels`.
+"""
+
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from decoupled.metrics.neighbours import Matches
+
+Pair = tuple[str, ...]
 
 
 class Candidates(NamedTuple):
@@ -72,3 +78,17 @@ def best_threshold(
     best = int(np.argmax(np.where(last_of_equals, f1, -1.0)))
     following = scores[best + 1] if best + 1 < len(scores) else scores[best]
     return Threshold(float((scores[best] + following) / 2), 100 * float(f1[best]))
+
+
+def pair_scores(gold: Iterable[Pair], predictions: Iterable[Pair]) -> dict[str, float]:
+    """F1, precision and recall in percent of the set of predicted pairs.
+
+    A pair that is given twice counts once. All three are 0 where no pair is right.
+    """
+    gold, predictions = set(gold), set(predictions)
+    right = len(gold & predictions)
+    if right == 0:
+        return {"f1": 0.0, "precision": 0.0, "recall": 0.0}
+    precision, recall = right / len(predictions), right / len(gold)
+    f1 = 2 * precision * recall / (precision + recall)
+    return {"f1": f1 * 100, "precision": precision * 100, "recall": recall * 100}

@@ -13,7 +13,7 @@ from decoupled.core import files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.metrics.accuracy import accuracy
+from decoupled.metrics.labels import accuracy
 from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import cls_positions, sequence_logits

@@ -9,11 +9,9 @@ all nine tasks; neither exists before the last of its tasks.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from decoupled.metrics.accuracy import accuracy
-from decoupled.metrics.mlqa import mlqa_scores
-from decoupled.metrics.retrieval import pair_scores
-from decoupled.metrics.squad import squad_scores
-from decoupled.metrics.tagging import entity_scores, part_of_speech_scores
+from decoupled.metrics.labels import accuracy, entity_scores, part_of_speech_scores
+from decoupled.metrics.mining import pair_scores
+from decoupled.metrics.question_answering import mlqa_scores, squad_scores
 
 GROUPS = {
     "classification": ("pawsx", "xnli"),

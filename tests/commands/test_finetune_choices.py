@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
-from decoupled.commands import score
 from decoupled.commands.finetune import run_finetuning
 from decoupled.configs import FinetuningConfig, MeshConfig
 from decoupled.configs.finetuning import FinetuneConfig
@@ -29,6 +28,7 @@ from decoupled.runs.selection import chosen_checkpoint
 from decoupled.tasks.classification import SequenceClassificationTask
 from decoupled.training.events import read_scalars
 from decoupled.xtreme.official import TASKS
+from decoupled.xtreme.scoring import score
 from tests.analyses.sentences import ONE_DEVICE, retrieval
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import make_pretrained
@@ -150,7 +150,7 @@ def test_results_are_means_and_spreads_over_seeds(grid):
 
 def test_predictions_of_the_best_run_are_in_xtremes_format(grid, folder):
     results = read(grid / "results.json")
-    scored = score.score(
+    scored = score(
         str(grid / "predictions"), str(folder / "data"), ["xnli"], ["en", "sw"]
     )
     best = grid / results["checkpoint"]
@@ -323,7 +323,7 @@ def test_unlabelled_files_of_several_scripts_are_predicted_and_scored(
     assert saved["data"]["class_weights"] == "balanced"
     assert saved["task"]["kind"] == "classification"
 
-    scored = score.score(str(tmp_path / "predictions"), str(folder / "labels"))
+    scored = score(str(tmp_path / "predictions"), str(folder / "labels"))
     accuracies = {}
     for language in PARAPHRASES:
         path = tmp_path / "predictions" / "pawsx" / f"test-{language}.tsv"

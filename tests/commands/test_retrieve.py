@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
-from decoupled.commands import retrieve, score
+from decoupled.commands import retrieve
 from decoupled.commands.retrieve import run_retrieval
 from decoupled.configs.finetuning import RetrieveConfig
 from decoupled.core.errors import UserError
+from decoupled.xtreme.scoring import score
 from tests.analyses.sentences import (
     ENGLISH,
     ONE_DEVICE,
@@ -111,9 +112,7 @@ def test_results_stand_beside_those_of_random_pairs(tatoeba):
 
 def test_scores_are_those_of_the_score_command(tatoeba, data):
     folder, results = tatoeba
-    scores = score.score(
-        str(folder / "predictions"), str(data), ["tatoeba"], list(SOURCES)
-    )
+    scores = score(str(folder / "predictions"), str(data), ["tatoeba"], list(SOURCES))
     found = {name: entry["accuracy"] for name, entry in results["languages"].items()}
     assert scores["tatoeba"]["accuracy"] == found
     assert scores["tatoeba"]["avg_accuracy"] == results["mean"]["accuracy"]
@@ -149,7 +148,7 @@ def test_a_language_outside_xtreme_is_marked_and_in_no_mean(
     assert names == [("sw", "yes"), ("mean", "yes"), ("mt", "no")]
     assert "mt (outside XTREME)" in capsys.readouterr().out
     # The score command reads labels of this folder, too, and marks the same language.
-    scores = score.score(
+    scores = score(
         str(tmp_path / "out/predictions"), str(tmp_path / "data"), None, ["sw", "mt"]
     )
     assert scores["tatoeba"]["accuracy"] == {"sw": swahili}
@@ -181,7 +180,7 @@ def test_bucc_from_files_to_score(model, data, tmp_path):
     assert chinese["random_f1"] == pytest.approx(100 * 4 / 70)
     found = predictions(tmp_path, "bucc2018/test-zh.tsv")
     assert sorted(found) == [f"zh-{i}\ten-{i}" for i in range(4)]
-    scores = score.score(str(tmp_path / "predictions"), str(data), None, ["zh"])
+    scores = score(str(tmp_path / "predictions"), str(data), None, ["zh"])
     for metric in ("f1", "precision", "recall"):
         assert scores["bucc2018"][metric]["zh"] == chinese[metric]
 

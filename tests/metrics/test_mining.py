@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from decoupled.metrics.mining import best_threshold, mine
+from decoupled.metrics.mining import best_threshold, mine, pair_scores
 from decoupled.metrics.neighbours import Matches, best_matches
-from decoupled.metrics.retrieval import pair_scores
 
 
 def test_pairs_are_taken_greedily_from_both_directions():
@@ -73,3 +72,22 @@ def test_no_threshold_is_better(seed):
 
     assert f1(found.score) == pytest.approx(found.f1)
     assert found.f1 == pytest.approx(max(map(f1, scores)))
+
+
+GOLD = [("de-1", "en-7"), ("de-2", "en-8"), ("de-3", "en-9"), ("de-4", "en-1")]
+
+
+@pytest.mark.parametrize(
+    "predictions, f1, precision, recall",
+    [
+        (GOLD, 100, 100, 100),
+        (GOLD[::-1] + GOLD, 100, 100, 100),
+        (GOLD[:1] + [("de-2", "en-9")], 100 / 3, 50, 25),
+        (GOLD[:3] + [("de-9", "en-9")] * 3, 75, 75, 75),
+        ([tuple(reversed(pair)) for pair in GOLD], 0, 0, 0),
+        ([], 0, 0, 0),
+    ],
+)
+def test_sets_of_pairs(predictions, f1, precision, recall):
+    expected = {"f1": f1, "precision": precision, "recall": recall}
+    assert pair_scores(GOLD, predictions) == pytest.approx(expected, abs=1e-12)

@@ -14,7 +14,7 @@ from decoupled.tasks.classification import (
 )
 from decoupled.tasks.classification_files import LabelledTexts
 from decoupled.xtreme.files import LanguageFile
-from decoupled.xtreme.predictions import read_predictions
+from decoupled.xtreme.labels import read_predictions
 
 XNLI = SequenceClassificationTask("xnli", LABELS["xnli"], 8)
 EXAMPLES = [

@@ -7,7 +7,6 @@ import os
 import numpy as np
 import pytest
 
-from decoupled.commands import score
 from decoupled.configs import MeshConfig, QuestionAnsweringConfig, VocabularyConfig
 from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import evaluation_input_fn, training_input_fn
@@ -22,6 +21,7 @@ from decoupled.training.estimator import train
 from decoupled.training.graph import GraphConfig
 from decoupled.training.hooks import StopOnSignal
 from decoupled.training.model_fn import RunSpec
+from decoupled.xtreme.scoring import score
 from tests.helpers import adamw, schedule, tiny_model, tiny_training
 from tests.tasks.question_samples import (
     SETTINGS,
@@ -97,7 +97,7 @@ def test_perfect_logits_give_a_perfect_score(folder, vocabulary, tmp_path, name)
         path.parent.mkdir(exist_ok=True)
         task.write(str(path), examples, answers)
         assert answers[1] in path.read_text(encoding="utf-8")
-    scored = score.score(str(tmp_path), str(folder), [name], languages)
+    scored = score(str(tmp_path), str(folder), [name], languages)
     assert scored[name]["exact_match"] == dict.fromkeys(languages, 100.0)
 
 
@@ -332,7 +332,7 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
     answers = task.answers(examples, features, outputs)
     os.makedirs(tmp_path / "predictions/xquad")
     task.write(str(tmp_path / "predictions/xquad/test-en.json"), examples, answers)
-    scored = score.score(str(tmp_path / "predictions"), data, ["xquad"], ["en"])
+    scored = score(str(tmp_path / "predictions"), data, ["xquad"], ["en"])
     assert scored["xquad"]["exact_match"]["en"] > 90
     assert (
         scored["xquad"]["exact_match"]["en"]

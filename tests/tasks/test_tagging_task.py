@@ -8,9 +8,8 @@ from decoupled.data.feature_cache import cached_features
 from decoupled.tasks.tagging import Tagging, TaggingTask
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.xtreme.files import LanguageFile
-from decoupled.xtreme.labels import read_labels
+from decoupled.xtreme.labels import read_labels, read_predictions
 from decoupled.xtreme.official import TASKS
-from decoupled.xtreme.predictions import read_predictions
 from tests.tasks.tagged_words import DIFFICULT, TEXT, small_vocabulary
 from tests.xtreme.xtreme_samples import language_file
 

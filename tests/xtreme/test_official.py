@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoupled.metrics.mlqa import LANGUAGES
+from decoupled.metrics.question_answering import LANGUAGES
 from decoupled.xtreme import official
 
 

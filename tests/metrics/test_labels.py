@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval import metrics, scheme
 
-from decoupled.metrics.tagging import (
+from decoupled.metrics.labels import (
+    accuracy,
     entity_run_scores,
     entity_scores,
     part_of_speech_scores,
@@ -200,3 +201,23 @@ def test_real_parts_of_speech_with_every_tenth_noun_a_verb(data_dir):
         },
         abs=1e-9,
     )
+
+
+@pytest.mark.parametrize(
+    "labels, predictions, expected",
+    [
+        ("neutral", "neutral", 100.0),
+        ("neutral entailment neutral", "neutral neutral neutral", 66.66666666666666),
+        ("0 1", "1 0", 0.0),
+        ("10", "010", 0.0),
+    ],
+)
+def test_share_of_equal_strings(labels, predictions, expected):
+    found = accuracy(labels.split(), predictions.split())
+    assert found == {"accuracy": pytest.approx(expected, abs=1e-12)}
+
+
+@pytest.mark.parametrize("labels, predictions", [(["a"], ["a", "a"]), ([], [])])
+def test_counts_must_match(labels, predictions):
+    with pytest.raises(ValueError, match="labels"):
+        accuracy(labels, predictions)

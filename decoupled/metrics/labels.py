@@ -1,20 +1,21 @@
-"""Scores of tag sequences: entities (PAN-X) and parts of speech (UD-POS).
+"""Scores of labels: of texts (XNLI, PAWS-X, Tatoeba) and of words (PAN-X, UD-POS).
 
-XTREME measures both with seqeval's F1, though parts of speech have no entities. What
-seqeval makes of a bare tag such as NOUN has changed between its releases:
+XTREME measures both tagging tasks with seqeval's F1, though parts of speech have no
+entities. What seqeval makes of a bare tag such as NOUN has changed between its
+releases:
 
 * 0.0.12, of XTREME's time, takes a run of equal tags for an entity; SCONJ and SYM stand
   alone, as S marks an entity of one word. The values that XTREME's own tests expect for
   its mock data are of this kind.
-* 1.2.2 takes the first letter away as a prefix, so that nothing is left of X and _, and
-  one of them before the end of a sentence is lost.
+* 1.2.2 takes the first letter away as a prefix. X and _ lose all of their name, and one
+  of them before the end of a sentence is lost.
 
 For entities (B-PER, I-PER, O) the two agree. They read malformed entities as CoNLL's
 script does: an I-PER that follows no PER begins an entity. The strict reading of 1.2.2
 (its mode="strict" with the scheme IOB2) has an entity only where a B begins it.
 
 All three rules are implemented here, so that scoring needs no other package;
-tests/metrics/test_tagging.py compares them with seqeval 1.2.2 on random tags.
+tests/metrics/test_labels.py compares them with seqeval 1.2.2 on random tags.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,20 @@ Sentences = Sequence[Sequence[str]]
 Span = tuple[str, int, int]
 
 _OUTSIDE = "O"
+
+
+def accuracy(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+    """The share of predictions that are the label, in percent, as `{"accuracy": ...}`.
+
+    Raises:
+      ValueError: labels and predictions differ in length, or are empty.
+    """
+    if len(labels) != len(predictions) or not labels:
+        raise ValueError(f"{len(labels)} labels, {len(predictions)} predictions")
+    right = sum(
+        label == found for label, found in zip(labels, predictions, strict=True)
+    )
+    return {"accuracy": right / len(labels) * 100}
 
 
 def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:

@@ -1,0 +1,122 @@
+"""Exact match and F1 of answers, by the rules of SQuAD 1.1 and by those of MLQA.
+
+SQuAD (XQuAD and TyDiQA-GoldP): the rules are those of its published script, English in
+every language: text is lowered, ASCII punctuation and English articles go, words are
+what white space parts.
+
+MLQA: the rules are those of its published script and depend on the language.
+Punctuation is Unicode's; articles are those of the language; Chinese characters are
+words of their own. The script has no rules for other languages: there no word is an
+article, and white space parts words. A language with a region or a script (zh-TW) has
+the rules of the language itself.
+"""
+
+import collections
+import functools
+import re
+import string
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+Question = tuple[str, Sequence[str]]
+
+_ENGLISH_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = {
+    "en": r"\b(?:a|an|the)\b",
+    "es": r"\b(?:un|una|unos|unas|el|la|los|las)\b",
+    "vi": r"\b(?:của|là|cái|chiếc|những)\b",
+    "de": r"\b(?:ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b",
+    # The article is a prefix. The script takes it out wherever the two letters stand,
+    # also within a word.
+    "ar": "ال",
+    "hi": None,
+    "zh": None,
+}
+_CHINESE = re.compile("([\u4e00-\u9fa5])")
+
+LANGUAGES = tuple(_ARTICLES)
+
+
+def squad_words(answer: str) -> list[str]:
+    """The words of an answer that SQuAD's script compares."""
+    text = answer.lower().translate(_WITHOUT_PUNCTUATION)
+    return _ENGLISH_ARTICLES.sub(" ", text).split()
+
+
+def squad_scores(
+    questions: Iterable[Question], predictions: Mapping[str, str]
+) -> dict[str, float]:
+    """Exact match and F1 in percent, as `{"exact_match": ..., "f1": ...}`.
+
+    Args:
+      questions: (id, its right answers, at least one) of each question.
+      predictions: id -> answer; a question without one counts 0, others are not read.
+
+    Raises:
+      ValueError: there are no questions, or one has no right answer.
+    """
+    return answer_scores(questions, predictions, squad_words)
+
+
+def answer_scores(
+    questions: Iterable[Question],
+    predictions: Mapping[str, str],
+    to_words: Callable[[str], list[str]],
+) -> dict[str, float]:
+    """As `squad_scores`, where `to_words` gives the words of an answer.
+
+    Each metric takes the right answer that suits it best.
+    """
+    matches = count = 0
+    f1 = 0.0
+    for identifier, answers in questions:
+        count += 1
+        if identifier not in predictions:
+            continue
+        predicted = to_words(predictions[identifier])
+        right = [to_words(answer) for answer in answers]
+        matches += max(predicted == answer for answer in right)
+        f1 += max(word_f1(predicted, answer) for answer in right)
+    if not count:
+        raise ValueError("no questions")
+    return {"exact_match": 100.0 * matches / count, "f1": 100.0 * f1 / count}
+
+
+def word_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
+    """F1 of two bags of words, 0 to 1; 0 where they share none, both empty included."""
+    shared = (collections.Counter(predicted) & collections.Counter(right)).total()
+    if shared == 0:
+        return 0.0
+    precision, recall = shared / len(predicted), shared / len(right)
+    return 2 * precision * recall / (precision + recall)
+
+
+def mlqa_words(answer: str, language: str) -> list[str]:
+    """The words of an answer that MLQA's script compares."""
+    language = re.split("[-_]", language)[0]
+    articles = _ARTICLES.get(language)
+    text = "".join(c for c in answer.lower() if not _is_punctuation(c))
+    if articles is not None:
+        text = re.sub(articles, " ", text)
+    if language == "zh":
+        text = _CHINESE.sub(r" \1 ", text)
+    return text.split()
+
+
+def mlqa_scores(
+    questions: Iterable[Question], predictions: Mapping[str, str], language: str
+) -> dict[str, float]:
+    """Exact match and F1 in percent; see `squad_scores`.
+
+    Raises:
+      ValueError: there are no questions, or one has no right answer.
+    """
+    to_words = functools.partial(mlqa_words, language=language)
+    return answer_scores(questions, predictions, to_words)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _is_punctuation(character: str) -> bool:
+    category = unicodedata.category(character)
+    return category.startswith("P") or character in string.punctuation
