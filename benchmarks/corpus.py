@@ -29,7 +29,7 @@ from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
 from benchmarks.tables import Table, with_range, worker_table
 from decoupled.corpora.wikipedia.dump_pages import PageCutter
-from decoupled.corpora.wikipedia.dump_stream import xml_pieces
+from decoupled.corpora.wikipedia.dump_stream import xml_chunks
 
 NAME = "corpus"
 OURS = "decoupled"
@@ -64,7 +64,7 @@ def _case(arguments, folder):
         pages, size = write_dump(path, _small_head(), _small_pages())
         return _facts("small pages", path, path, pages, size)
     dump = arguments.dump or default_dump()
-    cutter = PageCutter(xml_pieces(dump))
+    cutter = PageCutter(xml_chunks(dump))
     head = cutter.head.decode("utf-8")
     pages = [page.content.decode("utf-8") for page in cutter.pages()]
     sample = folder / "sample.xml.bz2"

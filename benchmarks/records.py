@@ -24,10 +24,11 @@ from benchmarks.dumps import default_dump
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
 from benchmarks.tables import Table, gigabytes, with_range, worker_table
-from decoupled.commands import build_corpus
 from decoupled.configs import VocabularyConfig
 from decoupled.configs.corpora import CorpusSettings, TaskSettings, TextSettings
-from decoupled.corpora.corpus import Corpus, write_corpus
+from decoupled.corpora.build import build
+from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary_training import train_vocabulary
 
 NAME = "records"
@@ -98,7 +99,7 @@ def make_case(arguments, folder: pathlib.Path) -> dict[str, Any]:
 
 def _dump_documents(dump, folder) -> list[list[str]]:
     settings = CorpusSettings(TEXT, TaskSettings(0.1, 0.1, 1, 1))
-    build_corpus.build(None, [f"en={dump}"], str(folder), settings)
+    build(None, [f"en={dump}"], str(folder), settings)
     return list(Corpus(str(folder)).documents("train", "en"))
 
 

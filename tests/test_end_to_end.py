@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from decoupled.commands import build_records, build_vocabulary
-from decoupled.commands.build_corpus import build
 from decoupled.commands.finetune import run_finetuning
 from decoupled.commands.pretrain import PretrainConfig, run_pretraining
 from decoupled.configs import (
@@ -26,6 +25,7 @@ from decoupled.configs.corpora import (
     VocabularySettings,
 )
 from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.corpora.build import build
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.saved_model import export
 from decoupled.exports.trained_model import read_model_dir

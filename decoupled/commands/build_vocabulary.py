@@ -25,9 +25,15 @@ from decoupled.configs.corpora import VocabularySettings, build_vocabulary
 from decoupled.core import console, files, gfile, locks, plots
 from decoupled.core.errors import UserError
 from decoupled.core.memory import available_memory, readable_bytes
-from decoupled.corpora import sampling_table
 from decoupled.corpora.corpus import Corpus, difference
-from decoupled.corpora.sampling import draw_sample, sample_sizes
+from decoupled.corpora.sampling import (
+    LanguageRow,
+    as_json,
+    draw_sample,
+    language_rows,
+    print_rows,
+    sample_sizes,
+)
 from decoupled.data import vocabulary_costs
 from decoupled.data.fertility import measure_fertility
 from decoupled.data.training_lines import TrainingLines
@@ -158,7 +164,7 @@ def _plan(corpus: Corpus, settings: VocabularySettings) -> dict[str, int]:
         counts, sampling, config.max_sentences, lengths, config.max_bytes
     )
     total = sum(sizes.values())
-    sampling_table.print_rows(
+    print_rows(
         f"{total:,} sentences in {len(counts)} languages, alpha {sampling.alpha}",
         _rows(counts, sizes, sampling),
     )
@@ -187,10 +193,10 @@ def _sentence_bytes(corpus: Corpus) -> dict[str, float]:
 
 def _rows(
     counts: dict[str, int], sizes: dict[str, int], sampling: SamplingConfig
-) -> list[sampling_table.LanguageRow]:
+) -> list[LanguageRow]:
     total = sum(sizes.values())
     shares = {name: size / total for name, size in sizes.items()}
-    return sampling_table.language_rows(counts, shares, sampling, counts, total)
+    return language_rows(counts, shares, sampling, counts, total)
 
 
 def _train(
@@ -222,9 +228,7 @@ def _train(
             "bytes": lines.bytes,
             "long_sentences_cut": lines.cut,
             "sentences_with_reserved_character": lines.reserved,
-            "languages": sampling_table.as_json(
-                _rows(counts, sizes, settings.sampling)
-            ),
+            "languages": as_json(_rows(counts, sizes, settings.sampling)),
         },
         "languages": _measure(corpus, trained.vocabulary, settings.report_sentences),
     }

@@ -203,7 +203,7 @@ def _sequences(config):
 
 def _show_sampling(rows, config, folder):
     """Prints the table and keeps all of it in the folder."""
-    from decoupled.corpora.sampling_table import as_json, print_rows
+    from decoupled.corpora.sampling import as_json, print_rows
 
     path = os.path.join(folder, SAMPLING)
     files.write_json(path, as_json(rows))

@@ -1,8 +1,9 @@
 """What a command needs beside the core, read from the source without running it.
 
 Imports are followed from module to module, also those inside functions. Calls of
-`installed.need` and `installed.lacking` say what a module is for. A call that stands by
-itself in a command's `main` is about every run; others are about some inputs or flags.
+`installed.need`, `installed.lacking` and `installed.Package` say what a module is for.
+A call that stands by itself in a command's `main` is about every run; others are about
+some inputs or flags.
 """
 
 import ast
@@ -16,7 +17,7 @@ from decoupled.core.installed import CHECKOUT, requirement_of
 
 # Top-level packages of a checkout, whose imports are followed.
 _OWN = ("decoupled", "tests", "benchmarks")
-_CALLS = ("installed.need", "installed.lacking")
+_CALLS = ("installed.need", "installed.lacking", "installed.Package")
 
 
 class Need(NamedTuple):

@@ -30,6 +30,17 @@ class Requirement(NamedTuple):
     extras: tuple[str, ...]
 
 
+class Package(NamedTuple):
+    """A module that an extra brings, and what needs it, e.g. "MediaWiki dumps"."""
+
+    module: str
+    purpose: str
+
+    def check(self) -> None:
+        """As `need`."""
+        need(self.module, purpose=self.purpose)
+
+
 def requirements() -> list[Requirement]:
     """What the installed package requires, or requirements.txt of a checkout."""
     try:

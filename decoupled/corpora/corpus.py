@@ -7,11 +7,10 @@
     tasks/, parallel/
         further files of sources that have them (the catalogs)
 
-Text of files (`decoupled.corpora.assembly`) lies one folder deeper, a folder for each
+Text of files (`decoupled.corpora.from_files`) lies one folder deeper, a folder for each
 part of an input. The manifest is written last: a folder without one is not a corpus.
 """
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +20,6 @@ from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.locks import LOCK
 from decoupled.corpora import locales
-from decoupled.corpora.shards import Document, TextShards
 
 FORMAT = "decoupled-corpus-1"
 MANIFEST = "manifest.json"
@@ -30,12 +28,10 @@ SPLITS = ("train", "eval")
 _NAMED_LANGUAGES = 10
 # What the manifest counts of each language.
 COUNTED = ("documents", "sentences", "characters", "bytes")
-MAX_FILE_BYTES = 64 << 20
 # Says that a folder without a manifest is ours to clear: a killed run left it.
-_BUILDING = "building.txt"
-# Notes on finished parts, while a corpus is being built.
-WORK = "work"
-_CONTENTS = ("text", "tasks", "parallel", WORK)
+BUILDING = "building.txt"
+
+Document = list[str]
 
 
 class Corpus:
@@ -197,7 +193,7 @@ def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
     if not gfile.isdir(folder):
         return None
     names = {name.rstrip("/") for name in gfile.listdir(folder)} - {LOCK}
-    if names and _BUILDING not in names:
+    if names and BUILDING not in names:
         raise UserError(
             f"{folder}: neither empty nor a corpus (holds {sorted(names)[0]}); choose "
             "another --output_dir"
@@ -216,89 +212,6 @@ def difference(saved: Any, given: Any, where: str = "") -> str:
     return "" if saved == given else f"{where}: {saved!r} != {given!r}"
 
 
-def write_corpus(
-    folder: str,
-    source: str,
-    inputs: Mapping[str, Any],
-    languages: Iterable[tuple[str, Iterable[tuple[str, Document]]]],
-    dropped: Mapping[str, int],
-    extra_files: Mapping[str, str],
-    tasks: Mapping[str, Any],
-    max_file_bytes: int = MAX_FILE_BYTES,
-) -> Corpus:
-    """Writes a corpus folder; on an error nothing of it is left.
-
-    Args:
-      source: what it is, for people. inputs: what it was built from, for `find_corpus`.
-      languages: language -> its documents, each with its split. Streamed.
-      dropped: reason -> count. extra_files: name below `folder` -> content.
-      tasks: name -> what the manifest says about it.
-
-    Raises:
-      UserError: there is no document in train, or the folder cannot be written.
-    """
-    with _building(folder):
-        splits = {split: {} for split in SPLITS}
-        for language, documents in languages:
-            for split, counts in _write_language(
-                folder, language, documents, max_file_bytes
-            ).items():
-                splits[split][language] = counts
-        if not splits["train"]:
-            raise UserError(f"{source}: no text for training is left; nothing written")
-        for name, content in extra_files.items():
-            gfile.makedirs(os.path.join(folder, os.path.dirname(name)))
-            files.write_text(os.path.join(folder, name), content)
-        write_manifest(folder, source, inputs, splits, dropped, tasks)
-    return Corpus(folder)
-
-
-def write_manifest(
-    folder: str,
-    source: str,
-    inputs: Mapping[str, Any],
-    splits: Mapping[str, Mapping[str, Any]],
-    dropped: Mapping[str, int],
-    tasks: Mapping[str, Any],
-    languages: Mapping[str, Any] | None = None,
-) -> None:
-    """Writes the manifest, after everything else; arguments as in `write_corpus`.
-
-    Args:
-      splits: split -> language -> counts of `TextShards`.
-      languages: language -> its input files and what was dropped of them, for corpora
-        that are made of files.
-    """
-    manifest = {
-        "format": FORMAT,
-        "source": source,
-        "inputs": dict(inputs),
-        "splits": {split: dict(sorted(splits[split].items())) for split in SPLITS},
-        "tasks": dict(tasks),
-        "dropped": dict(dropped),
-    }
-    if languages is not None:
-        manifest["languages"] = dict(languages)
-    files.write_json(os.path.join(folder, MANIFEST), manifest)
-
-
-@contextlib.contextmanager
-def _building(folder: str) -> Iterator[None]:
-    """Marks the folder as unfinished; clears what a killed run or a failure left."""
-    existed = gfile.isdir(folder)
-    mark_unfinished(folder)
-    try:
-        clear(folder)
-        yield
-    except BaseException:
-        clear(folder)
-        mark_finished(folder)
-        if not existed:
-            gfile.rmtree(folder)
-        raise
-    mark_finished(folder)
-
-
 def without_held_out(train: Iterable[str], held_out: Iterable[str]) -> str:
     """A warning that names the languages of `train` that are not in `held_out`.
 
@@ -315,52 +228,3 @@ def without_held_out(train: Iterable[str], held_out: Iterable[str]) -> str:
         f"warning: no held-out text in {told}; pretrain cannot evaluate there (more "
         "documents, or a larger share to hold out, would give some)"
     )
-
-
-def mark_unfinished(folder: str) -> None:
-    """Makes the folder, if there is none, and says in it that no corpus is there yet.
-
-    Raises:
-      UserError: the folder cannot be made or written to.
-    """
-    files.make_folder(folder)
-    marker = os.path.join(folder, _BUILDING)
-    files.write_text(marker, "A corpus is being built here; not complete.\n")
-
-
-def is_unfinished(folder: str) -> bool:
-    """True where a build began and did not end."""
-    return files.exists(os.path.join(folder, _BUILDING))
-
-
-def mark_finished(folder: str) -> None:
-    """Takes back `mark_unfinished`."""
-    gfile.remove(os.path.join(folder, _BUILDING))
-
-
-def clear(folder: str) -> None:
-    """Removes all that a corpus may hold, but for its manifest."""
-    files.remove_temporaries(folder)
-    for name in _CONTENTS:
-        path = os.path.join(folder, name)
-        if gfile.isdir(path):
-            gfile.rmtree(path)
-
-
-def _write_language(
-    folder: str,
-    language: str,
-    documents: Iterable[tuple[str, Document]],
-    max_file_bytes: int,
-) -> dict[str, dict[str, Any]]:
-    """Writes one language; returns its part of the manifest by split."""
-    with contextlib.ExitStack() as stack:
-        writers = {
-            split: stack.enter_context(
-                TextShards(folder, f"text/{split}/{language}", max_file_bytes)
-            )
-            for split in SPLITS
-        }
-        for split, document in documents:
-            writers[split].write(document)
-    return {split: writer.counts for split, writer in writers.items() if writer.counts}

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from decoupled.core import files
-from decoupled.corpora import documents
-from decoupled.corpora.corpus import read_documents
-from decoupled.corpora.documents import DIGEST, TextJob, TextUnit, digests_path
-from decoupled.corpora.shards import Document
+from decoupled.corpora import text_units
+from decoupled.corpora.corpus import Document, read_documents
+from decoupled.corpora.corpus_writer import write_documents
+from decoupled.corpora.text_units import DIGEST, TextJob, TextUnit, digests_path
 
 # One pass over the digests takes 40 bytes for each: 640 MiB.
 DOCUMENTS_AT_ONCE = 1 << 24
@@ -145,11 +145,15 @@ class UniqueJob:
         """Writes a unit's text anew; returns counts by split."""
         language = unit.unit.language
         folder = self.text_job.corpus_dir
-        documents.clear(folder, unit.name, language)
-        kept = _without_duplicates(folder, unit, self.text_job.settings.eval_share)
-        with documents.cleared_on_failure(folder, unit.name, language):
-            splits = documents.write_documents(
-                self.text_job, unit.name, language, kept, unit.held_out
+        text_units.clear(folder, unit.name, language)
+        share = self.text_job.settings.eval_share
+        kept = _without_duplicates(folder, unit, share)
+        with text_units.cleared_on_failure(folder, unit.name, language):
+            splits = write_documents(
+                folder,
+                f"{language}/{unit.name}",
+                text_units.with_splits(kept, share, unit.held_out),
+                self.text_job.max_file_bytes,
             )
         return {"splits": splits}
 
@@ -180,7 +184,7 @@ def _without_duplicates(
         inside = (
             (int(number), keep)
             for number, keep in zip(digests, stays, strict=True)
-            if documents.split_of(int(number), eval_share) == split
+            if text_units.split_of(int(number), eval_share) == split
         )
         written = read_documents(folder, counts["files"])
         for (number, keep), document in zip(inside, written, strict=True):

@@ -3,21 +3,39 @@
 A unit reads and writes files of its own and leaves a note (`decoupled.corpora.units`).
 So the files do not depend on who does the units, and after a kill or a mistake in one
 input the same command goes on with what is missing.
+
+Apache Beam, whose runners share the units among other machines, runs
+
+    Create(units) | Reshuffle | Map(do a unit)
+
+No text goes through Beam, and what becomes of a unit is read from its note. Beam is
+imported where a unit is to be done on it, and nowhere else.
 """
 
 import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import io
+import logging
+import re
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from decoupled.core import console, installed, processes
 from decoupled.core.errors import UserError
-from decoupled.corpora import beam, units
+from decoupled.corpora import units
 from decoupled.corpora.units import Job, Unit
 
 _LOCAL = "local"
+# Beam's own on this machine.
+_DIRECT = "DirectRunner"
+# Its job server may have options of its own.
+_PORTABLE = "PortableRunner"
+_USER_ERROR = re.compile(r"\.UserError: (.+?)(?: \[while running .*)?$")
+_POLL_SECONDS = 0.2
+_REMOTE_POLL_SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +118,7 @@ def _run(job, missing, runner, description, small):
     if runner.name == _LOCAL:
         outcomes = _on_this_machine(job, ordered, runner.workers, small)
     else:
-        outcomes = beam.do_units(job, ordered, runner.name, runner.options)
+        outcomes = _on_beam(job, ordered, runner.name, runner.options)
     failures = []
     # Closed whatever happens, and with it the processes.
     with contextlib.closing(outcomes):
@@ -124,3 +142,131 @@ def _on_this_machine(job, ordered, workers, small) -> Iterator[str | None]:
     with processes.started(attempt, ordered, workers, job.work_dir) as futures:
         for future in concurrent.futures.as_completed(futures):
             yield future.result()
+
+
+def _on_beam(
+    job: Job, wanted: Sequence[Unit], runner: str, options: Sequence[str]
+) -> Iterator[str | None]:
+    """Yields for each unit, as it ends, why it failed, or None.
+
+    Args:
+      job: what is done with each. wanted: the units, without notes.
+      runner: a Beam runner's name. options: Beam's, "NAME=VALUE" or "NAME".
+
+    Raises:
+      UserError: Beam does not know the runner or one of its options, or a unit could
+        not even leave a note.
+    """
+    raised = []
+    arguments = (_run_pipeline, raised, job, wanted, runner, options)
+    # A daemon, so that Ctrl-C ends the command.
+    pipeline = threading.Thread(target=_keep_error, args=arguments, daemon=True)
+    with _quiet():
+        pipeline.start()
+        yield from _follow(job, {unit.name for unit in wanted}, pipeline)
+    if raised:
+        raise _as_user_error(raised[0])
+
+
+def _do_unit(job, unit):
+    """What Beam calls, in this process or on another machine; without annotations, as
+    Beam would check them, which a protocol does not allow.
+
+    Raises:
+      UserError: the unit failed, and there is no room for the note that says why.
+    """
+    failure = units.attempt(job, unit)
+    if failure is not None:
+        units.note_failure(job, unit, failure)
+
+
+def _keep_error(function, raised, *arguments):
+    try:
+        function(*arguments)
+    except BaseException as error:  # re-raised by the thread that waits
+        raised.append(error)
+
+
+def _follow(job, waited: set[str], pipeline: threading.Thread) -> Iterator[str | None]:
+    """Looks at the notes until the pipeline ends."""
+    wait = _REMOTE_POLL_SECONDS if "://" in job.work_dir else _POLL_SECONDS
+    running = True
+    while running:
+        pipeline.join(wait)
+        # Asked before the look at the folder, so that no note comes after the last.
+        running = pipeline.is_alive()
+        for name, failure in sorted(units.ended(job, waited).items()):
+            waited.remove(name)
+            yield failure
+
+
+def _run_pipeline(job, wanted, runner, options):
+    import apache_beam
+
+    pipeline = _make_pipeline(runner, options)
+    (
+        pipeline
+        | apache_beam.Create(list(wanted))
+        | apache_beam.Reshuffle()
+        | "units" >> apache_beam.Map(functools.partial(_do_unit, job))
+    )
+    pipeline.run().wait_until_finish()
+
+
+def _make_pipeline(runner: str, options: Sequence[str]):
+    """An empty pipeline.
+
+    Raises:
+      UserError: Beam does not know the runner or one of its options.
+    """
+    import apache_beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+    given = [f"--{option.lstrip('-')}" for option in options]
+    # By name, "DirectRunner" would first try to download another one.
+    direct = FnApiRunner() if runner == _DIRECT else None
+    named = [] if direct else [f"--runner={runner}"]
+    complaints = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaints):
+            parsed = PipelineOptions([*given, *named])
+            unknown = _unknown_options(parsed)
+            if unknown and runner != _PORTABLE:
+                raise ValueError(f"no option {', '.join(unknown)}")
+            return apache_beam.Pipeline(direct, parsed)
+    except (SystemExit, ValueError) as error:
+        # argparse prints what is wrong, and exits.
+        lines = complaints.getvalue().strip().splitlines()
+        told = lines[-1] if isinstance(error, SystemExit) and lines else str(error)
+        told = " ".join(told.split())
+        raise UserError(f"Beam with {runner}: {told}") from error
+
+
+def _unknown_options(options) -> list[str]:
+    known = type(options)([]).get_all_options()
+    given = options.get_all_options(retain_unknown_options=True)
+    return sorted(set(given) - set(known))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps Beam's log from the terminal; what it raises says all that is wrong."""
+    disabled = logging.root.manager.disable
+    # Beam logs to the root, also while it is imported.
+    logging.disable(logging.CRITICAL)
+    yield
+    # Left so where the command ends before the pipeline, whose threads then complain.
+    logging.disable(disabled)
+
+
+def _as_user_error(error: BaseException) -> BaseException:
+    """A UserError out of Beam's account of it, which is text; or the error itself."""
+    # Of a worker process there is the traceback, as the message of another error.
+    lines = str(error).splitlines()
+    if isinstance(error, UserError):
+        lines = [f".UserError: {lines[0]}"]
+    for line in lines:
+        if found := _USER_ERROR.search(line.strip()):
+            return UserError(found[1])
+    return error

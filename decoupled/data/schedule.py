@@ -14,8 +14,7 @@ import numpy as np
 
 from decoupled.configs import SamplingConfig
 from decoupled.core.errors import UserError
-from decoupled.corpora.sampling import language_shares
-from decoupled.corpora.sampling_table import LanguageRow, language_rows
+from decoupled.corpora.sampling import LanguageRow, language_rows, language_shares
 from decoupled.data.counters import Stream, numpy_bits, numpy_permutation
 from decoupled.data.records import LanguageRecords, RecordsManifest, Shard
 

@@ -11,7 +11,7 @@ from decoupled.commands.build_vocabulary import build
 from decoupled.configs import SamplingConfig, VocabularyConfig
 from decoupled.configs.corpora import VocabularySettings
 from decoupled.core.errors import UserError
-from decoupled.corpora.corpus import write_corpus
+from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import Vocabulary
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve".split()

@@ -11,8 +11,8 @@ from decoupled.corpora.corpus import (
     difference,
     find_corpus,
     read_documents,
-    write_corpus,
 )
+from decoupled.corpora.corpus_writer import write_corpus
 
 ENGLISH = [
     ("train", ["One.", "Two."]),

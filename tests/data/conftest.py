@@ -7,7 +7,7 @@ import pytest
 def sentences():
     """Messages of the Django catalogs in eleven languages."""
     pytest.importorskip("django", reason="needs the [demo] extra")
-    from decoupled.corpora.catalogs.catalogs import read_catalogs
+    from decoupled.corpora.catalogs.catalog_files import read_catalogs
 
     languages = ("en", "de", "fr", "ru", "ar", "hi", "th", "zh-Hans", "ja", "ko", "vi")
     return [

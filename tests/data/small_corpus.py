@@ -3,7 +3,7 @@
 import random
 
 from decoupled.configs import VocabularyConfig
-from decoupled.corpora.corpus import write_corpus
+from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary_training import train_vocabulary
 
 WORDS = {

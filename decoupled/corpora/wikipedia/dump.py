@@ -2,8 +2,8 @@
 
 Reads `*-pages-articles*.xml.bz2` and what is like it, local or remote. An article is
 the last revision of a page of the main namespace that is neither a redirect nor a
-disambiguation page. `dump_pages` cuts the XML into pages and `page_xml` parses one at a
-time, and of these only pages that may be articles.
+disambiguation page. `dump_stream` unpacks the file; `dump_pages` cuts the XML into
+pages and parses those that may be articles, one at a time.
 """
 
 import collections
@@ -17,17 +17,15 @@ from decoupled.core.errors import UserError
 from decoupled.corpora.wikipedia import wiki_names
 from decoupled.corpora.wikipedia.dump_pages import (
     MAX_PAGE_BYTES,
+    BadXml,
     NotADump,
     PageCutter,
-    RawPage,
-)
-from decoupled.corpora.wikipedia.dump_stream import Damaged, xml_pieces
-from decoupled.corpora.wikipedia.page_xml import (
-    BadXml,
     PageFields,
+    RawPage,
     parse_namespaces,
     parse_page,
 )
+from decoupled.corpora.wikipedia.dump_stream import Damaged, xml_chunks
 
 OTHER_NAMESPACES = "pages outside namespace 0"
 REDIRECTS = "redirects"
@@ -73,7 +71,7 @@ def read_articles(
     """
     cutter = None
     try:
-        cutter = PageCutter(xml_pieces(path))
+        cutter = PageCutter(xml_chunks(path))
         namespaces = parse_namespaces(cutter.head)
         to_english = _namespaces_to_english(namespaces)
         for raw in itertools.islice(cutter.pages(), part, None, parts):

@@ -1,13 +1,19 @@
-"""The XML of a dump -> its head and its pages, cut apart without parsing them.
+"""The XML of a dump -> its head and its pages: cut apart, then parsed one by one.
 
-A page can then be left out before a parser sees it: that of another worker, a redirect,
-one that is too large. What a dump never holds is refused here, before any parser could
-act on it: document types and with them entities (CVE-2003-1564, "billion laughs").
+Pages are cut apart without a parser, so that a page can be left out before a parser
+sees it: that of another worker, a redirect, one that is too large. What a dump never
+holds is refused before any parser could act on it: document types and with them
+entities (CVE-2003-1564, "billion laughs").
+
+The standard library's expat then reads a page, and only the fields of `PageFields` are
+kept; the rest takes no memory. Elements that the export format
+(https://www.mediawiki.org/xml/export-0.11.xsd) does not have are refused.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+from xml.parsers import expat
 
 from decoupled.corpora.wikipedia.dump_stream import Damaged
 
@@ -25,6 +31,30 @@ _PAGE_END = re.compile(rb"</page\s*>|<!")
 _COMMENT_END = re.compile(rb"-->")
 _CDATA_END = re.compile(rb"\]\]>")
 _TITLE = re.compile(rb"<title>([^<]*)</title>")
+
+_END = b"</mediawiki>"
+# A revision's contributor and its further slots lie deepest, at 4.
+_MAX_DEPTH = 16
+
+_REVISION = "page/revision"
+_PAGE_FIELDS = ("page/title", "page/ns", "page/id")
+_REVISION_FIELDS = (f"{_REVISION}/text", f"{_REVISION}/model")
+_REDIRECT = "page/redirect"
+_READ = (*_PAGE_FIELDS, _REDIRECT, *_REVISION_FIELDS)
+# Path of an element -> the elements that it may hold. Those of other paths are skipped.
+_CHILDREN = {
+    "": {"page"},
+    "page": set(
+        "title ns id redirect restrictions revision upload DiscussionThreading "
+        "discussionthreadinginfo".split()
+    ),
+    _REVISION: set(
+        "id parentid timestamp contributor minor comment origin model format text sha1 "
+        "content".split()
+    ),
+    **{path: set() for path in _READ},
+}
+_NAMESPACE = "mediawiki/siteinfo/namespaces/namespace"
 
 
 class NotADump(Exception):
@@ -56,13 +86,13 @@ class PageCutter:
       last: the last complete page so far, or None.
     """
 
-    def __init__(self, pieces: Iterator[bytes]):
+    def __init__(self, chunks: Iterator[bytes]):
         """Reads the head.
 
         Raises:
           NotADump, Damaged
         """
-        self._pieces = pieces
+        self._chunks = chunks
         self._buffer = b""
         self._position = 0  # what lies before it is done with
         self._offset = 0  # of the buffer's first byte in the XML
@@ -119,7 +149,7 @@ class PageCutter:
             if self._buffer[at:].strip():
                 raise NotADump(f"more than one dump: XML goes on {self._where(at)}")
             self._offset += at
-            self._buffer = next(self._pieces, b"")
+            self._buffer = next(self._chunks, b"")
             at = 0
             if not self._buffer:
                 return
@@ -174,9 +204,9 @@ class PageCutter:
         return at
 
     def _more(self, at_end=None):
-        """Reads a piece; returns by how much positions in the buffer moved."""
-        piece = next(self._pieces, b"")
-        if not piece:
+        """Reads a chunk; returns by how much positions in the buffer moved."""
+        chunk = next(self._chunks, b"")
+        if not chunk:
             end = self._offset + len(self._buffer)
             raise Damaged(at_end or f"the XML ends too soon, after {end} bytes")
         cut = self._position
@@ -186,10 +216,179 @@ class PageCutter:
             cut = len(self._buffer) - _OVERLAP
         elif not self._in_page and waiting > _MAX_OTHER_BYTES:
             raise NotADump(f"no <page> in {waiting} bytes {self._where(cut)}")
-        self._buffer = self._buffer[cut:] + piece
+        self._buffer = self._buffer[cut:] + chunk
         self._offset += cut
         self._position = 0
         return cut
 
     def _where(self, at):
         return f"at byte {self._offset + at} of the XML"
+
+
+class BadXml(Exception):
+    """The XML is not well formed, or not that of a MediaWiki export; says why."""
+
+
+class PageFields(NamedTuple):
+    """What a page says about itself, and its last revision.
+
+    title: with its namespace's name, as the XML has it. namespace: None where the dump
+    is older than the element (export-0.5). page_id: None where there is none.
+    text, model: None where they are missing, empty, or there is no revision.
+    """
+
+    title: str
+    namespace: int | None
+    page_id: int | None
+    is_redirect: bool
+    text: str | None
+    model: str | None
+
+
+def parse_page(content: bytes) -> PageFields:
+    """Reads the XML of a page, from <page> to </page>, in UTF-8.
+
+    Raises:
+      BadXml: the XML is damaged, has no title, or holds what no export has.
+    """
+    reader = _PageReader()
+    _parse(content, reader)
+    title, namespace, page_id = map(reader.fields.get, _PAGE_FIELDS)
+    text, model = map(reader.fields.get, _REVISION_FIELDS)
+    if not title:
+        raise BadXml("the page has no title")
+    return PageFields(
+        title,
+        _integer(namespace),
+        _integer(page_id),
+        _REDIRECT in reader.fields,
+        text or None,
+        model or None,
+    )
+
+
+def parse_namespaces(head: bytes) -> dict[str, int]:
+    """Reads the names of namespaces, and their numbers, in the head of a dump.
+
+    Args:
+      head: from <mediawiki> to the first page, in UTF-8.
+
+    Raises:
+      BadXml: the XML is damaged, or a namespace has no number.
+    """
+    reader = _NamespaceReader()
+    _parse(head + _END, reader)
+    return reader.namespaces
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError as error:
+        raise BadXml(str(error)) from error
+
+
+class _Reader:
+    """Expat's handlers; keeps the path of the element that is open."""
+
+    def __init__(self, children: Mapping[str, set[str]]):
+        self.path = ""
+        self.depth = 0
+        self._children = children
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Enters an element, whatever the prefix of its name."""
+        name = name.rpartition(":")[2]
+        if name not in self._children.get(self.path, (name,)):
+            inside = self.path.rpartition("/")[2] or "the dump"
+            raise BadXml(f"unexpected element {name[:40]!r} in {inside}")
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise BadXml(f"elements lie in each other, deeper than {_MAX_DEPTH}")
+        self.path = f"{self.path}/{name}" if self.path else name
+        self.begin(attributes)
+
+    def end(self, name: str) -> None:
+        """Leaves an element."""
+        self.finish()
+        self.depth -= 1
+        self.path = self.path.rpartition("/")[0]
+
+    def begin(self, attributes: dict[str, str]) -> None:
+        """Called when `path` has begun."""
+
+    def data(self, text: str) -> None:
+        """Called with text right below `path`; it may come in several chunks."""
+
+    def finish(self) -> None:
+        """Called when `path` ends."""
+
+
+class _PageReader(_Reader):
+    """`fields`: path -> text, of the last element with that path."""
+
+    def __init__(self):
+        super().__init__(_CHILDREN)
+        self.fields: dict[str, str] = {}
+        self._chunks: list[str] | None = None
+
+    def begin(self, attributes: dict[str, str]) -> None:
+        if self.path == _REVISION:
+            self.fields[_REVISION] = ""
+            for field in _REVISION_FIELDS:
+                self.fields.pop(field, None)
+        elif self.path in _PAGE_FIELDS and _REVISION in self.fields:
+            raise BadXml(f"unexpected element {self.path[5:]!r} after a revision")
+        elif self.path in _READ:
+            self._chunks = []
+
+    def data(self, text: str) -> None:
+        if self._chunks is not None:
+            self._chunks.append(text)
+
+    def finish(self) -> None:
+        if self._chunks is not None:
+            self.fields[self.path] = "".join(self._chunks)
+            self._chunks = None
+
+
+class _NamespaceReader(_Reader):
+    """`namespaces`: name -> number."""
+
+    def __init__(self):
+        super().__init__({"": {"mediawiki"}})
+        self.namespaces: dict[str, int] = {}
+        self._name, self._number = "", 0
+
+    def begin(self, attributes: dict[str, str]) -> None:
+        if self.path == _NAMESPACE:
+            self._name, number = "", _integer(attributes.get("key"))
+            if number is None:
+                raise BadXml("a namespace has no key")
+            self._number = number
+
+    def data(self, text: str) -> None:
+        if self.path == _NAMESPACE:
+            self._name += text
+
+    def finish(self) -> None:
+        if self.path == _NAMESPACE:
+            self.namespaces[self._name] = self._number
+
+
+def _parse(content: bytes, reader: _Reader) -> None:
+    parser = expat.ParserCreate("utf-8")
+    # Else each line of text is a call.
+    parser.buffer_text = True
+    parser.StartElementHandler = reader.start
+    parser.EndElementHandler = reader.end
+    parser.CharacterDataHandler = reader.data
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = _refuse
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise BadXml(str(error)) from error
+
+
+def _refuse(*_):
+    raise BadXml("declares a document type or an entity")

@@ -1,6 +1,6 @@
-"""A dump's file -> its XML as UTF-8, in pieces, however it is compressed and encoded.
+"""A dump's file -> its XML as UTF-8, in chunks, however it is compressed and encoded.
 
-Memory holds one piece, also where a small file unpacks to a huge one.
+Memory holds one chunk, also where a small file unpacks to a huge one.
 """
 
 import bz2
@@ -13,7 +13,7 @@ from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 
 _READ = 1 << 18
-_PIECE = 1 << 20
+_CHUNK = 1 << 20
 
 _BYTE_ORDER_MARKS = (  # UTF-32's begin with UTF-16's.
     (codecs.BOM_UTF8, "utf-8"),
@@ -39,7 +39,7 @@ class Damaged(Exception):
     """The file ends too soon or cannot be unpacked; the message says where and why."""
 
 
-def xml_pieces(path: str) -> Iterator[bytes]:
+def xml_chunks(path: str) -> Iterator[bytes]:
     """Yields a dump's XML as UTF-8, without byte order mark and XML declaration.
 
     Args:
@@ -55,19 +55,19 @@ def xml_pieces(path: str) -> Iterator[bytes]:
             f"{path}: .7z cannot be read as a stream; take the dump's .bz2, or convert "
             f"it: 7z x -so {path} | bzip2 > {path.removesuffix('.7z')}.bz2"
         )
-    pieces = _file_pieces(path)
+    chunks = _file_chunks(path)
     if path.endswith(".bz2"):
-        pieces = _unpacked(pieces, _Bzip2, "bzip2")
+        chunks = _unpacked(chunks, _Bzip2, "bzip2")
     elif path.endswith(".gz"):
-        pieces = _unpacked(pieces, _Gzip, "gzip")
-    return _as_utf8(pieces, path)
+        chunks = _unpacked(chunks, _Gzip, "gzip")
+    return _as_utf8(chunks, path)
 
 
-def _file_pieces(path) -> Iterator[bytes]:
+def _file_chunks(path) -> Iterator[bytes]:
     try:
         with gfile.GFile(path, "rb") as handle:
-            while piece := handle.read(_READ):
-                yield piece
+            while chunk := handle.read(_READ):
+                yield chunk
     except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
 
@@ -79,8 +79,8 @@ class _Bzip2:
         self._decompressor = bz2.BZ2Decompressor()
 
     def unpack(self, data: bytes) -> bytes:
-        """At most `_PIECE` bytes; b"" where more data is needed or the stream ended."""
-        return self._decompressor.decompress(data, _PIECE)
+        """At most `_CHUNK` bytes; b"" where more data is needed or the stream ended."""
+        return self._decompressor.decompress(data, _CHUNK)
 
     @property
     def hungry(self) -> bool:
@@ -107,9 +107,9 @@ class _Gzip:
 
     def unpack(self, data: bytes) -> bytes:
         output = self._decompressor.decompress(
-            self._decompressor.unconsumed_tail + data, _PIECE
+            self._decompressor.unconsumed_tail + data, _CHUNK
         )
-        self._full = len(output) == _PIECE
+        self._full = len(output) == _CHUNK
         return output
 
     @property
@@ -125,29 +125,29 @@ class _Gzip:
         return self._decompressor.unused_data
 
 
-def _unpacked(pieces, make_stream, kind) -> Iterator[bytes]:
+def _unpacked(chunks, make_stream, kind) -> Iterator[bytes]:
     """Unpacks streams that follow each other; zero bytes after the last are padding."""
     stream = None
     offset = 0
-    for piece in pieces:
-        offset += len(piece)
-        while piece:
+    for chunk in chunks:
+        offset += len(chunk)
+        while chunk:
             if stream is None:
-                piece = piece.lstrip(b"\0") if offset > len(piece) else piece
-                if not piece:
+                chunk = chunk.lstrip(b"\0") if offset > len(chunk) else chunk
+                if not chunk:
                     break
                 stream = make_stream()
-            yield from _outputs(stream, piece, kind, offset)
-            piece = stream.rest if stream.ended else b""
+            yield from _outputs(stream, chunk, kind, offset)
+            chunk = stream.rest if stream.ended else b""
             stream = None if stream.ended else stream
     if stream is not None:
         raise Damaged(f"{kind} data ends too soon, at byte {offset} of the file")
 
 
-def _outputs(stream, piece, kind, offset) -> Iterator[bytes]:
+def _outputs(stream, chunk, kind, offset) -> Iterator[bytes]:
     while True:
         try:
-            output = stream.unpack(piece)
+            output = stream.unpack(chunk)
         except (OSError, zlib.error) as error:
             raise Damaged(
                 f"{kind} data is damaged before byte {offset} of the file ({error})"
@@ -156,12 +156,12 @@ def _outputs(stream, piece, kind, offset) -> Iterator[bytes]:
             yield output
         if stream.ended or stream.hungry:
             return
-        piece = b""
+        chunk = b""
 
 
-def _as_utf8(pieces, path) -> Iterator[bytes]:
-    first = next(pieces, b"")
-    while len(first) < 1024 and (more := next(pieces, b"")):
+def _as_utf8(chunks, path) -> Iterator[bytes]:
+    first = next(chunks, b"")
+    while len(first) < 1024 and (more := next(chunks, b"")):
         first += more
     mark, encoding = next(
         (known for known in _BYTE_ORDER_MARKS if first.startswith(known[0])),
@@ -170,15 +170,15 @@ def _as_utf8(pieces, path) -> Iterator[bytes]:
     if mark.startswith((b"<", b"\0<")):
         mark = b""
     encoding = encoding or _declared_encoding(first, path)
-    pieces = _with_first(first.removeprefix(mark), pieces)
+    chunks = _with_first(first.removeprefix(mark), chunks)
     if encoding != "utf-8":
-        pieces = _recoded(pieces, encoding)
-    yield from _without_declaration(pieces)
+        chunks = _recoded(chunks, encoding)
+    yield from _without_declaration(chunks)
 
 
-def _with_first(first, pieces):
+def _with_first(first, chunks):
     yield first
-    yield from pieces
+    yield from chunks
 
 
 def _declared_encoding(first, path):
@@ -197,25 +197,25 @@ def _declared_encoding(first, path):
     return "utf-8" if _FORMS_OF_TWO_BYTES.match(encoding) else encoding
 
 
-def _recoded(pieces, encoding):
+def _recoded(chunks, encoding):
     decoder = codecs.getincrementaldecoder(encoding)()
     offset = 0
     try:
-        for piece in pieces:
-            yield decoder.decode(piece).encode("utf-8")
-            offset += len(piece)
+        for chunk in chunks:
+            yield decoder.decode(chunk).encode("utf-8")
+            offset += len(chunk)
         decoder.decode(b"", final=True)
     except UnicodeError as error:
         raise Damaged(f"the text is not {encoding} after byte {offset}") from error
 
 
-def _without_declaration(pieces):
-    first = next(pieces, b"")
-    while len(first) < 1024 and (more := next(pieces, b"")):
+def _without_declaration(chunks):
+    first = next(chunks, b"")
+    while len(first) < 1024 and (more := next(chunks, b"")):
         first += more
     yield (
         first[declaration.end() :]
         if (declaration := _DECLARATION.match(first))
         else first
     )
-    yield from pieces
+    yield from chunks

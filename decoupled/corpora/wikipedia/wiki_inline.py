@@ -214,14 +214,14 @@ def _without_emphasis(line):
     Three apostrophes behind a letter close bold text that is open. Otherwise, where two
     follow, they are an apostrophe and the beginning of italics: "l'''Odyssée''".
     """
-    pieces = _EMPHASIS.split(line)
-    counts = [len(mark) for mark in pieces[1::2]]
+    parts = _EMPHASIS.split(line)
+    counts = [len(mark) for mark in parts[1::2]]
     # Both bold and italics stay open: here MediaWiki, too, looks for an apostrophe.
     italics, bolds = (sum(n != one for n in counts) for one in (3, 2))
     unbalanced = italics % 2 and bolds % 2
     bold = False
     for index, count in enumerate(counts):
-        before = pieces[2 * index]
+        before = parts[2 * index]
         apostrophe = count in (4, 6)
         if count == 3 and before[-1:].isalpha():
             if bold:
@@ -230,8 +230,8 @@ def _without_emphasis(line):
                 apostrophe = counts[index + 1 : index + 2] == [2]
         if count != 2 and not (count == 3 and apostrophe):
             bold = not bold
-        pieces[2 * index + 1] = "'" if apostrophe else ""
-    return "".join(pieces)
+        parts[2 * index + 1] = "'" if apostrophe else ""
+    return "".join(parts)
 
 
 def _raised_text(found):

@@ -190,10 +190,10 @@ def test_a_dump_older_than_namespace_numbers(tmp_path, title, article):
 
 
 @pytest.mark.parametrize("block", [100, 1 << 10, 1 << 20])
-def test_pages_are_found_wherever_the_pieces_are_cut(block):
+def test_pages_are_found_wherever_the_chunks_are_cut(block):
     xml = dump_xml(PAGES).encode()
-    pieces = (xml[at : at + block] for at in range(0, len(xml), block))
-    cutter = dump_pages.PageCutter(pieces)
+    chunks = (xml[at : at + block] for at in range(0, len(xml), block))
+    cutter = dump_pages.PageCutter(chunks)
     pages = list(cutter.pages())
     assert [raw.title() for raw in pages] == [page.title for page in PAGES]
     for raw in pages:

@@ -3,19 +3,23 @@
 English text comes from the message ids, the other languages from their translations. A
 catalog is all `.po` files of one application (`django.po` and `djangojs.po` of
 `django/contrib/admin` make the catalog `admin`).
+
+Placeholders become an ellipsis, which exists in every language and keeps the sentence
+whole ("Cannot delete …"); markup, entities and keyboard accelerators go.
 """
 
 import collections
+import html
 import importlib.util
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from decoupled.core import files, gfile, installed
 from decoupled.core.errors import UserError
 from decoupled.corpora import locales
-from decoupled.corpora.catalogs.message_text import clean_message, message_key
 
 if TYPE_CHECKING:
     import polib
@@ -26,6 +30,30 @@ RULES = 1
 # Settings live here ("django/conf"), or the catalog is the package's own ("").
 _CORE_FOLDERS = ("", "conf")
 CORE = "core"
+
+ELLIPSIS = "…"
+
+# Order matters: doubled percent signs are set aside before anything else reads them.
+_LITERAL_PERCENT = "\ue000"
+_PLACEHOLDERS = re.compile(
+    r"""
+      %\s?\(\s*[\w.]+\s*\)\s?[-+\#0]*\d*(?:\.\d+)?[a-zA-Z]?   # %(name)s, %(size).1f
+    | %s                                                      # after a digit, too
+    | (?<![\d%])%(?:\d+\$)?[-+\#0]*\d*(?:\.\d+)?[a-zA-Z]      # %1$s, %d; not 100%ig
+    | \{%.*?%\}                                               # {% tag %}
+    | \$?\{\{[^{}]*\}\}                                       # {{ name }}
+    | \$?\{[^{}]*\}                                           # {name}, {0}, {}, ${x}
+    """,
+    re.VERBOSE,
+)
+_BLOCK_TAG = re.compile(r"</?(?:br|p|li|ul|ol|div|h\d|tr|td|th|hr)\b[^<>]*>", re.I)
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--.*?-->")
+_ENTITY = re.compile(r"&(?:\w+|#\d+|#[xX][0-9a-fA-F]+);")
+# "文件(&F)" and "文件(_F)": how East Asian translations append the accelerator.
+_APPENDED_ACCELERATOR = re.compile(r"\s*\([&_]\w\)")
+# "&File" and "_File" at the start of a word; "AT&T" and "user_id" stay.
+_ACCELERATOR = re.compile(r"(?<![\w&_])[&_](?=[^\W\d_])")
+_REPEATED_ELLIPSIS = re.compile(rf"{ELLIPSIS}(?:\s*{ELLIPSIS})+")
 
 
 class Message(NamedTuple):
@@ -235,3 +263,36 @@ def _drop_copies(messages: list[Message], dropped: collections.Counter) -> None:
                 continue
             del message.translations[language]
             dropped[reason] += 1
+
+
+def clean_message(message: str) -> str:
+    """The text of a message in one line; "" where braces or nothing legible remains.
+
+    A message is legible with two letters or, as one character is a word there, with one
+    letter that is neither upper nor lower case (是).
+    """
+    text = message.replace("%%", _LITERAL_PERCENT)
+    text = _PLACEHOLDERS.sub(ELLIPSIS, text).replace(_LITERAL_PERCENT, "%")
+    text = _TAG.sub("", _BLOCK_TAG.sub(" ", text))
+    text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
+    text = _ACCELERATOR.sub("", _APPENDED_ACCELERATOR.sub("", text))
+    text = " ".join(_REPEATED_ELLIPSIS.sub(ELLIPSIS, text).split())
+    if "{" in text or "}" in text:
+        return ""
+    return text if _is_legible(text) else ""
+
+
+def message_key(text: str) -> str:
+    """What two messages share when they differ in case, space or punctuation only."""
+    return "".join(
+        character
+        for character in text.casefold()
+        if unicodedata.category(character)[0] in "LMN"
+    )
+
+
+def _is_legible(text: str) -> bool:
+    letters = [character for character in text if character.isalpha()]
+    return len(letters) > 1 or any(
+        unicodedata.category(letter) == "Lo" for letter in letters
+    )

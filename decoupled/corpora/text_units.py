@@ -12,20 +12,22 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from decoupled.configs.corpora import TextSettings
 from decoupled.core import files, gfile, installed
-from decoupled.corpora import text
-from decoupled.corpora.corpus import COUNTED, MAX_FILE_BYTES, SPLITS, WORK
-from decoupled.corpora.shards import Document, TextShards
+from decoupled.corpora import sources
+from decoupled.corpora.corpus import COUNTED, SPLITS, Document
+from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_documents
+from decoupled.corpora.sources import Source, source_of
 
 # Raised when the same input gives other text or other files than before.
 RULES = 1
 DIGEST = np.dtype("<u8")
+_SPLITTER = installed.Package("sentencex", purpose="splitting text into sentences")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +88,12 @@ class TextJob:
                 # A file without documents is a file too.
                 digests.write(b"")
                 numbered = _noted(documents, digests)
-                splits = write_documents(self, unit.name, unit.language, numbered)
+                splits = write_documents(
+                    self.corpus_dir,
+                    f"{unit.language}/{unit.name}",
+                    with_splits(numbered, self.settings.eval_share),
+                    self.max_file_bytes,
+                )
         return {"splits": splits, "dropped": dict(sorted(dropped.items()))}
 
     def is_intact(self, result: dict[str, Any]) -> bool:
@@ -101,35 +108,42 @@ class TextJob:
         )
 
 
-def check_installed(paths: Sequence[str], settings: TextSettings) -> None:
+def check_installed(paths: Iterable[str], settings: TextSettings) -> None:
     """Raises a UserError where a package is missing that one of the files needs."""
-    if any(_is_split(path, settings) for path in paths):
-        installed.need("sentencex", purpose="splitting text into sentences")
-    if any(text.is_dump(path) for path in paths):
-        installed.need("mwparserfromhell", purpose="MediaWiki dumps")
+    for package in _packages(paths, settings):
+        package.check()
 
 
-def cleaning_rules(paths: Sequence[str], settings: TextSettings) -> list[int]:
+def cleaning_rules(paths: Iterable[str], settings: TextSettings) -> list[int]:
     """Versions of the rules that make text of such files."""
     rules = [RULES]
-    # Imported here: text that stays as it is needs no library.
-    if any(_is_split(path, settings) for path in paths):
+    used = _sources(paths)
+    if any(source.splits(settings) for source in used):
+        # Imported here: text that stays as it is needs no library.
         from decoupled.corpora import sentences
 
         rules.append(sentences.RULES)
-    if any(text.is_dump(path) for path in paths):
-        from decoupled.corpora.wikipedia import wikitext
-
-        rules.append(wikitext.RULES)
+    for source in used:
+        rules += source.rules()
     return rules
 
 
-def libraries(paths: Sequence[str], settings: TextSettings) -> dict[str, str]:
+def libraries(paths: Iterable[str], settings: TextSettings) -> dict[str, str]:
     """Versions of the libraries that decide what text such files become."""
-    used = ["sentencex"] if any(_is_split(path, settings) for path in paths) else []
-    if any(text.is_dump(path) for path in paths):
-        used.append("mwparserfromhell")
-    return installed.versions(used)
+    return installed.versions(package.module for package in _packages(paths, settings))
+
+
+def _sources(paths: Iterable[str]) -> list[Source]:
+    """The sources that read some files, in the order of the table."""
+    used = {source_of(path).name for path in paths}
+    return [source for source in sources.SOURCES if source.name in used]
+
+
+def _packages(paths: Iterable[str], settings: TextSettings) -> list[installed.Package]:
+    used = _sources(paths)
+    is_split = any(source.splits(settings) for source in used)
+    needed = [package for source in used for package in source.needs]
+    return [_SPLITTER, *needed] if is_split else needed
 
 
 def make_units(
@@ -137,7 +151,7 @@ def make_units(
 ) -> list[TextUnit]:
     """The parts of a file; their number depends on nothing but its size and kind."""
     parts = 1
-    if _is_split(path, settings):
+    if source_of(path).splits(settings):
         parts = min(max(-(-size // settings.part_bytes), 1), settings.max_parts)
     return [
         TextUnit(language, path, sha256, size, part, parts) for part in range(parts)
@@ -157,13 +171,14 @@ def read_unit(
     Raises:
       UserError: the file cannot be read or is damaged; file and place are named.
     """
-    for paragraphs in _paragraphs(unit, dropped):
-        document = paragraphs
-        if _is_split(unit.path, settings):
+    source = source_of(unit.path)
+    for lines in source.reads(unit.path, dropped, unit.part, unit.parts):
+        document = lines
+        if source.splits(settings):
             from decoupled.corpora.sentences import clean_sentences
 
             document = clean_sentences(
-                paragraphs, unit.language, settings.min_characters, dropped
+                lines, unit.language, settings.min_characters, dropped
             )
         if document:
             yield document
@@ -185,38 +200,20 @@ def split_of(document_digest: int, eval_share: float) -> str:
     return "eval" if document_digest / 2**64 < eval_share else "train"
 
 
-def write_documents(
-    job: TextJob,
-    folder: str,
-    language: str,
-    documents: Iterator[tuple[int, Document]],
+def with_splits(
+    documents: Iterable[tuple[int, Document]],
+    eval_share: float,
     held_out: int | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Writes documents, each with its digest, below text/SPLIT/LANGUAGE/`folder`.
+) -> Iterator[tuple[str, Document]]:
+    """Yields documents with their splits.
 
     Args:
-      job: folder and settings. folder: of the unit. language: a code.
-      documents: with their digests, in order.
+      documents: with their digests. eval_share: as of `split_of`.
       held_out: digest of documents that belong to eval whatever their share.
-
-    Returns:
-      split -> files and counts, for splits that have text.
     """
-    with contextlib.ExitStack() as stack:
-        writers = {
-            split: stack.enter_context(
-                TextShards(
-                    job.corpus_dir,
-                    f"text/{split}/{language}/{folder}",
-                    job.max_file_bytes,
-                )
-            )
-            for split in SPLITS
-        }
-        for number, document in documents:
-            split = split_of(number, job.settings.eval_share)
-            writers["eval" if number == held_out else split].write(document)
-    return {split: writer.counts for split, writer in writers.items() if writer.counts}
+    for number, document in documents:
+        is_held_out = number == held_out
+        yield "eval" if is_held_out else split_of(number, eval_share), document
 
 
 def clear(corpus_dir: str, folder: str, language: str) -> None:
@@ -242,23 +239,6 @@ def _noted(documents, digests) -> Iterator[tuple[int, Document]]:
         number = digest(document)
         digests.write(np.array([number], DIGEST).tobytes())
         yield number, document
-
-
-def _paragraphs(unit: TextUnit, dropped) -> Iterator[list[str]]:
-    if not text.is_dump(unit.path):
-        yield from text.read_documents(unit.path, unit.part, unit.parts)
-        return
-    # Imported here: dumps need libraries that other text can do without.
-    from decoupled.corpora.wikipedia import dump, wikitext
-
-    for article in dump.read_articles(unit.path, dropped, unit.part, unit.parts):
-        yield wikitext.article_paragraphs(article.wikitext, dropped)
-
-
-def _is_split(path: str, settings: TextSettings) -> bool:
-    if text.is_dump(path):
-        return True
-    return settings.split_json if text.is_json(path) else settings.split_text
 
 
 def _described_files(result: Any) -> list[tuple[str, int]]:

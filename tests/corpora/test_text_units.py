@@ -11,9 +11,9 @@ import pytest
 
 from decoupled.configs.corpora import TextSettings
 from decoupled.core.errors import UserError
-from decoupled.corpora import documents, sentences, text
+from decoupled.corpora import sentences, text_units
 from decoupled.corpora.corpus import read_documents
-from decoupled.corpora.documents import TextJob
+from decoupled.corpora.text_units import TextJob
 from decoupled.corpora.wikipedia import wikitext
 
 SETTINGS = TextSettings(
@@ -30,7 +30,7 @@ SETTINGS = TextSettings(
 def unit_of(path, settings=SETTINGS, part=0):
     content = path.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
-    return documents.make_units("en", str(path), sha256, len(content), settings)[part]
+    return text_units.make_units("en", str(path), sha256, len(content), settings)[part]
 
 
 def write_json(path, texts):
@@ -51,7 +51,7 @@ def write_json(path, texts):
     ],
 )
 def test_large_files_have_parts(name, size, parts):
-    units = documents.make_units("en", name, "ab" * 32, size, SETTINGS)
+    units = text_units.make_units("en", name, "ab" * 32, size, SETTINGS)
     assert [(unit.part, unit.parts) for unit in units] == [
         (part, parts) for part in range(parts)
     ]
@@ -61,7 +61,7 @@ def test_large_files_have_parts(name, size, parts):
 def test_json_texts_are_split_into_sentences(tmp_path):
     path = write_json(tmp_path / "a.jsonl", ["It rains today. We stay in.\nNo.\n", "-"])
     dropped = collections.Counter()
-    found = list(documents.read_unit(unit_of(path), SETTINGS, dropped))
+    found = list(text_units.read_unit(unit_of(path), SETTINGS, dropped))
     assert found == [["It rains today.", "We stay in."]]
     assert dropped["document without sentences"] == 1
 
@@ -70,31 +70,18 @@ def test_json_texts_stay_as_they_are_where_asked(tmp_path):
     settings = dataclasses.replace(SETTINGS, split_json=False)
     path = write_json(tmp_path / "a.jsonl", ["It rains today. We stay in.\nNo.\n"])
     unit = unit_of(path, settings)
-    found = list(documents.read_unit(unit, settings, collections.Counter()))
+    found = list(text_units.read_unit(unit, settings, collections.Counter()))
     assert found == [["It rains today. We stay in.", "No."]]
 
 
 def test_lines_of_plain_text_are_sentences_unless_they_are_split(tmp_path):
     (tmp_path / "a.txt").write_text("It rains today. We stay in.\nNo.\n")
-    plain = list(documents.read_unit(unit_of(tmp_path / "a.txt"), SETTINGS, {}))
+    plain = list(text_units.read_unit(unit_of(tmp_path / "a.txt"), SETTINGS, {}))
     assert plain == [["It rains today. We stay in.", "No."]]
     settings = dataclasses.replace(SETTINGS, split_text=True)
     unit = unit_of(tmp_path / "a.txt", settings)
-    split = list(documents.read_unit(unit, settings, collections.Counter()))
+    split = list(text_units.read_unit(unit, settings, collections.Counter()))
     assert split == [["It rains today.", "We stay in."]]
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
-def test_parts_together_are_the_whole(tmp_path, name):
-    path = tmp_path / name
-    if text.is_json(name):
-        write_json(path, [f"Text {number}." for number in range(10)])
-    else:
-        path.write_text("\n\n".join(f"Text {number}." for number in range(10)))
-    whole = list(text.read_documents(str(path)))
-    parts = [list(text.read_documents(str(path), part, 3)) for part in range(3)]
-    assert [len(part) for part in parts] == [4, 3, 3]
-    assert sorted(sum(parts, [])) == sorted(whole)
 
 
 def test_a_unit_leaves_text_counts_and_digests(tmp_path):
@@ -118,11 +105,11 @@ def test_a_unit_leaves_text_counts_and_digests(tmp_path):
             os.path.getsize(tmp_path / "corpus" / e["name"]) for e in own["files"]
         )
         for document in read_documents(job.corpus_dir, own["files"]):
-            number = documents.digest(document)
-            assert documents.split_of(number, 0.3) == split
-    digests = np.fromfile(documents.digests_path(job.corpus_dir, unit), "<u8")
+            number = text_units.digest(document)
+            assert text_units.split_of(number, 0.3) == split
+    digests = np.fromfile(text_units.digests_path(job.corpus_dir, unit), "<u8")
     assert digests.tolist() == [
-        documents.digest([f"Text {number}.", "More."]) for number in range(20)
+        text_units.digest([f"Text {number}.", "More."]) for number in range(20)
     ]
     assert job.is_intact(result)
     os.remove(tmp_path / "corpus" / counts["eval"]["files"][0]["name"])
@@ -167,7 +154,7 @@ def test_a_note_that_is_none_of_ours_means_that_nothing_is_done(
 
 def test_a_digest_is_the_start_of_the_sha256():
     known = hashlib.sha256(b"One.\nTwo.").hexdigest()
-    assert documents.digest(["One.", "Two."]) == int(known[:16], 16)
+    assert text_units.digest(["One.", "Two."]) == int(known[:16], 16)
 
 
 def test_a_failure_leaves_no_text(tmp_path):
@@ -185,11 +172,11 @@ def test_a_failure_leaves_no_text(tmp_path):
 def test_the_same_file_elsewhere_is_the_same_unit(tmp_path):
     job = TextJob(str(tmp_path), SETTINGS)
     one, other = (
-        documents.make_units("en", path, "ab" * 32, 7, SETTINGS)[0]
+        text_units.make_units("en", path, "ab" * 32, 7, SETTINGS)[0]
         for path in ("/one/a.txt", "/other/b.txt")
     )
     assert one.name == other.name and job.inputs(one) == job.inputs(other)
-    changed = documents.make_units("en", "/one/a.txt", "cd" * 32, 7, SETTINGS)[0]
+    changed = text_units.make_units("en", "/one/a.txt", "cd" * 32, 7, SETTINGS)[0]
     assert one.name != changed.name
     stricter = TextJob(str(tmp_path), dataclasses.replace(SETTINGS, min_characters=9))
     assert job.inputs(one) != stricter.inputs(one)
@@ -198,13 +185,13 @@ def test_the_same_file_elsewhere_is_the_same_unit(tmp_path):
 @pytest.mark.parametrize(
     "path, versions",
     [
-        ("a.txt", [documents.RULES]),
-        ("a.jsonl", [documents.RULES, sentences.RULES]),
-        ("a.xml.bz2", [documents.RULES, sentences.RULES, wikitext.RULES]),
+        ("a.txt", [text_units.RULES]),
+        ("a.jsonl", [text_units.RULES, sentences.RULES]),
+        ("a.xml.bz2", [text_units.RULES, sentences.RULES, wikitext.RULES]),
     ],
 )
 def test_the_rules_that_make_a_text_have_versions(path, versions):
-    assert documents.cleaning_rules([path], SETTINGS) == versions
+    assert text_units.cleaning_rules([path], SETTINGS) == versions
 
 
 @pytest.mark.parametrize("name", ["min_characters", "part_bytes", "max_parts"])

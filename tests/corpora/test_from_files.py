@@ -14,11 +14,12 @@ import time
 
 import pytest
 
-from decoupled.commands.build_corpus import build
 from decoupled.configs.corpora import CorpusSettings, TaskSettings, TextSettings
 from decoupled.core.errors import UserError
-from decoupled.corpora import assembly, documents, text
+from decoupled.corpora import corpus_writer, from_files, text_units
+from decoupled.corpora.build import build
 from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.from_files import find_inputs
 from decoupled.corpora.runners import Runner
 from tests.corpora.no_beam import run_without_beam
 
@@ -90,6 +91,47 @@ def all_documents(corpus, language):
     ]
 
 
+def test_inputs_are_globs_by_language(tmp_path):
+    for name in ("b.txt", "a.txt", "c.jsonl"):
+        (tmp_path / name).write_text("x")
+    found = find_inputs([f"zh-Hans={tmp_path}/c.jsonl", f"en={tmp_path}/*.txt"])
+    assert found == {
+        "en": [f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"],
+        "zh-Hans": [f"{tmp_path}/c.jsonl"],
+    }
+
+
+@pytest.mark.parametrize("value", ["en", "=a.txt", "en="])
+def test_malformed_input(value):
+    with pytest.raises(UserError, match="not of the form LANGUAGE=GLOB"):
+        find_inputs([value])
+
+
+@pytest.mark.parametrize("language", ["../x", "e n", "/en", "en\n"])
+def test_a_language_that_is_no_code_is_refused(language):
+    with pytest.raises(UserError, match="--input: .* is no language code"):
+        find_inputs([f"{language}=a.txt"])
+
+
+def test_codes_of_all_kinds_separate_inputs(tmp_path):
+    (tmp_path / "a,b.txt").write_text("x")
+    codes = ["be-tarask", "sr@latin", "zh-Hant", "zh_TW"]
+    found = find_inputs([",".join(f"{code}={tmp_path}/a,b.txt" for code in codes)])
+    assert list(found) == codes
+
+
+def test_input_without_files(tmp_path):
+    with pytest.raises(UserError, match="no file matches"):
+        find_inputs([f"en={tmp_path}/*.txt"])
+
+
+def test_input_given_twice(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("x")
+    with pytest.raises(UserError, match="is given twice"):
+        find_inputs([f"en={path}", f"en={tmp_path}/*"])
+
+
 def test_dumps_json_and_text_give_one_corpus(inputs, tmp_path):
     corpus = make(inputs, tmp_path / "c")
     assert corpus.languages("train") == ["de", "en", "sw"]
@@ -129,9 +171,9 @@ def test_the_manifest_says_what_was_read_and_what_was_dropped(inputs, tmp_path):
                 "size": path.stat().st_size,
             }
         ],
-        "dropped": {assembly.DUPLICATE: 1},
+        "dropped": {from_files.DUPLICATE: 1},
     }
-    assert manifest["dropped"][assembly.DUPLICATE] == 1
+    assert manifest["dropped"][from_files.DUPLICATE] == 1
 
 
 def test_several_processes_make_the_same_and_need_no_beam(inputs, tmp_path):
@@ -142,7 +184,7 @@ def test_several_processes_make_the_same_and_need_no_beam(inputs, tmp_path):
     inputs = [*inputs, f"de={tmp_path}/in/de2.jsonl"]
     program = (
         "import sys\n"
-        "from tests.corpora.test_assembly import make\n"
+        "from tests.corpora.test_from_files import make\n"
         "make(sys.argv[2:], sys.argv[1], workers=3)\n"
     )
     run_without_beam(program, tmp_path / "blocked", tmp_path / "three", *inputs)
@@ -166,7 +208,7 @@ def test_the_first_of_equal_documents_stays(tmp_path):
         ["f"],
         ["g"],
     ]
-    assert corpus.manifest["dropped"] == {assembly.DUPLICATE: 3}
+    assert corpus.manifest["dropped"] == {from_files.DUPLICATE: 3}
     for split in ("train", "eval"):
         order = [d[0] for d in corpus.documents(split, "en")]
         assert order == sorted(order)
@@ -205,7 +247,7 @@ def test_a_language_has_a_held_out_document(tmp_path, drop_duplicates):
     settings = with_share(1e-9, drop_duplicates=drop_duplicates)
     found = make([f"en={tmp_path}/*.txt"], tmp_path / "c", settings=settings)
     train, held_out = (list(found.documents(s, "en")) for s in ("train", "eval"))
-    chosen = min(([f"Document {n}."] for n in range(20)), key=documents.digest)
+    chosen = min(([f"Document {n}."] for n in range(20)), key=text_units.digest)
     assert set(map(tuple, held_out)) == {tuple(chosen)}
     assert chosen not in train
     assert len(train) + len(held_out) == (20 if drop_duplicates else 22)
@@ -214,7 +256,7 @@ def test_a_language_has_a_held_out_document(tmp_path, drop_duplicates):
     if drop_duplicates:
         assert order == sorted(order)
     # It is the first that a larger share holds out.
-    share = (documents.digest(chosen) + 1) / 2**64
+    share = (text_units.digest(chosen) + 1) / 2**64
     larger = make([f"en={tmp_path}/*.txt"], tmp_path / "l", settings=with_share(share))
     assert chosen in list(larger.documents("eval", "en"))
 
@@ -224,7 +266,7 @@ def test_a_language_with_held_out_documents_has_no_more(tmp_path):
     found = make([f"en={tmp_path}/a.txt"], tmp_path / "c")
     for split in ("train", "eval"):
         for document in found.documents(split, "en"):
-            assert documents.split_of(documents.digest(document), 0.2) == split
+            assert text_units.split_of(text_units.digest(document), 0.2) == split
 
 
 def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):
@@ -236,10 +278,10 @@ def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):
         raise SystemError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(assembly, "_check_text", killed)
+        patch.setattr(from_files, "_check_text", killed)
         with pytest.raises(SystemError):
             make(inputs, tmp_path / "c", settings=settings)
-    monkeypatch.setattr(text, "read_documents", killed)
+    monkeypatch.setattr(text_units, "read_unit", killed)
     make(inputs, tmp_path / "c", settings=settings)
     assert tree(tmp_path / "c") == tree(tmp_path / "whole")
 
@@ -269,7 +311,7 @@ def test_a_file_given_under_two_names_is_read_once(tmp_path, capsys):
         (tmp_path / f"{name}.txt").write_text("One.\n\nTwo.\n\nThree.\n\nFour.")
     corpus = make([f"en={tmp_path}/*.txt"], tmp_path / "c")
     assert len(all_documents(corpus, "en")) == 4
-    assert corpus.manifest["dropped"] == {assembly.REPEATED_FILE: 1}
+    assert corpus.manifest["dropped"] == {from_files.REPEATED_FILE: 1}
     assert f"{tmp_path}/b.txt: a copy of another file of en" in capsys.readouterr().out
 
 
@@ -286,9 +328,9 @@ def test_a_truncated_dump_is_told_and_the_rest_is_not_read_again(
         Corpus(str(tmp_path / "c"))
     path.write_bytes(content)
     read = []
-    read_unit = documents.read_unit
+    read_unit = text_units.read_unit
     monkeypatch.setattr(
-        documents,
+        text_units,
         "read_unit",
         lambda unit, *rest: read.append(unit.path) or read_unit(unit, *rest),
     )
@@ -301,7 +343,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_that_looks_complete(
     inputs, tmp_path, monkeypatch
 ):
     make(inputs, tmp_path / "whole")
-    shards = documents.TextShards
+    shards = corpus_writer.TextShards
     room = [3]
 
     class Full(shards):
@@ -311,7 +353,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_that_looks_complete(
                 raise OSError(errno.ENOSPC, "No space left on device")
             super().write(document)
 
-    monkeypatch.setattr(documents, "TextShards", Full)
+    monkeypatch.setattr(corpus_writer, "TextShards", Full)
     with pytest.raises(UserError, match="cannot write .*No space left on device"):
         make(inputs, tmp_path / "c")
     assert not (tmp_path / "c").exists()
@@ -321,7 +363,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_that_looks_complete(
     left = tree(tmp_path / "c")
     assert "manifest.json" not in left
     assert not any(".tmp-" in name for name in left)
-    monkeypatch.setattr(documents, "TextShards", shards)
+    monkeypatch.setattr(corpus_writer, "TextShards", shards)
     make(inputs, tmp_path / "c")
     assert tree(tmp_path / "c") == tree(tmp_path / "whole")
 
@@ -335,10 +377,10 @@ def test_what_a_later_step_left_is_used(inputs, tmp_path, monkeypatch, at):
         raise SystemError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(assembly, at, killed)
+        patch.setattr(from_files, at, killed)
         with pytest.raises(SystemError):
             make(inputs, tmp_path / "c")
-    monkeypatch.setattr(text, "read_documents", killed)
+    monkeypatch.setattr(text_units, "read_unit", killed)
     assert make(inputs, tmp_path / "c").languages("train") == ["de", "en", "sw"]
     assert tree(tmp_path / "c") == tree(tmp_path / "whole")
 
@@ -348,7 +390,7 @@ def test_other_settings_after_a_kill_are_begun_anew(inputs, tmp_path, monkeypatc
         raise SystemError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(assembly, "find_duplicates", killed)
+        patch.setattr(from_files, "find_duplicates", killed)
         with pytest.raises(SystemError):
             make(inputs, tmp_path / "c")
     changes = {**vars(SETTINGS.text), "eval_share": 0.5}
@@ -375,14 +417,14 @@ def test_another_version_of_a_library_begins_anew_and_says_so(
         raise SystemError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(assembly, "find_duplicates", killed)
+        patch.setattr(from_files, "find_duplicates", killed)
         with pytest.raises(SystemError):
             make(inputs, tmp_path / "c")
     with_version(monkeypatch, package, "0.0.1")
     read = []
-    read_unit = documents.read_unit
+    read_unit = text_units.read_unit
     monkeypatch.setattr(
-        documents,
+        text_units,
         "read_unit",
         lambda unit, *rest: read.append(unit.language) or read_unit(unit, *rest),
     )

@@ -1,4 +1,4 @@
-"""Messages -> text for pre-training, a labelled zero-shot task, and parallel pairs.
+"""Message catalogs -> a corpus folder: text, a labelled zero-shot task, parallel pairs.
 
 The task: which catalog does a message come from? Trained on English only, tested in
 every language; the first package gives the labels, the others more text. A message's
@@ -8,15 +8,20 @@ pre-training text and is its `eval` split.
 """
 
 import collections
+import dataclasses
 import hashlib
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from decoupled.configs.corpora import TaskSettings
 from decoupled.core.errors import UserError
 from decoupled.corpora import locales
-from decoupled.corpora.catalogs.catalogs import Message
-from decoupled.corpora.catalogs.message_text import message_key
+from decoupled.corpora.catalogs import catalog_files
+from decoupled.corpora.catalogs.catalog_files import Message, message_key
+from decoupled.corpora.corpus import SPLITS, Corpus, Document
+from decoupled.corpora.corpus_writer import write_corpus
+
+_PREFIX = "catalogs:"
 
 
 class Example(NamedTuple):
@@ -31,6 +36,66 @@ class Task(NamedTuple):
 
     labels: list[str]
     examples: dict[tuple[str, str], list[Example]]
+
+
+class CatalogsBuild:
+    """Builds a corpus from the catalogs of --source."""
+
+    def __init__(self, source: str, settings: TaskSettings, languages: Sequence[str]):
+        """Checks that the packages are there.
+
+        Args:
+          source: "catalogs:PACKAGE,...".
+          languages: those to keep beside English; empty keeps all.
+
+        Raises:
+          UserError: `source` has another form, or a package is missing.
+        """
+        packages = source.removeprefix(_PREFIX).split(",")
+        if not source.startswith(_PREFIX) or len(set(packages)) != len(packages):
+            raise UserError(f"--source={source}: not of the form catalogs:PACKAGE,...")
+        catalog_files.check_installed(packages)
+        self._source, self._packages = source, packages
+        self._settings, self._languages = settings, languages
+
+    def inputs(self) -> dict[str, Any]:
+        """All that the text depends on, for the manifest."""
+        return {
+            "source": self._source,
+            "rules": catalog_files.RULES,
+            "libraries": catalog_files.libraries(),
+            "settings": dataclasses.asdict(self._settings),
+            "languages": sorted(self._languages),
+            "files": catalog_files.fingerprint_catalogs(self._packages),
+        }
+
+    def write(self, folder: str, inputs: Mapping[str, Any]) -> Corpus:
+        """Builds the corpus in `folder`.
+
+        Args:
+          inputs: of this build.
+
+        Raises:
+          UserError: the catalogs have no such language or too little text for the task,
+            or the folder cannot be written.
+        """
+        messages, dropped = catalog_files.read_catalogs(self._packages)
+        if self._languages:
+            messages = _only(messages, self._languages)
+        task = make_task(messages, self._settings)
+        texts = make_text(messages, self._settings)
+        return write_corpus(
+            folder,
+            source=self._source,
+            inputs=inputs,
+            languages=_message_documents(texts),
+            dropped=dropped,
+            extra_files={
+                **_task_files(task),
+                **_pair_files(make_pairs(messages, self._settings)),
+            },
+            tasks={"catalogs": _describe_task(task)},
+        )
 
 
 def make_task(messages: Iterable[Message], settings: TaskSettings) -> Task:
@@ -154,3 +219,61 @@ def _check_task(labels, examples, settings: TaskSettings) -> None:
                 f"catalogs: no English message falls into {split}; add packages or "
                 "change dev_share and test_share"
             )
+
+
+def _only(messages: list[Message], languages: Sequence[str]) -> list[Message]:
+    """The messages with the translations into some languages, and the English text."""
+    known = set().union(*(message.translations for message in messages))
+    unknown = sorted(set(languages) - known)
+    if unknown:
+        raise UserError(
+            f"--languages: the catalogs have no {', '.join(unknown)}; "
+            f"they have {', '.join(sorted(known))}"
+        )
+    kept = {locales.ENGLISH, *languages}
+    return [
+        message._replace(
+            translations={k: v for k, v in message.translations.items() if k in kept}
+        )
+        for message in messages
+    ]
+
+
+def _message_documents(
+    texts: dict[str, dict[str, list[str]]],
+) -> Iterator[tuple[str, Iterable[tuple[str, Document]]]]:
+    """Every message is a document of one sentence."""
+    languages = sorted({language for split in texts.values() for language in split})
+    for language in languages:
+        yield (
+            language,
+            [
+                (split, [sentence])
+                for split in SPLITS
+                for sentence in texts[split].get(language, [])
+            ],
+        )
+
+
+def _task_files(task: Task) -> dict[str, str]:
+    named = {"tasks/catalogs/labels.txt": "".join(f"{x}\n" for x in task.labels)}
+    for (split, language), examples in task.examples.items():
+        lines = [f"{example.text}\t{example.label}\n" for example in examples]
+        named[f"tasks/catalogs/{split}-{language}.tsv"] = "".join(lines)
+    return named
+
+
+def _pair_files(pairs: dict[str, list[tuple[str, str]]]) -> dict[str, str]:
+    named = {}
+    for language, lines in pairs.items():
+        for index, side in enumerate((language, "en")):
+            content = "".join(f"{pair[index]}\n" for pair in lines)
+            named[f"parallel/{language}-en.{side}"] = content
+    return named
+
+
+def _describe_task(task: Task) -> dict[str, Any]:
+    examples: dict[str, dict[str, int]] = {"train": {}, "dev": {}, "test": {}}
+    for (split, language), rows in task.examples.items():
+        examples[split][language] = len(rows)
+    return {"labels": task.labels, "examples": examples}

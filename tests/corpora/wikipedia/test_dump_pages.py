@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from decoupled.corpora.wikipedia.page_xml import (
+from decoupled.corpora.wikipedia.dump_pages import (
     BadXml,
     PageFields,
     parse_namespaces,

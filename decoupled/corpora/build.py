@@ -1,0 +1,98 @@
+"""Builds a corpus folder from files or from message catalogs, unless it is complete."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from decoupled.configs.corpora import CorpusSettings
+from decoupled.core import console
+from decoupled.core.errors import UserError
+from decoupled.corpora import corpus_writer
+from decoupled.corpora.catalogs.from_catalogs import CatalogsBuild
+from decoupled.corpora.corpus import Corpus, find_corpus, without_held_out
+from decoupled.corpora.from_files import FilesBuild
+from decoupled.corpora.runners import LOCAL, Runner
+
+# Languages of the table; a corpus may have a hundred.
+_SHOWN_LANGUAGES = 12
+
+
+def build(
+    source: str | None,
+    inputs: list[str],
+    output_dir: str,
+    settings: CorpusSettings,
+    languages: Sequence[str] = (),
+    runner: Runner = LOCAL,
+) -> bool:
+    """Builds the corpus and prints its languages; False where it was complete already.
+
+    Args:
+      source: "catalogs:PACKAGE,..." or None. inputs: "LANGUAGE=GLOB", if no source.
+      languages: those of `source` to keep; empty keeps all.
+      runner: where `inputs` are read.
+
+    Raises:
+      UserError: the inputs or the output folder cannot be used.
+    """
+    if bool(source) == bool(inputs):
+        raise UserError("build_corpus: give either --source or --input")
+    if source and runner != LOCAL:
+        raise UserError(
+            "build_corpus: --runner and --workers go with --input, not --source"
+        )
+    if inputs and languages:
+        raise UserError("build_corpus: --languages goes with --source, not --input")
+    work = (
+        CatalogsBuild(source, settings.task, languages)
+        if source
+        else FilesBuild(inputs, settings.text, runner)
+    )
+    built_from = work.inputs()
+    complete = find_corpus(output_dir, built_from)
+    if complete:
+        console.say(f"{output_dir}: complete already, reused")
+        if corpus_writer.is_unfinished(output_dir):
+            corpus_writer.clean_up(output_dir)
+    _print_summary(complete or work.write(output_dir, built_from))
+    return complete is None
+
+
+def _print_summary(built: Corpus) -> None:
+    """Prints the largest languages and the totals."""
+    counted = ("documents", "sentences", "characters")
+    train = {name: built.counts("train", name) for name in counted}
+    held_out = built.counts("eval")
+    languages = sorted(train["sentences"], key=lambda x: (-train["sentences"][x], x))
+    rows = [
+        [
+            language,
+            *(train[name][language] for name in counted),
+            held_out.get(language, 0),
+        ]
+        for language in languages
+    ]
+    shown, rest = rows[:_SHOWN_LANGUAGES], rows[_SHOWN_LANGUAGES:]
+    if rest:
+        shown.append([f"{len(rest)} more", *_sums(rest)])
+    shown.append([f"all {len(rows)}", *_sums(rows)])
+    title = f"{built.folder}: corpus of {built.manifest['source']}"
+    console.table(title, ["language", *counted, "eval sentences"], shown)
+    if warning := without_held_out(train["sentences"], held_out):
+        console.say(warning)
+    if left_out := built.manifest["dropped"]:
+        counts = (f"{count:,} {reason}" for reason, count in left_out.items())
+        console.say(f"left out: {', '.join(counts)}")
+    for name, task in built.manifest["tasks"].items():
+        sizes = ", ".join(
+            f"{task['examples'][split].get('en', 0)} {split}"
+            for split in ("train", "dev", "test")
+        )
+        console.say(
+            f"task {name}: {len(task['labels'])} labels "
+            f"({', '.join(task['labels'])}); English {sizes}; "
+            f"tested in {len(task['examples']['test'])} languages"
+        )
+
+
+def _sums(rows: list[list[Any]]) -> list[int]:
+    return [sum(column) for column in list(zip(*rows, strict=True))[1:]]

@@ -1,0 +1,255 @@
+"""Writes a corpus folder: its text, in files of bounded size, and last its manifest.
+
+A folder without a manifest is not a corpus, so a build that was killed leaves
+none.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
+from decoupled.corpora.corpus import (
+    BUILDING,
+    FORMAT,
+    MANIFEST,
+    SPLITS,
+    Corpus,
+    Document,
+)
+
+MAX_FILE_BYTES = 64 << 20
+# Notes on finished parts, while a corpus is being built.
+WORK = "work"
+_CONTENTS = ("text", "tasks", "parallel", WORK)
+
+
+def write_corpus(
+    folder: str,
+    source: str,
+    inputs: Mapping[str, Any],
+    languages: Iterable[tuple[str, Iterable[tuple[str, Document]]]],
+    dropped: Mapping[str, int],
+    extra_files: Mapping[str, str],
+    tasks: Mapping[str, Any],
+    max_file_bytes: int = MAX_FILE_BYTES,
+) -> Corpus:
+    """Writes a corpus folder; on an error nothing of it is left.
+
+    Args:
+      source: what it is, for people. inputs: what it was built from, for `find_corpus`.
+      languages: language -> its documents, each with its split. Streamed.
+      dropped: reason -> count. extra_files: name below `folder` -> content.
+      tasks: name -> what the manifest says about it.
+
+    Raises:
+      UserError: there is no document in train, or the folder cannot be written.
+    """
+    with _building(folder):
+        splits = {split: {} for split in SPLITS}
+        for language, documents in languages:
+            written = write_documents(folder, language, documents, max_file_bytes)
+            for split, counts in written.items():
+                splits[split][language] = counts
+        if not splits["train"]:
+            raise UserError(f"{source}: no text for training is left; nothing written")
+        for name, content in extra_files.items():
+            gfile.makedirs(os.path.join(folder, os.path.dirname(name)))
+            files.write_text(os.path.join(folder, name), content)
+        write_manifest(folder, source, inputs, splits, dropped, tasks)
+    return Corpus(folder)
+
+
+def write_manifest(
+    folder: str,
+    source: str,
+    inputs: Mapping[str, Any],
+    splits: Mapping[str, Mapping[str, Any]],
+    dropped: Mapping[str, int],
+    tasks: Mapping[str, Any],
+    languages: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes the manifest, after everything else; arguments as in `write_corpus`.
+
+    Args:
+      splits: split -> language -> counts of `TextShards`.
+      languages: language -> its input files and what was dropped of them, for corpora
+        that are made of files.
+    """
+    manifest = {
+        "format": FORMAT,
+        "source": source,
+        "inputs": dict(inputs),
+        "splits": {split: dict(sorted(splits[split].items())) for split in SPLITS},
+        "tasks": dict(tasks),
+        "dropped": dict(dropped),
+    }
+    if languages is not None:
+        manifest["languages"] = dict(languages)
+    files.write_json(os.path.join(folder, MANIFEST), manifest)
+
+
+@contextlib.contextmanager
+def _building(folder: str) -> Iterator[None]:
+    """Marks the folder as unfinished; clears what a killed run or a failure left."""
+    existed = gfile.isdir(folder)
+    mark_unfinished(folder)
+    try:
+        clear(folder)
+        yield
+    except BaseException:
+        clear(folder)
+        mark_finished(folder)
+        if not existed:
+            gfile.rmtree(folder)
+        raise
+    mark_finished(folder)
+
+
+def mark_unfinished(folder: str) -> None:
+    """Makes the folder, if there is none, and says in it that no corpus is there yet.
+
+    Raises:
+      UserError: the folder cannot be made or written to.
+    """
+    files.make_folder(folder)
+    marker = os.path.join(folder, BUILDING)
+    files.write_text(marker, "A corpus is being built here; not complete.\n")
+
+
+def is_unfinished(folder: str) -> bool:
+    """True where a build began and did not end."""
+    return files.exists(os.path.join(folder, BUILDING))
+
+
+def mark_finished(folder: str) -> None:
+    """Takes back `mark_unfinished`."""
+    gfile.remove(os.path.join(folder, BUILDING))
+
+
+def clear(folder: str) -> None:
+    """Removes all that a corpus may hold, but for its manifest."""
+    files.remove_temporaries(folder)
+    for name in _CONTENTS:
+        path = os.path.join(folder, name)
+        if gfile.isdir(path):
+            gfile.rmtree(path)
+
+
+def clean_up(folder: str) -> None:
+    """Removes what a complete corpus does not need: notes, and text left out of it.
+
+    Text of files lies in a folder for each unit, text of catalogs does not.
+    """
+    names = [
+        entry["name"]
+        for languages in Corpus(folder).manifest["splits"].values()
+        for counts in languages.values()
+        for entry in counts["files"]
+    ]
+    listed = {*names, *map(os.path.dirname, names)}
+    for split in SPLITS:
+        for path in gfile.glob(os.path.join(folder, "text", split, "*", "*")):
+            if os.path.relpath(path, folder) in listed:
+                continue
+            if gfile.isdir(path):
+                gfile.rmtree(path)
+            else:
+                gfile.remove(path)
+    if gfile.isdir(os.path.join(folder, WORK)):
+        gfile.rmtree(os.path.join(folder, WORK))
+    mark_finished(folder)
+
+
+def write_documents(
+    folder: str,
+    place: str,
+    documents: Iterable[tuple[str, Document]],
+    max_file_bytes: int = MAX_FILE_BYTES,
+) -> dict[str, dict[str, Any]]:
+    """Writes documents, each with its split, below text/SPLIT/`place`.
+
+    Args:
+      folder: the corpus folder. place: "LANGUAGE", or a folder in it.
+      max_file_bytes: files are about this large at most.
+
+    Returns:
+      split -> files and counts, for splits that have text.
+    """
+    with contextlib.ExitStack() as stack:
+        writers = {
+            split: stack.enter_context(
+                TextShards(folder, f"text/{split}/{place}", max_file_bytes)
+            )
+            for split in SPLITS
+        }
+        for split, document in documents:
+            writers[split].write(document)
+    return {split: writer.counts for split, writer in writers.items() if writer.counts}
+
+
+class TextShards:
+    """Writes documents into files of about `max_bytes`; leaves `counts` when closed.
+
+    The number of files is part of their names and known only at the end, so they are
+    written under temporary names first.
+    """
+
+    def __init__(self, root: str, folder: str, max_bytes: int):
+        self._root, self._folder, self._max_bytes = root, folder, max_bytes
+        self._temporaries: list[str] = []
+        self._entries: list[dict[str, Any]] = []
+        self._handle = None
+        self._documents = self._sentences = self._characters = 0
+        self.counts: dict[str, Any] = {}
+
+    def __enter__(self):
+        return self
+
+    def write(self, document: Document) -> None:
+        if self._handle is None:
+            self._open()
+        # An empty line between documents, none after the last of a file.
+        separator = "\n" if self._size else ""
+        content = (separator + "\n".join(document) + "\n").encode("utf-8")
+        self._handle.write(content)
+        self._digest.update(content)
+        self._size += len(content)
+        self._documents += 1
+        self._sentences += len(document)
+        self._characters += sum(map(len, document))
+        if self._size >= self._max_bytes:
+            self._close_file()
+
+    def __exit__(self, kind, error, traceback):
+        if self._handle is not None:
+            self._close_file()
+        if kind is not None or not self._entries:
+            return
+        for index, temporary in enumerate(self._temporaries):
+            shard = files.shard_name("text", index, len(self._temporaries), ".txt")
+            name = f"{self._folder}/{shard}"
+            gfile.rename(temporary, os.path.join(self._root, name))
+            self._entries[index] = {"name": name, **self._entries[index]}
+        self.counts = {
+            "files": self._entries,
+            "documents": self._documents,
+            "sentences": self._sentences,
+            "characters": self._characters,
+            "bytes": sum(entry["bytes"] for entry in self._entries),
+        }
+
+    def _open(self) -> None:
+        folder = os.path.join(self._root, self._folder)
+        gfile.makedirs(folder)
+        self._temporaries.append(files.temporary_name(os.path.join(folder, "text")))
+        self._handle = gfile.GFile(self._temporaries[-1], "wb")
+        self._digest, self._size = hashlib.sha256(), 0
+
+    def _close_file(self) -> None:
+        self._handle.close()
+        self._handle = None
+        self._entries.append({"sha256": self._digest.hexdigest(), "bytes": self._size})

@@ -1,0 +1,312 @@
+"""Files -> a corpus folder: clean each part, leave out equal documents, list the rest.
+
+A build that was begun and then killed, or stopped by a mistake in one input, goes on
+with what is missing; the text does not depend on how many processes made it. The
+manifest comes last.
+"""
+
+import collections
+import concurrent.futures
+import dataclasses
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.configs.corpora import TextSettings
+from decoupled.core import console, files, gfile
+from decoupled.core.errors import UserError
+from decoupled.corpora import corpus_writer, locales, text_units
+from decoupled.corpora.corpus import SPLITS, Corpus, difference
+from decoupled.corpora.corpus_writer import clean_up
+from decoupled.corpora.duplicates import (
+    UniqueJob,
+    find_duplicates,
+    find_held_out,
+    has_document,
+    unique_unit,
+)
+from decoupled.corpora.runners import Runner, run_units
+from decoupled.corpora.text_units import TextJob, TextUnit, digests_path, make_units
+
+DUPLICATE = "duplicate document"
+REPEATED_FILE = "repeated file"
+# A comma separates inputs only before a language: paths may have commas.
+_BETWEEN_INPUTS = re.compile(rf",(?={locales.CODE}=)")
+# Input files that are checked at once; most of the time is the disk's.
+_FILES_AT_ONCE = 8
+# In the work folder: what the build was begun with.
+_INPUTS = "inputs.json"
+# Below this many bytes of input, other processes would start for longer than they work.
+_SMALL_BYTES = 4 << 20
+# Writing a unit anew takes a copy of its text.
+_SMALL_TEXT_BYTES = 256 << 20
+
+
+class _File(NamedTuple):
+    """An input file."""
+
+    path: str
+    sha256: str
+    size: int
+
+
+# Language -> its files, in the order of the text.
+_Files = Mapping[str, Sequence[_File]]
+
+
+class _Part(NamedTuple):
+    """A unit and what became of it: its counts by split, and what was dropped."""
+
+    unit: TextUnit
+    splits: dict[str, Any]
+    dropped: collections.Counter
+
+
+class FilesBuild:
+    """Builds a corpus from the files of --input."""
+
+    def __init__(self, given: list[str], settings: TextSettings, runner: Runner):
+        """Finds the files and reads them once, for their SHA-256.
+
+        Args:
+          given: "LANGUAGE=GLOB,...", as for `find_inputs`. runner: who cleans the text.
+
+        Raises:
+          UserError: an input is wrong, cannot be read, or needs a missing package.
+        """
+        paths = find_inputs(given)
+        self._paths = [path for found in paths.values() for path in found]
+        self._settings, self._runner = settings, runner
+        text_units.check_installed(self._paths, settings)
+        self._files = _describe_files(paths)
+
+    def inputs(self) -> dict[str, Any]:
+        """All that the text depends on, for the manifest."""
+        return {
+            "source": "text",
+            "rules": text_units.cleaning_rules(self._paths, self._settings),
+            "libraries": text_units.libraries(self._paths, self._settings),
+            "settings": dataclasses.asdict(self._settings),
+            "languages": {
+                language: {
+                    "files": len(own),
+                    "sha256": files.fingerprint("\n".join(file.sha256 for file in own)),
+                }
+                for language, own in self._files.items()
+            },
+        }
+
+    def write(self, folder: str, inputs: Mapping[str, Any]) -> Corpus:
+        """Builds the corpus in `folder`.
+
+        Args:
+          inputs: of this build.
+
+        Raises:
+          UserError: an input is bad (all others are done, and kept for the next try), a
+            language has no text, or the folder cannot be written.
+        """
+        job = TextJob(folder, self._settings)
+        existed = gfile.isdir(folder)
+        corpus_writer.mark_unfinished(folder)
+        gfile.makedirs(job.work_dir)
+        _note_inputs(job.work_dir, inputs)
+        try:
+            repeated = collections.Counter()
+            units = _units(job, self._files, repeated)
+            results = run_units(job, units, self._runner, "reading text", _SMALL_BYTES)
+            parts = [
+                _Part(unit, result["splits"], collections.Counter(result["dropped"]))
+                for unit, result in zip(units, results, strict=True)
+            ]
+            parts = _written_anew(job, parts, self._runner)
+            _check_text(self._files, parts)
+            _write_manifest(folder, self._files, inputs, parts, repeated)
+        except UserError:
+            _forget_without_text(folder, existed)
+            raise
+        clean_up(folder)
+        return Corpus(folder)
+
+
+def find_inputs(inputs: list[str]) -> dict[str, list[str]]:
+    """Language -> sorted files, from inputs such as `en=/en/*.txt,de=/de/*.jsonl`.
+
+    Raises:
+      UserError: an input is no LANGUAGE=GLOB, its language is no code
+        (`locales.check_language`), it matches no file, or matches one again.
+    """
+    found: dict[str, list[str]] = {}
+    for value in (part for given in inputs for part in _BETWEEN_INPUTS.split(given)):
+        language, separator, pattern = value.partition("=")
+        if not (separator and pattern and language):
+            raise UserError(f"--input={value}: not of the form LANGUAGE=GLOB")
+        locales.check_language(language, "--input")
+        try:
+            paths = [p for p in gfile.glob(pattern) if _is_file(p)]
+        except gfile.OpError as error:
+            raise UserError(f"--input={value}: {files.reason(error)}") from error
+        if not paths:
+            raise UserError(f"--input={value}: no file matches {pattern}")
+        known = found.setdefault(language, [])
+        again = sorted(set(known) & set(paths))
+        if again:
+            raise UserError(f"--input={value}: {again[0]} is given twice")
+        known += paths
+    return {language: sorted(paths) for language, paths in sorted(found.items())}
+
+
+def _is_file(path: str) -> bool:
+    return not gfile.isdir(path) and not files.is_temporary(path)
+
+
+def _describe_files(paths: Mapping[str, Sequence[str]]) -> _Files:
+    """Language -> its input files with their SHA-256."""
+    ordered = [path for found in paths.values() for path in found]
+    with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        described = pool.map(_describe_file, ordered)
+        tracked = console.track(described, "checking the input files", len(ordered))
+        known = dict(zip(ordered, tracked, strict=True))
+    return {
+        language: [known[path] for path in found] for language, found in paths.items()
+    }
+
+
+def _describe_file(path: str) -> _File:
+    try:
+        size = gfile.size(path)
+        return _File(path, files.file_fingerprint(path), size)
+    except gfile.OpError as error:
+        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+
+
+def _note_inputs(work_dir: str, inputs: Mapping[str, Any]) -> None:
+    """Says so where the build that was begun here had other inputs."""
+    path = os.path.join(work_dir, _INPUTS)
+    begun = files.read_json(path) if files.exists(path) else inputs
+    if different := difference(begun, inputs):
+        console.say(
+            f"{work_dir}: begun with other inputs ({different}); what depends on them "
+            "is done anew"
+        )
+    files.write_json(path, dict(inputs))
+
+
+def _units(job, given: _Files, repeated: collections.Counter) -> list[TextUnit]:
+    """The units of all files; files with equal contents are read once."""
+    units = []
+    for language, own in given.items():
+        seen = set()
+        for file in own:
+            if file.sha256 in seen:
+                repeated[language] += 1
+                console.say(f"{file.path}: a copy of another file of {language}")
+                continue
+            seen.add(file.sha256)
+            units += make_units(language, *file, job.settings)
+    return units
+
+
+def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
+    """The parts, written anew those with duplicates or with a document to hold out."""
+    anew = {}
+    for language in console.track(_languages(parts), "looking for equal documents"):
+        own = [part for part in parts if part.unit.language == language]
+        paths = [digests_path(job.corpus_dir, part.unit) for part in own]
+        found = [np.zeros(0, np.int64)] * len(own)
+        if job.settings.drop_duplicates:
+            found = find_duplicates(paths)
+        held_out = None
+        if job.settings.eval_share and not any("eval" in part.splits for part in own):
+            held_out = find_held_out(paths)
+        for part, path, duplicates in zip(own, paths, found, strict=True):
+            if duplicates.size:
+                part.dropped[DUPLICATE] += int(duplicates.size)
+            holds_out = held_out is not None and has_document(path, held_out)
+            if duplicates.size or holds_out:
+                anew[part.unit.name] = unique_unit(
+                    job, part.unit, part.splits, duplicates, held_out
+                )
+    if not anew:
+        return parts
+    results = run_units(
+        UniqueJob(job),
+        list(anew.values()),
+        runner,
+        "leaving out and holding out documents",
+        _SMALL_TEXT_BYTES,
+    )
+    splits = {
+        name: result["splits"] for name, result in zip(anew, results, strict=True)
+    }
+    return [
+        part._replace(splits=splits.get(part.unit.name, part.splits)) for part in parts
+    ]
+
+
+def _languages(parts: list[_Part]) -> list[str]:
+    return sorted({part.unit.language for part in parts})
+
+
+def _check_text(given: _Files, parts: list[_Part]) -> None:
+    with_text = {part.unit.language for part in parts if part.splits}
+    for language, own in given.items():
+        if language not in with_text:
+            paths = ", ".join(file.path for file in own)
+            raise UserError(f"--input={language}=: no text in {paths}")
+    if not any("train" in part.splits for part in parts):
+        raise UserError("--input: no text for training is left; nothing written")
+
+
+def _write_manifest(folder, given: _Files, inputs, parts, repeated) -> None:
+    splits = {split: {} for split in SPLITS}
+    languages = {}
+    dropped = collections.Counter()
+    for language, read in given.items():
+        own = [part for part in parts if part.unit.language == language]
+        left_out = collections.Counter(
+            {REPEATED_FILE: repeated[language]} if repeated[language] else {}
+        )
+        for part in own:
+            left_out.update(part.dropped)
+        dropped.update(left_out)
+        languages[language] = {
+            "inputs": [
+                {**file._asdict(), "path": os.path.basename(file.path)} for file in read
+            ],
+            "dropped": dict(sorted(left_out.items())),
+        }
+        for split in SPLITS:
+            counts = [part.splits[split] for part in own if split in part.splits]
+            if counts:
+                splits[split][language] = _sum(counts)
+    corpus_writer.write_manifest(
+        folder,
+        source="text files",
+        inputs=inputs,
+        splits=splits,
+        dropped=dict(sorted(dropped.items())),
+        tasks={},
+        languages=languages,
+    )
+
+
+def _sum(counts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The files of several parts, one after the other, and their counts together."""
+    return {
+        name: sum((part[name] for part in counts), [] if name == "files" else 0)
+        for name in counts[0]
+    }
+
+
+def _forget_without_text(folder: str, existed: bool) -> None:
+    """Takes the build back where no unit has left text."""
+    if gfile.glob(os.path.join(folder, "text", "*", "*", "*")):
+        return
+    corpus_writer.clear(folder)
+    corpus_writer.mark_finished(folder)
+    if not existed:
+        gfile.rmtree(folder)

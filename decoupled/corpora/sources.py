@@ -1,0 +1,186 @@
+"""The kinds of files that a corpus is built from: an entry of `SOURCES` for each.
+
+A source reads a file into documents. A document is a list of lines without line breaks:
+of paragraphs where the source says that they are split into sentences, otherwise of
+sentences as they are.
+
+To read another kind of file, add an entry before the last one, which takes every name.
+"""
+
+import codecs
+import collections
+import contextlib
+import dataclasses
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO
+
+from decoupled.configs.corpora import TextSettings
+from decoupled.core import files, gfile, installed
+from decoupled.core.errors import UserError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A kind of file.
+
+    Attributes:
+      name: for people, with the endings of file names. pattern: a regular expression
+        that is searched in a path to tell the kind.
+      reads: (path, dropped, part, parts) -> the documents of a file, each a list of
+        lines, of which memory holds one at a time: those whose number, from 0, is
+        `part` modulo `parts`. `dropped` counts what was left out, by reason. It raises
+        a UserError that names the file and the place where the file is bad.
+      splits: whether lines are paragraphs to be split into sentences; large files are
+        then cut into parts, because to clean them takes longer than to read them.
+      needs: packages that read the file. A corpus also depends on their versions.
+      rules: versions of the rules that turn the file into paragraphs: whoever changes
+        what a file becomes adds 1, and a corpus of older rules is refused.
+    """
+
+    name: str
+    pattern: str
+    reads: Callable[[str, collections.Counter, int, int], Iterator[list[str]]]
+    splits: Callable[[TextSettings], bool]
+    needs: tuple[installed.Package, ...] = ()
+    rules: Callable[[], tuple[int, ...]] = tuple
+
+
+def source_of(path: str) -> Source:
+    """The source that reads a file, by its path."""
+    return next(source for source in SOURCES if re.search(source.pattern, path))
+
+
+def read_dump(
+    path: str, dropped: collections.Counter, part: int, parts: int
+) -> Iterator[list[str]]:
+    """As `Source.reads`: a document is an article of a wiki."""
+    # Imported here: only dumps need mwparserfromhell.
+    from decoupled.corpora.wikipedia import dump, wikitext
+
+    for article in dump.read_articles(path, dropped, part, parts):
+        yield wikitext.article_paragraphs(article.wikitext, dropped)
+
+
+def _dump_rules() -> tuple[int, ...]:
+    from decoupled.corpora.wikipedia import wikitext
+
+    return (wikitext.RULES,)
+
+
+def read_json_lines(
+    path: str, dropped: collections.Counter, part: int, parts: int
+) -> Iterator[list[str]]:
+    """As `Source.reads`: a document is the `text` of an object, a paragraph a line.
+
+    Raises:
+      UserError: a line is not the JSON that it should be, or as `read_plain_text`.
+    """
+    for number, line in _lines(path):
+        if (number - 1) % parts != part or not line.strip():
+            continue
+        try:
+            value = files.parse_json(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}:{number}: not JSON ({error.msg})") from error
+        text = value.get("text") if isinstance(value, dict) else None
+        if not isinstance(text, str):
+            raise UserError(f'{path}:{number}: not an object with a string "text"')
+        document = [clean_sentence(line) for line in text.split("\n")]
+        if document := [sentence for sentence in document if sentence]:
+            yield document
+
+
+def read_plain_text(
+    path: str, dropped: collections.Counter, part: int, parts: int
+) -> Iterator[list[str]]:
+    """As `Source.reads`: a sentence a line, an empty line between documents.
+
+    Raises:
+      UserError: the file is missing, damaged, or not UTF-8.
+    """
+    for number, document in enumerate(_plain_text_documents(path)):
+        if number % parts == part:
+            yield document
+
+
+def _plain_text_documents(path: str) -> Iterator[list[str]]:
+    document = []
+    for _, line in _lines(path):
+        sentence = clean_sentence(line)
+        if sentence:
+            document.append(sentence)
+        elif document:
+            yield document
+            document = []
+    if document:
+        yield document
+
+
+def clean_sentence(line: str) -> str:
+    """A line without line breaks of any kind, white space in runs of one space.
+
+    Half surrogate pairs, which JSON can hold and UTF-8 cannot, become U+FFFD.
+    """
+    return _SURROGATE.sub("\ufffd", " ".join(line.split()))
+
+
+def _lines(path: str) -> Iterator[tuple[int, str]]:
+    """Line number (from 1) and text of each line; a byte order mark is skipped."""
+    number = 0
+    try:
+        with _open(path) as handle:
+            for number, line in enumerate(handle, start=1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                yield number, line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{number}: not UTF-8") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        where = f"{path}:{number}" if number else path
+        raise UserError(
+            f"{where}: damaged, or not gzip ({files.reason(error)})"
+        ) from error
+    except gfile.OpError as error:
+        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+
+
+@contextlib.contextmanager
+def _open(path: str) -> Iterator[IO[bytes]]:
+    with gfile.GFile(path, "rb") as handle:
+        if not path.endswith(".gz"):
+            yield handle
+            return
+        with gzip.GzipFile(fileobj=handle, mode="rb") as unpacked:
+            yield unpacked
+
+
+SOURCES = (
+    Source(
+        # Large wikis come in parts: enwiki-latest-pages-articles1.xml-p1p41242.bz2.
+        # `dump_stream` says why .7z cannot be read.
+        name="MediaWiki dumps (.xml, .xml.bz2, .xml.gz)",
+        pattern=r"\.xml(-[\w-]+)?(\.bz2|\.gz|\.7z)?$",
+        reads=read_dump,
+        splits=lambda settings: True,
+        needs=(installed.Package("mwparserfromhell", purpose="MediaWiki dumps"),),
+        rules=_dump_rules,
+    ),
+    Source(
+        name='JSON lines with a "text" in every line (.jsonl, .jsonl.gz)',
+        pattern=r"\.jsonl(\.gz)?$",
+        reads=read_json_lines,
+        splits=lambda settings: settings.split_json,
+    ),
+    Source(
+        name="plain text with a sentence a line (all other names)",
+        pattern="",
+        reads=read_plain_text,
+        splits=lambda settings: settings.split_text,
+    ),
+)

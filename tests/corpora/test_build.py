@@ -1,0 +1,305 @@
+"""A corpus folder is built from files or from catalogs, whole or not at all."""
+
+import dataclasses
+import os
+import sys
+
+import pytest
+
+from decoupled.configs.corpora import CorpusSettings, TaskSettings, TextSettings
+from decoupled.core import installed
+from decoupled.core.errors import UserError
+from decoupled.corpora import corpus_writer, sentences, sources, text_units
+from decoupled.corpora.build import build
+from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.runners import Runner
+from decoupled.corpora.sources import Source
+
+TEXT = TextSettings(
+    eval_share=0.2,
+    min_characters=3,
+    split_json=True,
+    split_text=False,
+    drop_duplicates=True,
+    part_bytes=1 << 20,
+    max_parts=4,
+)
+SETTINGS = CorpusSettings(
+    text=TEXT,
+    task=TaskSettings(
+        dev_share=0.2, test_share=0.3, min_label_messages=5, min_language_examples=1
+    ),
+)
+HEADER = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package with two catalogs of 30 messages in German."""
+    for catalog in ("shop", "forum"):
+        folder = tmp_path / "site/two_catalogs" / catalog / "locale/de/LC_MESSAGES"
+        folder.mkdir(parents=True)
+        entries = (
+            f'msgid "{catalog} item {i}"\nmsgstr "{catalog} Ding {i}"\n'
+            for i in range(30)
+        )
+        (folder / "django.po").write_text(HEADER + "\n".join(entries))
+    (tmp_path / "site/two_catalogs/__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    yield "two_catalogs"
+    sys.path_importer_cache.clear()
+
+
+@pytest.fixture
+def text_input(tmp_path):
+    lines = (f"Sentence one of {i}.\nSentence two of {i}.\n" for i in range(100))
+    (tmp_path / "en.txt").write_text("\n".join(lines))
+    return f"en={tmp_path}/en.txt"
+
+
+def files_below(folder):
+    return {
+        os.path.relpath(os.path.join(root, name), folder): open(
+            os.path.join(root, name), "rb"
+        ).read()
+        for root, _, names in os.walk(folder)
+        for name in names
+    }
+
+
+def test_catalogs_give_text_task_and_pairs(package, tmp_path, capsys):
+    folder = str(tmp_path / "corpus")
+    assert build(f"catalogs:{package}", [], folder, SETTINGS)
+    found = files_below(folder)
+    assert set(found) == {
+        "manifest.json",
+        "parallel/de-en.de",
+        "parallel/de-en.en",
+        "tasks/catalogs/labels.txt",
+        *(
+            f"tasks/catalogs/{name}.tsv"
+            for name in ("train-en", "dev-en", "dev-de", "test-en", "test-de")
+        ),
+        *(
+            f"text/{split}/{language}/text-00000-of-00001.txt"
+            for split in ("train", "eval")
+            for language in ("en", "de")
+        ),
+    }
+    assert found["tasks/catalogs/labels.txt"] == b"forum\nshop\n"
+    rows = [
+        line.split("\t")
+        for split in ("train", "dev", "test")
+        for line in found[f"tasks/catalogs/{split}-en.tsv"].decode().splitlines()
+    ]
+    assert len(rows) == 60
+    assert all(text.startswith(f"{label} item ") for text, label in rows)
+    german = found["parallel/de-en.de"].decode().splitlines()
+    english = found["parallel/de-en.en"].decode().splitlines()
+    assert [line.replace("Ding", "item") for line in german] == english
+    built = Corpus(folder)
+    assert list(built.sentences("eval", "de")) == german
+    assert built.manifest["tasks"]["catalogs"]["labels"] == ["forum", "shop"]
+    printed = capsys.readouterr().out
+    assert "all 2" in printed and "2 labels (forum, shop)" in printed
+
+
+def test_catalogs_killed_after_the_manifest_are_complete(
+    package, tmp_path, monkeypatch
+):
+    source = f"catalogs:{package}"
+    build(source, [], str(tmp_path / "whole"), SETTINGS)
+    folder = tmp_path / "corpus"
+
+    def killed(*_):
+        raise SystemError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus_writer, "mark_finished", killed)
+        with pytest.raises(SystemError):
+            build(source, [], str(folder), SETTINGS)
+    assert (folder / "manifest.json").exists()
+    assert corpus_writer.is_unfinished(str(folder))
+    # Of an earlier build of other inputs.
+    (folder / "text/train/de/text-00000-of-00009.txt").write_text("Alt.")
+    assert not build(source, [], str(folder), SETTINGS)
+    assert files_below(folder) == files_below(tmp_path / "whole")
+
+
+def test_catalogs_read_by_another_version_are_other_inputs(
+    package, tmp_path, monkeypatch
+):
+    folder = str(tmp_path / "corpus")
+    build(f"catalogs:{package}", [], folder, SETTINGS)
+    monkeypatch.setattr("polib.__version__", "0.0.1")
+    with pytest.raises(UserError, match=r"other inputs \(libraries\.polib: '"):
+        build(f"catalogs:{package}", [], folder, SETTINGS)
+
+
+def test_only_the_given_languages_are_kept(package, tmp_path):
+    source, folder = f"catalogs:{package}", str(tmp_path / "corpus")
+    assert build(source, [], folder, SETTINGS, languages=["en"])
+    assert Corpus(folder).languages("train") == ["en"]
+    with pytest.raises(UserError, match="have no xx; they have de, en"):
+        build(source, [], str(tmp_path / "other"), SETTINGS, languages=["xx", "de"])
+    with pytest.raises(UserError, match="--languages goes with --source"):
+        build(None, ["en=*.txt"], folder, SETTINGS, languages=["en"])
+
+
+@pytest.mark.parametrize("runner", [Runner(workers=2), Runner("DirectRunner")])
+def test_catalogs_are_read_in_this_process_alone(package, tmp_path, runner):
+    with pytest.raises(UserError, match="--runner and --workers go with --input"):
+        build(f"catalogs:{package}", [], str(tmp_path / "c"), SETTINGS, runner=runner)
+    assert not (tmp_path / "c").exists()
+
+
+def test_text_files_give_text(text_input, tmp_path):
+    folder = str(tmp_path / "corpus")
+    assert build(None, [text_input], folder, SETTINGS)
+    built = Corpus(folder)
+    train, held_out = (list(built.documents(s, "en")) for s in ("train", "eval"))
+    assert sorted(train + held_out) == sorted(
+        [f"Sentence one of {i}.", f"Sentence two of {i}."] for i in range(100)
+    )
+    assert 10 <= len(held_out) <= 30
+
+
+def read_verses(path, dropped, part, parts):
+    """A document is a chapter of `BOOK CHAPTER:VERSE<TAB>text`."""
+    chapters = {}
+    with open(path, encoding="utf-8") as handle:
+        for line in handle:
+            place, separator, verse = line.rstrip("\n").partition("\t")
+            if separator:
+                chapters.setdefault(place.partition(":")[0], []).append(verse)
+            else:
+                dropped["lines without a place"] += 1
+    yield from list(chapters.values())[part::parts]
+
+
+def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
+    verses = Source(
+        name="verses (.verses)",
+        pattern=r"\.verses$",
+        reads=read_verses,
+        splits=lambda settings: True,
+        needs=(installed.Package("polib", purpose="verses"),),
+        rules=lambda: (77,),
+    )
+    monkeypatch.setattr(sources, "SOURCES", (verses, *sources.SOURCES))
+    (tmp_path / "en.verses").write_text(
+        "".join(
+            f"Toy {chapter}:{verse}\tIt is {chapter}. Then {verse} comes.\n"
+            for chapter in range(20)
+            for verse in range(2)
+        )
+        + "The end\n"
+    )
+    (tmp_path / "en.txt").write_text("A line of text. It stays whole.\n")
+    # Cut into parts, which read and clean their own share of the chapters.
+    settings = dataclasses.replace(
+        SETTINGS, text=dataclasses.replace(TEXT, part_bytes=300)
+    )
+    folder = tmp_path / "corpus"
+    assert build(None, [f"en={tmp_path}/en.*"], str(folder), settings)
+    built = Corpus(str(folder))
+    found = [d for split in ("train", "eval") for d in built.documents(split, "en")]
+    chapters = [
+        [f"It is {n}.", "Then 0 comes.", f"It is {n}.", "Then 1 comes."]
+        for n in range(20)
+    ]
+    whole = ["A line of text. It stays whole."]
+    assert sorted(found) == sorted([*chapters, whole])
+    inputs = built.manifest["inputs"]
+    assert inputs["rules"] == [text_units.RULES, sentences.RULES, 77]
+    assert set(inputs["libraries"]) == {"sentencex", "polib"}
+    assert built.manifest["dropped"] == {"lines without a place": 4}
+    # Whoever changes what the reader makes of a file changes its rules.
+    changed = dataclasses.replace(verses, rules=lambda: (78,))
+    monkeypatch.setattr(sources, "SOURCES", (changed, *sources.SOURCES[1:]))
+    with pytest.raises(UserError, match=r"other inputs \(rules: \[1, 1, 77\] != "):
+        build(None, [f"en={tmp_path}/en.*"], str(folder), settings)
+
+
+def test_what_a_new_kind_of_file_needs_is_told(tmp_path, monkeypatch):
+    needs = (installed.Package("no_such_module", purpose="verses"),)
+    verses = Source("verses", r"\.verses$", read_verses, lambda _: False, needs)
+    monkeypatch.setattr(sources, "SOURCES", (verses, *sources.SOURCES))
+    (tmp_path / "en.verses").write_text("Toy 1:1\tA verse.\n")
+    with pytest.raises(UserError, match="no_such_module is not installed .*verses"):
+        build(None, [f"en={tmp_path}/en.verses"], str(tmp_path / "c"), SETTINGS)
+
+
+def test_equal_documents_share_a_split(tmp_path):
+    (tmp_path / "en.txt").write_text("\n\n".join(f"Number {i % 9}." for i in range(90)))
+    build(None, [f"en={tmp_path}/en.txt"], str(tmp_path / "c"), SETTINGS)
+    built = Corpus(str(tmp_path / "c"))
+    train, held_out = (set(built.sentences(s, "en")) for s in ("train", "eval"))
+    assert train and held_out and not train & held_out
+
+
+def test_the_same_inputs_give_the_same_files(package, tmp_path):
+    for name in ("1", "2"):
+        build(f"catalogs:{package}", [], str(tmp_path / name), SETTINGS)
+    assert files_below(tmp_path / "1") == files_below(tmp_path / "2")
+
+
+def test_a_complete_corpus_is_reused(text_input, tmp_path, capsys):
+    folder = str(tmp_path / "corpus")
+    assert build(None, [text_input], folder, SETTINGS)
+    before = files_below(folder)
+    capsys.readouterr()
+    assert not build(None, [text_input], folder, SETTINGS)
+    assert f"{folder}: complete already, reused" in capsys.readouterr().out
+    assert files_below(folder) == before
+
+
+def test_a_corpus_of_other_inputs_is_refused(text_input, package, tmp_path):
+    folder = str(tmp_path / "corpus")
+    build(None, [text_input], folder, SETTINGS)
+    before = files_below(folder)
+    with pytest.raises(UserError, match="holds a corpus of other inputs"):
+        build(f"catalogs:{package}", [], folder, SETTINGS)
+    (tmp_path / "en.txt").write_text("Something else.\n")
+    with pytest.raises(UserError, match=r"languages\.en\.sha256"):
+        build(None, [text_input], folder, SETTINGS)
+    assert files_below(folder) == before
+
+
+@pytest.mark.parametrize(
+    "source, inputs, message",
+    [
+        (None, [], "give either --source or --input"),
+        ("catalogs:django", ["en=x"], "give either --source or --input"),
+        ("django", [], "--source=django: not of the form catalogs:PACKAGE"),
+        ("catalogs:a,a", [], "not of the form catalogs:PACKAGE"),
+        ("catalogs:", [], "no such package is installed"),
+        ("catalogs:os.path", [], "no such package is installed"),
+        (None, ["en=/nowhere/*.txt"], "no file matches /nowhere"),
+    ],
+)
+def test_bad_input_leaves_nothing(tmp_path, source, inputs, message):
+    folder = tmp_path / "corpus"
+    with pytest.raises(UserError, match=message):
+        build(source, inputs, str(folder), SETTINGS)
+    assert not folder.exists()
+
+
+def test_an_empty_text_leaves_nothing(tmp_path):
+    (tmp_path / "sw.txt").write_text("\n \n")
+    with pytest.raises(UserError, match=r"--input=sw=: no text in .*sw\.txt"):
+        build(None, [f"sw={tmp_path}/sw.txt"], str(tmp_path / "c"), SETTINGS)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_bad_line_leaves_nothing(tmp_path):
+    (tmp_path / "sw.jsonl").write_text('{"text": "a"}\n{"text"\n')
+    with pytest.raises(UserError, match=r"sw\.jsonl:2: not JSON"):
+        build(None, [f"sw={tmp_path}/sw.jsonl"], str(tmp_path / "c"), SETTINGS)
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_impossible_eval_share(share):
+    with pytest.raises(UserError, match="build_corpus.eval_share"):
+        dataclasses.replace(TEXT, eval_share=share)
