@@ -1,13 +1,15 @@
-"""Who may import whom, and what appears nowhere: read from the source with `ast`."""
+"""Who may import whom, and what appears nowhere: read from the source with `ast`.
+
+A test looks at all files and shows every one that breaks its rule.
+"""
 
 import ast
+import functools
 import importlib.util
 import pathlib
 import re
 import subprocess
 import sys
-
-import pytest
 
 from decoupled.core import dependencies
 from decoupled.core.installed import requirement_of
@@ -54,45 +56,69 @@ def module_of(path):
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
+@functools.cache
+def tree_of(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def nodes_of(path):
+    return tuple(ast.walk(tree_of(path)))
+
+
+@functools.cache
 def imports_of(path):
-    """Dotted names that a file imports, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """Dotted names that a file imports, also inside functions; ".x" are relative."""
+    found = []
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}"
-                is_module = node.module == "decoupled"
-                yield name if is_module else node.module
+            module = "." * node.level + (node.module or "")
+            found += (
+                [f"decoupled.{alias.name}" for alias in node.names]
+                if module == "decoupled"
+                else [module]
+            )
+    return tuple(dict.fromkeys(found))
 
 
-def own_imports(path):
-    for name in imports_of(path):
-        parts = name.split(".")
-        if parts[0] == "decoupled" and len(parts) > 1:
-            yield parts[1:]
+def at(path, node=None):
+    """A file, or a line of it, as a message names it."""
+    name = str(path.relative_to(ROOT))
+    return f"{name}:{node.lineno}" if node else name
 
 
-def names(paths):
-    return [str(path.relative_to(ROOT)) for path in paths]
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=names(SOURCES))
-def test_imports_go_down_only(path):
-    own = module_of(path)
-    if not own:
-        assert set(imports_of(path)) <= {"os"}, "import decoupled must stay cheap"
-        return
-    group = group_of(own)
-    for imported in own_imports(path):
-        if imported[0].startswith("__"):
+def test_imports_go_down_only():
+    found = []
+    for path in SOURCES:
+        own = module_of(path)
+        if not own:
             continue
-        other = group_of(imported)
-        same_folder = other == group != "commands"
-        assert same_folder or other in MAY_IMPORT[group], (
-            f"{group} ({'.'.join(own)}) imports {other} ({'.'.join(imported)})"
-        )
+        room = group_of(own)
+        for name in imports_of(path):
+            top, *parts = name.split(".")
+            if top != "decoupled" or not parts or parts[0].startswith("__"):
+                continue
+            other = group_of(parts)
+            same_room = other == room != "commands"
+            if not same_room and other not in MAY_IMPORT[room]:
+                found.append(f"{at(path)}: {room} imports {name}")
+    assert not found, "\n".join(found)
+
+
+def test_imports_are_absolute():
+    found = [
+        f"{at(path)}: {name}"
+        for path in SOURCES
+        for name in imports_of(path)
+        if name.startswith(".")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_the_package_itself_is_cheap_to_import():
+    assert set(imports_of(PACKAGE / "__init__.py")) <= {"os"}
 
 
 def importers_of(module):
@@ -126,8 +152,8 @@ def test_gin_is_imported_by_configurations_and_what_reads_them():
 def test_gin_reads_no_text_itself():
     """gin imports modules where a text says so; `gin_reader` refuses that."""
     readers = re.compile(r"\bgin(?:\.config)?(?:\.| import )parse_")
-    for path in SOURCES:
-        assert not readers.search(path.read_text(encoding="utf-8")), path
+    text_of = functools.partial(pathlib.Path.read_text, encoding="utf-8")
+    assert [at(path) for path in SOURCES if readers.search(text_of(path))] == []
 
 
 def test_flags_need_no_tensorflow():
@@ -150,46 +176,54 @@ def test_flags_need_no_tensorflow():
 
 
 def test_everything_imported_is_required():
-    for name in dependencies.other_modules(SOURCES):
-        assert requirement_of(name), f"requirements.txt lacks {name}"
+    imported = dependencies.other_modules(SOURCES)
+    lacking = sorted(name for name in imported if not requirement_of(name))
+    assert lacking == [], "requirements.txt lacks these"
 
 
+@functools.cache
 def imported_at_once(path):
-    """The files and the other modules that importing a file imports, not functions."""
-    files, others, left = set(), set(), [path]
-    while left:
-        path = left.pop()
-        if path in files:
+    """What importing a file imports; functions import later.
+
+    Returns:
+      The project's files, and the modules that extras bring.
+    """
+    names, nodes = set(), list(tree_of(path).body)
+    for node in nodes:
+        for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        if for_types or isinstance(node, ast.FunctionDef):
             continue
-        files.add(path)
-        nodes = list(ast.parse(path.read_text(encoding="utf-8")).body)
-        for node in nodes:
-            if isinstance(node, ast.FunctionDef) or "TYPE_CHECKING" in ast.unparse(
-                node
-            ):
-                continue
-            nodes.extend(ast.iter_child_nodes(node))
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                module = getattr(node, "module", "")
-                for alias in node.names:
-                    name = f"{module}.{alias.name}".strip(".")
-                    left.extend(dependencies.files_of(name))
-                    others.add(name.split(".")[0])
-    return files, others
+        nodes.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = getattr(node, "module", "")
+            names |= {f"{module}.{alias.name}".strip(".") for alias in node.names}
+    files = {file for name in names for file in dependencies.files_of(name)}
+    found = {top: requirement_of(top) for top in {n.split(".")[0] for n in names}}
+    return files, [top for top, brings in found.items() if brings and brings.extras]
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=names(COMMANDS))
-def test_commands_start_with_the_core_alone(path):
-    _, others = imported_at_once(path)
-    found = filter(None, map(requirement_of, others))
-    assert [entry.name for entry in found if entry.extras] == []
+def test_commands_start_with_the_core_alone():
+    found = []
+    for command in COMMANDS:
+        reached, left = set(), {command}
+        while left:
+            path = left.pop()
+            reached.add(path)
+            files, extras = imported_at_once(path)
+            left |= files - reached
+            found += [f"{at(command)}: {at(path)} imports {name}" for name in extras]
+    assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=names(COMMANDS))
-def test_what_an_extra_brings_is_checked_before_the_work(path):
+def test_what_an_extra_brings_is_checked_before_the_work():
     """By `installed.need` or `lacking`, somewhere in what the command imports."""
-    for need in dependencies.needs([path]):
-        assert need.purpose, f"nothing says what {need.modules} are needed for"
+    found = [
+        f"{at(command)}: nothing says what {need.modules} are needed for"
+        for command in COMMANDS
+        for need in dependencies.needs([command])
+        if not need.purpose
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_every_folder_of_modules_is_a_package():
@@ -203,11 +237,11 @@ def test_gin_config_is_not_hidden_by_our_folder():
     assert not pathlib.Path(spec.origin).is_relative_to(ROOT / "gin")
 
 
+@functools.cache
 def calls_of(path):
-    """Dotted names of what a file calls, with the call."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
+    """(Dotted name of what is called, the call) of every call in a file."""
+    calls = [node for node in nodes_of(path) if isinstance(node, ast.Call)]
+    return tuple((ast.unparse(call.func), call) for call in calls)
 
 
 def test_json_of_others_is_parsed_in_one_place():
@@ -225,17 +259,22 @@ def test_json_of_others_is_parsed_in_one_place():
 
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}
 FORBIDDEN_CALLS = {"eval", "exec", "os.system", "os.popen", "subprocess.getoutput"}
+FORBIDDEN_ARGUMENTS = ("shell", "allow_pickle")
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=names(SOURCES))
-def test_data_are_never_run(path):
-    modules = {name.split(".")[0] for name in imports_of(path)}
-    assert modules & FORBIDDEN_MODULES == set()
-    for name, call in calls_of(path):
-        assert name not in FORBIDDEN_CALLS, f"line {call.lineno}: {name}"
-        given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-        assert given.get("shell", "False") == "False", f"line {call.lineno}: shell"
-        assert given.get("allow_pickle", "False") == "False", f"line {call.lineno}"
+def test_data_are_never_run():
+    found = []
+    for path in SOURCES:
+        modules = {name.split(".")[0] for name in imports_of(path)}
+        found += [f"{at(path)}: {name}" for name in modules & FORBIDDEN_MODULES]
+        for name, call in calls_of(path):
+            if name in FORBIDDEN_CALLS:
+                found.append(f"{at(path, call)}: {name}")
+            for keyword in call.keywords:
+                allowed = ast.unparse(keyword.value) == "False"
+                if keyword.arg in FORBIDDEN_ARGUMENTS and not allowed:
+                    found.append(f"{at(path, call)}: {keyword.arg}")
+    assert not found, "\n".join(found)
 
 
 def test_cores_are_counted_in_one_place():

@@ -1,4 +1,7 @@
-"""Every example of a setting or a gin file in help, docs and comments can be given."""
+"""Every example of a setting or a gin file in help, docs and comments can be given.
+
+A test looks at all files and shows every example that cannot be given.
+"""
 
 import ast
 import functools
@@ -61,43 +64,52 @@ def check(text):
     reader.check_setting(value, text, ("build_corpus",))
 
 
-def ids(paths):
-    return [str(path.relative_to(ROOT)) for path in paths]
-
-
-WITH_SETTINGS = [path for path in SOURCES if found(path)[0]]
-WITH_NAMES = [path for path in SOURCES if found(path)[1]]
-WITH_FILES = [path for path in SOURCES if found(path)[2]]
+def examples(kind):
+    """(File, example) of every setting, name or gin file: `kind` 0, 1 or 2."""
+    return [
+        (str(path.relative_to(ROOT)), example)
+        for path in SOURCES
+        for example in sorted(found(path)[kind])
+    ]
 
 
 def test_examples_are_found_where_users_read_them():
-    assert {"README.md", "docs/xtreme.md", "decoupled/launch/start.py"} <= set(
-        ids(WITH_SETTINGS)
-    )
-    assert {"README.md", "gin/tasks/xnli.gin", "decoupled/commands/finetune.py"} <= set(
-        ids(WITH_FILES)
-    )
-    assert sum(len(found(path)[0]) for path in SOURCES) > 60
+    with_settings = {path for path, _ in examples(0)}
+    assert {"README.md", "docs/xtreme.md", "decoupled/launch/start.py"} <= with_settings
+    with_files = {path for path, _ in examples(2)}
+    command = "decoupled/commands/finetune.py"
+    assert {"README.md", "gin/tasks/xnli.gin", command} <= with_files
+    assert len(examples(0)) > 60
 
 
-@pytest.mark.parametrize("path", WITH_SETTINGS, ids=ids(WITH_SETTINGS))
-def test_settings_can_be_given(path):
-    for setting in found(path)[0]:
-        check(setting)
+def test_settings_can_be_given():
+    broken = []
+    for path, setting in examples(0):
+        try:
+            check(setting)
+        except UserError as error:
+            broken.append(f"{path}: {error}")
+    assert not broken, "\n".join(broken)
 
 
-@pytest.mark.parametrize("path", WITH_NAMES, ids=ids(WITH_NAMES))
-def test_names_of_settings_exist(path):
-    for owner, name in found(path)[1]:
-        kind = getattr(configs, owner)
-        assert hasattr(kind, name) or name in kind.__annotations__, f"{owner}.{name}"
+def test_names_of_settings_exist():
+    broken = []
+    for path, (owner, name) in examples(1):
+        kind = getattr(configs, owner, None)
+        if not hasattr(kind, name) and name not in getattr(kind, "__annotations__", ()):
+            broken.append(f"{path}: {owner}.{name}")
+    assert not broken, "\n".join(broken)
 
 
-@pytest.mark.parametrize("path", WITH_FILES, ids=ids(WITH_FILES))
-def test_gin_files_exist(path):
-    for name in found(path)[2]:
-        if not PLACEHOLDER.search(name):
-            assert gin_files.find_file(name.removeprefix("gin/"))
+def test_gin_files_exist():
+    broken = []
+    for path, name in examples(2):
+        try:
+            if not PLACEHOLDER.search(name):
+                gin_files.find_file(name.removeprefix("gin/"))
+        except UserError:
+            broken.append(f"{path}: {name}")
+    assert not broken, "\n".join(broken)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,17 @@
-"""Every settings file that is shipped can be read and holds nothing without effect."""
+"""Every settings file that is shipped can be read and holds nothing without effect.
+
+A test looks at all files and shows every one that breaks its rule.
+"""
 
 import pathlib
 import re
+from collections import Counter
 
 import gin
 import pytest
 
 from decoupled import configs
+from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, gin_reader
 from tests.helpers import tiny_model
 
@@ -38,28 +43,41 @@ def test_there_are_files():
     assert "runs/pretrain.gin" in FILES
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_file_can_be_read_with_all_that_it_includes(name):
-    reader = gin_reader.Reader(no_root, gin_files.find_file)
-    reader.read_file(gin_files.find_file(name))
+def test_files_can_be_read_with_all_that_they_include():
+    found = []
+    for name in FILES:
+        gin.clear_config()
+        reader = gin_reader.Reader(no_root, gin_files.find_file)
+        try:
+            reader.read_file(gin_files.find_file(name))
+        except UserError as error:
+            found.append(f"{name}: {error}")
+    assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_file_binds_no_key_twice(name):
-    keys = STATEMENT.findall(text_of(name))
-    assert sorted(keys) == sorted(set(keys))
+def test_files_bind_no_key_twice():
+    found = [
+        f"{name}: {key}"
+        for name in FILES
+        for key, times in Counter(STATEMENT.findall(text_of(name))).items()
+        if times > 1
+    ]
+    assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_file_uses_the_macros_that_it_defines(name):
-    text = text_of(name)
-    defined = {key for key in MACRO.findall(text) if "." not in key}
-    assert defined <= set(re.findall(r"%([\w/]+)", text))
+def test_files_use_the_macros_that_they_define():
+    found = []
+    for name in FILES:
+        text = text_of(name)
+        defined = {key for key in MACRO.findall(text) if "." not in key}
+        unused = defined - set(re.findall(r"%([\w/]+)", text))
+        found += [f"{name}: {macro}" for macro in sorted(unused)]
+    assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_file_says_what_it_is_for(name):
-    assert (FOLDER / name).read_text(encoding="utf-8").startswith("# ")
+def test_files_say_what_they_are_for():
+    texts = {name: (FOLDER / name).read_text(encoding="utf-8") for name in FILES}
+    assert [name for name, text in texts.items() if not text.startswith("# ")] == []
 
 
 @pytest.mark.parametrize(
@@ -82,9 +100,8 @@ def depth_of(name):
     return 1 + max(map(depth_of, included), default=-1)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_includes_go_two_files_deep_at_most(name):
-    assert depth_of(name) <= 2
+def test_includes_go_two_files_deep_at_most():
+    assert [name for name in FILES if depth_of(name) > 2] == []
 
 
 def test_bound_names_are_told_from_comments_and_values(tmp_path):
