@@ -4,8 +4,11 @@ import argparse
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
+from benchmarks import machine
+from benchmarks.interleave import Worker
 from benchmarks.machine import ROOT
 from benchmarks.results import Comparison, Results
 from benchmarks.sizes import DTYPES
@@ -84,15 +87,41 @@ def parse(options: argparse.ArgumentParser) -> argparse.Namespace:
     return arguments
 
 
-def open_results(arguments: argparse.Namespace, name: str) -> Results:
-    """The suite's results, of earlier runs too."""
-    path = arguments.results_dir / f"{name}.json"
-    return Results(path, name, arguments.resume)
+class Planned(NamedTuple):
+    """A comparison of a suite.
+
+    title: unique in its suite. make_workers: gives its workers when it is their turn;
+    raises `Skip` where they cannot be measured. rounds, steps: where the command line's
+    do not apply.
+    """
+
+    title: str
+    make_workers: Callable[[], Sequence[Worker]]
+    rounds: int | None = None
+    steps: int | None = None
 
 
-def is_chosen(arguments: argparse.Namespace, title: str) -> bool:
-    """Whether --only leaves a comparison in."""
-    return not arguments.only or any(text in title for text in arguments.only)
+def measure(
+    arguments: argparse.Namespace,
+    name: str,
+    comparisons: Iterable[Planned],
+    tables: Callable[[list[Comparison]], Sequence[Table]],
+) -> None:
+    """Measures the comparisons that --only leaves in, and prints the suite's tables.
+
+    Args:
+      arguments: the command line.
+      name: of the suite.
+      comparisons: of the suite.
+      tables: makes the tables of the results, those of earlier runs too.
+    """
+    results = Results(arguments.results_dir / f"{name}.json", name, arguments.resume)
+    for title, make_workers, rounds, steps in comparisons:
+        if not arguments.only or any(text in title for text in arguments.only):
+            rounds, steps = rounds or arguments.rounds, steps or arguments.steps
+            results.measure(title, make_workers, rounds, steps)
+    for table in tables(results.comparisons()):
+        show(table)
 
 
 def python(framework: str) -> str:
@@ -113,6 +142,20 @@ def python(framework: str) -> str:
     return path
 
 
+def matmul_workers(
+    dtype: str, quick: bool, frameworks: Sequence[str] = ("tensorflow",)
+) -> list[Worker]:
+    """Workers that measure this machine's rate of matrix products.
+
+    Args:
+      dtype: "float32" or "bfloat16". quick: small matrices.
+      frameworks: of "tensorflow" and "torch".
+    """
+    places = {"tensorflow": "decoupled", "torch": "torch"}
+    pythons = {framework: python(places[framework]) for framework in frameworks}
+    return machine.matmul_workers(pythons, dtype, 64 if quick else machine.MATMUL_SIZE)
+
+
 def run(name: str, main: Callable[[], None]) -> None:
     """Runs a command; a user's mistake is one line on stderr and exit code 2."""
     try:
@@ -122,11 +165,3 @@ def run(name: str, main: Callable[[], None]) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def show_all(
-    tables: Callable[[list[Comparison]], Sequence[Table]], results: Results
-) -> None:
-    """Prints the tables of a suite."""
-    for table in tables(results.comparisons()):
-        show(table)

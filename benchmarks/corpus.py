@@ -45,17 +45,12 @@ def main() -> None:
         "--repeats", type=int, default=8, help="copies of its pages (8)"
     )
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
     with tempfile.TemporaryDirectory() as folder:
         case = _case(arguments, pathlib.Path(folder))
-        if command.is_chosen(arguments, case["dump"]):
-            results.measure(
-                case["dump"],
-                lambda: [our_worker(case), *peer_workers(case)],
-                arguments.rounds,
-                arguments.steps,
-            )
-    command.show_all(tables, results)
+        comparison = command.Planned(
+            case["dump"], lambda: [our_worker(case), *peer_workers(case)]
+        )
+        command.measure(arguments, NAME, [comparison], tables)
 
 
 def _case(arguments, folder):

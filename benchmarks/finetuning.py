@@ -14,12 +14,12 @@ Examples:
   python -m benchmarks.finetuning --dtypes=bfloat16 --only="no dropout"
 """
 
-from collections.abc import Iterator
+import functools
 from typing import Any
 
 from benchmarks import command, machine
 from benchmarks.flops import encoder_flops, training_flops
-from benchmarks.interleave import Measured, Worker, ratio, seconds
+from benchmarks.interleave import Measured, Worker, seconds
 from benchmarks.results import Comparison
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
 from benchmarks.tables import (
@@ -27,7 +27,7 @@ from benchmarks.tables import (
     gigabytes,
     milliseconds_or_seconds,
     percent,
-    times,
+    worker_table,
 )
 from decoupled.configs import ModelConfig
 
@@ -39,31 +39,22 @@ LABELS = 3
 DROPOUTS = (0.1, 0.0)
 BATCH = Batch(sequences=32, length=128, predictions=0)
 QUICK_BATCH = Batch(sequences=4, length=16, predictions=0)
-MATMULS = {"tensorflow": "decoupled", "torch": "torch"}
 
 
 def main() -> None:
     """Measures what the command line asks for and prints the table."""
     options = command.parser(NAME, __doc__, rounds=5, steps=1)
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
-    for dtype in arguments.dtypes:
-        for dropout in DROPOUTS:
-            case = finetuning_case(arguments.quick, dtype, dropout)
-            title = _title(case)
-            if command.is_chosen(arguments, title):
-                results.measure(
-                    title,
-                    lambda case=case: _workers(case, arguments.quick),
-                    arguments.rounds,
-                    arguments.steps,
-                )
-    command.show_all(tables, results)
-
-
-def _title(case):
-    dropout = f"dropout {case['dropout']}" if case["dropout"] else "no dropout"
-    return f"{case['dtype']}: {dropout}"
+    quick = arguments.quick
+    comparisons = [
+        command.Planned(
+            f"{dtype}: dropout {dropout}" if dropout else f"{dtype}: no dropout",
+            functools.partial(_workers, finetuning_case(quick, dtype, dropout), quick),
+        )
+        for dtype in arguments.dtypes
+        for dropout in DROPOUTS
+    ]
+    command.measure(arguments, NAME, comparisons, tables)
 
 
 def finetuning_case(quick: bool, dtype: str, dropout: float) -> dict[str, Any]:
@@ -79,46 +70,34 @@ def our_worker(case: dict) -> Worker:
 
 
 def _workers(case, quick):
-    size = 64 if quick else machine.MATMUL_SIZE
-    pythons = {name: command.python(place) for name, place in MATMULS.items()}
     return [
         Worker(PEER, command.python("torch"), "transformers_finetuning", case),
         our_worker(case),
-        *machine.matmul_workers(pythons, case["dtype"], size),
+        *command.matmul_workers(case["dtype"], quick, ("tensorflow", "torch")),
     ]
 
 
 def tables(comparisons: list[Comparison]) -> list[Table]:
     """One table: a row for each worker of each comparison."""
-    return [
-        Table(
-            "finetuning",
-            "Fine-tuning step",
-            ["model", "activations", "dropout", "step", "against ours",
-             "share of the matmul rate", "peak memory"],
-            [row for c in comparisons for row in _rows(c)],
-        )
+    columns = [
+        "model", "activations", "dropout", "step", "against ours",
+        "share of the matmul rate", "peak memory",
     ]  # fmt: skip
+    title = "Fine-tuning step"
+    return [worker_table(NAME, title, columns, comparisons, OURS, _cells)]
 
 
-def _rows(comparison) -> Iterator[list[str]]:
-    if comparison.skipped:
-        yield [comparison.title, "", "", comparison.skipped, "", "", ""]
-        return
-    ours = comparison.worker(OURS)
+def _cells(comparison, worker, against):
     matmul = comparison.worker("matmul tensorflow")
-    for worker in comparison.workers:
-        if "model" not in worker.case:
-            continue
-        yield [
-            worker.name,
-            worker.case["dtype"],
-            str(worker.case["dropout"]),
-            milliseconds_or_seconds(seconds(worker)),
-            "" if worker is ours else times(ratio(worker, ours)),
-            percent(machine.share(step_flops(worker), worker, matmul)),
-            gigabytes(worker.peak_resident),
-        ]
+    return [
+        worker.name,
+        worker.case["dtype"],
+        str(worker.case["dropout"]),
+        milliseconds_or_seconds(seconds(worker)),
+        against,
+        percent(machine.share(step_flops(worker), worker, matmul)),
+        gigabytes(worker.peak_resident),
+    ]
 
 
 def step_flops(worker: Measured) -> int:

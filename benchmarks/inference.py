@@ -15,13 +15,13 @@ Examples:
   python -m benchmarks.inference --only="encoder, batch 1"
 """
 
-from collections.abc import Iterator
+import functools
 from typing import Any
 
 from benchmarks import command, machine
 from benchmarks.finetuning import LABELS
 from benchmarks.flops import encoder_flops
-from benchmarks.interleave import Measured, Worker, ratio, seconds
+from benchmarks.interleave import Measured, Worker, seconds
 from benchmarks.results import Comparison
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
 from benchmarks.tables import (
@@ -29,7 +29,7 @@ from benchmarks.tables import (
     gigabytes,
     milliseconds_or_seconds,
     percent,
-    times,
+    worker_table,
 )
 from decoupled.configs import ModelConfig
 
@@ -47,19 +47,16 @@ def main() -> None:
     """Measures what the command line asks for and prints the table."""
     options = command.parser(NAME, __doc__, rounds=5, steps=5, dtypes=["float32"])
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
-    for kind in KINDS:
-        for batch_size in BATCH_SIZES:
-            case = inference_case(arguments.quick, kind, batch_size)
-            title = f"{kind}, batch {batch_size}"
-            if command.is_chosen(arguments, title):
-                results.measure(
-                    title,
-                    lambda case=case: _workers(case, arguments.quick),
-                    arguments.rounds,
-                    arguments.steps,
-                )
-    command.show_all(tables, results)
+    quick = arguments.quick
+    comparisons = [
+        command.Planned(
+            f"{kind}, batch {batch_size}",
+            functools.partial(_workers, inference_case(quick, kind, batch_size), quick),
+        )
+        for kind in KINDS
+        for batch_size in BATCH_SIZES
+    ]
+    command.measure(arguments, NAME, comparisons, tables)
 
 
 def inference_case(quick: bool, kind: str, batch_size: int) -> dict[str, Any]:
@@ -75,51 +72,34 @@ def our_worker(case: dict) -> Worker:
 
 
 def _workers(case, quick):
-    size = 64 if quick else machine.MATMUL_SIZE
     torch = command.python("torch")
-    matmul = {"tensorflow": command.python("decoupled")}
     peers = [
         Worker(name, torch, "transformers_inference", {**case, "compiled": compiled})
         for name, compiled in PEERS.items()
     ]
-    return [
-        *peers,
-        our_worker(case),
-        *machine.matmul_workers(matmul, case["dtype"], size),
-    ]
+    return [*peers, our_worker(case), *command.matmul_workers(case["dtype"], quick)]
 
 
 def tables(comparisons: list[Comparison]) -> list[Table]:
     """One table: a row for each worker of each comparison."""
-    return [
-        Table(
-            "inference",
-            "Serving",
-            ["model", "what", "batch", "call", "against ours",
-             "share of the matmul rate", "peak memory"],
-            [row for c in comparisons for row in _rows(c)],
-        )
+    columns = [
+        "model", "what", "batch", "call", "against ours", "share of the matmul rate",
+        "peak memory",
     ]  # fmt: skip
+    return [worker_table(NAME, "Serving", columns, comparisons, OURS, _cells)]
 
 
-def _rows(comparison) -> Iterator[list[str]]:
-    if comparison.skipped:
-        yield [comparison.title, "", "", comparison.skipped, "", "", ""]
-        return
-    ours = comparison.worker(OURS)
+def _cells(comparison, worker, against):
     matmul = comparison.worker("matmul tensorflow")
-    for worker in comparison.workers:
-        if "model" not in worker.case:
-            continue
-        yield [
-            worker.name,
-            worker.case["kind"],
-            str(worker.case["batch"]),
-            milliseconds_or_seconds(seconds(worker)),
-            "" if worker is ours else times(ratio(worker, ours)),
-            percent(machine.share(call_flops(worker), worker, matmul)),
-            gigabytes(worker.peak_resident),
-        ]
+    return [
+        worker.name,
+        worker.case["kind"],
+        str(worker.case["batch"]),
+        milliseconds_or_seconds(seconds(worker)),
+        against,
+        percent(machine.share(call_flops(worker), worker, matmul)),
+        gigabytes(worker.peak_resident),
+    ]
 
 
 def call_flops(worker: Measured) -> int:

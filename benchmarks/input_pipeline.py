@@ -17,8 +17,8 @@ Examples:
 """
 
 import dataclasses
+import functools
 import statistics
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from benchmarks import command
@@ -33,7 +33,7 @@ from benchmarks.sizes import (
     batch_fields,
     pretraining_case,
 )
-from benchmarks.tables import Table, gigabytes, with_range
+from benchmarks.tables import Table, gigabytes, with_range, worker_table
 from decoupled.configs import MaskingConfig, ModelConfig, SamplingConfig
 
 NAME = "input_pipeline"
@@ -103,21 +103,18 @@ def main() -> None:
     # In bfloat16 a step consumes more.
     options = command.parser(NAME, __doc__, rounds=5, steps=1, dtypes=["bfloat16"])
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
-    for setting in QUICK_SETTINGS if arguments.quick else SETTINGS:
-        for dtype in arguments.dtypes:
-            title = f"{setting.name}: {dtype}"
-            if command.is_chosen(arguments, title):
-                results.measure(
-                    title,
-                    lambda setting=setting, dtype=dtype: [
-                        *our_workers(setting, dtype),
-                        peer_worker(setting),
-                    ],
-                    arguments.rounds,
-                    arguments.steps,
-                )
-    command.show_all(tables, results)
+    comparisons = [
+        command.Planned(
+            f"{setting.name}: {dtype}", functools.partial(_workers, setting, dtype)
+        )
+        for setting in (QUICK_SETTINGS if arguments.quick else SETTINGS)
+        for dtype in arguments.dtypes
+    ]
+    command.measure(arguments, NAME, comparisons, tables)
+
+
+def _workers(setting, dtype):
+    return [*our_workers(setting, dtype), peer_worker(setting)]
 
 
 def our_workers(setting: Setting, dtype: str) -> list[Worker]:
@@ -174,34 +171,26 @@ def _masking(batch):
 
 def tables(comparisons: list[Comparison]) -> list[Table]:
     """One table: a row for each worker of each comparison."""
-    return [
-        Table(
-            "input_pipeline",
-            "Input pipeline",
-            ["sizes", "what", "batch", "tokens", "against the step", "first batch",
-             f"at step {RESUMED:,}", "peak memory"],
-            [row for c in comparisons for row in _rows(c)],
-        )
+    columns = [
+        "sizes", "what", "batch", "tokens", "against the step", "first batch",
+        f"at step {RESUMED:,}", "peak memory",
     ]  # fmt: skip
+    return [worker_table(NAME, "Input pipeline", columns, comparisons, STEP, _cells)]
 
 
-def _rows(comparison) -> Iterator[list[str]]:
-    if comparison.skipped:
-        yield [comparison.title, comparison.skipped, *[""] * 6]
-        return
-    step = comparison.worker(STEP)
-    for worker in comparison.workers:
-        case = worker.case
-        yield [
-            comparison.title,
-            worker.name,
-            f"{case['batch']} x {case['sequence_length']}",
-            with_range(_thousands(rate(worker)), "k/s"),
-            "" if worker is step else with_range(lead(worker, step), "times"),
-            _first_batch(worker, 0),
-            _first_batch(worker, RESUMED),
-            gigabytes(worker.peak_resident),
-        ]
+def _cells(comparison, worker, against):
+    case, step = worker.case, comparison.worker(STEP)
+    return [
+        comparison.title,
+        worker.name,
+        f"{case['batch']} x {case['sequence_length']}",
+        with_range(_thousands(rate(worker)), "k/s"),
+        # A step of a pipeline delivers more tokens than a step of training takes.
+        against and with_range(lead(worker, step), "times"),
+        _first_batch(worker, 0),
+        _first_batch(worker, RESUMED),
+        gigabytes(worker.peak_resident),
+    ]
 
 
 def tokens(worker: Measured) -> int:

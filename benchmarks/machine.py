@@ -80,6 +80,11 @@ def matmul_workers(
     ]
 
 
+def is_matmul(measured: Measured) -> bool:
+    """Whether this is a worker of `matmul_workers`."""
+    return measured.name.startswith("matmul ")
+
+
 def matmul_rates(measured: Measured) -> Spread:
     """FLOP/s of a worker of `matmul_workers`, over rounds."""
     flops = 2 * measured.case["size"] ** 3

@@ -17,11 +17,12 @@ Examples:
   python -m benchmarks.pretraining --dtypes=bfloat16 --only=transformers
 """
 
+import functools
 from collections.abc import Iterator
 
 from benchmarks import command, machine
 from benchmarks.flops import pretraining_flops
-from benchmarks.interleave import Measured, Worker, ratio, seconds
+from benchmarks.interleave import Measured, Worker, seconds
 from benchmarks.results import Comparison
 from benchmarks.sizes import (
     QUICK,
@@ -36,15 +37,14 @@ from benchmarks.tables import (
     gigabytes,
     milliseconds_or_seconds,
     percent,
-    times,
     with_range,
+    worker_table,
 )
 from decoupled.configs import ModelConfig
 
 NAME = "pretraining"
 OURS = "decoupled"
 MESH_BERT = "mesh_tensorflow.bert"
-MATMULS = {"tensorflow": "decoupled", "torch": "torch"}
 GROWTH = ": growth"
 GROWTH_ROUNDS = 20
 
@@ -57,50 +57,45 @@ def main() -> None:
         help="steps over which growth of memory is looked for; 0: not at all (200)",
     )  # fmt: skip
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
+    quick = arguments.quick
+    steps = GROWTH_ROUNDS if quick else arguments.growth_steps
+    comparisons = []
     for dtype in arguments.dtypes:
-        _measure(arguments, results, dtype)
-    command.show_all(tables, results)
-
-
-def _measure(arguments, results, dtype):
-    case = _case(arguments, dtype)
-    for title, make_workers in _comparisons(arguments, case):
-        if command.is_chosen(arguments, title):
-            results.measure(title, make_workers, arguments.rounds, arguments.steps)
-    title = dtype + GROWTH
-    steps = GROWTH_ROUNDS if arguments.quick else arguments.growth_steps
-    if steps and command.is_chosen(arguments, title):
-        each = -(-steps // GROWTH_ROUNDS)
-        results.measure(title, lambda: [our_worker(case)], GROWTH_ROUNDS, each)
-
-
-def _case(arguments, dtype):
-    if arguments.quick:
-        return pretraining_case(QUICK, QUICK_BATCH, dtype)
-    return pretraining_case(REFERENCE, REFERENCE_BATCH, dtype)
-
-
-def _comparisons(arguments, case):
-    dtype = case["dtype"]
-    size = 64 if arguments.quick else machine.MATMUL_SIZE
-
-    def against_transformers():
-        pythons = {name: command.python(place) for name, place in MATMULS.items()}
-        return [
-            _transformers_worker("transformers", case, masked=False),
-            _transformers_worker("transformers masked", case, masked=True),
-            our_worker(case),
-            *machine.matmul_workers(pythons, dtype, size),
+        sizes = (QUICK, QUICK_BATCH) if quick else (REFERENCE, REFERENCE_BATCH)
+        case = pretraining_case(*sizes, dtype)
+        against_transformers = functools.partial(_against_transformers, case, quick)
+        against_mesh_bert = functools.partial(_against_mesh_bert, case)
+        alone = functools.partial(_alone, case)
+        comparisons += [
+            command.Planned(f"{dtype}: transformers", against_transformers),
+            command.Planned(f"{dtype}: {MESH_BERT}", against_mesh_bert),
         ]
+        if steps:
+            each = -(-steps // GROWTH_ROUNDS)
+            planned = command.Planned(dtype + GROWTH, alone, GROWTH_ROUNDS, each)
+            comparisons.append(planned)
+    command.measure(arguments, NAME, comparisons, tables)
 
-    def against_mesh_bert():
-        python = command.python("mesh_bert")
-        stock = Worker(MESH_BERT, python, "mesh_bert_pretraining", case)
-        return [stock, our_worker(case)]
 
-    yield f"{dtype}: transformers", against_transformers
-    yield f"{dtype}: {MESH_BERT}", against_mesh_bert
+def _against_transformers(case, quick):
+    return [
+        _transformers_worker("transformers", case, masked=False),
+        _transformers_worker("transformers masked", case, masked=True),
+        our_worker(case),
+        *command.matmul_workers(case["dtype"], quick, ("tensorflow", "torch")),
+    ]
+
+
+def _against_mesh_bert(case):
+    python = command.python("mesh_bert")
+    return [
+        Worker(MESH_BERT, python, "mesh_bert_pretraining", case),
+        our_worker(case),
+    ]
+
+
+def _alone(case):
+    return [our_worker(case)]
 
 
 def our_worker(case: dict) -> Worker:
@@ -119,17 +114,15 @@ def _transformers_worker(name, case, masked):
 
 def tables(comparisons: list[Comparison]) -> list[Table]:
     """Steps, rates of matrix products, and growth of memory."""
-    steps = [row for c in comparisons for row in _step_rows(c)]
+    steps = [c for c in comparisons if not c.title.endswith(GROWTH)]
+    columns = [
+        "model", "activations", "step", "against ours", "FLOP/s in matmuls",
+        "peak memory",
+    ]  # fmt: skip
     rates = [row for c in comparisons for row in _rate_rows(c)]
     growth = [row for c in comparisons for row in _growth_rows(c)]
     return [
-        Table(
-            "pretraining",
-            "Pre-training step",
-            ["model", "activations", "step", "against ours", "FLOP/s in matmuls",
-             "peak memory"],
-            steps,
-        ),
+        worker_table(NAME, "Pre-training step", columns, steps, OURS, _step_cells),
         Table(
             "matmul",
             "Matrix products of this machine",
@@ -146,30 +139,19 @@ def tables(comparisons: list[Comparison]) -> list[Table]:
     ]  # fmt: skip
 
 
-def _step_rows(comparison) -> Iterator[list[str]]:
-    if comparison.title.endswith(GROWTH):
-        return
-    if comparison.skipped:
-        yield [comparison.title, "", comparison.skipped, "", "", ""]
-        return
-    ours = comparison.worker(OURS)
-    for worker in comparison.workers:
-        if "model" not in worker.case:
-            continue
-        yield [
-            worker.name,
-            worker.case["dtype"],
-            milliseconds_or_seconds(seconds(worker)),
-            "" if worker is ours else times(ratio(worker, ours)),
-            f"{step_flops(worker) / seconds(worker).median / 1e9:,.0f} GFLOP/s",
-            gigabytes(worker.peak_resident),
-        ]
+def _step_cells(comparison, worker, against):
+    return [
+        worker.name,
+        worker.case["dtype"],
+        milliseconds_or_seconds(seconds(worker)),
+        against,
+        f"{step_flops(worker) / seconds(worker).median / 1e9:,.0f} GFLOP/s",
+        gigabytes(worker.peak_resident),
+    ]
 
 
 def _rate_rows(comparison) -> Iterator[list[str]]:
-    for worker in comparison.workers:
-        if not worker.name.startswith("matmul "):
-            continue
+    for worker in filter(machine.is_matmul, comparison.workers):
         ours = comparison.worker(OURS)
         rates = machine.matmul_rates(worker)
         yield [

@@ -13,9 +13,10 @@ Examples:
 """
 
 import dataclasses
+import functools
 
 from benchmarks import command, machine
-from benchmarks.interleave import Skip, Worker, ratio, seconds
+from benchmarks.interleave import Skip, Worker, seconds
 from benchmarks.results import Comparison
 from benchmarks.sizes import (
     QUICK,
@@ -29,11 +30,12 @@ from benchmarks.tables import (
     gigabytes,
     megabytes,
     milliseconds_or_seconds,
-    times,
+    worker_table,
 )
 
 NAME = "processes"
 PROCESSORS = (2, 4)
+ALONE = "1 process"
 # Four heads, for four processors.
 TINY = dataclasses.replace(QUICK, num_heads=4, head_size=8)
 LAYOUT = "vocab:m;heads:m;intermediate:m"
@@ -48,18 +50,15 @@ def main() -> None:
     """Measures what the command line asks for and prints the table."""
     options = command.parser(NAME, __doc__, rounds=5, steps=2, dtypes=["float32"])
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
-    for dtype in arguments.dtypes:
-        for processors in PROCESSORS:
-            title = f"{dtype}: {processors} processors"
-            if command.is_chosen(arguments, title):
-                results.measure(
-                    title,
-                    lambda n=processors, d=dtype: _workers(n, d, arguments.quick),
-                    arguments.rounds,
-                    arguments.steps,
-                )
-    command.show_all(tables, results)
+    comparisons = [
+        command.Planned(
+            f"{dtype}: {processors} processors",
+            functools.partial(_workers, processors, dtype, arguments.quick),
+        )
+        for dtype in arguments.dtypes
+        for processors in PROCESSORS
+    ]
+    command.measure(arguments, NAME, comparisons, tables)
 
 
 def _workers(processors, dtype, quick):
@@ -74,43 +73,34 @@ def _workers(processors, dtype, quick):
     case = pretraining_case(model, batch, dtype, f"m:{processors}", LAYOUT)
     return [
         Worker(
-            _name(processes),
+            name,
             command.python("decoupled"),
             "decoupled_processes",
             {**case, "processes": processes},
         )
-        for processes in (1, processors)
+        for processes, name in ((1, ALONE), (processors, f"{processors} processes"))
     ]
 
 
-def _name(processes):
-    return "1 process" if processes == 1 else f"{processes} processes"
-
-
 def tables(comparisons: list[Comparison]) -> list[Table]:
-    """A row for each worker."""
-    rows = []
-    for comparison in comparisons:
-        if comparison.skipped:
-            rows.append([comparison.title, comparison.skipped, *[""] * 4])
-            continue
-        alone = comparison.workers[0]
-        for worker in comparison.workers:
-            rows.append(
-                [
-                    comparison.title,
-                    worker.name,
-                    milliseconds_or_seconds(seconds(worker)),
-                    "" if worker is alone else times(ratio(worker, alone)),
-                    megabytes([worker.facts["wire_bytes"]]),
-                    gigabytes(worker.peak_resident),
-                ]
-            )
+    """One table: a row for each worker of each comparison."""
     columns = [
         "mesh", "processes", "step", "time, against one process",
         "bytes over the wire a step", "peak memory of the driver",
     ]  # fmt: skip
-    return [Table(NAME, "One mesh in one process and in several", columns, rows)]
+    title = "One mesh in one process and in several"
+    return [worker_table(NAME, title, columns, comparisons, ALONE, _cells)]
+
+
+def _cells(comparison, worker, against):
+    return [
+        comparison.title,
+        worker.name,
+        milliseconds_or_seconds(seconds(worker)),
+        against,
+        megabytes([worker.facts["wire_bytes"]]),
+        gigabytes(worker.peak_resident),
+    ]
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ Examples:
 """
 
 import dataclasses
+import functools
 import glob
 import json
 import os
@@ -60,15 +61,10 @@ def main() -> None:
         help=f"a file in SQuAD's form (repeatable; all of XQuAD in {DATA_DIR})",
     )
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
     with tempfile.TemporaryDirectory() as folder:
-        results.measure(
-            "question features",
-            lambda: _workers(arguments, pathlib.Path(folder)),
-            arguments.rounds,
-            arguments.steps,
-        )
-    command.show_all(tables, results)
+        workers = functools.partial(_workers, arguments, pathlib.Path(folder))
+        comparisons = [command.Planned("question features", workers)]
+        command.measure(arguments, NAME, comparisons, tables)
 
 
 def _workers(arguments, folder):

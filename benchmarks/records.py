@@ -51,17 +51,12 @@ def main() -> None:
         "--repeats", type=int, default=12, help="copies of its text (12)"
     )
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
     with tempfile.TemporaryDirectory() as folder:
         case = make_case(arguments, pathlib.Path(folder))
-        if command.is_chosen(arguments, case["text"]):
-            results.measure(
-                case["text"],
-                lambda: [our_worker(case), peer_worker(case)],
-                arguments.rounds,
-                arguments.steps,
-            )
-    command.show_all(tables, results)
+        comparison = command.Planned(
+            case["text"], lambda: [our_worker(case), peer_worker(case)]
+        )
+        command.measure(arguments, NAME, [comparison], tables)
 
 
 def make_case(arguments, folder: pathlib.Path) -> dict[str, Any]:

@@ -14,6 +14,8 @@ Examples:
   python -m benchmarks.releases --only=fine-tuning --dtypes=bfloat16
 """
 
+import functools
+
 from benchmarks import command
 from benchmarks.finetuning import finetuning_case
 from benchmarks.interleave import Measured, Worker, seconds
@@ -44,18 +46,15 @@ def main() -> None:
     """Measures what the command line asks for and prints the table."""
     options = command.parser(NAME, __doc__, rounds=5, steps=2)
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
-    for dtype in arguments.dtypes:
-        for kind in ("pre-training", "tiny", "fine-tuning"):
-            title = f"{dtype}: {kind}"
-            if command.is_chosen(arguments, title):
-                results.measure(
-                    title,
-                    lambda k=kind, d=dtype: _workers(k, d, arguments.quick),
-                    arguments.rounds,
-                    arguments.steps,
-                )
-    command.show_all(tables, results)
+    comparisons = [
+        command.Planned(
+            f"{dtype}: {kind}",
+            functools.partial(_workers, kind, dtype, arguments.quick),
+        )
+        for dtype in arguments.dtypes
+        for kind in ("pre-training", "tiny", "fine-tuning")
+    ]
+    command.measure(arguments, NAME, comparisons, tables)
 
 
 def _workers(kind, dtype, quick):

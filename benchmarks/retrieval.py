@@ -20,6 +20,7 @@ Examples:
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -64,25 +65,21 @@ def main() -> None:
     """Measures what the command line asks for and prints the tables."""
     options = command.parser(NAME, __doc__, rounds=3, steps=1, dtypes=["float32"])
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
-    for title, workers in _comparisons(arguments):
-        if command.is_chosen(arguments, title):
-            results.measure(title, workers, arguments.rounds, arguments.steps)
-    command.show_all(tables, results)
+    command.measure(arguments, NAME, _comparisons(arguments), tables)
 
 
-def _comparisons(arguments) -> Iterator[tuple[str, Any]]:
-    """Title, and a function that gives the workers, of each comparison."""
+def _comparisons(arguments) -> Iterator[command.Planned]:
     for setting in QUICK_SETTINGS if arguments.quick else SETTINGS:
         for dtype in arguments.dtypes:
             case = retrieval_case(setting, dtype)
-            yield (
+            yield command.Planned(
                 f"{setting.name}: {dtype}",
                 lambda case=case: [our_worker(case), _peer_worker(case)],
             )
     for scoring in SCORINGS:
         case = search_case(arguments.quick, scoring)
-        yield f"search: {scoring}", lambda case=case: search_workers(case)
+        workers = functools.partial(search_workers, case)
+        yield command.Planned(f"search: {scoring}", workers)
 
 
 def retrieval_case(setting: Setting, dtype: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ Examples:
 """
 
 import dataclasses
+import functools
 import itertools
 from typing import NamedTuple
 
@@ -79,19 +80,15 @@ def main() -> None:
     """Measures the cells that the command line asks for and prints the table."""
     options = command.parser(NAME, __doc__, rounds=3, steps=2, dtypes=["float32"])
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
     grid = TINY if arguments.quick else FULL
-    size = 64 if arguments.quick else machine.MATMUL_SIZE
-    for dtype, cell in itertools.product(arguments.dtypes, cells(grid)):
-        title = cell.title(dtype)
-        if command.is_chosen(arguments, title):
-            results.measure(
-                title,
-                lambda cell=cell, dtype=dtype: _workers(cell, grid.batch, dtype, size),
-                arguments.rounds,
-                arguments.steps,
-            )
-    command.show_all(tables, results)
+    comparisons = [
+        command.Planned(
+            cell.title(dtype),
+            functools.partial(_workers, cell, grid.batch, dtype, arguments.quick),
+        )
+        for dtype, cell in itertools.product(arguments.dtypes, cells(grid))
+    ]
+    command.measure(arguments, NAME, comparisons, tables)
 
 
 def cells(grid: Grid) -> list[Cell]:
@@ -108,7 +105,7 @@ def cells(grid: Grid) -> list[Cell]:
     ]
 
 
-def _workers(cell, batch, dtype, matmul_size):
+def _workers(cell, batch, dtype, quick):
     available = machine.memory()["MemAvailable"]
     needed = memory_needed(cell)
     if needed > available:
@@ -120,8 +117,7 @@ def _workers(cell, batch, dtype, matmul_size):
         mesh_shape=f"vocab:{cell.devices}",
         layout_rules="vocab:vocab",
     )
-    pythons = {"tensorflow": command.python("decoupled")}
-    return [our_worker(case), *machine.matmul_workers(pythons, dtype, matmul_size)]
+    return [our_worker(case), *command.matmul_workers(dtype, quick)]
 
 
 def memory_needed(cell: Cell) -> float:

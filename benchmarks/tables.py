@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.interleave import Measured, Spread, ratio
+from benchmarks.machine import is_matmul
 from benchmarks.results import Comparison
 from decoupled.core import console
 
@@ -43,6 +44,8 @@ def worker_table(
 ) -> Table:
     """A row for each worker of each comparison, or one that says why it was skipped.
 
+    Workers that measure the machine's rate of matrix products have no rows.
+
     Args:
       name, title, columns: of the table.
       comparisons: of a suite.
@@ -57,6 +60,8 @@ def worker_table(
             continue
         reference = comparison.worker(ours)
         for worker in comparison.workers:
+            if is_matmul(worker):
+                continue
             against = "" if worker is reference else times(ratio(worker, reference))
             rows.append(cells(comparison, worker, against))
     return Table(name, title, columns, rows)

@@ -17,6 +17,7 @@ Examples:
   python -m benchmarks.tagging --sentences=udpos/test-en.tsv --only=tagging
 """
 
+import functools
 import json
 import pathlib
 import random
@@ -42,17 +43,13 @@ def main() -> None:
         f"{tagging_case.DATA_DIR})",
     )
     arguments = command.parse(options)
-    results = command.open_results(arguments, NAME)
     with tempfile.TemporaryDirectory() as folder:
-        for title, make in (("tagging", tagging_workers), ("scoring", scoring_workers)):
-            if command.is_chosen(arguments, title):
-                results.measure(
-                    title,
-                    lambda make=make: make(arguments, pathlib.Path(folder)),
-                    arguments.rounds,
-                    arguments.steps,
-                )
-    command.show_all(tables, results)
+        given = (arguments, pathlib.Path(folder))
+        comparisons = [
+            command.Planned("tagging", functools.partial(tagging_workers, *given)),
+            command.Planned("scoring", functools.partial(scoring_workers, *given)),
+        ]
+        command.measure(arguments, NAME, comparisons, tables)
 
 
 def tagging_workers(arguments, folder: pathlib.Path) -> list[Worker]:

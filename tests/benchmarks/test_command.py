@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
-from benchmarks import command
+from benchmarks import command, results
 from decoupled.core.errors import UserError
+from tests.benchmarks.toys import comparison
 
 
 def parse(monkeypatch, *arguments):
@@ -27,17 +28,60 @@ def test_quick_results_are_kept_apart(monkeypatch):
     assert arguments.results_dir == command.RESULTS / "quick"
 
 
+def measured_titles(monkeypatch, tmp_path, *arguments):
+    """(Title, rounds, steps) of what a suite measures; titles of what it shows."""
+    done, shown = [], []
+
+    def measure(results, title, make_workers, rounds, steps):
+        done.append((title, rounds, steps))
+
+    def tables(comparisons):
+        shown.extend(comparison.title for comparison in comparisons)
+        return []
+
+    monkeypatch.setattr(results.Results, "measure", measure)
+    options = parse(monkeypatch, f"--results_dir={tmp_path}", *arguments)
+    planned = [
+        command.Planned("float32: toys", list),
+        command.Planned("bfloat16: toys", list, rounds=20, steps=1),
+    ]
+    command.measure(options, "toys", planned, tables)
+    return done, shown
+
+
 @pytest.mark.parametrize(
     "only,chosen",
     [
-        ([], True),
-        (["--only=float32"], True),
-        (["--only=bfloat16"], False),
-        (["--only=bfloat16", "--only=toys"], True),
+        ([], ["float32: toys", "bfloat16: toys"]),
+        (["--only=float32"], ["float32: toys"]),
+        (["--only=float16"], ["bfloat16: toys"]),
+        (["--only=nothing"], []),
+        (["--only=bfloat16", "--only=toys"], ["float32: toys", "bfloat16: toys"]),
     ],
 )
-def test_only(monkeypatch, only, chosen):
-    assert command.is_chosen(parse(monkeypatch, *only), "float32: toys") is chosen
+def test_only(monkeypatch, tmp_path, only, chosen):
+    done, _ = measured_titles(monkeypatch, tmp_path, *only)
+    assert [title for title, *_ in done] == chosen
+
+
+def test_a_comparison_may_have_rounds_and_steps_of_its_own(monkeypatch, tmp_path):
+    done, _ = measured_titles(monkeypatch, tmp_path, "--rounds=7")
+    assert done == [("float32: toys", 7, 3), ("bfloat16: toys", 20, 1)]
+
+
+def test_earlier_results_are_in_the_tables_too(monkeypatch, tmp_path):
+    results.write(tmp_path / "toys.json", "toys", [comparison("earlier")])
+    _, shown = measured_titles(monkeypatch, tmp_path, "--only=nothing")
+    assert shown == ["earlier"]
+
+
+def test_rates_of_matrix_products_use_the_frameworks_own_interpreters(monkeypatch):
+    monkeypatch.setenv("DECOUPLED_INTEROP_PYTHON", "/bin/sh")
+    workers = command.matmul_workers("float32", True, ("tensorflow", "torch"))
+    assert [worker.name for worker in workers] == ["matmul tensorflow", "matmul torch"]
+    assert [worker.case["size"] for worker in workers] == [64, 64]
+    (alone,) = command.matmul_workers("float32", False)
+    assert alone.case["size"] == 2048
 
 
 @pytest.mark.parametrize("argument", ["--rounds=0", "--dtypes=float16", "--nothing"])

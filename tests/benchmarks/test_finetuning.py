@@ -46,7 +46,7 @@ def test_flops():
 def test_what_was_skipped_says_why():
     skipped = comparison("float32: no dropout", skipped="too little memory")
     (table,) = finetuning.tables([skipped])
-    assert table.rows[0][3] == "too little memory"
+    assert table.rows[0][1] == "too little memory"
 
 
 @pytest.mark.slow

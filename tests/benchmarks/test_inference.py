@@ -37,7 +37,7 @@ def test_flops():
 def test_what_was_skipped_says_why():
     skipped = comparison("encoder, batch 1", skipped="too little memory")
     (table,) = inference.tables([skipped])
-    assert table.rows[0][3] == "too little memory"
+    assert table.rows[0][1] == "too little memory"
 
 
 @pytest.mark.slow

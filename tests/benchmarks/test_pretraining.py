@@ -60,7 +60,7 @@ def test_what_was_skipped_says_why():
     growth = comparison("float32: growth", skipped="too little memory")
     steps, rates, rows = pretraining.tables([skipped, growth])
     assert steps.rows == [
-        ["float32: transformers", "", "too little memory", "", "", ""]
+        ["float32: transformers", "too little memory", "", "", "", ""]
     ]
     assert rates.rows == rows.rows == []
 
