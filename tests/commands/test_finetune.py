@@ -108,7 +108,8 @@ def test_learns_and_reports(folder, capsys):
 
 
 def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):
-    here = tune(folder, "here")
+    # A little more than two epochs.
+    here = tune(folder, "here", num_epochs=2.0)
     monkeypatch.setattr(RunSpec, "feeds_itself", False)
 
     def refused(function):
@@ -117,7 +118,10 @@ def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):
     # No graph of the run may call Python.
     monkeypatch.setattr(script_ops._py_funcs, "insert", refused)
     with one_core() as address:
-        there = tune(folder, "there", mesh="data:1;model:1", tpu=address._asdict())
+        there = tune(
+            folder, "there", mesh="data:1;model:1", tpu=address._asdict(),
+            num_epochs=2.0,
+        )  # fmt: skip
     expected, found = variables(here), variables(there)
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], atol=2e-5)

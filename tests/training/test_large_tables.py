@@ -133,6 +133,15 @@ def test_initial_weights_do_not_depend_on_blocks(monkeypatch):
     assert np.abs(in_blocks).max() > 0
 
 
+TWELVE_STEPS = graph_config(schedule=schedule(12), model=tiny_model(num_layers=1))
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """The variables of a run that nobody stopped, with whole tables."""
+    return train_run(TWELVE_STEPS, run_spec(tmp_path_factory.mktemp("straight")))
+
+
 @pytest.mark.parametrize(
     ("first", "mesh"),
     [
@@ -145,12 +154,9 @@ def test_initial_weights_do_not_depend_on_blocks(monkeypatch):
     ],
 )
 def test_a_run_goes_on_with_other_blocks_and_on_another_mesh(
-    tmp_path, monkeypatch, first, mesh
+    straight, tmp_path, monkeypatch, first, mesh
 ):
     sizes = {"blocks": 220, "whole": 10**9}
-    model = tiny_model(num_layers=1)
-    config = graph_config(schedule=schedule(12), model=model)
-    straight = train_run(config, run_spec(tmp_path / "straight"))
 
     class Cut(Exception):
         pass
@@ -161,10 +167,10 @@ def test_a_run_goes_on_with_other_blocks_and_on_another_mesh(
     in_blocks_of(monkeypatch, sizes.pop(first))
     spec = run_spec(tmp_path / "cut")
     with pytest.raises(Cut):
-        train_run(config, spec, every_steps=6, then=cut)
+        train_run(TWELVE_STEPS, spec, every_steps=6, then=cut)
     in_blocks_of(monkeypatch, *sizes.values())
     spec = run_spec(tmp_path / "cut")
-    found = train_run(config._replace(mesh=mesh), spec)
+    found = train_run(TWELVE_STEPS._replace(mesh=mesh), spec)
 
     assert said(spec)[0].startswith(f"resuming from {tmp_path}/cut/model.ckpt-6")
     assert largest_difference(found, straight)[0] < 1e-5

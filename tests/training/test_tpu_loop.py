@@ -6,7 +6,6 @@ import types
 
 import numpy as np
 import pytest
-from tensorflow_estimator.python.estimator.tpu import error_handling
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
@@ -64,10 +63,17 @@ def trained(tmp_path_factory):
     return spec
 
 
-def test_a_run_in_loops_trains_what_a_run_of_steps_trains(trained, tmp_path):
-    steps = graph_config(model=MODEL, accumulation=2)
-    expected = train_run(steps, run_spec(tmp_path))
-    assert largest_difference(checkpoint_values(trained.model_dir), expected) < 2e-6
+@pytest.fixture(scope="module")
+def trained_in_steps(tmp_path_factory):
+    """Folder of the same run on the host, a step at a time."""
+    spec = run_spec(tmp_path_factory.mktemp("steps"))
+    train_run(graph_config(model=MODEL, accumulation=2), spec)
+    return spec.model_dir
+
+
+def test_a_run_in_loops_trains_what_a_run_of_steps_trains(trained, trained_in_steps):
+    found, expected = map(checkpoint_values, (trained.model_dir, trained_in_steps))
+    assert largest_difference(found, expected) < 2e-6
 
 
 def test_progress_is_said_and_saved_after_whole_loops(trained):
@@ -77,11 +83,9 @@ def test_progress_is_said_and_saved_after_whole_loops(trained):
     assert checkpoint_names(trained.model_dir) == [12, 20]
 
 
-def test_the_host_writes_every_step_under_its_own_number(trained, tmp_path):
+def test_the_host_writes_every_step_under_its_own_number(trained, trained_in_steps):
     found = read_scalars(trained.model_dir, "loss")
-    spec = run_spec(tmp_path)
-    train_run(graph_config(model=MODEL, accumulation=2), spec)
-    expected = read_scalars(spec.model_dir, "loss")
+    expected = read_scalars(trained_in_steps, "loss")
     assert list(found) == list(expected) == list(range(1, 21))
     np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
 
@@ -175,7 +179,8 @@ def test_a_loop_ends_that_waits_for_a_host_which_has_ended_the_run(
 ):
     """The outfeed holds 8 steps. The host ends at the second step of a loop of 20."""
     without_pause = types.SimpleNamespace(sleep=lambda seconds: None)
-    monkeypatch.setattr(error_handling, "time", without_pause)
+    pausing = "tensorflow_estimator.python.estimator.tpu.error_handling.time"
+    monkeypatch.setattr(pausing, without_pause)
     session = session_config()
     # A loop that waits for ever fails here, as nothing else could end it.
     session.operation_timeout_in_ms = 60_000
