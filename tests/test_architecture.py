@@ -137,7 +137,7 @@ def test_mesh_tensorflow_is_imported_by_compat_only():
 def test_tensorflow_is_imported_where_its_release_is_checked():
     """Elsewhere it would print lines, and be of any release."""
     own = {PACKAGE / "core" / "release.py", PACKAGE / "core" / "compat.py"}
-    stand_alone = PACKAGE / "exports" / "run_text_model.py"
+    stand_alone = PACKAGE / "exports" / "serving" / "run_text_model.py"
     assert importers_of("tensorflow") == {*own, stand_alone}
     assert importers_of("tensorflow_estimator") == {PACKAGE / "core" / "compat.py"}
 

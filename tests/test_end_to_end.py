@@ -27,7 +27,7 @@ from decoupled.configs.corpora import (
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.corpora.build import build
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.saved_model import export
+from decoupled.exports.serving.saved_model import export
 from decoupled.exports.trained_model import read_model_dir
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
 

@@ -9,9 +9,9 @@ import protocol
 import tensorflow as tf
 
 from decoupled.configs import ModelConfig
-from decoupled.exports.encoder import Encoder
-from decoupled.exports.heads import Classifier
-from decoupled.exports.roots import ClassifierRoot, EncoderRoot
+from decoupled.exports.serving.encoder import Encoder
+from decoupled.exports.serving.heads import Classifier
+from decoupled.exports.serving.roots import ClassifierRoot, EncoderRoot
 from decoupled.model.variables import Head, shapes
 
 

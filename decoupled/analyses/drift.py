@@ -20,7 +20,7 @@ from decoupled.core import console, files, plots
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.masking import mask_sequences
-from decoupled.exports.heads import MaskedLm
+from decoupled.exports.serving.heads import MaskedLm
 from decoupled.tasks.classification import pack_texts
 
 Arrays = dict[str, np.ndarray]

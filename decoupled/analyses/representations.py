@@ -6,7 +6,7 @@ import numpy as np
 
 from decoupled.analyses.models import AnalysedModel
 from decoupled.core.release import tf
-from decoupled.exports.encoder import Encoder
+from decoupled.exports.serving.encoder import Encoder
 
 _INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 

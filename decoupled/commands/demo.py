@@ -165,7 +165,7 @@ def _export_steps(work_dir):
         f"--export_dir={work_dir}/export",
     ]
     package = os.path.dirname(os.path.dirname(__file__))
-    script = os.path.join(package, "exports", "run_text_model.py")
+    script = os.path.join(package, "exports", "serving", "run_text_model.py")
     classifier = f"{work_dir}/export/text_classifier"
     # -I: neither the current folder nor the script's is searched for modules.
     serve = [sys.executable, "-I", script, classifier, *SENTENCES]

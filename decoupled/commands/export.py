@@ -121,7 +121,7 @@ def say_assumed(trained: "TrainedModel") -> None:
 def main() -> None:
     """Reads, checks, writes, reports."""
     options = flags.FLAGS
-    from decoupled.exports import saved_model
+    from decoupled.exports.serving import saved_model
     from decoupled.exports.trained_model import read_model_dir
 
     trained = read_model_dir(options.model_dir, options.checkpoint)

@@ -50,7 +50,7 @@ def main() -> None:
         raise UserError(f"--top_k: {options.top_k} is less than 1")
     if options.checkpoint and options.export_dir:
         raise UserError("--checkpoint: belongs to --model_dir, not to --export_dir")
-    from decoupled.exports.masked_words import open_checkpoint, open_export
+    from decoupled.exports.serving.masked_words import open_checkpoint, open_export
 
     if options.export_dir:
         console.say(

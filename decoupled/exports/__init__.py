@@ -1,1 +1,1 @@
-"""What leaves the project: SavedModels that load without it."""
+"""What leaves the project: SavedModels and files of other libraries."""

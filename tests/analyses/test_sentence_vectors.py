@@ -10,7 +10,7 @@ from decoupled.analyses import sentence_vectors
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.exports.encoder import Encoder
+from decoupled.exports.serving.encoder import Encoder
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.tasks.classification import pack_texts
 from decoupled.tasks.pooling import tokenize

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.saved_model import export
+from decoupled.exports.serving.saved_model import export
 from decoupled.exports.trained_model import read_model_dir
 from tests.exports.models import (
     finetuned_weights,

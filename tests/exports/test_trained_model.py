@@ -11,7 +11,7 @@ import pytest
 
 from decoupled.configs import ModelConfig, QuestionAnsweringConfig
 from decoupled.core.errors import UserError
-from decoupled.exports.saved_model import export
+from decoupled.exports.serving.saved_model import export
 from decoupled.exports.trained_model import read_model_dir
 from decoupled.launch import gin_files
 from tests.exports.conftest import LABELS

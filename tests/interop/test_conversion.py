@@ -12,12 +12,12 @@ from safetensors.numpy import load_file
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports import layers
-from decoupled.exports.encoder import Encoder
 from decoupled.exports.interop.checkpoint_files import CheckpointFile, chosen_prefix
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.huggingface_config import ACTIVATIONS
 from decoupled.exports.interop.to_huggingface import to_huggingface
+from decoupled.exports.serving import layers
+from decoupled.exports.serving.encoder import Encoder
 from decoupled.exports.weights import CheckpointWeights
 from decoupled.model import variables as names
 from decoupled.model.dims import make_dims

@@ -7,7 +7,7 @@ import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
-from decoupled.exports.encoder import Encoder
+from decoupled.exports.serving.encoder import Encoder
 from decoupled.tasks import pooling as batches
 from decoupled.tasks.pooling import PooledLayers, layer_name
 from decoupled.training.graph import GraphConfig, build_graph

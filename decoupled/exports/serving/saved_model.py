@@ -17,14 +17,19 @@ from typing import Any
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.exports.encoder import Encoder
-from decoupled.exports.heads import Classifier, MaskedLm
 from decoupled.exports.new_folder import is_empty_folder, new_folder
-from decoupled.exports.preprocessor import Preprocessor
-from decoupled.exports.roots import ClassifierRoot, EncoderRoot, SpanRoot, TaggerRoot
-from decoupled.exports.tagged_words import TextTaggerRoot
-from decoupled.exports.text import TextRoot
-from decoupled.exports.text_questions import TextQuestionsRoot
+from decoupled.exports.serving.encoder import Encoder
+from decoupled.exports.serving.heads import Classifier, MaskedLm
+from decoupled.exports.serving.preprocessor import Preprocessor
+from decoupled.exports.serving.roots import (
+    ClassifierRoot,
+    EncoderRoot,
+    SpanRoot,
+    TaggerRoot,
+)
+from decoupled.exports.serving.tagged_words import TextTaggerRoot
+from decoupled.exports.serving.text import TextRoot
+from decoupled.exports.serving.text_questions import TextQuestionsRoot
 from decoupled.exports.trained_model import NAMES, TrainedModel
 from decoupled.tasks.registry import QUESTION_ANSWERING, TAGGING
 

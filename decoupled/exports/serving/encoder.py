@@ -7,8 +7,8 @@ made from it needs nothing but TensorFlow.
 
 from decoupled.configs import ModelConfig
 from decoupled.core.release import tf
-from decoupled.exports import layers
-from decoupled.exports.layers import Dense, LayerNorm, Weights
+from decoupled.exports.serving import layers
+from decoupled.exports.serving.layers import Dense, LayerNorm, Weights
 from decoupled.model import variables as names
 
 # Large enough that a padded key's weight underflows to 0, small enough for float32.

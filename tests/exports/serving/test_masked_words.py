@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.exports.masked_words import (
+from decoupled.exports.serving.masked_words import (
     MaskedWords,
     encode_masked,
     open_checkpoint,
     open_export,
 )
-from decoupled.exports.saved_model import export
+from decoupled.exports.serving.saved_model import export
 from decoupled.exports.trained_model import read_model_dir
 from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
 from tests.exports.models import model_config, pretrained_weights, write_model_dir

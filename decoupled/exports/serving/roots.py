@@ -8,9 +8,9 @@ import functools
 from collections.abc import Sequence
 
 from decoupled.core.release import tf
-from decoupled.exports import layers
-from decoupled.exports.encoder import FEATURES, Encoder
-from decoupled.exports.heads import Classifier, MaskedLm
+from decoupled.exports.serving import layers
+from decoupled.exports.serving.encoder import FEATURES, Encoder
+from decoupled.exports.serving.heads import Classifier, MaskedLm
 
 # Nothing here branches on a tensor; converting the Python code would double the time.
 graph_function = functools.partial(tf.function, autograph=False)

@@ -4,7 +4,11 @@ from typing import NamedTuple
 
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.core.release import tf
-from decoupled.exports.question_windows import Characters, Windows, character_class
+from decoupled.exports.serving.question_windows import (
+    Characters,
+    Windows,
+    character_class,
+)
 from decoupled.tasks.qa_answers import CLOSING_SIGNS, PARTNERS
 
 _LOWEST = float("-inf")

@@ -18,8 +18,8 @@ from decoupled.configs import (
 )
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.exports import run_text_model
-from decoupled.exports.saved_model import export
+from decoupled.exports.serving import run_text_model
+from decoupled.exports.serving.saved_model import export
 from decoupled.exports.trained_model import read_model_dir
 from decoupled.tasks import qa_task
 from decoupled.tasks.qa_answers import best_answers, best_spans, span_text

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.tagged_words import ends
+from decoupled.exports.serving.tagged_words import ends
 from decoupled.tasks.qa_features import SPECIALS, WITHOUT_SPACES
 
 _UNICODE = range(0x110000)

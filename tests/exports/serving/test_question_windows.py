@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from decoupled.configs import QuestionAnsweringConfig
-from decoupled.exports.question_windows import (
+from decoupled.exports.serving.question_windows import (
     ContextPieces,
     characters,
     question_windows,

@@ -10,8 +10,8 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.encoder import Encoder
-from decoupled.exports.heads import MaskedLm
+from decoupled.exports.serving.encoder import Encoder
+from decoupled.exports.serving.heads import MaskedLm
 from decoupled.exports.trained_model import read_model_dir
 from decoupled.model import variables as names
 

@@ -1,8 +1,8 @@
 """Preprocessor and encoder or classifier in one: raw strings in, vectors out."""
 
 from decoupled.core.release import tf
-from decoupled.exports.preprocessor import Packed, Preprocessor, text_signatures
-from decoupled.exports.roots import (
+from decoupled.exports.serving.preprocessor import Packed, Preprocessor, text_signatures
+from decoupled.exports.serving.roots import (
     ClassifierRoot,
     EncoderRoot,
     Root,

@@ -6,7 +6,7 @@ A SavedModel of it needs `import tensorflow_text` before it is loaded.
 
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.roots import Root, graph_function, only_tensors, trace
+from decoupled.exports.serving.roots import Root, graph_function, only_tensors, trace
 
 Packed = dict[str, tf.Tensor]
 

@@ -2,9 +2,9 @@
 
 from decoupled.configs import ModelConfig
 from decoupled.core.release import tf
-from decoupled.exports import layers
-from decoupled.exports.encoder import Encoder
-from decoupled.exports.layers import Dense, LayerNorm, Weights
+from decoupled.exports.serving import layers
+from decoupled.exports.serving.encoder import Encoder
+from decoupled.exports.serving.layers import Dense, LayerNorm, Weights
 from decoupled.model import variables as names
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.roots import Root, TaggerRoot, graph_function, trace
+from decoupled.exports.serving.roots import Root, TaggerRoot, graph_function, trace
 
 # [CLS] and [SEP] of every row.
 _SPECIALS = 2

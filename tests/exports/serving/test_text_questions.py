@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.exports import text_questions
-from decoupled.exports.encoder import Encoder
-from decoupled.exports.heads import Classifier
-from decoupled.exports.roots import SpanRoot
-from decoupled.exports.text_questions import TextQuestionsRoot
+from decoupled.exports.serving import text_questions
+from decoupled.exports.serving.encoder import Encoder
+from decoupled.exports.serving.heads import Classifier
+from decoupled.exports.serving.roots import SpanRoot
+from decoupled.exports.serving.text_questions import TextQuestionsRoot
 from decoupled.tasks.qa_answers import best_answers
 from decoupled.tasks.qa_features import question_features
 from decoupled.tasks.qa_files import Question

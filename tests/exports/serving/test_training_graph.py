@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from decoupled.core.compat import mtf
-from decoupled.exports.encoder import Encoder
-from decoupled.exports.heads import Classifier, MaskedLm
+from decoupled.exports.serving.encoder import Encoder
+from decoupled.exports.serving.heads import Classifier, MaskedLm
 from decoupled.model.dims import make_dims
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
@@ -18,7 +18,7 @@ from tests.exports.models import (
     pretrained_weights,
     random_batch,
 )
-from tests.exports.test_encoder import MODELS
+from tests.exports.serving.test_encoder import MODELS
 from tests.helpers import run_mesh
 
 BATCH, LENGTH, LABELS = 3, 9, 3

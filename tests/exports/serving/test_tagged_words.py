@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.exports.encoder import Encoder
-from decoupled.exports.heads import Classifier
-from decoupled.exports.roots import TaggerRoot
-from decoupled.exports.tagged_words import TextTaggerRoot, lay_out
+from decoupled.exports.serving.encoder import Encoder
+from decoupled.exports.serving.heads import Classifier
+from decoupled.exports.serving.roots import TaggerRoot
+from decoupled.exports.serving.tagged_words import TextTaggerRoot, lay_out
 from decoupled.tasks.tagging import tagging_features, word_tags
 from decoupled.tasks.tagging_files import TaggedSentence
 from tests.exports.models import finetuned_weights, model_config

@@ -11,10 +11,10 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
 from decoupled.core.errors import UserError
-from decoupled.exports.encoder import Encoder
-from decoupled.exports.heads import MaskedLm
-from decoupled.exports.roots import EncoderRoot
-from decoupled.exports.saved_model import export
+from decoupled.exports.serving.encoder import Encoder
+from decoupled.exports.serving.heads import MaskedLm
+from decoupled.exports.serving.roots import EncoderRoot
+from decoupled.exports.serving.saved_model import export
 from decoupled.exports.trained_model import read_model_dir
 from tests.exports.conftest import LABELS
 from tests.exports.models import (

@@ -3,13 +3,13 @@
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.answer_spans import Trim, best_spans
-from decoupled.exports.question_windows import (
+from decoupled.exports.serving.answer_spans import Trim, best_spans
+from decoupled.exports.serving.question_windows import (
     ContextPieces,
     characters,
     question_windows,
 )
-from decoupled.exports.roots import Root, SpanRoot, graph_function, trace
+from decoupled.exports.serving.roots import Root, SpanRoot, graph_function, trace
 
 # Windows that run at once, so that a long context does not need memory for all of it.
 _WINDOWS_AT_ONCE = 32

@@ -1,0 +1,1 @@
+"""SavedModels of trained models, which load without this project."""
