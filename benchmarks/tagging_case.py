@@ -13,7 +13,7 @@ from benchmarks.sizes import QUICK, REFERENCE
 from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.exports.interop.checkpoint_files import CheckpointWriter
+from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.model.variables import shapes, token_classifier
 from decoupled.runs import run_folder

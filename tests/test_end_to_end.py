@@ -28,7 +28,7 @@ from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.corpora.build import build
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import read_model_dir
+from decoupled.exports.trained_model import open_trained_model
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
 
 ANIMALS = "cat dog horse cow sheep goat duck hen fox wolf".split()
@@ -145,7 +145,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
     assert results["test"]["en"]["trivial_accuracy"] == 80
     run_finetuning(*arguments, "predict")
 
-    trained = read_model_dir(str(tuned))
+    trained = open_trained_model(str(tuned))
     export(
         trained,
         str(folder / "export"),

@@ -9,8 +9,7 @@ import protocol
 import tensorflow as tf
 
 from decoupled.configs import ModelConfig
-from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.serving.heads import Classifier
+from decoupled.exports.serving.encoder import Classifier, Encoder
 from decoupled.exports.serving.roots import ClassifierRoot, EncoderRoot
 from decoupled.model.variables import Head, shapes
 

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel
-from decoupled.analyses.representations import LayerEncoder, batches
+from decoupled.analyses.models import AnalysedModel, LayerEncoder, batches
 from decoupled.configs.analyses import DriftSettings
 from decoupled.core import console, files, plots
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.masking import mask_sequences
-from decoupled.exports.serving.heads import MaskedLm
+from decoupled.exports.serving.encoder import MaskedLm
 from decoupled.tasks.classification import pack_texts
 
 Arrays = dict[str, np.ndarray]

@@ -1,8 +1,11 @@
-"""Checkpoints opened for analysis: sizes, vocabulary, weights and a short name each."""
+"""Checkpoints opened for analysis: a short name, sizes, tables, and all hidden states.
+
+Hidden states come from the serving encoder (`decoupled.exports.serving.encoder`).
+"""
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +13,10 @@ import numpy as np
 from decoupled.configs import ModelConfig
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.weights import CheckpointWeights
+from decoupled.exports.checkpoint_files import CheckpointFile
+from decoupled.exports.serving.encoder import FEATURES, Encoder
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import open_run
 
@@ -31,7 +36,7 @@ class AnalysedModel:
     folder: str
     config: ModelConfig
     vocabulary: Vocabulary
-    weights: CheckpointWeights
+    weights: CheckpointFile
 
     @property
     def embeddings(self) -> list[str]:
@@ -78,6 +83,37 @@ class AnalysedModel:
         return found.get("all", {}).get("masked_lm_accuracy")
 
 
+class LayerEncoder:
+    """A frozen encoder that gives every layer's output, with dynamic sizes.
+
+    Attributes:
+      num_layers: of the network; there is one output more, see `__call__`.
+      encoder: the network.
+    """
+
+    def __init__(self, model: AnalysedModel):
+        self.encoder = Encoder(model.config, model.weights)
+        self.num_layers = model.config.num_layers
+        specs = [tf.TensorSpec([None, None], tf.int32) for _ in FEATURES]
+        self._function = tf.function(self._encode, specs, autograph=False)
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> tf.Tensor:
+        """Runs the network without dropout.
+
+        Args:
+          batch: `input_word_ids`, `input_mask`, `input_type_ids`, int32
+            [batch, length]; other entries are not read.
+
+        Returns:
+          float32 [layers + 1, batch, length, H], see `Encoder.hidden_states`.
+        """
+        return self._function(*(tf.constant(batch[name]) for name in FEATURES))
+
+    def _encode(self, *features: tf.Tensor) -> tf.Tensor:
+        inputs = dict(zip(FEATURES, features, strict=True))
+        return tf.stack(self.encoder.hidden_states(inputs))
+
+
 def open_models(
     paths: Sequence[str], *, masked_lm: bool = False
 ) -> list[AnalysedModel]:
@@ -98,6 +134,27 @@ def open_models(
     ]
 
 
+def batches(
+    arrays: dict[str, np.ndarray], batch_size: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Rows of similar length together, without the columns that are padding only.
+
+    Args:
+      arrays: with `input_mask` [rows, length] among them; those of its shape lose
+        columns, others keep theirs.
+    """
+    mask = arrays["input_mask"]
+    lengths = mask.sum(1)
+    order = np.argsort(lengths, kind="stable")
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        longest = int(lengths[rows].max())
+        yield {
+            name: values[rows, :longest] if values.shape == mask.shape else values[rows]
+            for name, values in arrays.items()
+        }
+
+
 def short_names(paths: Sequence[str]) -> list[str]:
     """The shortest ends of paths that tell them apart; of a checkpoint with its folder.
 
@@ -115,9 +172,9 @@ def short_names(paths: Sequence[str]) -> list[str]:
     raise UserError(f"{twice}: is given twice")
 
 
-def _open(path, name, masked_lm):
+def _open(path: str, name: str, masked_lm: bool) -> AnalysedModel:
     run = open_run(path)
-    weights = CheckpointWeights(run.prefix)
+    weights = CheckpointFile(run.prefix)
     model = AnalysedModel(
         name, run.folder, run.description.model, run.vocabulary, weights
     )
@@ -125,7 +182,7 @@ def _open(path, name, masked_lm):
     return model
 
 
-def _check(model, masked_lm):
+def _check(model: AnalysedModel, masked_lm: bool) -> None:
     has_head = names.OUTPUT_BIAS in model.weights
     if masked_lm and not has_head:
         raise UserError(

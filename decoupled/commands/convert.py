@@ -14,7 +14,6 @@ on.
 from absl import flags
 
 from decoupled.configs.studies import convert
-from decoupled.core import console
 from decoupled.launch import start
 from decoupled.launch.start import Subcommand
 
@@ -82,14 +81,13 @@ def from_tf() -> None:
 
     from decoupled.exports.interop.from_original import from_original
 
-    report = from_original(
+    from_original(
         options.checkpoint,
         options.model_dir,
         model,
         options.vocabulary,
         options.allow_partial,
     )
-    _say_converted(report, options.model_dir)
 
 
 def from_hf() -> None:
@@ -104,10 +102,9 @@ def from_hf() -> None:
     from decoupled.exports.interop.from_huggingface import from_huggingface
 
     options = flags.FLAGS
-    report = from_huggingface(
+    from_huggingface(
         options.hf_dir, options.model_dir, options.vocabulary, options.allow_partial
     )
-    _say_converted(report, options.model_dir)
 
 
 def to_hf() -> None:
@@ -117,21 +114,11 @@ def to_hf() -> None:
 
       decoupled convert to_hf --model_dir=runs/decoupled --hf_dir=hf/decoupled
     """
-    from decoupled.exports.interop.checkpoint_files import chosen_prefix
     from decoupled.exports.interop.to_huggingface import to_huggingface
 
     options = flags.FLAGS
-    written = to_huggingface(
-        options.model_dir,
-        chosen_prefix(options.model_dir, options.checkpoint),
-        options.hf_dir,
-        options.encoder_only,
-    )
-    for name in written["left_out"]:
-        console.say(f"  left out: {name}")
-    console.say(
-        f"{options.hf_dir}: {written['architecture']}, {written['tensors']} tensors, "
-        f"{written['parameters']:,} parameters"
+    to_huggingface(
+        options.model_dir, options.checkpoint, options.hf_dir, options.encoder_only
     )
 
 
@@ -140,22 +127,3 @@ SUBCOMMANDS = {
     "from_hf": Subcommand(from_hf_flags, from_hf),
     "to_hf": Subcommand(to_hf_flags, to_hf),
 }
-
-
-def _say_converted(report, folder):
-    for theirs, ours in report["renamed"].items():
-        console.say(f"  by its shape, {theirs} is {ours}")
-    for name in report["unused"]:
-        console.say(f"  not used: {name}")
-    for name in report["unset"]:
-        console.say(f"  drawn anew: {name}")
-    if report["encoder_only"]:
-        console.say("  no MLM head and no output embedding: an encoder to fine-tune")
-    for name, count in (report.get("vocabulary") or {}).items():
-        console.say(f"  pieces, {name.replace('_', ' ')}: {count:,}")
-    slots = report.get("optimizer_slots", 0)
-    also = f" and {slots} optimizer slots" if slots else ""
-    console.say(
-        f"{folder}: {report['kind']}, {report['variables']} variables, "
-        f"{report['parameters']:,} parameters{also}"
-    )

@@ -20,17 +20,7 @@ The output embedding stays out, as the paper discards it after pre-training, unl
   decoupled export --model_dir=runs/decoupled --export_dir=exports/decoupled
 """
 
-import dataclasses
-import os
-from typing import TYPE_CHECKING
-
 from absl import flags
-
-from decoupled.core import console
-from decoupled.core.memory import readable_bytes
-
-if TYPE_CHECKING:
-    from decoupled.exports.trained_model import TrainedModel
 
 
 def define_flags() -> None:
@@ -62,81 +52,17 @@ def define_flags() -> None:
     flags.mark_flags_as_required(["model_dir", "export_dir"])
 
 
-# How each model is called on strings, and which of its outputs is shown.
-_CALLS = {
-    "text_encoder": "(['A sentence.', 'Ein Satz.'])['pooled_output']",
-    "text_classifier": "(['A sentence.', 'Ein Satz.'])['label']",
-    "text_tagger": "(['A sentence .', 'Ein Satz .'])['tags']",
-    "text_qa": "(['A question?'], ['A text that holds the answer.'])['answer']",
-}
-
-
-def report(export_dir: str, description: dict) -> None:
-    """Prints what was written and how to load it."""
-    step = description["checkpoint"]["global_step"]
-    console.table(
-        f"{export_dir} (checkpoint {description['checkpoint']['name']}, step {step})",
-        ["SavedModel", "size"],
-        [[name, readable_bytes(size)] for name, size in description["bytes"].items()],
-    )
-    [name] = set(description["bytes"]) & set(_CALLS)
-    console.say("Load it anywhere:")
-    console.say("  import tensorflow as tf, tensorflow_text")
-    console.say(f"  model = tf.saved_model.load({os.path.join(export_dir, name)!r})")
-    console.say(f"  model{_CALLS[name]}")
-
-
-def say_length(length: int, trained_length: int | None) -> None:
-    """Says how the length of packing compares to that of training."""
-    if trained_length is None:
-        console.say(
-            f"texts are packed to {length} pieces; the model's folder does not say how "
-            "long its inputs were in training (--sequence_length)"
-        )
-    elif length > trained_length:
-        console.say(
-            f"texts are packed to {length} pieces, but the model was trained at "
-            f"{trained_length}: no step trained positions {trained_length} to "
-            f"{length - 1} with this task, and what it says about longer texts may be "
-            "worse"
-        )
-    else:
-        console.say(
-            f"texts are packed to {length} pieces; the model was trained at "
-            f"{trained_length}"
-        )
-
-
-def say_assumed(trained: "TrainedModel") -> None:
-    """Names the settings of a reader that its folder does not say."""
-    if trained.assumed:
-        values = dataclasses.asdict(trained.answers)
-        told = ", ".join(f"{name} = {values[name]}" for name in trained.assumed)
-        console.say(
-            f"the model's folder does not say how its answers are chosen; usual "
-            f"settings were taken: {told}"
-        )
-
-
 def main() -> None:
     """Reads, checks, writes, reports."""
     options = flags.FLAGS
-    from decoupled.exports.serving import saved_model
-    from decoupled.exports.trained_model import read_model_dir
+    from decoupled.exports.serving.saved_model import export_folder
 
-    trained = read_model_dir(options.model_dir, options.checkpoint)
-    if options.max_answer_length is not None:
-        trained = trained.with_max_answer_length(options.max_answer_length)
-    length = options.sequence_length
-    if length is None:
-        length = trained.default_length
-    description = saved_model.export(
-        trained,
+    export_folder(
+        options.model_dir,
         options.export_dir,
-        sequence_length=length,
+        checkpoint=options.checkpoint,
+        sequence_length=options.sequence_length,
+        max_answer_length=options.max_answer_length,
         mlm=options.mlm,
         overwrite=options.overwrite,
     )
-    report(options.export_dir, description)
-    say_length(length, trained.trained_length)
-    say_assumed(trained)

@@ -12,7 +12,6 @@ rights: it can read and write files. Load one only from a source that you trust.
 
 from absl import flags
 
-from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.launch import start
 
@@ -50,21 +49,14 @@ def main() -> None:
         raise UserError(f"--top_k: {options.top_k} is less than 1")
     if options.checkpoint and options.export_dir:
         raise UserError("--checkpoint: belongs to --model_dir, not to --export_dir")
-    from decoupled.exports.serving.masked_words import open_checkpoint, open_export
+    from decoupled.exports.serving.masked_words import (
+        open_checkpoint,
+        open_export,
+        show_filled,
+    )
 
     if options.export_dir:
-        console.say(
-            f"{options.export_dir}: a SavedModel runs as a program; load it only from "
-            "a source that you trust"
-        )
         model = open_export(options.export_dir)
     else:
         model = open_checkpoint(options.model_dir, options.checkpoint)
-    for text in texts:
-        console.say(text)
-        for number, expected in enumerate(model.fill(text, options.top_k), start=1):
-            console.table(
-                f"mask {number}",
-                ["piece", "probability"],
-                [[row.piece, row.probability] for row in expected],
-            )
+    show_filled(model, texts, options.top_k)

@@ -1,4 +1,4 @@
-"""What is exported: sizes, vocabulary and checkpoint of a model folder."""
+"""A trained model that leaves the project: sizes, vocabulary, checkpoint, task."""
 
 import dataclasses
 import os
@@ -9,12 +9,13 @@ from decoupled.configs import ModelConfig, QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.weights import CheckpointWeights
+from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.model.variables import OUTPUT_BIAS, SPANS, Head
-from decoupled.runs import run_folder as model_dirs
+from decoupled.runs import run_folder
 from decoupled.runs.saved_run import read_folder
-from decoupled.runs.selection import chosen_checkpoint
+from decoupled.runs.selection import chosen_checkpoint, counting_folder
 from decoupled.tasks.qa_features import SPECIALS
 from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.training.checkpoints import find_checkpoint
@@ -39,7 +40,7 @@ _NAMES = {
     TAGGING: ("tagger", "text_tagger"),
     QUESTION_ANSWERING: ("span_model", "text_qa"),
 }
-_LABELLED = (CLASSIFICATION, TAGGING)
+LABELLED = (CLASSIFICATION, TAGGING)
 NAMES = tuple(name for names in _NAMES.values() for name in names)
 
 
@@ -49,6 +50,7 @@ class TrainedModel:
 
     config: the model's sizes. vocabulary: its pieces. weights: its names.
     head: what the last layer does, a kind of `tasks.catalogue`; None for an encoder.
+    task: the name of what it was fine-tuned for, if any.
     labels: of a classifier or tagger, in the order of their ids; else empty.
     trained_length: tokens of the inputs in training; None where the folder does not
       say, as that of a conversion.
@@ -59,8 +61,9 @@ class TrainedModel:
 
     config: ModelConfig
     vocabulary: Vocabulary
-    weights: CheckpointWeights
+    weights: CheckpointFile
     head: str | None
+    task: str | None
     labels: Sequence[str]
     trained_length: int | None
     answers: QuestionAnsweringConfig | None = None
@@ -116,8 +119,8 @@ class TrainedModel:
         """Refuses what cannot be exported, before anything is written.
 
         Raises:
-          UserError: a variable is missing or has another shape, the MLM head is asked
-            for and not there, or the sequence length is impossible.
+          UserError: a variable is missing or has another shape, an MLM head is to be
+            exported and not there, or the sequence length is impossible.
         """
         longest = self.config.max_positions
         if not _SHORTEST <= sequence_length <= longest:
@@ -154,21 +157,26 @@ class TrainedModel:
             )
 
 
-def read_model_dir(model_dir: str, checkpoint: str | None = None) -> TrainedModel:
-    """Opens a model that `pretrain` or `finetune` made.
+def open_trained_model(
+    model_dir: str, checkpoint: str | None = None, *, is_read_whole: bool = False
+) -> TrainedModel:
+    """Opens a model that `pretrain`, `finetune` or `convert` made.
 
     Args:
       model_dir: the run's folder.
       checkpoint: a prefix, or the name of one in `model_dir`; by default the best one
         where fine-tuning chose it, else the newest complete one.
+      is_read_whole: the caller reads every weight before anything of its work counts,
+        so that the checkpoint is not read a first time here to see that it is whole.
 
     Raises:
       UserError: a file is missing or not ours, the vocabulary is not the one that the
         model was trained with, or there is no complete checkpoint.
     """
     described, vocabulary = read_folder(model_dir)
-    prefix = _find(model_dir, checkpoint)
-    path = os.path.join(model_dir, model_dirs.CONFIG)
+    find = chosen_prefix if is_read_whole else _find
+    prefix = find(model_dir, checkpoint)
+    path = os.path.join(model_dir, run_folder.CONFIG)
     head = _head(path, described.task)
     reader = {}
     if head == QUESTION_ANSWERING:
@@ -176,12 +184,40 @@ def read_model_dir(model_dir: str, checkpoint: str | None = None) -> TrainedMode
     return TrainedModel(
         config=described.model,
         vocabulary=vocabulary,
-        weights=CheckpointWeights(prefix),
+        weights=CheckpointFile(prefix),
         head=head,
-        labels=_labels(path, described.task) if head in _LABELLED else (),
+        task=described.task.get("name") if described.task else None,
+        labels=_labels(path, described.task) if head in LABELLED else (),
         trained_length=_trained_length(path, described),
         **reader,
     )
+
+
+def chosen_prefix(model_dir: str, checkpoint: str | None) -> str:
+    """The checkpoint that is named, or else the selected or newest one.
+
+    Nothing of it is read.
+
+    Args:
+      model_dir: the run's folder.
+      checkpoint: a prefix, or the name of one in `model_dir`.
+
+    Raises:
+      UserError: the folder has no readable list of checkpoints.
+    """
+    if checkpoint:
+        return _named(model_dir, checkpoint)
+    folder = counting_folder(model_dir)
+    try:
+        state = tf.train.get_checkpoint_state(folder)
+    except (tf.errors.OpError, ValueError):
+        state = None
+    if state is None:
+        raise UserError(
+            f"{folder}: no readable list of checkpoints ({files.CHECKPOINT_LIST}); "
+            "name one with --checkpoint=PREFIX"
+        )
+    return state.model_checkpoint_path
 
 
 def _head(path: str, task: dict[str, Any] | None) -> str | None:
@@ -206,7 +242,7 @@ def _labels(path: str, task: dict[str, Any]) -> list[str]:
 
 def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
     """`answers`, `assumed` and `max_characters` of a `TrainedModel`."""
-    path = os.path.join(model_dir, model_dirs.ANSWERS)
+    path = os.path.join(model_dir, run_folder.ANSWERS)
     said = files.read_json(path) if files.exists(path) else {}
     features = data.get("features") if isinstance(data, dict) else None
     parts = [part for part in (features, said) if isinstance(part, dict)]
@@ -235,7 +271,7 @@ def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
     }
 
 
-def _trained_length(path: str, described: model_dirs.ModelDir) -> int | None:
+def _trained_length(path: str, described: run_folder.ModelDir) -> int | None:
     """What `finetune` or `pretrain` wrote about the length of its inputs."""
     data = described.data if isinstance(described.data, dict) else {}
     for part, name in (
@@ -256,9 +292,12 @@ def _trained_length(path: str, described: model_dirs.ModelDir) -> int | None:
 
 
 def _find(model_dir: str, checkpoint: str | None) -> str:
-    """The prefix; a bare name, e.g. `model.ckpt-100`, is one in `model_dir`."""
-    if not checkpoint:
-        return chosen_checkpoint(model_dir).prefix
-    if "/" not in checkpoint:
-        checkpoint = os.path.join(model_dir, checkpoint)
-    return find_checkpoint(checkpoint)
+    """The prefix of a checkpoint that was read to see that it is whole."""
+    if checkpoint:
+        return find_checkpoint(_named(model_dir, checkpoint))
+    return chosen_checkpoint(model_dir).prefix
+
+
+def _named(model_dir: str, checkpoint: str) -> str:
+    """A bare name, e.g. `model.ckpt-100`, is one in `model_dir`."""
+    return checkpoint if "/" in checkpoint else os.path.join(model_dir, checkpoint)

@@ -7,11 +7,12 @@ import shutil
 import numpy as np
 import pytest
 
-from decoupled.analyses.models import open_models, short_names
+from decoupled.analyses.models import LayerEncoder, batches, open_models, short_names
 from decoupled.core.errors import UserError
 from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
 from tests.analyses.tiny_runs import write_finetuned_run, write_run
-from tests.exports.models import model_config, pretrained_weights
+from tests.exports.models import model_config, pretrained_weights, random_batch
+from tests.exports.reference import Reference
 
 
 def test_names_are_the_shortest_that_differ(tmp_path):
@@ -113,3 +114,38 @@ def test_the_vocabulary_must_be_the_models_own(vocabulary, tmp_path):
     path.write_text(text)
     with pytest.raises(UserError, match="is not the vocabulary that the model"):
         open_models([folder])
+
+
+@pytest.mark.parametrize("folder", ["pretrained_dir", "coupled_dir"])
+def test_all_layers_and_the_embedding(folder, request):
+    [model] = open_models([request.getfixturevalue(folder)])
+    reference = Reference(model.config, {n: model.weights[n] for n in model.weights})
+    batch = random_batch(model.config, 3, 7)
+    outputs = LayerEncoder(model)(batch | {"more": np.zeros(2)}).numpy()
+    assert outputs.shape == (3, 3, 7, 8)
+    real = batch["input_mask"].astype(bool)
+    for layer, expected in enumerate(reference.encode(batch), start=1):
+        np.testing.assert_allclose(outputs[layer][real], expected[real], atol=2e-5)
+    embeddings = "bert/embeddings"
+    x = reference.weights[f"{embeddings}/word_embeddings"][batch["input_word_ids"]]
+    x = x + reference.weights[f"{embeddings}/position_embeddings"][:7]
+    types = reference.weights[f"{embeddings}/token_type_embeddings"]
+    x = reference.layer_norm(
+        x + types[batch["input_type_ids"]], f"{embeddings}/LayerNorm"
+    )
+    x = reference.dense(x, "bert/encoder/embedding_hidden_mapping_in")
+    np.testing.assert_allclose(outputs[0], x, atol=2e-5)
+
+
+def test_batches_hold_every_row_once_without_empty_columns():
+    lengths = [5, 2, 3, 1, 4]
+    mask = (np.arange(6) < np.array(lengths)[:, np.newaxis]).astype(np.int32)
+    arrays = {
+        "input_mask": mask,
+        "input_word_ids": mask * np.arange(1, 6)[:, np.newaxis],
+        "number": np.arange(5),
+    }
+    found = list(batches(arrays, 2))
+    assert [batch["number"].tolist() for batch in found] == [[3, 1], [2, 4], [0]]
+    assert [batch["input_mask"].shape for batch in found] == [(2, 2), (2, 4), (1, 5)]
+    assert found[1]["input_word_ids"].tolist() == [[3, 3, 3, 0], [5, 5, 5, 5]]

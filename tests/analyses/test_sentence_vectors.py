@@ -10,8 +10,8 @@ from decoupled.analyses import sentence_vectors
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
+from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.weights import CheckpointWeights
 from decoupled.tasks.classification import pack_texts
 from decoupled.tasks.pooling import tokenize
 from tests.analyses.sentences import (
@@ -38,7 +38,7 @@ def encoder(folder):
 def served(encoder, length, special):
     """Means over each text's tokens in the last layer of the serving encoder."""
     arrays = pack_texts(encoder.vocabulary, [(text,) for text in TEXTS], length)
-    outputs = Encoder(encoder.model, CheckpointWeights(encoder.checkpoint))(
+    outputs = Encoder(encoder.model, CheckpointFile(encoder.checkpoint))(
         {name: tf.constant(value) for name, value in arrays.items()}
     )["sequence_output"].numpy()
     means = []

@@ -21,9 +21,8 @@ from decoupled.configs import FinetuningConfig, MeshConfig
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.exports.interop.checkpoint_files import chosen_prefix
 from decoupled.exports.interop.to_huggingface import to_huggingface
-from decoupled.exports.trained_model import read_model_dir
+from decoupled.exports.trained_model import chosen_prefix, open_trained_model
 from decoupled.runs.selection import chosen_checkpoint
 from decoupled.tasks.classification import SequenceClassificationTask
 from decoupled.training.events import read_scalars
@@ -167,7 +166,7 @@ def test_predictions_of_the_best_run_are_in_xtremes_format(grid, folder):
 
 def test_the_best_checkpoint_is_what_is_exported(grid):
     results = read(grid / "results.json")
-    trained = read_model_dir(str(grid))
+    trained = open_trained_model(str(grid))
     assert trained.labels == ["contradiction", "entailment", "neutral"]
     expected = tf.train.load_checkpoint(str(grid / results["checkpoint"]))
     np.testing.assert_array_equal(
@@ -255,7 +254,7 @@ def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
     ]
     assert dev["best_step"] == 4
     assert chosen_checkpoint(str(tmp_path)).prefix == f"{tmp_path}/best/model.ckpt-4"
-    assert read_model_dir(str(tmp_path)).weights.global_step == 4
+    assert open_trained_model(str(tmp_path)).weights.global_step == 4
 
     tune(folder, tmp_path, "eval", **settings)
     results = read(tmp_path / "results.json")
@@ -267,7 +266,7 @@ def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
 
 def check_restores(run):
     """Its best checkpoint is whole for all who read it but training."""
-    read_model_dir(run).check(sequence_length=12, mlm=False)
+    open_trained_model(run).check(sequence_length=12, mlm=False)
     prefix = chosen_prefix(run, None)
     to_huggingface(run, prefix, f"{run}/huggingface", encoder_only=False)
     encoder, config = open_encoder(run), retrieval(max_sequence_length=12)

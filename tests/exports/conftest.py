@@ -6,7 +6,7 @@ import pytest
 
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import read_model_dir
+from decoupled.exports.trained_model import open_trained_model
 from tests.exports.models import (
     finetuned_weights,
     model_config,
@@ -57,7 +57,7 @@ def export_and_move(model_dir, tmp_path_factory, mlm):
     """The folder of an export, moved away from where it was written."""
     written = tmp_path_factory.mktemp("exports") / "written"
     export(
-        read_model_dir(model_dir),
+        open_trained_model(model_dir),
         str(written),
         sequence_length=16,
         mlm=mlm,

@@ -12,8 +12,9 @@ import pytest
 from decoupled.configs import ModelConfig, QuestionAnsweringConfig
 from decoupled.core.errors import UserError
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import read_model_dir
+from decoupled.exports.trained_model import chosen_prefix, open_trained_model
 from decoupled.launch import gin_files
+from decoupled.training.checkpoints import write_list
 from tests.exports.conftest import LABELS
 from tests.exports.models import (
     finetuned_weights,
@@ -41,7 +42,7 @@ def refused(run, mlm=False, sequence_length=16, checkpoint=None):
     target = run.parent / "out"
     with pytest.raises(UserError) as caught:
         export(
-            read_model_dir(str(run), checkpoint),
+            open_trained_model(str(run), checkpoint),
             str(target),
             sequence_length=sequence_length,
             mlm=mlm,
@@ -60,7 +61,7 @@ def with_weights(run, weights):
 
 def test_reads_config_vocabulary_and_newest_checkpoint(run, vocabulary):
     weights = pretrained_weights(CONFIG, seed=1)
-    trained = read_model_dir(str(with_weights(run, weights)))
+    trained = open_trained_model(str(with_weights(run, weights)))
     assert trained.config == CONFIG
     assert isinstance(trained.config, ModelConfig)
     assert trained.vocabulary.fingerprint == vocabulary.fingerprint
@@ -75,19 +76,19 @@ def test_reads_config_vocabulary_and_newest_checkpoint(run, vocabulary):
 @pytest.mark.parametrize("name", ["model.ckpt-7", "{run}/model.ckpt-7"])
 def test_an_earlier_checkpoint_by_name_or_prefix(run, name):
     with_weights(run, pretrained_weights(CONFIG, seed=1))
-    trained = read_model_dir(str(run), name.format(run=run))
+    trained = open_trained_model(str(run), name.format(run=run))
     assert trained.weights.global_step == 7
 
 
 def test_labels_make_it_a_classifier(finetuned_dir):
-    trained = read_model_dir(finetuned_dir)
+    trained = open_trained_model(finetuned_dir)
     assert trained.labels == LABELS
     assert (trained.kind, trained.text_kind) == ("classifier", "text_classifier")
 
 
 def test_a_kind_makes_it_a_tagger(run):
     change_config(run, task={"name": "panx", "kind": "tagging", "labels": LABELS})
-    trained = read_model_dir(str(run))
+    trained = open_trained_model(str(run))
     assert (trained.kind, trained.text_kind) == ("tagger", "text_tagger")
     assert trained.labels == LABELS
 
@@ -100,7 +101,7 @@ def test_a_reader_has_the_settings_of_its_training_and_its_last_evaluation(run):
     change_config(run, task=READER, data={"features": FEATURES})
     answers = {"max_answer_length": 11, "n_best": 3}
     (run / "answers.json").write_text(json.dumps(answers))
-    trained = read_model_dir(str(run))
+    trained = open_trained_model(str(run))
     assert (trained.kind, trained.text_kind) == ("span_model", "text_qa")
     assert trained.answers == QuestionAnsweringConfig(9, 7, 11, 3)
     assert (trained.default_length, trained.assumed) == (24, [])
@@ -112,7 +113,7 @@ def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
     change_config(run, task=READER, data={"features": FEATURES})
     answers = {"max_answer_length": "auto", "max_characters": 50, "n_best": 3}
     (run / "answers.json").write_text(json.dumps(answers))
-    trained = read_model_dir(str(run))
+    trained = open_trained_model(str(run))
     assert trained.max_characters == 50
     assert trained.described_answers() == {
         "max_question_length": 9,
@@ -123,7 +124,7 @@ def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
     }
     # Without training data "auto" says nothing.
     (run / "answers.json").write_text(json.dumps({"max_answer_length": "auto"}))
-    unknown = read_model_dir(str(run))
+    unknown = open_trained_model(str(run))
     assert unknown.answers.max_answer_length == 30
     assert unknown.assumed == ["max_answer_length", "n_best"]
     other = trained.with_max_answer_length(5)
@@ -132,7 +133,7 @@ def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
 
 def test_a_reader_of_unknown_settings_has_those_of_xtreme(run):
     change_config(run, task=READER, data={"source": "elsewhere"})
-    trained = read_model_dir(str(run))
+    trained = open_trained_model(str(run))
     gin_file = pathlib.Path(gin_files.packaged_folder(), "tasks/qa.gin")
     written = dict(
         re.findall(
@@ -177,12 +178,12 @@ def test_windows_that_would_skip_text(run):
 def test_an_impossible_limit_of_answers(run, pieces):
     change_config(run, task=READER, data={"features": FEATURES})
     with pytest.raises(UserError, match=f"--max_answer_length: {pieces} is less than"):
-        read_model_dir(str(run)).with_max_answer_length(pieces)
+        open_trained_model(str(run)).with_max_answer_length(pieces)
 
 
 def test_a_limit_of_answers_for_another_model(finetuned_dir):
     with pytest.raises(UserError, match="--max_answer_length: is for models that"):
-        read_model_dir(finetuned_dir).with_max_answer_length(5)
+        open_trained_model(finetuned_dir).with_max_answer_length(5)
 
 
 def test_a_task_of_an_unknown_kind(run):
@@ -296,7 +297,7 @@ def test_as_many_labels_as_the_classifier_has(run):
 )
 def test_the_length_of_training_is_the_default(run, data, trained, default):
     change_config(run, data=data)
-    model = read_model_dir(str(run))
+    model = open_trained_model(str(run))
     assert (model.trained_length, model.default_length) == (trained, default)
 
 
@@ -315,3 +316,19 @@ def test_impossible_sequence_length(run, length):
         f"--sequence_length: {length} is not between 5 and the model's "
         "max_positions = 24"
     )
+
+
+def test_the_selected_checkpoint_is_chosen_unread(tmp_path):
+    folder = str(tmp_path)
+    with pytest.raises(UserError, match="no readable list of checkpoints"):
+        chosen_prefix(folder, None)
+    write_list(folder, ["model.ckpt-3"])
+    assert chosen_prefix(folder, None) == f"{folder}/model.ckpt-3"
+    assert chosen_prefix(folder, "model.ckpt-1") == f"{folder}/model.ckpt-1"
+    assert chosen_prefix(folder, "/x/model.ckpt-1") == "/x/model.ckpt-1"
+    (tmp_path / "best").mkdir()
+    write_list(f"{folder}/best", ["model.ckpt-2"])
+    assert chosen_prefix(folder, None) == f"{folder}/best/model.ckpt-2"
+    (tmp_path / "best" / "checkpoint").write_text("nonsense")
+    with pytest.raises(UserError, match="best: no readable list of checkpoints"):
+        chosen_prefix(folder, None)

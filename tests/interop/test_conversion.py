@@ -12,13 +12,13 @@ from safetensors.numpy import load_file
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.interop.checkpoint_files import CheckpointFile, chosen_prefix
+from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop.from_huggingface import from_huggingface
-from decoupled.exports.interop.huggingface_config import ACTIVATIONS
+from decoupled.exports.interop.huggingface_format import ACTIVATIONS
 from decoupled.exports.interop.to_huggingface import to_huggingface
-from decoupled.exports.serving import layers
+from decoupled.exports.serving import encoder as serving
 from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.weights import CheckpointWeights
+from decoupled.exports.trained_model import chosen_prefix
 from decoupled.model import variables as names
 from decoupled.model.dims import make_dims
 from decoupled.model.embeddings import OutputEmbedding
@@ -195,7 +195,7 @@ def head_logits(description, build, tensors):
 def our_logits(folder, batch):
     """What the graph of training computes from a folder's checkpoint."""
     description = read(str(folder))
-    weights = CheckpointWeights(chosen_prefix(str(folder), None))
+    weights = CheckpointFile(chosen_prefix(str(folder), None))
     size, length = batch["input_word_ids"].shape
     dims = make_dims(description.model, size, length)
     positions = np.tile(np.arange(length, dtype=np.int32), [size, 1])
@@ -217,7 +217,7 @@ def test_from_transformers_every_layer_and_the_pooled_vector(
 ):
     expected = load(theirs / f"{name}.npz")
     description = read(str(converted / name))
-    weights = CheckpointWeights(chosen_prefix(str(converted / name), None))
+    weights = CheckpointFile(chosen_prefix(str(converted / name), None))
     outputs = Encoder(description.model, weights)(
         {key: tf.constant(value) for key, value in batch.items()}
     )
@@ -350,7 +350,7 @@ def test_ours_come_back_bit_by_bit(name, ours, tmp_path):
     after = CheckpointFile(chosen_prefix(str(tmp_path / "again"), None))
     assert set(before.shapes) == set(after.shapes)
     for variable in set(before.shapes) - {"global_step"}:
-        assert np.array_equal(before.read(variable), after.read(variable)), variable
+        assert np.array_equal(before[variable], after[variable]), variable
     shutil.rmtree(tmp_path / "again")
 
 
@@ -362,7 +362,7 @@ def test_activations_are_all_of_transformers_that_compute_the_same(tmp_path):
     same = {
         (theirs, ours)
         for theirs, values in found.items()
-        for ours, function in layers.ACTIVATIONS.items()
+        for ours, function in serving.ACTIVATIONS.items()
         if np.allclose(values, function(tf.constant(points)), rtol=0, atol=1e-6)
     }
     assert same == set(ACTIVATIONS.items())
@@ -386,7 +386,7 @@ def our_word_gradients(folder, batch, starts, ends):
         return mtf.gradients([loss], [words.value])
 
     inputs = {name: (value, shapes[name]) for name, value in prepared.items()}
-    weights = CheckpointWeights(chosen_prefix(str(folder), None))
+    weights = CheckpointFile(chosen_prefix(str(folder), None))
     return run_mesh(build, inputs, weights=weights)[0]
 
 

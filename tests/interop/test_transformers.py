@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from decoupled.core.compat import mtf
-from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.serving.heads import MaskedLm
+from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.model.dims import make_dims, predictions_dim
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode

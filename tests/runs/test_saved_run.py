@@ -10,8 +10,7 @@ from decoupled.analyses.models import open_models
 from decoupled.analyses.sentence_vectors import open_encoder
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.interop.checkpoint_files import chosen_prefix
-from decoupled.exports.trained_model import read_model_dir
+from decoupled.exports.trained_model import chosen_prefix, open_trained_model
 from decoupled.runs.saved_run import open_run, read_folder
 from decoupled.runs.selection import keep_checkpoint
 from tests.analyses.tiny_runs import write_finetuned_run
@@ -53,7 +52,7 @@ def test_the_best_checkpoint_counts_for_everyone(run):
         opened = open_run(path)
         assert (opened.folder, opened.prefix) == (run, best)
     assert open_run(f"{run}/model.ckpt-7").prefix == f"{run}/model.ckpt-7"
-    assert read_model_dir(run).weights.path == best
+    assert open_trained_model(run).weights.path == best
     assert chosen_prefix(run, None) == best
     assert open_encoder(run).checkpoint == best
     assert [model.weights.path for model in open_models([run])] == [best]

@@ -13,11 +13,10 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from decoupled.analyses.models import AnalysedModel
+from decoupled.analyses.models import AnalysedModel, LayerEncoder
 from decoupled.analyses.probing.probe_training import majority_score, train_probe
 from decoupled.analyses.probing.probing_data import ProbingData, label_ids, prepare
 from decoupled.analyses.probing.probing_files import Example, ProbingTask, read_examples
-from decoupled.analyses.representations import LayerEncoder
 from decoupled.configs.analyses import ProbeSettings
 from decoupled.core import console, files, plots
 from decoupled.core.errors import UserError

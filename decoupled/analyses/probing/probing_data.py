@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel
+from decoupled.analyses.models import AnalysedModel, LayerEncoder, batches
 from decoupled.analyses.probing.probing_files import Example
-from decoupled.analyses.representations import LayerEncoder, batches
 from decoupled.core import console
 from decoupled.core.errors import UserError
 

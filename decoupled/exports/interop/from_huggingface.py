@@ -15,32 +15,28 @@ from decoupled.configs import ModelConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
-from decoupled.exports.interop.converted_folder import (
+from decoupled.exports.interop.conversion import (
     Contents,
+    Matching,
+    check_complete,
+    check_shape,
     initial_value,
-    write_model_folder,
+    match,
+    write_converted_folder,
 )
-from decoupled.exports.interop.huggingface_config import (
-    CONFIG,
-    HuggingFaceModel,
-    read_config,
-)
-from decoupled.exports.interop.huggingface_names import (
+from decoupled.exports.interop.huggingface_format import (
     BERT,
+    CONFIG,
     DECODER,
     DECODER_BIAS,
     MASKED_LM,
     REMBERT,
+    HuggingFaceModel,
     canonical_names,
     huggingface_name,
     huggingface_shape,
     is_transposed,
-)
-from decoupled.exports.interop.matching import (
-    Matching,
-    check_complete,
-    check_shape,
-    match,
+    read_config,
 )
 from decoupled.exports.interop.safetensors_files import SafetensorsFolder, aligned_empty
 from decoupled.exports.interop.wordpiece_rows import WORDPIECE, WordPieceRows
@@ -108,7 +104,7 @@ def from_huggingface(
         step=0,
         report=report,
     )
-    write_model_folder(model_dir, contents)
+    write_converted_folder(model_dir, contents)
     return report
 
 

@@ -14,13 +14,15 @@ import numpy as np
 from decoupled.configs import ModelConfig
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.interop.checkpoint_files import CheckpointFile
-from decoupled.exports.interop.converted_folder import (
+from decoupled.exports.checkpoint_files import CheckpointFile
+from decoupled.exports.interop.conversion import (
     Contents,
+    check_complete,
+    check_shape,
     initial_value,
-    write_model_folder,
+    match,
+    write_converted_folder,
 )
-from decoupled.exports.interop.matching import check_complete, check_shape, match
 from decoupled.exports.interop.safetensors_files import Shape
 from decoupled.exports.new_folder import check_target
 from decoupled.model import variables as names
@@ -102,7 +104,7 @@ def from_original(
             return stored.read_tensor(sources[name])
         return initial_value(variables[name], model)
 
-    write_model_folder(
+    write_converted_folder(
         model_dir,
         Contents(
             model=model,
@@ -110,7 +112,7 @@ def from_original(
             task=None,
             variables=[*shapes, *slots],
             value_of=value_of,
-            step=stored.global_step(),
+            step=stored.global_step or 0,
             report=report,
         ),
     )

@@ -17,11 +17,11 @@ import numpy as np
 
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
+from decoupled.exports.checkpoint_files import aligned_empty
+from decoupled.model.variables import Shape
 
 FILE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
-
-Shape = tuple[int, ...]
 
 _METADATA = "__metadata__"
 _LENGTH = struct.Struct("<Q")
@@ -32,8 +32,6 @@ _BYTES = {
     "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1,
 }  # fmt: skip
 _BLOCK = 1 << 24
-# TensorFlow takes over memory that starts at a multiple of this without a copy.
-ALIGNMENT = 64
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
@@ -106,14 +104,6 @@ class SafetensorsFolder:
             return False
         pairs = zip(_blocks(one), _blocks(other), strict=True)
         return all(ours == theirs for ours, theirs in pairs)
-
-
-def aligned_empty(shape: Shape) -> np.ndarray:
-    """A float32 array whose memory TensorFlow can use as it is."""
-    size = 4 * math.prod(shape)
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size].view(np.float32).reshape(shape)
 
 
 def read_header(path: str) -> dict[str, StoredTensor]:

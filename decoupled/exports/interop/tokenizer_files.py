@@ -4,22 +4,52 @@ tokenizer.json gives the ids of `Vocabulary.encode`, between [CLS] and [SEP], wi
 any class of transformers for the model: the normaliser, the pieces and their scores,
 and where the special pieces stand are all in the file. docs/interop.md lists where the
 ids differ.
+
+SentencePiece's Python interface tells pieces and scores, but not how text is
+normalised, and its generated protobuf module needs another protobuf than TensorFlow
+does. The model file is a protobuf message (sentencepiece_model.proto); the few fields
+are read here.
 """
 
 import base64
 import os
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from decoupled.configs import ModelConfig
 from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.interop.sentencepiece_proto import Settings, read_settings
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS = "special_tokens_map.json"
 
 _SPACE = "▁"
+_UNIGRAM = 1
+
+# Field numbers in ModelProto, TrainerSpec and NormalizerSpec.
+_TRAINER_SPEC, _NORMALIZER_SPEC = 2, 3
+_MODEL_TYPE, _WHITESPACE_AS_SUFFIX, _BYTE_FALLBACK = 3, 24, 35
+_CHARSMAP, _DUMMY_PREFIX, _REMOVE_WHITESPACE = 2, 3, 4
+
+# Sizes of the wire types that have one.
+_FIXED = {1: 8, 5: 4}
+
+
+class Settings(NamedTuple):
+    """How text becomes pieces, beside the pieces.
+
+    charsmap: SentencePiece's compiled table of character replacements.
+    dummy_prefix: whether text is taken to begin with a space.
+    remove_whitespace: whether spaces at the ends go, and repeated ones become one.
+    byte_fallback: whether unknown characters become their bytes.
+    """
+
+    charsmap: bytes
+    dummy_prefix: bool
+    remove_whitespace: bool
+    byte_fallback: bool
 
 
 def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> None:
@@ -77,6 +107,27 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
             "byte_fallback": settings.byte_fallback,
         },
     }
+
+
+def read_settings(model: bytes, path: str) -> Settings:
+    """Reads the settings of a serialized model.
+
+    Raises:
+      UserError: the model is not a unigram one that marks beginnings of words.
+    """
+    parts = dict(_fields(model, wanted=(_TRAINER_SPEC, _NORMALIZER_SPEC)))
+    trainer = dict(_fields(parts.get(_TRAINER_SPEC, b"")))
+    normalizer = dict(_fields(parts.get(_NORMALIZER_SPEC, b"")))
+    if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
+        raise UserError(f"{path}: not a unigram model; no tokenizer.json can be made")
+    if trainer.get(_WHITESPACE_AS_SUFFIX, 0):
+        raise UserError(f"{path}: marks ends of words; no tokenizer.json can be made")
+    return Settings(
+        charsmap=normalizer.get(_CHARSMAP, b""),
+        dummy_prefix=bool(normalizer.get(_DUMMY_PREFIX, 1)),
+        remove_whitespace=bool(normalizer.get(_REMOVE_WHITESPACE, 1)),
+        byte_fallback=bool(trainer.get(_BYTE_FALLBACK, 0)),
+    )
 
 
 def _added_tokens(vocabulary):
@@ -175,3 +226,35 @@ def _tokenizer_config(vocabulary, model, special):
         "added_tokens_decoder": added,
         **special,
     }
+
+
+def _fields(
+    message: bytes, wanted: tuple[int, ...] = ()
+) -> Iterator[tuple[int, int | bytes]]:
+    """(number, value) of integers and byte strings, of `wanted` numbers or all."""
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == 0:
+            value, place = _varint(message, place)
+        elif wire_type == 2:
+            size, place = _varint(message, place)
+            value, place = (place, place + size), place + size
+        elif wire_type in _FIXED:
+            place += _FIXED[wire_type]
+            continue
+        else:
+            raise ValueError(f"wire type {wire_type}")
+        if not wanted or number in wanted:
+            yield number, message[slice(*value)] if wire_type == 2 else value
+
+
+def _varint(message, place):
+    value, shift = 0, 0
+    while True:
+        byte = message[place]
+        value |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return value, place

@@ -1,22 +1,135 @@
-"""The serving encoder: the trained network as a plain TF2 module.
+"""The serving encoder and its heads: trained networks as plain TensorFlow 2 modules.
 
-The same computation as the training graph (`decoupled.model`), from the same
-checkpoint, without Mesh-TensorFlow: batch and length are dynamic, and the SavedModel
-made from it needs nothing but TensorFlow.
+SavedModels, `decoupled fill_mask` and the analyses of hidden states (`drift` and
+`probing`) run this network. It computes the same as the mesh graph
+(`decoupled.model`), from the same checkpoint, and stands beside it for two reasons: a
+SavedModel has to run with nothing but TensorFlow, and batch and length are dynamic
+here, where every dimension of a mesh graph has a fixed size. Training, and predictions
+for whole data sets (tasks, retrieval, nearest neighbours), run the mesh graph on a mesh
+of devices. `tests/exports/serving/test_training_graph.py` compares the two.
+
+Activations are matrices [tokens, width], because one large product is faster on a CPU
+than many small ones.
 """
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
 
 from decoupled.configs import ModelConfig
 from decoupled.core.release import tf
-from decoupled.exports.serving import layers
-from decoupled.exports.serving.layers import Dense, LayerNorm, Weights
 from decoupled.model import variables as names
+
+Weights = Mapping[str, np.ndarray]
+Outputs = dict[str, tf.Tensor | list[tf.Tensor]]
+
+FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
+ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "gelu": lambda x: tf.nn.gelu(x, approximate=False),
+    "gelu_tanh": lambda x: tf.nn.gelu(x, approximate=True),
+    "relu": tf.nn.relu,
+}
 
 # Large enough that a padded key's weight underflows to 0, small enough for float32.
 _MASKED = -1e9
 
-FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
 
-Outputs = dict[str, tf.Tensor | list[tf.Tensor]]
+def variable(weights: Weights, name: str) -> tf.Variable:
+    """A float32 variable with the checkpoint's name and value."""
+    return tf.Variable(weights[name], name=name, dtype=tf.float32)
+
+
+def assert_below(ids: tf.Tensor, rows: tf.Tensor | int, name: str) -> tf.Operation:
+    """Fails where an int32 id is not in [0, rows), with the least and the largest id.
+
+    A gather on a GPU would give zeros for such an id, and no error.
+    """
+    least, largest = tf.reduce_min(ids), tf.reduce_max(ids)
+    limits = [f"{name}: ids must be 0 or more, and less than", rows]
+    found = ["found the least and the largest", least, largest]
+    return tf.debugging.Assert((least >= 0) & (largest < rows), limits + found)
+
+
+def shaped(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """A tensor that is known to have the shape of another, which it has.
+
+    TensorFlow infers shapes before anything runs. It would report two shapes that do
+    not fit in its own words, and the checks would never run. It cannot look into a
+    gather.
+    """
+    places = tf.reshape(tf.range(tf.size(like)), tf.shape(like))
+    return tf.gather(tf.reshape(value, [-1]), places)
+
+
+def read(source: tf.Variable) -> tf.Tensor:
+    """The variable's value, in such a way that what uses it can be fused.
+
+    The outputs of a traced function wait for each of its reads of variables. TF 2.15's
+    graph rewriter fuses nothing that has an input for which others wait, so a step that
+    changes nothing goes in between.
+    """
+    return tf.ensure_shape(source, source.shape)
+
+
+class Dense(tf.Module):
+    """x @ kernel + bias.
+
+    Several layers over one input are joined side by side, in the order of `names`: one
+    product instead of several. The variables are then called after `joined`.
+    """
+
+    def __init__(self, weights: Weights, *names: str, joined: str = ""):
+        super().__init__()
+        scope = joined or names[0]
+        self.kernel, self.bias = (
+            tf.Variable(
+                np.concatenate([weights[f"{name}/{part}"] for name in names], axis=-1),
+                name=f"{scope}/{part}",
+                dtype=tf.float32,
+            )
+            for part in ("kernel", "bias")
+        )
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """float32 [n, inputs] -> [n, outputs]."""
+        return tf.nn.bias_add(tf.matmul(x, self.kernel), read(self.bias))
+
+
+class LayerNorm(tf.Module):
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last dimension.
+
+    Written with a batch norm that takes each row for a channel, as Keras does: on a CPU
+    the graph rewriter makes one kernel of the whole, where means, differences and
+    products of their own would be seven.
+    """
+
+    def __init__(self, weights: Weights, name: str, epsilon: float):
+        super().__init__()
+        self.gamma = variable(weights, f"{name}/gamma")
+        self.beta = variable(weights, f"{name}/beta")
+        self._epsilon = epsilon
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """float32 [n, d] -> the same shape."""
+        shape = tf.shape(x)
+        rows = shape[:1]
+        nothing = tf.constant([], x.dtype)
+        normal = tf.raw_ops.FusedBatchNormV3(
+            x=tf.reshape(x, [1, rows[0], self.gamma.shape[0], 1]),
+            scale=tf.fill(rows, 1.0),
+            offset=tf.fill(rows, 0.0),
+            mean=nothing,
+            variance=nothing,
+            epsilon=self._epsilon,
+            data_format="NCHW",
+            is_training=True,
+        ).y
+        return tf.reshape(normal, shape) * read(self.gamma) + read(self.beta)
+
+
+def dropout(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
+    """Drops and rescales in training; otherwise adds nothing to the graph."""
+    return tf.nn.dropout(x, rate) if training and rate else x
 
 
 class _Embeddings(tf.Module):
@@ -24,9 +137,9 @@ class _Embeddings(tf.Module):
 
     def __init__(self, config: ModelConfig, weights: Weights):
         super().__init__()
-        self.words = layers.variable(weights, names.WORD_EMBEDDINGS)
-        self.positions = layers.variable(weights, names.POSITION_EMBEDDINGS)
-        self.types = layers.variable(weights, names.TYPE_EMBEDDINGS)
+        self.words = variable(weights, names.WORD_EMBEDDINGS)
+        self.positions = variable(weights, names.POSITION_EMBEDDINGS)
+        self.types = variable(weights, names.TYPE_EMBEDDINGS)
         self.layer_norm = LayerNorm(
             weights, names.EMBEDDING_NORM, config.layer_norm_epsilon
         )
@@ -36,7 +149,14 @@ class _Embeddings(tf.Module):
         self._width = config.input_embedding_size
         self._dropout = config.hidden_dropout
 
-    def __call__(self, word_ids, type_ids, length, training):
+    def __call__(
+        self,
+        word_ids: tf.Tensor,
+        type_ids: tf.Tensor,
+        length: tf.Tensor,
+        training: bool,
+    ) -> tf.Tensor:
+        """int32 [batch, length] twice -> float32 [batch * length, H]."""
         # A gather, not a slice: its shape is not inferred, so an input that is too long
         # meets the check of the length and its message, not a mismatch of shapes.
         x = (
@@ -45,7 +165,7 @@ class _Embeddings(tf.Module):
             + tf.gather(self.positions, tf.range(length))
         )
         x = self.layer_norm(tf.reshape(x, [-1, self._width]))
-        x = layers.dropout(x, self._dropout, training)
+        x = dropout(x, self._dropout, training)
         return x if self.projection is None else self.projection(x)
 
 
@@ -64,14 +184,15 @@ class _Attention(tf.Module):
         self._head_size = config.head_size
         self._dropout = config.attention_dropout
 
-    def __call__(self, x, mask, training):
+    def __call__(self, x: tf.Tensor, mask: tf.Tensor, training: bool) -> tf.Tensor:
+        """[batch * length, H], mask [batch, 1, 1, length] -> [batch * length, H]."""
         shape = tf.shape(mask)
         batch, length = shape[0], shape[3]
         heads, size = self._heads, self._head_size
         joined = tf.reshape(self.query_key_value(x), [batch, length, 3, heads, size])
         query, key, value = tf.unstack(tf.transpose(joined, [2, 0, 3, 1, 4]))
         scores = tf.matmul(query, key, transpose_b=True) * size**-0.5 + mask
-        shares = layers.dropout(tf.nn.softmax(scores), self._dropout, training)
+        shares = dropout(tf.nn.softmax(scores), self._dropout, training)
         context = tf.transpose(tf.matmul(shares, value), [0, 2, 1, 3])
         # The shape of `x`, not [-1, H]: only so is it known to be that of the residual,
         # which is then added by the product that comes next.
@@ -91,14 +212,15 @@ class _Layer(tf.Module):
         self.intermediate = Dense(weights, f"{name}/intermediate/dense")
         self.output = Dense(weights, f"{name}/output/dense")
         self.output_norm = LayerNorm(weights, f"{name}/output/LayerNorm", epsilon)
-        self._activation = layers.ACTIVATIONS[config.activation]
+        self._activation = ACTIVATIONS[config.activation]
         self._dropout = config.hidden_dropout
 
-    def __call__(self, x, mask, training):
+    def __call__(self, x: tf.Tensor, mask: tf.Tensor, training: bool) -> tf.Tensor:
+        """[batch * length, H], mask [batch, 1, 1, length] -> [batch * length, H]."""
         attended = self.attention(x, mask, training)
-        x = self.attention_norm(x + layers.dropout(attended, self._dropout, training))
+        x = self.attention_norm(x + dropout(attended, self._dropout, training))
         output = self.output(self._activation(self.intermediate(x)))
-        return self.output_norm(x + layers.dropout(output, self._dropout, training))
+        return self.output_norm(x + dropout(output, self._dropout, training))
 
 
 class Encoder(tf.Module):
@@ -106,7 +228,7 @@ class Encoder(tf.Module):
 
     Args:
       config: the model's sizes.
-      weights: checkpoint name -> array, e.g. `CheckpointWeights`. Where it holds
+      weights: checkpoint name -> array, e.g. `CheckpointFile`. Where it holds
         `bert/pooler`, that is the pooler (fine-tuned classifiers); otherwise there is
         none: the pre-training of this model trains no pooler, and a random one would
         only scramble the [CLS] vector.
@@ -146,34 +268,47 @@ class Encoder(tf.Module):
           tf.errors.InvalidArgumentError: more tokens than the model has positions, an
             id without a row in its table, or inputs of different shapes.
         """
+        _, *layers = self.hidden_states(inputs, training)
+        pooled = layers[-1][:, 0]
+        if self.pooler is not None:
+            pooled = tf.tanh(self.pooler(pooled))
+        return {
+            "sequence_output": layers[-1],
+            "pooled_output": pooled,
+            "default": pooled,
+            "encoder_outputs": layers,
+        }
+
+    def hidden_states(
+        self, inputs: dict[str, tf.Tensor], training: bool = False
+    ) -> list[tf.Tensor]:
+        """The input embedding and the output of every layer.
+
+        Args:
+          inputs, training: as for `__call__`, which raises the same errors.
+
+        Returns:
+          float32 [batch, length, H] each: number 0 is the input embedding after its
+          projection to H, number l the output of the l-th layer.
+        """
         with tf.control_dependencies(self._checks(inputs)):
             # What the first operations need waits for the checks.
             word_ids = tf.identity(inputs["input_word_ids"])
         batch, length = tf.unstack(tf.shape(word_ids))
-        input_mask, type_ids = (
-            layers.shaped(inputs[n], word_ids) for n in FEATURES[1:]
-        )
+        input_mask, type_ids = (shaped(inputs[n], word_ids) for n in FEATURES[1:])
         padded = 1.0 - tf.cast(input_mask, tf.float32)
         # Sliced last, because a factor here would be taken for that of the scores, and
         # neither would be fused with their product.
         mask = (padded * _MASKED)[:, tf.newaxis, tf.newaxis, :]
         x = self.embeddings(word_ids, type_ids, length, training)
-        outputs = []
+        states = [x]
         for layer in self.layers:
             x = layer(x, mask, training)
-            outputs.append(tf.reshape(x, [batch, length, self._hidden]))
-        pooled = outputs[-1][:, 0]
-        if self.pooler is not None:
-            pooled = tf.tanh(self.pooler(pooled))
-        return {
-            "sequence_output": outputs[-1],
-            "pooled_output": pooled,
-            "default": pooled,
-            "encoder_outputs": outputs,
-        }
+            states.append(x)
+        return [tf.reshape(x, [batch, length, self._hidden]) for x in states]
 
-    def _checks(self, inputs):
-        """Operations that fail, in our words, where the inputs are not such as ours."""
+    def _checks(self, inputs: dict[str, tf.Tensor]) -> Iterator[tf.Operation]:
+        """Operations that fail, with our messages, where inputs do not fit."""
         shape = tf.shape(inputs["input_word_ids"])
         yield tf.debugging.assert_less_equal(
             shape[1],
@@ -188,4 +323,70 @@ class Encoder(tf.Module):
                 message=f"{name}: its shape is not that of input_word_ids",
             )
         for name, rows in self._rows.items():
-            yield layers.assert_below(inputs[name], rows, name)
+            yield assert_below(inputs[name], rows, name)
+
+
+class MaskedLm(tf.Module):
+    """Scores of every piece at given positions (the decoupled output embedding).
+
+    Args:
+      config: the model's sizes.
+      weights: checkpoint name -> array.
+      encoder: where the head is coupled, its word embeddings are the output embedding,
+        one variable for both uses.
+    """
+
+    def __init__(self, config: ModelConfig, weights: Weights, encoder: Encoder):
+        super().__init__()
+        self.transform, self.layer_norm = None, None
+        self._activation = ACTIVATIONS[config.activation]
+        declared = names.declare(config, names.MASKED_LM)
+        if f"{names.TRANSFORM}/kernel" in declared:
+            self.transform = Dense(weights, names.TRANSFORM)
+        if f"{names.TRANSFORM_NORM}/gamma" in declared:
+            self.layer_norm = LayerNorm(
+                weights, names.TRANSFORM_NORM, config.layer_norm_epsilon
+            )
+        self.matrices = [
+            encoder.embeddings.words
+            if matrix.role is names.Role.INPUT_EMBEDDING
+            else variable(weights, matrix.name)
+            for matrix in names.output_matrices(config)
+        ]
+        self.bias = variable(weights, names.OUTPUT_BIAS)
+        self._hidden, self._vocab = config.hidden_size, config.vocab_size
+
+    def __call__(self, sequence_output: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        """float32 [batch, length, H], int32 [batch, p] -> logits [batch, p, V]."""
+        length = tf.shape(sequence_output)[1]
+        inside = assert_below(positions, length, "masked_lm_positions")
+        with tf.control_dependencies([inside]):
+            x = tf.gather(sequence_output, positions, batch_dims=1)
+        x = tf.reshape(x, [-1, self._hidden])
+        if self.transform is not None:
+            x = self.transform(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(self._activation(x))
+        for matrix in self.matrices:
+            x = tf.matmul(x, matrix, transpose_b=True)
+        logits = tf.nn.bias_add(x, self.bias)
+        shape = tf.shape(positions)
+        return tf.reshape(logits, [shape[0], shape[1], self._vocab])
+
+
+class Classifier(tf.Module):
+    """Scores of the classes: of a text from the pooled vector, or of every token."""
+
+    def __init__(self, weights: Weights):
+        super().__init__()
+        self.output_weights = variable(weights, names.TASK_WEIGHTS)
+        self.output_bias = variable(weights, names.TASK_BIAS)
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """float32 [..., H] -> logits [..., labels]."""
+        labels, hidden = self.output_weights.shape
+        flat = tf.reshape(x, [-1, hidden])
+        logits = tf.matmul(flat, self.output_weights, transpose_b=True)
+        logits = tf.nn.bias_add(logits, self.output_bias)
+        logits = tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [labels]], axis=0))
+        return tf.ensure_shape(logits, [*x.shape[:-1], labels])

@@ -1,18 +1,17 @@
 """What a masked-LM head expects at [MASK], for a text at a time."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.core import files
+from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.serving.heads import MaskedLm
-from decoupled.exports.trained_model import read_model_dir
+from decoupled.exports.serving.encoder import Encoder, MaskedLm
+from decoupled.exports.trained_model import open_trained_model
 from decoupled.model import variables as names
 
 MASK = "[MASK]"
@@ -85,6 +84,22 @@ class MaskedWords:
         ]
 
 
+def show_filled(model: MaskedWords, texts: Sequence[str], count: int) -> None:
+    """Prints each text, and a table of the most probable pieces for each [MASK].
+
+    Raises:
+      UserError: as `MaskedWords.fill`.
+    """
+    for text in texts:
+        console.say(text)
+        for number, expected in enumerate(model.fill(text, count), start=1):
+            console.table(
+                f"mask {number}",
+                ["piece", "probability"],
+                [[row.piece, row.probability] for row in expected],
+            )
+
+
 def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
     """[CLS], the ids of what stands between masks, the masks, [SEP].
 
@@ -106,7 +121,7 @@ def open_checkpoint(model_dir: str, checkpoint: str | None) -> MaskedWords:
     Raises:
       UserError: it has no MLM head, or cannot be read.
     """
-    trained = read_model_dir(model_dir, checkpoint)
+    trained = open_trained_model(model_dir, checkpoint)
     if names.OUTPUT_BIAS not in trained.weights:
         raise UserError(f"{trained.weights.path}: {_NO_HEAD}")
     trained.check(trained.config.max_positions, mlm=True)
@@ -129,6 +144,10 @@ def open_export(export_dir: str) -> MaskedWords:
     Raises:
       UserError: there is no SavedModel, or none with an MLM head.
     """
+    console.say(
+        f"{export_dir}: a SavedModel runs as a program; load it only from a source "
+        "that you trust"
+    )
     inside = os.path.join(export_dir, "encoder")
     folder = inside if files.exists(inside) else export_dir
     if not files.exists(os.path.join(folder, "saved_model.pb")):

@@ -8,9 +8,13 @@ import functools
 from collections.abc import Sequence
 
 from decoupled.core.release import tf
-from decoupled.exports.serving import layers
-from decoupled.exports.serving.encoder import FEATURES, Encoder
-from decoupled.exports.serving.heads import Classifier, MaskedLm
+from decoupled.exports.serving.encoder import (
+    FEATURES,
+    Classifier,
+    Encoder,
+    MaskedLm,
+    shaped,
+)
 
 # Nothing here branches on a tensor; converting the Python code would double the time.
 graph_function = functools.partial(tf.function, autograph=False)
@@ -210,7 +214,7 @@ class TaggerRoot(_LabelRoot):
                 message="word_starts: its shape is not that of input_word_ids",
             )
             with tf.control_dependencies([same]):
-                starts = layers.shaped(starts, inputs["input_word_ids"])
+                starts = shaped(starts, inputs["input_word_ids"])
             found["label"] = tf.where(starts == 1, found["label"], "")
         return outputs | found
 

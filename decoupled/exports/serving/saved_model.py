@@ -14,13 +14,12 @@ import dataclasses
 import os
 from typing import Any
 
-from decoupled.core import files, gfile
+from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.memory import readable_bytes
 from decoupled.core.release import tf
 from decoupled.exports.new_folder import is_empty_folder, new_folder
-from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.serving.heads import Classifier, MaskedLm
-from decoupled.exports.serving.preprocessor import Preprocessor
+from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
 from decoupled.exports.serving.roots import (
     ClassifierRoot,
     EncoderRoot,
@@ -28,15 +27,60 @@ from decoupled.exports.serving.roots import (
     TaggerRoot,
 )
 from decoupled.exports.serving.tagged_words import TextTaggerRoot
-from decoupled.exports.serving.text import TextRoot
+from decoupled.exports.serving.text import Preprocessor, TextRoot
 from decoupled.exports.serving.text_questions import TextQuestionsRoot
-from decoupled.exports.trained_model import NAMES, TrainedModel
+from decoupled.exports.trained_model import NAMES, TrainedModel, open_trained_model
 from decoupled.tasks.registry import QUESTION_ANSWERING, TAGGING
 
 FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"
 # Everything that an export may hold.
 _NAMES = {DESCRIPTION, "preprocessor", *NAMES}
+# How each model is called on strings, and which of its outputs is shown.
+_CALLS = {
+    "text_encoder": "(['A sentence.', 'Ein Satz.'])['pooled_output']",
+    "text_classifier": "(['A sentence.', 'Ein Satz.'])['label']",
+    "text_tagger": "(['A sentence .', 'Ein Satz .'])['tags']",
+    "text_qa": "(['A question?'], ['A text that holds the answer.'])['answer']",
+}
+
+
+def export_folder(
+    model_dir: str,
+    export_dir: str,
+    *,
+    checkpoint: str | None,
+    sequence_length: int | None,
+    max_answer_length: int | None,
+    mlm: bool,
+    overwrite: bool,
+) -> None:
+    """Exports the model of a folder and says what was written.
+
+    Args:
+      model_dir, checkpoint: as for `open_trained_model`.
+      export_dir, mlm, overwrite: as for `export`.
+      sequence_length: as for `export`; None for the length of training.
+      max_answer_length: most pieces of an answer; None for the folder's limit.
+
+    Raises:
+      UserError: as `open_trained_model` and `export`.
+    """
+    trained = open_trained_model(model_dir, checkpoint)
+    if max_answer_length is not None:
+        trained = trained.with_max_answer_length(max_answer_length)
+    if sequence_length is None:
+        sequence_length = trained.default_length
+    description = export(
+        trained,
+        export_dir,
+        sequence_length=sequence_length,
+        mlm=mlm,
+        overwrite=overwrite,
+    )
+    say_written(export_dir, description)
+    say_length(sequence_length, trained.trained_length)
+    say_assumed(trained)
 
 
 def export(
@@ -68,6 +112,53 @@ def export(
     trained.check(sequence_length, mlm)
     with new_folder(export_dir, replaces=overwrite) as temporary:
         return _write(trained, temporary, sequence_length, mlm)
+
+
+def say_written(export_dir: str, description: dict[str, Any]) -> None:
+    """Prints what was written and how to load it."""
+    step = description["checkpoint"]["global_step"]
+    console.table(
+        f"{export_dir} (checkpoint {description['checkpoint']['name']}, step {step})",
+        ["SavedModel", "size"],
+        [[name, readable_bytes(size)] for name, size in description["bytes"].items()],
+    )
+    [name] = set(description["bytes"]) & set(_CALLS)
+    console.say("Load it anywhere:")
+    console.say("  import tensorflow as tf, tensorflow_text")
+    console.say(f"  model = tf.saved_model.load({os.path.join(export_dir, name)!r})")
+    console.say(f"  model{_CALLS[name]}")
+
+
+def say_length(length: int, trained_length: int | None) -> None:
+    """Says how the length of packing compares to that of training."""
+    if trained_length is None:
+        console.say(
+            f"texts are packed to {length} pieces; the model's folder does not say how "
+            "long its inputs were in training (--sequence_length)"
+        )
+    elif length > trained_length:
+        console.say(
+            f"texts are packed to {length} pieces, but the model was trained at "
+            f"{trained_length}: no step trained positions {trained_length} to "
+            f"{length - 1} with this task, and what it says about longer texts may be "
+            "worse"
+        )
+    else:
+        console.say(
+            f"texts are packed to {length} pieces; the model was trained at "
+            f"{trained_length}"
+        )
+
+
+def say_assumed(trained: TrainedModel) -> None:
+    """Names the settings of a reader that its folder does not say."""
+    if trained.assumed:
+        values = dataclasses.asdict(trained.answers)
+        told = ", ".join(f"{name} = {values[name]}" for name in trained.assumed)
+        console.say(
+            f"the model's folder does not say how its answers are chosen; usual "
+            f"settings were taken: {told}"
+        )
 
 
 def folder_bytes(folder: str) -> int:

@@ -1,14 +1,217 @@
-"""Preprocessor and encoder or classifier in one: raw strings in, vectors out."""
+"""Raw strings to the encoder's inputs and to its outputs, in the graph.
+
+The preprocessor is one of TF Hub's; it and a model in one take raw strings.
+
+Attributes, names and defaults follow TF Hub's "common SavedModel APIs for text tasks".
+A SavedModel of it needs `import tensorflow_text` before it is loaded.
+"""
 
 from decoupled.core.release import tf
-from decoupled.exports.serving.preprocessor import Packed, Preprocessor, text_signatures
+from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.roots import (
     ClassifierRoot,
     EncoderRoot,
     Root,
     graph_function,
+    only_tensors,
     trace,
 )
+
+Packed = dict[str, tf.Tensor]
+
+_SENTENCES = tf.TensorSpec([None], tf.string, name="sentences")
+
+
+def share_budget(lengths: list[tf.Tensor], budget: tf.Tensor | int) -> list[tf.Tensor]:
+    """How many tokens of each segment are kept.
+
+    Two segments share the budget equally, the first gets the odd token, and what one
+    does not need goes to the other. BERT's "cut the longest first" gives the same.
+
+    Args:
+      lengths: of one or two segments, each int [batch].
+      budget: int, tokens in all, at least 0.
+
+    Returns:
+      int [batch] for each segment.
+    """
+    if len(lengths) == 1:
+        return [tf.minimum(lengths[0], budget)]
+    first, second = lengths
+    half = budget - budget // 2
+    kept_first = tf.minimum(first, tf.maximum(half, budget - second))
+    return [kept_first, tf.minimum(second, budget - kept_first)]
+
+
+class Tokenize(Root):
+    """string [batch] -> RaggedTensor int32 [batch, (tokens)], without specials."""
+
+    def __init__(self, tokenizer, vocabulary: Vocabulary):
+        super().__init__()
+        self._tokenizer = tokenizer
+        self._special_tokens = {
+            "vocab_size": vocabulary.size,
+            "start_of_sequence_id": vocabulary.cls_id,
+            "end_of_segment_id": vocabulary.sep_id,
+            "padding_id": vocabulary.pad_id,
+            "mask_id": vocabulary.mask_id,
+        }
+        trace(self.__call__, _SENTENCES)
+        trace(self.get_special_tokens_dict)
+
+    @graph_function
+    def __call__(self, sentences):
+        return self._tokenizer.tokenize(sentences)
+
+    @graph_function
+    def get_special_tokens_dict(self) -> dict[str, tf.Tensor]:
+        """Scalar int32 tensors."""
+        return {
+            name: tf.constant(value, tf.int32)
+            for name, value in self._special_tokens.items()
+        }
+
+
+class TokenizeWithOffsets(Root):
+    """string [batch] -> [tokens, start_offsets, limit_offsets], each ragged.
+
+    Offsets are int64 BYTES into the UTF-8 of the original string.
+    """
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self._tokenizer = tokenizer
+        trace(self.__call__, _SENTENCES)
+
+    @graph_function
+    def __call__(self, sentences):
+        return list(self._tokenizer.tokenize_with_offsets(sentences))
+
+
+class BertPackInputs(Root):
+    """[CLS] A [SEP] or [CLS] A [SEP] B [SEP], cut and padded to one length.
+
+    Segments that are too long are cut at the end, see `share_budget`.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, sequence_length: int):
+        super().__init__()
+        self._vocabulary = vocabulary
+        self._sequence_length = sequence_length
+        lengths = (tf.TensorSpec([], tf.int32, name="seq_length"), sequence_length)
+        for ragged_rank in (1, 2):
+            spec = tf.RaggedTensorSpec(
+                [None] * (ragged_rank + 1), tf.int32, ragged_rank=ragged_rank
+            )
+            for num_segments in (1, 2):
+                for length in lengths:
+                    trace(self.__call__, [spec] * num_segments, seq_length=length)
+
+    @graph_function
+    def __call__(self, inputs, seq_length=None) -> Packed:
+        """Packs a batch.
+
+        Args:
+          inputs: list of one or two int32 RaggedTensors [batch, (tokens)] or
+            [batch, (words), (tokens)].
+          seq_length: int; the default is the one given to the export.
+
+        Returns:
+          `input_word_ids`, `input_mask`, `input_type_ids`: int32 [batch, seq_length].
+        """
+        length = self._sequence_length if seq_length is None else seq_length
+        return self._pack(inputs, length)
+
+    def _pack(self, inputs, length) -> Packed:
+        segments = [_joined(s) if s.ragged_rank == 2 else s for s in inputs]
+        budget = length - len(segments) - 1
+        tf.debugging.assert_non_negative(
+            budget, message="seq_length: no room for [CLS] and [SEP]"
+        )
+        lengths = [tf.cast(s.row_lengths(), tf.int32) for s in segments]
+        kept = share_budget(lengths, budget)
+        column = tf.range(length)[tf.newaxis, :]
+        ids = tf.where(column == 0, self._vocabulary.cls_id, self._vocabulary.pad_id)
+        types = tf.zeros_like(column)
+        start = tf.ones_like(kept[0])[:, tf.newaxis]
+        for index, (segment, count) in enumerate(zip(segments, kept, strict=True)):
+            end = start + count[:, tf.newaxis]
+            inside = (column >= start) & (column < end)
+            ids = tf.where(inside, _shifted(segment, column - start, length), ids)
+            ids = tf.where(column == end, self._vocabulary.sep_id, ids)
+            types = tf.where((column >= start) & (column <= end), index, types)
+            start = end + 1
+        return {
+            "input_word_ids": ids,
+            "input_mask": tf.cast(column < start, tf.int32),
+            "input_type_ids": types,
+        }
+
+
+def _joined(words):
+    """[batch, (words), (tokens)] -> [batch, (tokens)], without `merge_dims`' checks."""
+    splits = tf.gather(words.values.row_splits, words.row_splits)
+    return tf.RaggedTensor.from_row_splits(words.flat_values, splits, validate=False)
+
+
+def _shifted(segment, position, length):
+    """The tokens of a RaggedTensor at `position` [batch, length], where it has one.
+
+    Dense arithmetic: ragged slicing would give graphs that take seconds to load.
+    """
+    dense = segment.to_tensor(shape=tf.stack([-1, length]))
+    return tf.gather(dense, tf.maximum(position, 0), batch_dims=1)
+
+
+class Preprocessor(Root):
+    """Strings to packed inputs; see the module's docstring.
+
+    Attributes:
+      tokenize, tokenize_with_offsets, bert_pack_inputs: the two steps by themselves.
+      sp_model_file: the SentencePiece model, an asset that moves with the SavedModel.
+      do_lower_case: False; case and accents are kept.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, sequence_length: int):
+        super().__init__(vocabulary_path=vocabulary.path)
+        tokenizer = vocabulary.tokenizer()
+        self.tokenize = Tokenize(tokenizer, vocabulary)
+        self.tokenize_with_offsets = TokenizeWithOffsets(tokenizer)
+        self.bert_pack_inputs = BertPackInputs(vocabulary, sequence_length)
+        trace(self.__call__, _SENTENCES)
+        trace(self.__call__, [_SENTENCES, _SENTENCES])
+
+    @graph_function
+    def __call__(self, sentences) -> Packed:
+        """string [batch], or a list of two for two segments, -> packed inputs."""
+        segments = sentences if isinstance(sentences, list) else [sentences]
+        return self.bert_pack_inputs([self.tokenize(s) for s in segments])
+
+    def signatures(self) -> dict:
+        """`serving_default` (sentences), `sentence_pairs` (+ second_sentences)."""
+        return text_signatures(self.__call__, pairs=True)
+
+
+def text_signatures(call, pairs: bool) -> dict:
+    """Signatures over a callable that takes strings and returns a dict.
+
+    Args:
+      call: function of string [batch], or of a list of two.
+      pairs: whether to add `sentence_pairs`.
+    """
+
+    @graph_function(input_signature=[_SENTENCES])
+    def serving_default(sentences):
+        return only_tensors(call(sentences))
+
+    second = tf.TensorSpec([None], tf.string, name="second_sentences")
+
+    @graph_function(input_signature=[_SENTENCES, second])
+    def sentence_pairs(sentences, second_sentences):
+        return only_tensors(call([sentences, second_sentences]))
+
+    signatures = {"serving_default": serving_default}
+    return signatures | ({"sentence_pairs": sentence_pairs} if pairs else {})
 
 
 def trim(packed: Packed) -> Packed:
@@ -43,8 +246,7 @@ class TextRoot(Root):
         self.trainable_variables = list(model.trainable_variables)
         self.preprocessor, self.model = preprocessor, model
         self._pairs = pairs
-        sentences = tf.TensorSpec([None], tf.string, name="sentences")
-        for spec in [sentences] + ([[sentences, sentences]] if pairs else []):
+        for spec in [_SENTENCES] + ([[_SENTENCES, _SENTENCES]] if pairs else []):
             for training in (False, True):
                 trace(self.__call__, spec, training=training)
 

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from decoupled.analyses.models import open_models
+from decoupled.analyses.models import LayerEncoder, open_models
 from decoupled.analyses.probing.probing_data import ProbingData, label_ids, prepare
 from decoupled.analyses.probing.probing_files import Example, Target
-from decoupled.analyses.representations import LayerEncoder
 from decoupled.core.errors import UserError
 
 EXAMPLES = [

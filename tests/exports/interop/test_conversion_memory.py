@@ -8,12 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled.exports.interop.huggingface_config import make_config
-from decoupled.exports.interop.huggingface_names import (
+from decoupled.exports.interop.huggingface_format import (
     MASKED_LM,
     REMBERT,
     huggingface_name,
     huggingface_shape,
+    make_config,
 )
 from decoupled.exports.interop.safetensors_files import write_safetensors
 from decoupled.model.variables import MASKED_LM as WITH_MLM_HEAD
@@ -34,7 +34,7 @@ LARGEST = 4 * 100_000 * 1000
 # Prints how much the peak grew after the imports, in bytes.
 SCRIPT = r"""
 import re, sys
-from decoupled.exports.interop.checkpoint_files import chosen_prefix
+from decoupled.exports.trained_model import chosen_prefix
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.from_original import from_original
 from decoupled.exports.interop.to_huggingface import to_huggingface

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.exports.interop.checkpoint_files import CheckpointFile
+from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop.from_original import from_original, match_by_shape
-from decoupled.exports.trained_model import read_model_dir
+from decoupled.exports.trained_model import open_trained_model
 from decoupled.model.variables import MASKED_LM, NO_HEAD, shapes
 from tests.exports.models import (
     model_config,
@@ -38,7 +38,8 @@ def convert(tmp_path, vocabulary, arrays, allowed=(), config=CONFIG):
 
 def values(folder):
     stored = CheckpointFile(f"{folder}/model.ckpt-40")
-    return {name: stored.read(name) for name in stored.shapes if name != "global_step"}
+    tensors = {n: stored.read_tensor(n) for n in stored.shapes if n != "global_step"}
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def test_encoder_and_head_are_taken_over_bit_by_bit(tmp_path, vocabulary):
@@ -48,7 +49,7 @@ def test_encoder_and_head_are_taken_over_bit_by_bit(tmp_path, vocabulary):
     assert set(converted) == set(arrays)
     assert all(np.array_equal(converted[n], arrays[n]) for n in arrays)
     assert (report["unused"], report["unset"], report["renamed"]) == ([], [], {})
-    trained = read_model_dir(str(target))
+    trained = open_trained_model(str(target))
     assert trained.config == CONFIG
     assert trained.weights.global_step == 40
     trained.check(sequence_length=16, mlm=True)

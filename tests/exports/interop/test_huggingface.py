@@ -13,11 +13,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from decoupled.core.errors import UserError
+from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop import to_huggingface as to_hf
-from decoupled.exports.interop.checkpoint_files import CheckpointFile, chosen_prefix
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.to_huggingface import to_huggingface
-from decoupled.exports.trained_model import read_model_dir
+from decoupled.exports.trained_model import chosen_prefix, open_trained_model
 from decoupled.runs import run_folder
 from tests.exports.models import (
     finetuned_weights,
@@ -153,10 +153,11 @@ def test_settings_are_those_of_training(tmp_path, vocabulary, ours, theirs):
 
 def test_a_conversion_there_and_back_changes_nothing(masked_lm, tmp_path):
     report = read(masked_lm, tmp_path)
-    model = read_model_dir(str(tmp_path / "ours"))
+    model = open_trained_model(str(tmp_path / "ours"))
     arrays = pretrained_weights(model_config())
     assert model.config == model_config()
-    assert set(model.weights) == {*arrays, "global_step"}
+    assert set(model.weights) == set(arrays)
+    assert model.weights.global_step == 0
     assert all(np.array_equal(model.weights[n], arrays[n]) for n in arrays)
     assert report["unused"] == report["unset"] == []
     model.check(sequence_length=16, mlm=True)
@@ -185,7 +186,7 @@ def test_architecture_of_each_kind_of_model(
     after = CheckpointFile(chosen_prefix(str(tmp_path / "ours"), None))
     assert set(before.shapes) == set(after.shapes)
     for name in set(before.shapes) - {"global_step"}:
-        assert np.array_equal(before.read(name), after.read(name)), name
+        assert np.array_equal(before[name], after[name]), name
     assert run_folder.read(str(tmp_path / "ours")).task == task
 
 
@@ -410,7 +411,7 @@ def test_a_projection_of_equal_widths_is_kept_unless_it_is_the_identity(
     assert run_folder.read(str(tmp_path / "other")).model.project_equal_widths
     weights = CheckpointFile(chosen_prefix(str(tmp_path / "other"), None))
     name = "bert/encoder/embedding_hidden_mapping_in/kernel"
-    assert np.array_equal(weights.read(name), kernel.T)
+    assert np.array_equal(weights[name], kernel.T)
 
 
 def test_a_folder_without_vocabulary_needs_one(folder, tmp_path, vocabulary):
@@ -452,13 +453,13 @@ def test_rows_of_wordpieces_become_rows_of_pieces(tmp_path, vocabulary):
     arrays = pretrained_weights(model_config(**COUPLED))
     stored = CheckpointFile(chosen_prefix(str(tmp_path / "ours"), None))
     for name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
-        before, after = arrays[name], stored.read(name)
+        before, after = arrays[name], stored[name]
         assert np.array_equal(after[vocabulary.mask_id], before[4])
         assert np.array_equal(after[vocabulary.pad_id], before[0])
         assert np.array_equal(after[vocabulary.piece_to_id("e")], before[6])
         assert np.array_equal(after[vocabulary.unk_id], before[1])
     table = "bert/embeddings/position_embeddings"
-    assert np.array_equal(stored.read(table), arrays[table])
+    assert np.array_equal(stored[table], arrays[table])
 
 
 def test_sizes_are_written_as_gin(masked_lm, tmp_path):

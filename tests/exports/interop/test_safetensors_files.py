@@ -10,9 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from decoupled.core.errors import UserError
 from decoupled.exports.interop.safetensors_files import (
-    ALIGNMENT,
     SafetensorsFolder,
-    aligned_empty,
     read_header,
     write_safetensors,
 )
@@ -186,10 +184,3 @@ def test_folders_without_weights_are_named(tmp_path):
         SafetensorsFolder(str(tmp_path))
     with pytest.raises(UserError, match="no such folder"):
         SafetensorsFolder(str(tmp_path / "none"))
-
-
-def test_memory_is_aligned_for_tensorflow():
-    for shape in ((1,), (3, 5), (17, 33)):
-        value = aligned_empty(shape)
-        assert value.shape == shape and value.dtype == np.float32
-        assert value.ctypes.data % ALIGNMENT == 0

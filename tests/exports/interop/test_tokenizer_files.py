@@ -8,8 +8,11 @@ import tokenizers
 
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.interop.sentencepiece_proto import read_settings
-from decoupled.exports.interop.tokenizer_files import tokenizer_json, write_tokenizer
+from decoupled.exports.interop.tokenizer_files import (
+    read_settings,
+    tokenizer_json,
+    write_tokenizer,
+)
 from tests.exports.models import model_config
 
 LINES = [

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.serving.heads import Classifier, MaskedLm
+from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
 from tests.exports.models import (
     finetuned_weights,
     model_config,

@@ -7,8 +7,8 @@ import types
 
 import pytest
 
-from decoupled.commands.export import report, say_assumed, say_length
 from decoupled.configs import QuestionAnsweringConfig
+from decoupled.exports.serving.saved_model import say_assumed, say_length, say_written
 
 
 def export_command(*arguments):
@@ -72,7 +72,7 @@ def test_shows_how_each_kind_of_model_is_called(capsys, name, call):
         "checkpoint": {"name": "model.ckpt-7", "global_step": 7},
         "bytes": {"preprocessor": 10, name.removeprefix("text_"): 20, name: 30},
     }
-    report("out", description)
+    say_written("out", description)
     printed = capsys.readouterr().out
     assert f"tf.saved_model.load('out/{name}')" in printed
     assert call in printed

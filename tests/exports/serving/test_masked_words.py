@@ -11,7 +11,7 @@ from decoupled.exports.serving.masked_words import (
     open_export,
 )
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import read_model_dir
+from decoupled.exports.trained_model import open_trained_model
 from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
 from tests.exports.models import model_config, pretrained_weights, write_model_dir
 
@@ -79,7 +79,7 @@ def test_an_output_embedding_of_low_rank(vocabulary, tmp_path):
         )  # fmt: skip
         found.append(open_checkpoint(folder, None))
     export(
-        read_model_dir(str(tmp_path / "factors")), str(tmp_path / "export"),
+        open_trained_model(str(tmp_path / "factors")), str(tmp_path / "export"),
         sequence_length=16, mlm=True, overwrite=False,
     )  # fmt: skip
     found.append(open_export(str(tmp_path / "export")))

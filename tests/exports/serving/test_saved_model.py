@@ -11,11 +11,10 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
 from decoupled.core.errors import UserError
-from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.serving.heads import MaskedLm
+from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.exports.serving.roots import EncoderRoot
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import read_model_dir
+from decoupled.exports.trained_model import open_trained_model
 from tests.exports.conftest import LABELS
 from tests.exports.models import (
     VOCABULARY_SIZE,
@@ -373,7 +372,7 @@ def test_a_folder_of_something_else_is_never_replaced(
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="is not an earlier export"):
         export(
-            read_model_dir(pretrained_dir),
+            open_trained_model(pretrained_dir),
             str(tmp_path),
             sequence_length=16,
             mlm=False,
@@ -386,7 +385,7 @@ def test_a_target_below_a_file_is_refused(pretrained_dir, tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UserError, match="file: cannot write here"):
         export(
-            read_model_dir(pretrained_dir),
+            open_trained_model(pretrained_dir),
             str(tmp_path / "file" / "out"),
             sequence_length=16,
             mlm=False,
@@ -413,7 +412,7 @@ def test_an_empty_folder_of_the_user_is_filled(small_dir, tmp_path, overwrite):
     target = tmp_path / "out"
     target.mkdir()
     export(
-        read_model_dir(small_dir),
+        open_trained_model(small_dir),
         f"{target}/",
         sequence_length=16,
         mlm=False,
@@ -429,7 +428,7 @@ def test_an_earlier_export_is_replaced_only_when_asked(small_dir, tmp_path):
     (target / "export.json").write_text("{}")
     leftover = tmp_path / "exports" / "out.tmp-01234567"
     leftover.mkdir()
-    trained = read_model_dir(small_dir)
+    trained = open_trained_model(small_dir)
     with pytest.raises(UserError, match="--overwrite"):
         export(trained, str(target), sequence_length=16, mlm=False, overwrite=False)
     assert (target / "export.json").read_text() == "{}"
@@ -448,7 +447,7 @@ def test_an_earlier_export_with_files_of_others_stays(small_dir, tmp_path):
     (target / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="holds notes.txt, which no export wrote"):
         export(
-            read_model_dir(small_dir),
+            open_trained_model(small_dir),
             str(target),
             sequence_length=16,
             mlm=False,
@@ -462,7 +461,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(small_dir, small_disk):
     (small_disk / "out" / "export.json").write_text("{}")
     with pytest.raises(UserError) as caught:
         export(
-            read_model_dir(small_dir),
+            open_trained_model(small_dir),
             str(small_disk / "out"),
             sequence_length=16,
             mlm=False,
@@ -483,7 +482,7 @@ def test_a_failure_leaves_nothing_behind(small_dir, tmp_path, monkeypatch):
     folder = tmp_path / "exports"
     with pytest.raises(UserError, match=r"exports/out: cannot write \(disk full\)"):
         export(
-            read_model_dir(small_dir),
+            open_trained_model(small_dir),
             str(folder / "out"),
             sequence_length=16,
             mlm=False,

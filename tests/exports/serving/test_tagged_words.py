@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.serving.heads import Classifier
+from decoupled.exports.serving.encoder import Classifier, Encoder
 from decoupled.exports.serving.roots import TaggerRoot
 from decoupled.exports.serving.tagged_words import TextTaggerRoot, lay_out
 from decoupled.tasks.tagging import tagging_features, word_tags

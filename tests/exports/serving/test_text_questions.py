@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from decoupled.exports.serving import text_questions
-from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.serving.heads import Classifier
+from decoupled.exports.serving.encoder import Classifier, Encoder
 from decoupled.exports.serving.roots import SpanRoot
 from decoupled.exports.serving.text_questions import TextQuestionsRoot
 from decoupled.tasks.qa_answers import best_answers

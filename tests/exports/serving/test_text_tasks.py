@@ -20,8 +20,8 @@ from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports.serving import run_text_model
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import read_model_dir
-from decoupled.tasks import qa_task
+from decoupled.exports.trained_model import open_trained_model
+from decoupled.tasks import qa
 from decoupled.tasks.qa_answers import best_answers, best_spans, span_text
 from tests.exports.models import model_config, pretrained_weights, write_model_dir
 from tests.helpers import adamw, tiny_training
@@ -109,7 +109,7 @@ def tune(folder, task):
     arguments = (config, task, *places)
     run_finetuning(*arguments, "train")
     run_finetuning(*arguments, "predict")
-    trained = read_model_dir(str(folder / task))
+    trained = open_trained_model(str(folder / task))
     export(
         trained,
         str(folder / task / "export"),
@@ -138,7 +138,7 @@ def reader(folder, evaluations):
         return best_answers(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(qa_task, "best_answers", recorded)
+        patch.setattr(qa, "best_answers", recorded)
         return tune(folder, "xquad")
 
 
@@ -328,7 +328,7 @@ def test_a_reader_of_ids_gives_both_logits(reader):
     outputs = model.signatures["serving_default"](**packed)
     assert outputs["start_logits"].shape == outputs["end_logits"].shape == (1, LENGTH)
     both = np.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
-    weights = read_model_dir(str(reader)).weights
+    weights = open_trained_model(str(reader)).weights
     expected = (
         outputs["sequence_output"].numpy() @ weights["output_weights"].T
         + weights["output_bias"]

@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from decoupled.core.compat import mtf
-from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.serving.heads import Classifier, MaskedLm
+from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
 from decoupled.model.dims import make_dims
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode

@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 
 from decoupled.core.errors import UserError
-from decoupled.exports.interop import checkpoint_files
-from decoupled.exports.interop.checkpoint_files import (
+from decoupled.exports import checkpoint_files
+from decoupled.exports.checkpoint_files import (
+    ALIGNMENT,
     CheckpointFile,
     CheckpointWriter,
-    chosen_prefix,
+    aligned_empty,
 )
-from decoupled.training.checkpoints import write_list
 from tests.exports.models import write_checkpoint
 
 VALUES = {
@@ -51,9 +51,9 @@ def test_reads_what_a_saver_wrote(tmp_path):
     assert stored.shapes == {n: v.shape for n, v in VALUES.items()} | {
         "global_step": ()
     }
-    assert stored.global_step() == 11
+    assert stored.global_step == 11
     for name, value in VALUES.items():
-        assert np.array_equal(stored.read(name), value)
+        assert np.array_equal(stored[name], value)
 
 
 def test_tensors_and_arrays_of_any_memory_are_taken(tmp_path):
@@ -65,15 +65,15 @@ def test_tensors_and_arrays_of_any_memory_are_taken(tmp_path):
     }
     stored = CheckpointFile(write(str(tmp_path), values))
     for name, value in values.items():
-        assert np.array_equal(stored.read(name), np.asarray(value))
+        assert np.array_equal(stored[name], np.asarray(value))
 
 
 def test_a_later_change_of_the_array_does_not_matter_once_it_is_written(tmp_path):
-    value = checkpoint_files.aligned_empty((2,))
+    value = aligned_empty((2,))
     value[:] = 1
     prefix = write(str(tmp_path), {"a": value})
     value[:] = 2
-    assert CheckpointFile(prefix).read("a").tolist() == [1, 1]
+    assert CheckpointFile(prefix)["a"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("damage", ["index", "data"])
@@ -84,16 +84,16 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
     content[2] ^= 255
     open(path, "wb").write(content)
     with pytest.raises(UserError, match="model.ckpt-3: cannot read"):
-        CheckpointFile(prefix).read("bert/a")
+        CheckpointFile(prefix)["bert/a"]
 
 
 def test_weights_must_be_finite_floats(tmp_path):
     values = {"nan": np.array([np.nan], np.float32), "ids": np.arange(3)}
     stored = CheckpointFile(write(str(tmp_path), values))
     with pytest.raises(UserError, match="nan holds values that are not finite"):
-        stored.read("nan")
+        stored["nan"]
     with pytest.raises(UserError, match="ids is int64"):
-        stored.read("ids")
+        stored["ids"]
 
 
 def test_an_error_leaves_no_checkpoint(tmp_path):
@@ -104,17 +104,8 @@ def test_an_error_leaves_no_checkpoint(tmp_path):
     assert not os.path.exists(f"{prefix}.index")
 
 
-def test_the_checkpoint_that_counts(tmp_path):
-    folder = str(tmp_path)
-    with pytest.raises(UserError, match="no readable list of checkpoints"):
-        chosen_prefix(folder, None)
-    write_list(folder, ["model.ckpt-3"])
-    assert chosen_prefix(folder, None) == f"{folder}/model.ckpt-3"
-    assert chosen_prefix(folder, "model.ckpt-1") == f"{folder}/model.ckpt-1"
-    assert chosen_prefix(folder, "/x/model.ckpt-1") == "/x/model.ckpt-1"
-    (tmp_path / "best").mkdir()
-    write_list(f"{folder}/best", ["model.ckpt-2"])
-    assert chosen_prefix(folder, None) == f"{folder}/best/model.ckpt-2"
-    (tmp_path / "best" / "checkpoint").write_text("nonsense")
-    with pytest.raises(UserError, match="best: no readable list of checkpoints"):
-        chosen_prefix(folder, None)
+def test_memory_is_aligned_for_tensorflow():
+    for shape in ((1,), (3, 5), (17, 33)):
+        value = aligned_empty(shape)
+        assert value.shape == shape and value.dtype == np.float32
+        assert value.ctypes.data % ALIGNMENT == 0

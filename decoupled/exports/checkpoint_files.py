@@ -4,21 +4,28 @@ The Saver holds all variables at once. Here one is in memory, and only once: rea
 hands out the memory that the file was read into, writing takes the array's.
 """
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 
 import numpy as np
 
+from decoupled.configs import ModelConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.core.release import tf
-from decoupled.exports.interop.safetensors_files import ALIGNMENT, aligned_empty
-from decoupled.model.variables import GLOBAL_STEP
-from decoupled.runs.selection import counting_folder
+from decoupled.model.variables import (
+    GLOBAL_STEP,
+    Head,
+    Shape,
+    foreign,
+    is_slot,
+    shapes,
+)
 
-Shape = tuple[int, ...]
+# TensorFlow takes over memory that starts at a multiple of this without a copy.
+ALIGNMENT = 64
 
 # What the reader raises: IndexError for a file that ends too early.
 _UNREADABLE = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
@@ -26,12 +33,15 @@ _UNREADABLE = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 _SHARD_BYTES = 1 << 28
 
 
-class CheckpointFile:
-    """The variables of a checkpoint, optimizer slots included.
+class CheckpointFile(Mapping):
+    """A checkpoint as a mapping from the name of a weight to its float32 array.
+
+    The weights are all variables but optimizer slots and the global step. An array is
+    read on access and lies over the tensor's memory; it must not be written to.
 
     Attributes:
-      path: its prefix.
-      shapes: name -> shape.
+      path: its prefix, e.g. `DIR/model.ckpt-1000`.
+      shapes: name -> shape of all variables, sorted by name.
 
     Raises:
       UserError: there is no readable checkpoint at `path`.
@@ -42,21 +52,39 @@ class CheckpointFile:
         try:
             reader = tf.train.load_checkpoint(path)
             self._dtypes = reader.get_variable_to_dtype_map()
-            shapes = reader.get_variable_to_shape_map()
+            found = reader.get_variable_to_shape_map()
         except _UNREADABLE as error:
             raise UserError(
                 f"{path}: cannot read a checkpoint ({files.reason(error)})"
             ) from error
-        self.shapes: Mapping[str, Shape] = {
-            name: tuple(shape) for name, shape in sorted(shapes.items())
+        self.shapes: dict[str, Shape] = {
+            name: tuple(shape) for name, shape in sorted(found.items())
+        }
+        self._weights = {
+            name: shape
+            for name, shape in self.shapes.items()
+            if name != GLOBAL_STEP and not is_slot(name)
         }
 
-    def read(self, name: str) -> np.ndarray:
-        """As `read_tensor`, an array over the tensor's memory, not to be written to."""
+    def __getitem__(self, name: str) -> np.ndarray:
         return np.asarray(memoryview(self.read_tensor(name)))
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._weights
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    @property
+    def global_step(self) -> int | None:
+        """The training step, None where the checkpoint does not say."""
+        return int(self._restore(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else None
+
     def read_tensor(self, name: str) -> tf.Tensor:
-        """A float32 variable.
+        """A float32 variable, a weight or a slot.
 
         Raises:
           UserError: it is damaged, not float32, or holds values that are not finite.
@@ -74,11 +102,32 @@ class CheckpointFile:
                 )
         return tensor
 
-    def global_step(self) -> int:
-        """The training step; 0 where the checkpoint does not say."""
-        return int(self._restore(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else 0
+    def check(self, config: ModelConfig, head: Head) -> None:
+        """Holds the variables of the encoder, and those of a head, to a model's sizes.
 
-    def _restore(self, name):
+        Raises:
+          UserError: one is missing, has another shape, or is an encoder variable that
+            the model does not have (more layers, a projection it does without).
+        """
+        for name, wanted in shapes(config, head).items():
+            found = self._weights.get(name)
+            if found is None:
+                raise UserError(
+                    f"{self.path}: no variable {name} {list(wanted)}; this is not a "
+                    "checkpoint of the model that config.json describes"
+                )
+            if found != wanted:
+                raise UserError(
+                    f"{self.path}: {name} has shape {list(found)}, the model of "
+                    f"config.json has {list(wanted)}"
+                )
+        for name in foreign(config, self):
+            raise UserError(
+                f"{self.path}: {name} {list(self.shapes[name])} is not part of the "
+                "model that config.json describes"
+            )
+
+    def _restore(self, name: str) -> tf.Tensor:
         try:
             with tf.device("cpu:0"):
                 return tf.raw_ops.RestoreV2(
@@ -150,32 +199,12 @@ class CheckpointWriter:
         self._waiting, self._bytes = {}, 0
 
 
-def chosen_prefix(model_dir: str, checkpoint: str | None) -> str:
-    """The checkpoint asked for, or else the one that counts (`training.selection`).
-
-    Unlike there, nothing of it is read: who converts it reads all of it once.
-
-    Args:
-      model_dir: the run's folder.
-      checkpoint: a prefix, or the name of one in `model_dir`.
-
-    Raises:
-      UserError: the folder has no readable list of checkpoints.
-    """
-    if checkpoint:
-        inside = os.path.join(model_dir, checkpoint)
-        return checkpoint if "/" in checkpoint else inside
-    folder = counting_folder(model_dir)
-    try:
-        state = tf.train.get_checkpoint_state(folder)
-    except (tf.errors.OpError, ValueError):
-        state = None
-    if state is None:
-        raise UserError(
-            f"{folder}: no readable list of checkpoints ({CHECKPOINT_LIST}); name one "
-            "with --checkpoint=PREFIX"
-        )
-    return state.model_checkpoint_path
+def aligned_empty(shape: Shape) -> np.ndarray:
+    """A float32 array whose memory TensorFlow can use as it is."""
+    size = 4 * math.prod(shape)
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(np.float32).reshape(shape)
 
 
 def _as_tensor(value: np.ndarray) -> tf.Tensor:

@@ -1,0 +1,231 @@
+"""What a conversion takes over, and the folder that it writes.
+
+`match` says which variable of one model becomes which of another. Nothing is dropped or
+made up in silence: names left over on either side are an error unless the user names
+them. `write_converted_folder` writes a folder as a training run leaves it, from weights
+that come one by one:
+
+    OUT/config.json, sentencepiece.model    what every later command reads
+    OUT/model.ckpt-N.*, checkpoint          the weights
+    OUT/model.gin                           the sizes, for --gin_file
+    OUT/conversion.json                     where it came from, written last
+
+OUT appears by one rename when everything in it is complete.
+"""
+
+import dataclasses
+import fnmatch
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.configs import ModelConfig
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.checkpoint_files import CheckpointWriter
+from decoupled.exports.new_folder import new_folder
+from decoupled.model.variables import (
+    GLOBAL_STEP,
+    ONES,
+    ZEROS,
+    Shape,
+    Variable,
+    initial_seed,
+)
+from decoupled.runs import run_folder
+from decoupled.training.checkpoints import write_list
+
+CONVERSION = "conversion.json"
+FORMAT = "decoupled-conversion-1"
+MODEL_GIN = "model.gin"
+
+# More names than this are shortened in an error; the report has all.
+_MOST_NAMES = 8
+
+
+class Matching(NamedTuple):
+    """What becomes what.
+
+    sources: our variable -> the name that its values come from.
+    unused: names of the source that nothing takes.
+    unset: our variables that the source has no values for.
+    """
+
+    sources: dict[str, str]
+    unused: list[str]
+    unset: list[str]
+
+
+def match(targets: Mapping[str, str], sources: Mapping[str, str]) -> Matching:
+    """Matches by name.
+
+    Args:
+      targets: our variable -> the name that it should have in the source.
+      sources: name in the source -> name in its file.
+    """
+    found = {
+        ours: sources[theirs] for ours, theirs in targets.items() if theirs in sources
+    }
+    return Matching(
+        found,
+        sorted(set(sources.values()) - set(found.values())),
+        sorted(set(targets) - set(found)),
+    )
+
+
+def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> None:
+    """Refuses names left over that are not allowed to be.
+
+    Args:
+      where: the source, for messages.
+      matching: what `match` found.
+      allowed: patterns as of a shell, e.g. "cls.seq_relationship.*".
+
+    Raises:
+      UserError: a name that no pattern allows, or a pattern that allows no name.
+    """
+    left = [*matching.unused, *matching.unset]
+    for pattern in allowed:
+        if not fnmatch.filter(left, pattern):
+            raise UserError(
+                f"--allow_partial: {pattern!r} is no variable without use or value in "
+                f"{where}; take it away or correct it"
+            )
+    for names, what in (
+        (matching.unset, "no values for"),
+        (matching.unused, "no use for"),
+    ):
+        refused = [name for name in names if not _allows(allowed, name)]
+        if refused:
+            raise UserError(
+                f"{where}: {what} {_listed(refused)}; to take over a part of a model, "
+                f"give --allow_partial='{refused[0]}' and so on (patterns as a shell's)"
+            )
+
+
+def check_shape(
+    where: str, name: str, found: Shape, wanted: Shape, config: str
+) -> None:
+    """Refuses a tensor whose shape is not the one that the sizes give.
+
+    Raises:
+      UserError: `config` contradicts the weights.
+    """
+    if found != wanted:
+        raise UserError(
+            f"{where}: {name} has shape {list(found)}, {config} makes it {list(wanted)}"
+        )
+
+
+class Contents(NamedTuple):
+    """What the folder will hold.
+
+    model, vocabulary, task: as in config.json.
+    variables: names in the order in which they are read.
+    value_of: name -> float32 array or tensor.
+    step: the global step.
+    report: what conversion.json says beside that; must be JSON.
+    """
+
+    model: ModelConfig
+    vocabulary: Vocabulary
+    task: dict[str, Any] | None
+    variables: list[str]
+    value_of: Callable[[str], np.ndarray | tf.Tensor]
+    step: int
+    report: dict[str, Any]
+
+
+def write_converted_folder(folder: str, contents: Contents) -> None:
+    """Writes everything, or nothing, and says what was written.
+
+    Raises:
+      UserError: a weight cannot be read or is refused, or the folder exists or cannot
+        be written.
+    """
+    with new_folder(folder) as temporary:
+        _write(temporary, contents)
+    _say_converted(contents.report, folder)
+
+
+def model_gin(model: ModelConfig, source: str) -> str:
+    """The sizes as a gin file, literal values only."""
+    lines = [f"# The sizes of {source}, complete.", ""]
+    for name, value in dataclasses.asdict(model).items():
+        lines.append(f"ModelConfig.{name} = {value!r}")
+    return "\n".join(lines) + "\n"
+
+
+def initial_value(variable: Variable, model: ModelConfig) -> np.ndarray:
+    """What a variable starts training from with seed 0, float32 (`model.layers`)."""
+    if variable.initializer == ONES:
+        return np.ones(variable.shape, np.float32)
+    if variable.initializer == ZEROS:
+        return np.zeros(variable.shape, np.float32)
+    return tf.random.stateless_truncated_normal(
+        variable.shape,
+        initial_seed(variable.name, seed=0),
+        stddev=model.initializer_range,
+    ).numpy()
+
+
+def _write(folder: str, contents: Contents) -> None:
+    description = run_folder.ModelDir(
+        command="convert",
+        model=contents.model,
+        vocabulary_fingerprint=contents.vocabulary.fingerprint,
+        task=contents.task,
+        data={"source": contents.report["source"]},
+    )
+    run_folder.claim(folder, description, contents.vocabulary.path)
+    name = f"model.ckpt-{contents.step}"
+    with CheckpointWriter(os.path.join(folder, name)) as writer:
+        for variable, value in _values(contents):
+            writer.add(variable, value)
+            # Not kept while the next one is read.
+            del value
+        writer.add(GLOBAL_STEP, np.int64(contents.step))
+    write_list(folder, [name])
+    gin_text = model_gin(contents.model, contents.report["source"])
+    files.write_text(os.path.join(folder, MODEL_GIN), gin_text)
+    report = {"format": FORMAT, **contents.report}
+    files.write_json(os.path.join(folder, CONVERSION), report)
+
+
+def _say_converted(report: dict[str, Any], folder: str) -> None:
+    for theirs, ours in report["renamed"].items():
+        console.say(f"  by its shape, {theirs} is {ours}")
+    for name in report["unused"]:
+        console.say(f"  not used: {name}")
+    for name in report["unset"]:
+        console.say(f"  drawn anew: {name}")
+    if report["encoder_only"]:
+        console.say("  no MLM head and no output embedding: an encoder to fine-tune")
+    for name, count in (report.get("vocabulary") or {}).items():
+        console.say(f"  pieces, {name.replace('_', ' ')}: {count:,}")
+    slots = report.get("optimizer_slots", 0)
+    also = f" and {slots} optimizer slots" if slots else ""
+    console.say(
+        f"{folder}: {report['kind']}, {report['variables']} variables, "
+        f"{report['parameters']:,} parameters{also}"
+    )
+
+
+def _values(contents: Contents) -> Iterable[tuple[str, np.ndarray | tf.Tensor]]:
+    names = contents.variables
+    for name in console.track(names, "converting variables", len(names)):
+        yield name, contents.value_of(name)
+
+
+def _allows(allowed: Sequence[str], name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in allowed)
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
