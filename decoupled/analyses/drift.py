@@ -8,12 +8,12 @@ layers are specialised on guessing words.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel, LayerEncoder, batches
+from decoupled.analyses.models import AnalysedModel, LayerEncoder, batches, open_models
 from decoupled.configs.analyses import DriftSettings
 from decoupled.core import console, files, plots
 from decoupled.core.errors import UserError
@@ -30,6 +30,22 @@ class Pair(NamedTuple):
 
     pretrained: AnalysedModel
     finetuned: AnalysedModel | None
+
+
+def open_pairs(model_dirs: Sequence[str], finetuned_dirs: Sequence[str]) -> list[Pair]:
+    """Opens pre-trained models and, in the same order, what they were fine-tuned to.
+
+    Raises:
+      UserError: there are fine-tuned models, but not one for each; or as `open_models`.
+    """
+    if finetuned_dirs and len(finetuned_dirs) != len(model_dirs):
+        raise UserError(
+            f"--finetuned_dir: given {len(finetuned_dirs)} times, --model_dir "
+            f"{len(model_dirs)} times; give one for each, or none"
+        )
+    models = open_models(model_dirs, masked_lm=True)
+    tuned = open_models(finetuned_dirs) if finetuned_dirs else [None] * len(models)
+    return [Pair(*pair) for pair in zip(models, tuned, strict=True)]
 
 
 class CrossMoments:
@@ -157,7 +173,7 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
     return plots.save(figure, stem)
 
 
-def _check(pair, settings):
+def _check(pair: Pair, settings: DriftSettings) -> None:
     models = [model for model in pair if model is not None]
     for model in models:
         length = settings.masking.sequence_length
@@ -180,7 +196,9 @@ def _check(pair, settings):
         )
 
 
-def _measure_pair(pair, texts, settings):
+def _measure_pair(
+    pair: Pair, texts: list[str], settings: DriftSettings
+) -> dict[str, Any]:
     model = pair.pretrained
     arrays = _masked(model, texts, settings)
     encoder = LayerEncoder(model)
@@ -204,7 +222,7 @@ def _measure_pair(pair, texts, settings):
     return {**model.describe(), **found, "predictions": predictions, "layers": layers}
 
 
-def _masked(model, texts, settings) -> Arrays:
+def _masked(model: AnalysedModel, texts: list[str], settings: DriftSettings) -> Arrays:
     """The features of pre-training, and `plain_word_ids` without masks."""
     length = settings.masking.sequence_length
     arrays = pack_texts(model.vocabulary, [(text,) for text in texts], length)
@@ -220,7 +238,9 @@ def _masked(model, texts, settings) -> Arrays:
     return {**arrays, **found, "plain_word_ids": plain}
 
 
-def _accuracies(encoder, head, arrays, batch_size, name) -> list[float]:
+def _accuracies(
+    encoder: LayerEncoder, head: MaskedLm, arrays: Arrays, batch_size: int, name: str
+) -> list[float]:
     """The share of masked tokens that the head guesses from each layer's output."""
     right = np.zeros(encoder.num_layers + 1)
     for batch in _tracked(arrays, batch_size, f"{name}: guessing masked words"):
@@ -232,7 +252,13 @@ def _accuracies(encoder, head, arrays, batch_size, name) -> list[float]:
     return (right / max(arrays["masked_lm_weights"].sum(), 1)).tolist()
 
 
-def _compare(encoder, tuned, arrays, batch_size, name) -> list[dict[str, Any]]:
+def _compare(
+    encoder: LayerEncoder,
+    tuned: LayerEncoder,
+    arrays: Arrays,
+    batch_size: int,
+    name: str,
+) -> list[dict[str, Any]]:
     """CKA and mean cosine of the unmasked tokens' vectors, a layer an entry."""
     plain = {**arrays, "input_word_ids": arrays["plain_word_ids"]}
     moments, cosines = [], np.zeros(tuned.num_layers + 1)
@@ -252,12 +278,13 @@ def _compare(encoder, tuned, arrays, batch_size, name) -> list[dict[str, Any]]:
     ]
 
 
-def _tracked(arrays, batch_size, description):
+def _tracked(arrays: Arrays, batch_size: int, description: str) -> Iterator[Arrays]:
     total = -(-len(arrays["input_mask"]) // batch_size)
     return console.track(batches(arrays, batch_size), description, total)
 
 
-def _cosines(first, second):
+def _cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """[n, width] twice -> [n]."""
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     return (first * second).sum(1) / np.maximum(lengths, np.finfo(np.float32).tiny)
 

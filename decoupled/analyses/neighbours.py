@@ -12,6 +12,7 @@ computed in blocks.
 
 import dataclasses
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,7 +27,8 @@ from decoupled.analyses.sentence_vectors import (
     open_encoder,
 )
 from decoupled.configs import MeshConfig, RetrievalConfig
-from decoupled.core import console, plots
+from decoupled.core import console, gfile, plots
+from decoupled.core.errors import UserError
 from decoupled.metrics.neighbours import wilson_interval
 from decoupled.xtreme.parallel_sentences import read_parallel
 
@@ -56,11 +58,47 @@ class LayerAccuracy(NamedTuple):
     backward_interval: tuple[float, float]
 
 
-def nearest_neighbour_accuracy(
-    checkpoint: str,
-    source_path: str,
-    target_path: str,
-    language: str,
+def find_parallel(
+    data_dir: str | None,
+    languages: Sequence[str] | None,
+    source: str | None,
+    target: str | None,
+) -> list[ParallelFiles]:
+    """The pairs of files of a folder, or the one pair that is named.
+
+    Args:
+      data_dir: a folder of files XX-en.en and XX-en.XX.
+      languages: XX of those wanted; None for all.
+      source, target: two files instead of a folder.
+
+    Raises:
+      UserError: both or neither are given, or a language is missing.
+    """
+    if source and target and not data_dir:
+        return [ParallelFiles(os.path.basename(target), source, target)]
+    if not data_dir or source or target:
+        raise UserError("give --data_dir, or --source and --target")
+    names = gfile.listdir(data_dir) if gfile.isdir(data_dir) else []
+    found = [re.fullmatch(r"([\w-]+)-en\.\1", name) for name in sorted(names)]
+    there = [match[1] for match in found if match and match[1] != "en"]
+    if not there:
+        raise UserError(f"{data_dir}: no files XX-en.XX, XX being a language")
+    for language in languages or ():
+        if language not in there:
+            raise UserError(f"--languages: no {language}-en.{language} in {data_dir}")
+    return [
+        ParallelFiles(
+            language,
+            os.path.join(data_dir, f"{language}-en.en"),
+            os.path.join(data_dir, f"{language}-en.{language}"),
+        )
+        for language in languages or there
+    ]
+
+
+def layer_accuracies(
+    encoder: TrainedEncoder,
+    files: ParallelFiles,
     max_pairs: int,
     config: RetrievalConfig,
     mesh: MeshConfig,
@@ -70,19 +108,36 @@ def nearest_neighbour_accuracy(
     A neighbour is right if its sentence equals the translation, wherever it stands.
 
     Args:
-      checkpoint: a folder that pretrain or finetune wrote, or a checkpoint's prefix.
-      source_path, target_path: a sentence a line; line i translates line i.
-      language: for messages.
+      encoder: the trained model.
+      files: a sentence a line; their language is for messages.
       max_pairs: at most so many pairs, the first ones; 0 for all.
       config: pooling, scoring and batches; all layers are taken, whatever its layer.
       mesh: where the model runs.
 
     Raises:
-      UserError: there is no such model, it has too few positions, or the files are
-        missing or do not belong together.
+      UserError: the model has too few positions, or the files are missing or do not
+        belong together.
     """
-    files = ParallelFiles(language, source_path, target_path)
-    return _accuracies(open_encoder(checkpoint), files, max_pairs, config, mesh)
+    sources, targets = read_parallel(
+        files.source, files.target, files.language, max_pairs
+    )
+    numbers = {text: number for number, text in enumerate([*sources, *targets])}
+    # Equal sentences of a side have one number.
+    sides = [np.array([numbers[text] for text in side]) for side in (sources, targets)]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        stored = _LayersOnDisk(folder, encoder.model.hidden_size)
+        layers = list(range(encoder.model.num_layers + 1))
+        for places, pooled in encode_texts(
+            encoder, [*sources, *targets], layers, config, mesh
+        ):
+            stored.add(places, pooled)
+        for layer in layers:
+            vectors = stored.read(layer)
+            first, second = vectors[: len(sources)], vectors[len(sources) :]
+            matches = search(first, second, config, f"searching blocks, layer {layer}")
+            rows.append(_row(layer, sides, matches))
+    return rows
 
 
 def measure(
@@ -92,7 +147,7 @@ def measure(
     config: RetrievalConfig,
     mesh: MeshConfig,
 ) -> dict[str, Any]:
-    """All layers of all models for all pairs of files; see above.
+    """All layers of all models for all pairs of files, as `layer_accuracies`.
 
     Returns:
       `analysis`, `settings`, and `models`: name, checkpoint and sizes of each, with
@@ -169,11 +224,18 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
     return plots.save(figure, stem)
 
 
-def _measure_model(name, checkpoint, parallel, max_pairs, config, mesh):
+def _measure_model(
+    name: str,
+    checkpoint: str,
+    parallel: Sequence[ParallelFiles],
+    max_pairs: int,
+    config: RetrievalConfig,
+    mesh: MeshConfig,
+) -> dict[str, Any]:
     encoder = open_encoder(checkpoint)
     measured = []
     for files in parallel:
-        layers = _accuracies(encoder, files, max_pairs, config, mesh)
+        layers = layer_accuracies(encoder, files, max_pairs, config, mesh)
         measured.append(
             {**files._asdict(), "layers": [entry._asdict() for entry in layers]}
         )
@@ -186,31 +248,6 @@ def _measure_model(name, checkpoint, parallel, max_pairs, config, mesh):
         **{size: getattr(encoder.model, size) for size in SIZES},
         "languages": measured,
     }
-
-
-def _accuracies(
-    encoder: TrainedEncoder, files, max_pairs, config, mesh
-) -> list[LayerAccuracy]:
-    sources, targets = read_parallel(
-        files.source, files.target, files.language, max_pairs
-    )
-    numbers = {text: number for number, text in enumerate([*sources, *targets])}
-    # Equal sentences of a side have one number.
-    sides = [np.array([numbers[text] for text in side]) for side in (sources, targets)]
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        stored = _LayersOnDisk(folder, encoder.model.hidden_size)
-        layers = list(range(encoder.model.num_layers + 1))
-        for places, pooled in encode_texts(
-            encoder, [*sources, *targets], layers, config, mesh
-        ):
-            stored.add(places, pooled)
-        for layer in layers:
-            vectors = stored.read(layer)
-            first, second = vectors[: len(sources)], vectors[len(sources) :]
-            matches = search(first, second, config, f"searching blocks, layer {layer}")
-            rows.append(_row(layer, sides, matches))
-    return rows
 
 
 def _row(layer, sides, matches) -> LayerAccuracy:

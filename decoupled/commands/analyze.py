@@ -22,18 +22,35 @@ checkpoint.
 
 import functools
 import os
-import re
 from typing import Any
 
 from absl import flags
 
-from decoupled.configs.analyses import drift, neighbours, probing, weat
-from decoupled.core import console, gfile, locks
+from decoupled.configs import analyses as roots
+from decoupled.core import console, locks
 from decoupled.core.errors import UserError
-from decoupled.launch import analysis_flags, start
+from decoupled.launch import start
 from decoupled.launch.start import Subcommand
 
 FLAGS = flags.FLAGS
+
+
+def _common_flags(models: bool = True) -> None:
+    """Of every analysis: the models and where results go."""
+    if models:
+        flags.DEFINE_multi_string(
+            "model_dir", None, "A run's folder, or the prefix of a checkpoint."
+        )
+        flags.mark_flag_as_required("model_dir")
+    flags.DEFINE_string("output_dir", None, "Folder of results, made if missing.")
+    flags.mark_flag_as_required("output_dir")
+
+
+def word_similarity_flags() -> None:
+    """The flags of `word_similarity`."""
+    _common_flags()
+    flags.DEFINE_string("data_dir", None, "Folder of which all *.tsv are read.")
+    flags.DEFINE_multi_string("word_pairs", [], "A file of pairs.")
 
 
 def run_word_similarity() -> None:
@@ -61,6 +78,20 @@ def run_word_similarity() -> None:
     _finish(word_similarity, result)
 
 
+def weat_flags() -> None:
+    """The flags of `weat`."""
+    _common_flags()
+    start.define_gin_flags()
+    for name, words in (
+        ("targets_x", "Words X, expected to go with A."),
+        ("targets_y", "Words Y, expected to go with B."),
+        ("attributes_a", "Words A."),
+        ("attributes_b", "Words B."),
+    ):
+        flags.DEFINE_string(name, None, f"File with a word a line: {words}")
+        flags.mark_flag_as_required(name)
+
+
 def run_weat() -> None:
     """Are two sets of words associated with two others? (WEAT, Caliskan et al. 2017)
 
@@ -79,7 +110,7 @@ def run_weat() -> None:
     """
     from decoupled.analyses import weat as analysis
 
-    settings = start.parse_gin(weat, "runs/analyze_weat.gin")
+    settings = start.parse_gin(roots.weat, "runs/analyze_weat.gin")
     sets = analysis.read_sets({name: getattr(FLAGS, name) for name in analysis.SETS})
     _finish(analysis, analysis.measure(_models(), sets, settings))
 
@@ -99,6 +130,17 @@ def run_spectrum() -> None:
     _finish(spectrum, spectrum.measure(_models()))
 
 
+def drift_flags() -> None:
+    """The flags of `drift`."""
+    _common_flags()
+    start.define_gin_flags()
+    flags.DEFINE_multi_string(
+        "finetuned_dir", [], "What --model_dir was fine-tuned to, in the same order."
+    )
+    flags.DEFINE_multi_string("texts", None, "A file with a text a line.")
+    flags.mark_flag_as_required("texts")
+
+
 def run_drift() -> None:
     """What does fine-tuning change, and which layers can guess masked words?
 
@@ -115,20 +157,27 @@ def run_drift() -> None:
     in the same order. Settings: runs/analyze_drift.gin.
     """
     from decoupled.analyses import drift as analysis
-    from decoupled.analyses.models import open_models
 
-    settings = start.parse_gin(drift, "runs/analyze_drift.gin")
-    before, after = FLAGS.model_dir, FLAGS.finetuned_dir
-    if after and len(after) != len(before):
-        raise UserError(
-            f"--finetuned_dir: given {len(after)} times, --model_dir {len(before)} "
-            "times; give one for each, or none"
-        )
-    models = open_models(before, masked_lm=True)
-    tuned = open_models(after) if after else [None] * len(models)
-    pairs = [analysis.Pair(*pair) for pair in zip(models, tuned, strict=True)]
+    settings = start.parse_gin(roots.drift, "runs/analyze_drift.gin")
+    pairs = analysis.open_pairs(FLAGS.model_dir, FLAGS.finetuned_dir)
     texts = analysis.read_texts(FLAGS.texts, settings.max_texts)
     _finish(analysis, analysis.measure(pairs, texts, settings))
+
+
+def probing_flags() -> None:
+    """The flags of `probing`."""
+    _common_flags()
+    start.define_gin_flags()
+    flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
+    flags.DEFINE_list("tasks", None, "Only these, e.g. pos,dependencies. Default: all.")
+    flags.DEFINE_list("variants", "mix", "Of mix, layers, cumulative.")
+    flags.DEFINE_string(
+        "cache_dir",
+        None,
+        "Where vectors lie meanwhile: 2 bytes * (layers + 1) * H a token. Default: the "
+        "system's folder of temporary files.",
+    )
+    flags.mark_flag_as_required("data_dir")
 
 
 def run_probing() -> None:
@@ -155,17 +204,21 @@ def run_probing() -> None:
     from decoupled.analyses.probing import probing as analysis
     from decoupled.analyses.probing.probing_files import find_tasks
 
-    for name in FLAGS.variants:
-        if name not in analysis.VARIANTS:
-            raise UserError(
-                f"--variants: no {name!r}; there are {', '.join(analysis.VARIANTS)}"
-            )
-    settings = start.parse_gin(probing, "runs/analyze_probing.gin")
+    settings = start.parse_gin(roots.probing, "runs/analyze_probing.gin")
     tasks = find_tasks(FLAGS.data_dir, FLAGS.tasks)
     result = analysis.measure(
         _models(), tasks, FLAGS.variants, settings, FLAGS.cache_dir
     )
     _finish(analysis, result)
+
+
+def probing_data_flags() -> None:
+    """The flags of `probing_data`."""
+    kinds = ["pos", "dependencies", "entities"]
+    flags.DEFINE_enum("task", None, kinds, "What to tell of words.")
+    flags.DEFINE_string("input", None, "CoNLL-U file, or file of tagged words.")
+    flags.DEFINE_string("output", None, "File to write, e.g. edges/pos/train.jsonl.")
+    flags.mark_flags_as_required(["task", "input", "output"])
 
 
 def run_probing_data() -> None:
@@ -179,15 +232,21 @@ def run_probing_data() -> None:
       decoupled analyze probing_data --task=pos \\
           --input=en_ewt-ud-dev.conllu --output=edges/pos/dev.jsonl
     """
-    from decoupled.analyses.probing.probing_conversion import CONVERTERS
-    from decoupled.analyses.probing.probing_files import write_examples
-    from decoupled.core import files
+    from decoupled.analyses.probing.probing_conversion import convert
 
-    examples = CONVERTERS[FLAGS.task](FLAGS.input)
-    files.make_folder(os.path.dirname(FLAGS.output) or ".")
-    write_examples(FLAGS.output, examples)
-    targets = sum(len(example.targets) for example in examples)
-    console.say(f"{FLAGS.output}: {len(examples):,} sentences, {targets:,} targets")
+    convert(FLAGS.task, FLAGS.input, FLAGS.output)
+
+
+def neighbours_flags() -> None:
+    """The flags of `neighbours`."""
+    _common_flags()
+    start.define_gin_flags()
+    flags.DEFINE_string("data_dir", None, "Folder of files XX-en.en and XX-en.XX.")
+    flags.DEFINE_list(
+        "languages", None, "Only these of --data_dir, e.g. de,sw. Default: all."
+    )
+    flags.DEFINE_string("source", None, "A sentence a line.")
+    flags.DEFINE_string("target", None, "Their translations, line by line.")
 
 
 def run_neighbours() -> None:
@@ -208,12 +267,24 @@ def run_neighbours() -> None:
     from decoupled.analyses import neighbours as analysis
 
     retrieval, mesh, max_pairs = start.parse_gin(
-        neighbours, "runs/analyze_neighbours.gin"
+        roots.neighbours, "runs/analyze_neighbours.gin"
     )
-    result = analysis.measure(
-        FLAGS.model_dir, _parallel_files(), max_pairs, retrieval, mesh
+    parallel = analysis.find_parallel(
+        FLAGS.data_dir, FLAGS.languages, FLAGS.source, FLAGS.target
     )
+    result = analysis.measure(FLAGS.model_dir, parallel, max_pairs, retrieval, mesh)
     _finish(analysis, result)
+
+
+def layer_drop_flags() -> None:
+    """The flags of `layer_drop`."""
+    _common_flags(models=False)
+    flags.DEFINE_multi_string("finetuned_dir", None, "Folder of a fine-tuning run.")
+    flags.DEFINE_enum("split", "dev", ["dev", "test"], "Whose scores.")
+    flags.DEFINE_string(
+        "metric", None, "Name of a metric in results.json; default: the task's score."
+    )
+    flags.mark_flag_as_required("finetuned_dir")
 
 
 def run_layer_drop() -> None:
@@ -244,50 +315,15 @@ def _locked(define_flags, run):
 
 
 SUBCOMMANDS = {
-    "word_similarity": _locked(analysis_flags.word_similarity, run_word_similarity),
-    "weat": _locked(analysis_flags.weat, run_weat),
-    "spectrum": _locked(analysis_flags.common, run_spectrum),
-    "drift": _locked(analysis_flags.drift, run_drift),
-    "probing": _locked(analysis_flags.probing, run_probing),
-    "probing_data": Subcommand(analysis_flags.probing_data, run_probing_data),
-    "neighbours": _locked(analysis_flags.neighbours, run_neighbours),
-    "layer_drop": _locked(analysis_flags.layer_drop, run_layer_drop),
+    "word_similarity": _locked(word_similarity_flags, run_word_similarity),
+    "weat": _locked(weat_flags, run_weat),
+    "spectrum": _locked(_common_flags, run_spectrum),
+    "drift": _locked(drift_flags, run_drift),
+    "probing": _locked(probing_flags, run_probing),
+    "probing_data": Subcommand(probing_data_flags, run_probing_data),
+    "neighbours": _locked(neighbours_flags, run_neighbours),
+    "layer_drop": _locked(layer_drop_flags, run_layer_drop),
 }
-
-
-def _parallel_files():
-    """The pairs of files that --data_dir, or --source and --target, give."""
-    from decoupled.analyses.neighbours import ParallelFiles
-
-    if FLAGS.source and FLAGS.target and not FLAGS.data_dir:
-        name = os.path.basename(FLAGS.target)
-        return [ParallelFiles(name, FLAGS.source, FLAGS.target)]
-    if not FLAGS.data_dir or FLAGS.source or FLAGS.target:
-        raise UserError("give --data_dir, or --source and --target")
-    there = _languages(FLAGS.data_dir)
-    for language in FLAGS.languages or ():
-        if language not in there:
-            raise UserError(
-                f"--languages: no {language}-en.{language} in {FLAGS.data_dir}"
-            )
-    return [
-        ParallelFiles(
-            language,
-            os.path.join(FLAGS.data_dir, f"{language}-en.en"),
-            os.path.join(FLAGS.data_dir, f"{language}-en.{language}"),
-        )
-        for language in FLAGS.languages or there
-    ]
-
-
-def _languages(folder):
-    """XX of all files XX-en.XX in a folder."""
-    names = gfile.listdir(folder) if gfile.isdir(folder) else []
-    found = [re.fullmatch(r"([\w-]+)-en\.\1", name) for name in sorted(names)]
-    languages = [match[1] for match in found if match and match[1] != "en"]
-    if not languages:
-        raise UserError(f"{folder}: no files XX-en.XX, XX being a language")
-    return languages
 
 
 def _models():

@@ -1,10 +1,29 @@
-"""What a task adds to the encoder; pre-training adds the output embedding."""
+"""What a task adds to the encoder, and what its forward pass gives.
+
+Pre-training adds the output embedding (`decoupled.model.embeddings`).
+"""
+
+from typing import NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.model import variables as names
 from decoupled.model.layers import Builder
 from decoupled.ops.bias import add_bias
 from decoupled.ops.weight_product import weight_product
+
+
+class Forward(NamedTuple):
+    """A task's forward pass.
+
+    loss: float32 scalar; microbatches' losses add up to the batch's.
+    sums: name -> float32 scalar that adds up over batches, e.g. correct
+      predictions and weights.
+    predictions: name -> tensor [batch, ...].
+    """
+
+    loss: mtf.Tensor
+    sums: dict[str, mtf.Tensor]
+    predictions: dict[str, mtf.Tensor]
 
 
 def cls_positions(build: Builder) -> mtf.Tensor:

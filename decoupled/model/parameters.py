@@ -1,10 +1,81 @@
-"""Parameters per group of a model's variables; no graph is built."""
+"""Parameters of a model: counted, and as the paper prints them.
+
+Counts come from the declaration of variables; no graph is built. Three ways of counting
+reproduce the paper's tables from the counts per group:
+
+Tables 2-6, and 12 multilingual: the encoder and the output table, rounded down to
+  millions. Neither pooler nor H -> E_out projection nor output bias.
+Tables 12 (English) and 13: the same parts, rounded to the nearest million.
+RemBERT: PT is everything in the checkpoint, pooler included; FT is the encoder; both
+  rounded to the nearest million.
+
+Where a row still differs, its `remark` says what is known about it.
+"""
 
 import dataclasses
+from typing import NamedTuple
 
 from decoupled.configs import ModelConfig
 from decoupled.core.errors import UserError
 from decoupled.model.variables import GROUPS, MASKED_LM, Head, Role, declare
+
+ENCODER = tuple(
+    group
+    for group, role in GROUPS.items()
+    if role in (Role.INPUT_EMBEDDING, Role.ENCODER)
+)
+
+
+class Convention(NamedTuple):
+    """A way of counting.
+
+    head: groups that PT counts beside the encoder; FT is the encoder alone.
+    rounding: added before the fraction of a million is cut: 0, or half a million.
+    description: the same in words.
+    """
+
+    head: tuple[str, ...]
+    rounding: int
+    description: str
+
+    def totals(
+        self, pretraining: dict[str, int], finetuning: dict[str, int]
+    ) -> tuple[int, int]:
+        """PT and FT, exact, from the counts per group of the two graphs."""
+        # The masked-LM graph has no pooler; a checkpoint may have one.
+        parts = {**pretraining, "pooler": finetuning["pooler"]}
+        return (
+            sum(parts[group] for group in (*ENCODER, *self.head)),
+            sum(finetuning[group] for group in ENCODER),
+        )
+
+    def millions(self, total: int) -> int:
+        """A total as the paper prints it."""
+        return (total + self.rounding) // 1_000_000
+
+
+class Row(NamedTuple):
+    """A model of the paper.
+
+    gin_file: below gin/. tables, name: where it stands.
+    pretraining, finetuning: PT and FT as printed, in millions.
+    keep_layers: layers that fine-tuning keeps; 0 is all.
+    remark: why the count of `convention` differs, where it does.
+    """
+
+    gin_file: str
+    tables: str
+    name: str
+    pretraining: int
+    finetuning: int
+    convention: Convention
+    keep_layers: int = 0
+    remark: str = ""
+
+    @property
+    def place(self) -> str:
+        """Its tables in words."""
+        return f"Table{'s' if ',' in self.tables else ''} {self.tables}"
 
 
 def pretraining_counts(config: ModelConfig) -> dict[str, int]:
@@ -33,9 +104,129 @@ def finetuning_counts(config: ModelConfig, keep_layers: int = 0) -> dict[str, in
     return _count(kept, Head(pooler=True))
 
 
-def _count(config, head):
+def _count(config: ModelConfig, head: Head) -> dict[str, int]:
     groups = [group for group, role in GROUPS.items() if role is not Role.TASK_HEAD]
     counts = dict.fromkeys(groups, 0)
     for variable in declare(config, head).values():
         counts[variable.group] += variable.size
     return counts
+
+
+ROUNDED_DOWN = Convention(
+    ("output embedding",),
+    0,
+    "encoder and output table, without pooler, H -> E_out projection and output bias, "
+    "rounded down",
+)
+TO_NEAREST = Convention(
+    ("output embedding",),
+    500_000,
+    "encoder and output table, without pooler, H -> E_out projection and output bias, "
+    "rounded to the nearest",
+)
+RELEASED = Convention(
+    ("pooler", "MLM transform", "output embedding", "output bias"),
+    500_000,
+    "PT everything with the pooler, FT the encoder without it, rounded to the nearest",
+)
+
+ROWS = (
+    Row("models/coupled.gin", "2, 6, 12", "coupled", 177, 177, ROUNDED_DOWN),
+    Row("models/decoupled.gin", "2", "decoupled", 269, 177, ROUNDED_DOWN),
+    Row(
+        "models/large_in_small_out.gin",
+        "3",
+        "E_in 768, E_out 128",
+        192,
+        177,
+        ROUNDED_DOWN,
+    ),
+    Row(
+        "models/e_out_768.gin",
+        "3, 4, 5, 6",
+        "E_in 128, E_out 768",
+        192,
+        100,
+        ROUNDED_DOWN,
+    ),
+    Row("models/e_out_128.gin", "4", "E_out 128", 115, 100, ROUNDED_DOWN),
+    Row("models/e_out_3072.gin", "4", "E_out 3072", 469, 100, ROUNDED_DOWN),
+    Row(
+        "models/additional_layers_23.gin",
+        "5",
+        "11 additional layers",
+        193,
+        100,
+        ROUNDED_DOWN,
+        keep_layers=12,
+    ),
+    Row(
+        "models/reinvested_h.gin",
+        "6",
+        "reinvested in H",
+        260,
+        168,
+        ROUNDED_DOWN,
+        remark="both numbers come out with the pooler and rounded to the nearest, but "
+        "no other row of Tables 2-6 is counted so",
+    ),
+    Row("models/reinvested_l.gin", "6", "reinvested in L", 270, 178, ROUNDED_DOWN),
+    Row(
+        "models/albert_coupled_128.gin",
+        "12",
+        "multilingual, E 128",
+        100,
+        100,
+        ROUNDED_DOWN,
+    ),
+    Row(
+        "models/english_coupled.gin",
+        "12, 13",
+        "BERT-base, coupled",
+        110,
+        110,
+        TO_NEAREST,
+        remark="110M is what BERT is known by: 30,522 pieces, pooler and MLM head "
+        "counted",
+    ),
+    Row(
+        "models/english_albert_coupled_128.gin",
+        "12",
+        "English, E 128",
+        89,
+        89,
+        TO_NEAREST,
+    ),
+    Row("models/english_e_out_128.gin", "13", "E_out 128", 93, 89, TO_NEAREST),
+    Row("models/english_e_out_768.gin", "13", "E_out 768", 112, 89, TO_NEAREST),
+    Row("models/english_e_out_3072.gin", "13", "E_out 3072", 181, 89, TO_NEAREST),
+    Row(
+        "models/english_additional_layers_15.gin",
+        "13",
+        "15 layers",
+        114,
+        89,
+        TO_NEAREST,
+        keep_layers=12,
+    ),
+    Row(
+        "models/english_additional_layers_24.gin",
+        "13",
+        "24 layers",
+        178,
+        89,
+        TO_NEAREST,
+        keep_layers=12,
+    ),
+    Row("models/rembert.gin", "7, 16", "RemBERT, as released", 995, 575, RELEASED),
+    Row(
+        "models/rembert_table14.gin",
+        "14",
+        "RemBERT, as printed",
+        995,
+        575,
+        RELEASED,
+        remark="E_out 1536 and V 250k cannot give 995M; E_out 1664 and V 250,300 of "
+        "the released checkpoint (models/rembert.gin) do",
+    ),
+)

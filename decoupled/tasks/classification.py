@@ -16,9 +16,8 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.metrics.labels import accuracy
 from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
-from decoupled.model.heads import cls_positions, sequence_logits
+from decoupled.model.heads import Forward, cls_positions, sequence_logits
 from decoupled.model.layers import Builder
-from decoupled.model.outputs import Forward
 from decoupled.model.variables import Head, classifier
 from decoupled.ops.softmax import softmax
 from decoupled.tasks import classification_files

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import labels_dim
+from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
-from decoupled.model.outputs import Forward
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.tasks.task import Task
 

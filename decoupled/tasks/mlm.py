@@ -5,8 +5,8 @@ from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import Dims, predictions_dim
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
+from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
-from decoupled.model.outputs import Forward
 from decoupled.model.variables import MASKED_LM
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.tasks.losses import loss_scale, weighted_loss

@@ -16,8 +16,8 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import Dims
 from decoupled.model.embeddings import InputEmbedding
 from decoupled.model.encoder import encode
+from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
-from decoupled.model.outputs import Forward
 from decoupled.model.variables import NO_HEAD
 from decoupled.tasks.task import Task, encoder_dims
 

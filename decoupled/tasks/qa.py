@@ -19,9 +19,8 @@ from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
-from decoupled.model.heads import span_logits
+from decoupled.model.heads import Forward, span_logits
 from decoupled.model.layers import Builder
-from decoupled.model.outputs import Forward
 from decoupled.model.variables import SPANS
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.tasks.finetuning_task import Features, FinetuningTask

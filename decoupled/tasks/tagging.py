@@ -17,9 +17,8 @@ from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
-from decoupled.model.heads import token_logits
+from decoupled.model.heads import Forward, token_logits
 from decoupled.model.layers import Builder
-from decoupled.model.outputs import Forward
 from decoupled.model.variables import Head, token_classifier
 from decoupled.tasks.finetuning_task import Features, FinetuningTask
 from decoupled.tasks.losses import Labelling, loss_scale

@@ -4,8 +4,8 @@ import abc
 
 from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import Dims
+from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
-from decoupled.model.outputs import Forward
 from decoupled.model.variables import Head
 
 

@@ -13,8 +13,8 @@ from decoupled.configs import (
 )
 from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import FLOAT_FEATURES, make_dims
+from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
-from decoupled.model.outputs import Forward
 from decoupled.model.variables import Variable, declare
 from decoupled.training import mesh as meshes
 from decoupled.training.large_tables import large_tables

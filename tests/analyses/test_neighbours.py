@@ -61,23 +61,9 @@ def test_accuracy_is_that_of_the_nearest_after_the_translation_vector(
         assert layer["forward_interval"][0] < forward <= layer["forward_interval"][1]
 
 
-def test_rows_of_one_pair_of_files_are_those_of_all(model, parallel, result):
-    rows = neighbours.nearest_neighbour_accuracy(
-        model,
-        parallel.source,
-        parallel.target,
-        "xx",
-        0,
-        retrieval(**PAPER),
-        ONE_DEVICE,
-    )
-    (entry,) = result["models"][0]["languages"]
-    assert [row._asdict() for row in rows] == entry["layers"]
-
-
 def test_sentences_that_are_their_own_translations_are_found(model, parallel):
-    rows = neighbours.nearest_neighbour_accuracy(
-        model, parallel.source, parallel.target, "xx", 5, retrieval(), ONE_DEVICE
+    rows = neighbours.layer_accuracies(
+        open_encoder(model), parallel, 5, retrieval(), ONE_DEVICE
     )
     assert [(row.pairs, row.forward, row.backward) for row in rows] == [
         (5, 100, 100)
@@ -88,14 +74,9 @@ def test_an_equal_sentence_elsewhere_is_right(model, tmp_path):
     for name in ("a", "b"):
         lines = [ENGLISH[0], ENGLISH[1], ENGLISH[0]]
         (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
-    rows = neighbours.nearest_neighbour_accuracy(
-        model,
-        str(tmp_path / "a"),
-        str(tmp_path / "b"),
-        "xx",
-        0,
-        retrieval(),
-        ONE_DEVICE,
+    files = neighbours.ParallelFiles("xx", str(tmp_path / "a"), str(tmp_path / "b"))
+    rows = neighbours.layer_accuracies(
+        open_encoder(model), files, 0, retrieval(), ONE_DEVICE
     )
     assert {row.forward for row in rows} == {100}
 
@@ -126,13 +107,8 @@ def test_table_and_plots(model, parallel, result, tmp_path, capsys):
 
 def test_files_that_do_not_belong_together(model, parallel, tmp_path):
     (tmp_path / "short").write_text("One line.\n")
+    files = parallel._replace(target=str(tmp_path / "short"))
     with pytest.raises(UserError, match="short .language xx.: 1 lines"):
-        neighbours.nearest_neighbour_accuracy(
-            model,
-            parallel.source,
-            str(tmp_path / "short"),
-            "xx",
-            0,
-            retrieval(),
-            ONE_DEVICE,
+        neighbours.layer_accuracies(
+            open_encoder(model), files, 0, retrieval(), ONE_DEVICE
         )

@@ -10,7 +10,7 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
-from decoupled.model import published
+from decoupled.model import parameters
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
@@ -158,7 +158,7 @@ COUNTED_OTHERWISE = {
     "english_coupled": (108, 108),
     "rembert_table14": (962, 575),
 }
-ROWS = {os.path.basename(row.gin_file)[: -len(".gin")]: row for row in published.ROWS}
+ROWS = {os.path.basename(row.gin_file)[: -len(".gin")]: row for row in parameters.ROWS}
 
 
 @gin.configurable
@@ -197,7 +197,7 @@ def test_counts_of_the_paper(name):
 def test_rembert_to_the_parameter():
     # Hugging Face's RemBertForMaskedLM with the pooler, and RemBertModel without it.
     model = shipped("rembert")
-    totals = published.RELEASED.totals(
+    totals = parameters.RELEASED.totals(
         pretraining_counts(model), finetuning_counts(model)
     )
     assert totals == (994_591_804, 574_592_128)
@@ -216,7 +216,7 @@ def test_reinvested_in_h_to_the_parameter():
     # 4 * (1024 * 1024 + 1024) + 4 * 1024 + 2 * 1024 * 4096 + 4096 + 1024; 120000 * 768.
     counts = finetuning_counts(shipped("reinvested_h"))
     encoder = 15_360_000 + 65_536 + 512 + 132_096 + 12 * 12_596_224
-    row = published.ROUNDED_DOWN
+    row = parameters.ROUNDED_DOWN
     assert row.totals(counts, counts)[1] == encoder == 166_712_832
     assert row.totals(pretraining_counts(shipped("reinvested_h")), counts)[0] == (
         encoder + 92_160_000
@@ -224,6 +224,6 @@ def test_reinvested_in_h_to_the_parameter():
 
 
 def test_rounding():
-    assert published.ROUNDED_DOWN.millions(100_999_999) == 100
-    assert published.TO_NEAREST.millions(100_499_999) == 100
-    assert published.TO_NEAREST.millions(100_500_000) == 101
+    assert parameters.ROUNDED_DOWN.millions(100_999_999) == 100
+    assert parameters.TO_NEAREST.millions(100_499_999) == 100
+    assert parameters.TO_NEAREST.millions(100_500_000) == 101

@@ -7,7 +7,7 @@ import pytest
 from decoupled.configs import ScaleConfig, sweep_row
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
-from decoupled.model import published
+from decoupled.model.parameters import ROWS
 from decoupled.sweeps.scale import model_bindings, scaled_layers, scaled_model
 
 MINI = ScaleConfig(width_divisor=8, head_size_divisor=4, depth_divisor=4)
@@ -28,7 +28,7 @@ def test_the_largest_output_embedding_in_small():
     assert not mini.coupled and mini.max_positions == 512
 
 
-@pytest.mark.parametrize("row", published.ROWS, ids=lambda row: row.gin_file)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.gin_file)
 def test_every_model_of_the_paper_can_be_scaled(row):
     paper = shipped(row.gin_file)
     mini = scaled_model(paper, MINI, 5000)

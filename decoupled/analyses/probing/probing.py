@@ -47,8 +47,12 @@ def measure(
       most frequent label, on "dev").
 
     Raises:
-      UserError: a file is malformed, or nothing of it can be used.
+      UserError: a variant is unknown, a file is malformed, or nothing of it can be
+        used.
     """
+    for name in variants:
+        if name not in VARIANTS:
+            raise UserError(f"--variants: no {name!r}; there are {', '.join(VARIANTS)}")
     read = {task.name: _read(task) for task in tasks}
     results = []
     for model in models:

@@ -5,11 +5,12 @@ dependencies      CoNLL-U -> span1 a word, span2 its head, the label their relat
 entities          BIO tags, a word a line -> the type of each entity
 """
 
+import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from decoupled.analyses.probing.probing_files import Example, Target
-from decoupled.core import files
+from decoupled.analyses.probing.probing_files import Example, Target, write_examples
+from decoupled.core import console, files
 from decoupled.core.errors import UserError
 
 _COLUMNS = 10
@@ -72,6 +73,22 @@ CONVERTERS: dict[str, Callable[[str], list[Example]]] = {
     "dependencies": dependencies,
     "entities": entities,
 }
+
+
+def convert(task: str, source: str, target: str) -> None:
+    """Writes a file for probing and says what it holds.
+
+    Args:
+      task: of `CONVERTERS`. source: CoNLL-U or tagged words. target: to be written.
+
+    Raises:
+      UserError: the source is malformed, or the target cannot be written.
+    """
+    examples = CONVERTERS[task](source)
+    files.make_folder(os.path.dirname(target) or ".")
+    write_examples(target, examples)
+    targets = sum(len(example.targets) for example in examples)
+    console.say(f"{target}: {len(examples):,} sentences, {targets:,} targets")
 
 
 def _sentences(path: str) -> Iterator[list[tuple[int, str]]]:
