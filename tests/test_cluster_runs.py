@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from decoupled.commands import build_records
 from decoupled.core.compat import tf
+from decoupled.data.records_build import build_records
 from decoupled.training.events import read_scalars
 from tests.commands.test_pretrain import PARAMS
 from tests.data.small_corpus import make_corpus, make_vocabulary
@@ -31,7 +31,7 @@ def data(tmp_path_factory):
     make_corpus(folder / "corpus", evaluation=(("en", 20), ("sw", 10)))
     vocabulary = make_vocabulary(folder / "sentencepiece.model").path
     records = str(folder / "records")
-    build_records.build(str(folder / "corpus"), vocabulary, records, 2000, 1)
+    build_records(str(folder / "corpus"), vocabulary, records, 2000, 1)
     return records, vocabulary
 
 

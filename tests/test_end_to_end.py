@@ -9,7 +9,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from decoupled.commands import build_records, build_vocabulary
+from decoupled.commands.build_corpus import build
 from decoupled.commands.finetune import run_finetuning
 from decoupled.commands.pretrain import PretrainConfig, run_pretraining
 from decoupled.configs import (
@@ -25,8 +25,9 @@ from decoupled.configs.corpora import (
     VocabularySettings,
 )
 from decoupled.configs.finetuning import FinetuneConfig
-from decoupled.corpora.build import build
+from decoupled.data.records_build import build_records
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary_build import build_vocabulary
 from decoupled.exports.serving.saved_model import export
 from decoupled.exports.trained_model import open_trained_model
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
@@ -69,11 +70,9 @@ def records(folder):
     vocabulary = VocabularySettings(
         VocabularyConfig(PIECES, 1.0, False, 1000, 10**6, 16), SAMPLING, 0, 100
     )
-    build_vocabulary.build(
-        str(folder / "corpus"), str(folder / "vocabulary"), vocabulary
-    )
+    build_vocabulary(str(folder / "corpus"), str(folder / "vocabulary"), vocabulary)
     model = str(folder / "vocabulary" / "sentencepiece.model")
-    build_records.build(str(folder / "corpus"), model, str(folder / "records"), 500, 1)
+    build_records(str(folder / "corpus"), model, str(folder / "records"), 500, 1)
     return str(folder / "records"), model
 
 

@@ -172,7 +172,7 @@ def _held_out_counts(config, manifest):
     Raises:
       UserError: there are none at all.
     """
-    from decoupled.data.schedule import EVAL
+    from decoupled.data.sequence_order import EVAL
     from decoupled.data.sequences import evaluation_count
 
     length, limit = config.masking.sequence_length, config.training.eval_sequences
@@ -190,7 +190,7 @@ def _held_out_counts(config, manifest):
 
 def _sampling_rows(config, manifest):
     """A row per language; refuses sampling that the records cannot give."""
-    from decoupled.data.schedule import sampling_rows
+    from decoupled.data.sequence_order import sampling_rows
 
     length, sequences = config.masking.sequence_length, _sequences(config)
     return sampling_rows(manifest, config.sampling, length, sequences)

@@ -12,14 +12,7 @@ import sys
 
 from absl import flags
 
-from decoupled.core import console, processes
-from decoupled.data.records import read_manifest
-from decoupled.data.vocabulary import Vocabulary
-
 FLAGS = flags.FLAGS
-
-# Below this, starting worker processes takes longer than the work.
-_SMALL_BYTES = 1 << 30
 
 
 def define_flags() -> None:
@@ -41,39 +34,11 @@ def define_flags() -> None:
 
 def main() -> None:
     """Verifies; exits with 2 where there is a defect."""
-    defects = verify(FLAGS.records_dir, FLAGS.vocabulary, FLAGS.workers)
+    # TensorFlow takes seconds to import; mistakes in flags are answered before.
+    from decoupled.data.verification import verify_records
+
+    defects = verify_records(FLAGS.records_dir, FLAGS.vocabulary, FLAGS.workers)
     for defect in defects:
         print(defect, file=sys.stderr)
     if defects:
         sys.exit(2)
-
-
-def verify(records_dir: str, vocabulary_path: str, workers: int = 0) -> list[str]:
-    """All defects of a records folder, a line each; says so where there are none.
-
-    `workers` 0 chooses their number.
-
-    Raises:
-      UserError: there is no manifest, or the vocabulary is another one.
-    """
-    from decoupled.data.verification import all_shards, stray_files, verify_shards
-
-    manifest = read_manifest(records_dir)
-    vocabulary = Vocabulary(vocabulary_path)
-    manifest.check_vocabulary(vocabulary.fingerprint, vocabulary_path)
-    shards = all_shards(manifest)
-    are_small = sum(shard.bytes for shard in shards) < _SMALL_BYTES
-    workers = processes.choose_workers(workers, len(shards), are_small)
-    defects = []
-    found = verify_shards(manifest, workers)
-    for own in console.track(found, "verifying files", total=len(shards)):
-        defects += own
-    defects += stray_files(manifest)
-    if not defects:
-        records = sum(shard.records for shard in shards)
-        tokens = sum(shard.tokens for shard in shards)
-        console.say(
-            f"{records_dir}: {len(shards)} files, {records} records and {tokens} "
-            "tokens, as the manifest says"
-        )
-    return defects

@@ -25,7 +25,7 @@ class Stream(enum.IntEnum):
 
     LANGUAGE = 0
     SHARD_ORDER = 1
-    PIECE_ORDER = 2
+    CHUNK_ORDER = 2
     MASK_POSITION = 3
     MASK_ACTION = 4
     MASK_PIECE = 5

@@ -16,7 +16,7 @@ from decoupled.core.release import tf
 from decoupled.data import sequences
 from decoupled.data.masking import mask_sequences
 from decoupled.data.records import RecordsManifest
-from decoupled.data.schedule import EVAL, Schedule
+from decoupled.data.sequence_order import EVAL, SequenceOrder
 from decoupled.data.vocabulary import Vocabulary
 
 # Batches masked at once, and batches kept ready.
@@ -41,7 +41,7 @@ def pretraining_input_fn(
     Step s holds the sequences [s * batch_size, (s + 1) * batch_size) of the stream of
     `seed`, whatever the start: a resumed run sees what an uninterrupted one would. The
     time to the first batch does not grow with `start_step`, but for the counting of
-    draws (`Schedule.counts_before`).
+    draws (`SequenceOrder.counts_before`).
 
     Args:
       train_steps: length of the run, which limits on epochs refer to.
@@ -56,11 +56,11 @@ def pretraining_input_fn(
     """
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
     length = masking.sequence_length
-    schedule = Schedule(manifest, sampling, seed, length, train_steps * batch_size)
+    order = SequenceOrder(manifest, sampling, seed, length, train_steps * batch_size)
 
     def input_fn(params=None) -> tf.data.Dataset:
         stream = sequences.training_sequences(
-            manifest, schedule, start_step * batch_size, length, vocabulary
+            manifest, order, start_step * batch_size, length, vocabulary
         )
         batches = stream.batch(batch_size, drop_remainder=True)
         steps = tf.data.Dataset.range(start_step, tf.int64.max)
@@ -77,21 +77,6 @@ def pretraining_input_fn(
         return _finished(dataset)
 
     return input_fn
-
-
-def evaluation_input_fn(
-    manifest: RecordsManifest,
-    vocabulary: Vocabulary,
-    masking: MaskingConfig,
-    batch_size: int,
-    seed: int,
-    language: str,
-    limit: int,
-) -> InputFn:
-    """`languages_input_fn` for one language."""
-    return languages_input_fn(
-        manifest, vocabulary, masking, batch_size, seed, [language], limit
-    )
 
 
 def languages_input_fn(

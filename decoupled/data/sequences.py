@@ -1,7 +1,7 @@
-"""Records -> token sequences of one length, `[CLS] piece [SEP]`, in the graph.
+"""Records -> token sequences of one length, `[CLS] chunk [SEP]`, in the graph.
 
-The documents of a shard are joined, [SEP] between them, and cut into pieces of
-sequence_length - 2 tokens; the last piece of a shard is padded. Nothing is left out and
+The documents of a shard are joined, [SEP] between them, and cut into chunks of
+sequence_length - 2 tokens; the last chunk of a shard is padded. Nothing is left out and
 no tokens repeat within an epoch.
 """
 
@@ -13,7 +13,7 @@ from decoupled.core.release import tf
 from decoupled.data.counters import Stream, graph_bits, graph_permutation, shift_right
 from decoupled.data.reading import load_shard
 from decoupled.data.records import LanguageRecords, RecordsManifest
-from decoupled.data.schedule import Schedule, language_key, piece_counts
+from decoupled.data.sequence_order import SequenceOrder, chunk_counts, language_key
 from decoupled.data.vocabulary import Vocabulary
 
 _FOREVER = np.iinfo(np.int64).max
@@ -21,13 +21,13 @@ _FOREVER = np.iinfo(np.int64).max
 _DRAWS = 4096
 
 
-def pieces(
+def chunks(
     ids: tf.RaggedTensor, sequence_length: int, vocabulary: Vocabulary
 ) -> tf.Tensor:
-    """Cuts the documents of a shard into sequences.
+    """Cuts the documents of a shard into chunks, a sequence each.
 
-    [SEP] stands between documents and at the end of each sequence; a piece that already
-    ends with it gets no second one, its last position is padding. Every piece holds a
+    [SEP] stands between documents and at the end of each sequence; a chunk that already
+    ends with it gets no second one, its last position is padding. Every chunk holds a
     token of a document: documents are not empty, so no two [SEP] meet.
 
     Args:
@@ -35,8 +35,8 @@ def pieces(
       sequence_length: at least 4.
 
     Returns:
-      int32 [pieces, sequence_length]; ceil((tokens + documents - 1) /
-      (sequence_length - 2)) pieces.
+      int32 [chunks, sequence_length]; ceil((tokens + documents - 1) /
+      (sequence_length - 2)) chunks.
     """
     width = sequence_length - 2
     ids = tf.cast(ids, tf.int32)
@@ -48,7 +48,7 @@ def pieces(
     body = tf.reshape(tf.concat([stream, padding], 0), [count, width])
     lengths = tf.minimum(width, length - tf.range(count) * width)
     last = tf.gather(body, lengths - 1, batch_dims=1)
-    # The closing [SEP] takes the place after the piece, or the one that it has.
+    # The closing [SEP] takes the place after the chunk, or the one that it has.
     end = tf.where(tf.equal(last, vocabulary.sep_id), lengths, lengths + 1)[
         :, tf.newaxis
     ]
@@ -71,7 +71,7 @@ class _Start(NamedTuple):
     """A language's place in the table of shards and in its own stream, int64 scalars.
 
     shard: number of its first shard; shards: how many it has; key: of its name.
-    visit: epoch * shards + rank of the first shard to read; offset: pieces of it that
+    visit: epoch * shards + rank of the first shard to read; offset: chunks of it that
       were taken before.
     """
 
@@ -84,33 +84,33 @@ class _Start(NamedTuple):
 
 def training_sequences(
     manifest: RecordsManifest,
-    schedule: Schedule,
+    order: SequenceOrder,
     first: int,
     sequence_length: int,
     vocabulary: Vocabulary,
 ) -> tf.data.Dataset:
     """The endless training stream from sequence number `first` on, int32 [length]."""
-    table = _shard_table(manifest, schedule.entries)
+    table = _shard_table(manifest, order.entries)
 
     def load(shard):
-        return _load_pieces(table, shard, sequence_length, vocabulary)
+        return _load_chunks(table, shard, sequence_length, vocabulary)
 
     # Traced once and called per language: with a graph of its own for each of 104
     # languages, the first batch would take most of a minute.
     @tf.function(autograph=False)
     def one_shard(start):
-        return _kept_stream(schedule.seed, start, load)
+        return _kept_stream(order.seed, start, load)
 
     @tf.function(autograph=False)
     def many_shards(start):
-        return _shard_stream(schedule.seed, start, load)
+        return _shard_stream(order.seed, start, load)
 
     streams = []
-    for start in _starts(schedule, first):
+    for start in _starts(order, first):
         build = one_shard if start.shards == 1 else many_shards
         streams.append(build(_Start(*(tf.constant(n, tf.int64) for n in start))))
     choices = tf.data.Dataset.range(first, _FOREVER).batch(_DRAWS)
-    choices = choices.map(lambda numbers: _draw(schedule, numbers)).unbatch()
+    choices = choices.map(lambda numbers: _draw(order, numbers)).unbatch()
     return tf.data.Dataset.choose_from_datasets(streams, choices)
 
 
@@ -122,7 +122,7 @@ def evaluation_batches(
     sequence_length: int,
     vocabulary: Vocabulary,
 ) -> tf.data.Dataset:
-    """The first `counts[i]` pieces of each language in order, a batch of one language.
+    """The first `counts[i]` chunks of each language in order, a batch of one language.
 
     The last batch of a language is filled with sequences of padding.
 
@@ -138,7 +138,7 @@ def evaluation_batches(
     # would take most of a minute.
     def batches(first, end, count):
         rows = tf.data.Dataset.range(first, end).map(
-            lambda shard: _load_pieces(table, shard, sequence_length, vocabulary)
+            lambda shard: _load_chunks(table, shard, sequence_length, vocabulary)
         )
         rows = rows.flat_map(tf.data.Dataset.from_tensor_slices).take(count)
         padding = tf.fill([sequence_length], vocabulary.pad_id)
@@ -158,28 +158,28 @@ def evaluation_count(
     entry: LanguageRecords, sequence_length: int, limit: int = 0
 ) -> int:
     """How many sequences of a language are evaluated: all, or `limit` if not 0."""
-    count = int(piece_counts(entry, sequence_length).sum())
+    count = int(chunk_counts(entry, sequence_length).sum())
     return min(count, limit) if limit else count
 
 
-def _draw(schedule: Schedule, numbers: tf.Tensor) -> tf.Tensor:
-    """`schedule.draw` in the graph."""
-    draws = shift_right(graph_bits(schedule.seed, Stream.LANGUAGE, numbers), 32)
+def _draw(order: SequenceOrder, numbers: tf.Tensor) -> tf.Tensor:
+    """`order.draw` in the graph."""
+    draws = shift_right(graph_bits(order.seed, Stream.LANGUAGE, numbers), 32)
     return tf.searchsorted(
-        tf.constant(schedule.thresholds),
+        tf.constant(order.thresholds),
         tf.cast(draws, tf.int64),
         side="right",
         out_type=tf.int64,
     )
 
 
-def _starts(schedule: Schedule, first: int) -> list[_Start]:
+def _starts(order: SequenceOrder, first: int) -> list[_Start]:
     """Where every language stands before sequence number `first`, as integers."""
     starts, shard = [], 0
-    for number, taken in enumerate(schedule.counts_before(first)):
-        shards = len(schedule.counts[number])
-        epoch, rank, offset = schedule.position(number, taken)
-        key = language_key(schedule.languages[number])
+    for number, taken in enumerate(order.counts_before(first)):
+        shards = len(order.counts[number])
+        epoch, rank, offset = order.position(number, taken)
+        key = language_key(order.languages[number])
         starts.append(_Start(shard, shards, key, epoch * shards + rank, offset))
         shard += shards
     return starts
@@ -215,7 +215,7 @@ def _kept_stream(seed: int, start: _Start, load) -> tf.data.Dataset:
 def _shuffled(seed, start: _Start, visit, epoch, shard, rows) -> tf.data.Dataset:
     """The rows of a shard in the order of the epoch, without those taken before."""
     order = graph_permutation(
-        tf.shape(rows)[0], seed, Stream.PIECE_ORDER, start.key, epoch, shard
+        tf.shape(rows)[0], seed, Stream.CHUNK_ORDER, start.key, epoch, shard
     )
     taken = tf.where(tf.equal(visit, start.visit), start.offset, 0)
     return tf.data.Dataset.from_tensor_slices(tf.gather(rows, order[taken:]))
@@ -231,8 +231,8 @@ def _shard_table(manifest: RecordsManifest, entries: list[LanguageRecords]) -> _
 
 
 @tf.autograph.experimental.do_not_convert
-def _load_pieces(table: _Shards, shard, sequence_length, vocabulary) -> tf.Tensor:
+def _load_chunks(table: _Shards, shard, sequence_length, vocabulary) -> tf.Tensor:
     ids = load_shard(
         table.paths[shard], table.records[shard], table.tokens[shard], vocabulary.size
     )
-    return pieces(ids, sequence_length, vocabulary)
+    return chunks(ids, sequence_length, vocabulary)

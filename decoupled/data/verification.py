@@ -11,17 +11,52 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from decoupled.core import files, gfile, processes
+from decoupled.core import console, files, gfile, processes
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.reading import VERIFY_COMMAND, parse, readable_records
-from decoupled.data.records import FEATURE, RecordsManifest, Shard
+from decoupled.data.records import FEATURE, RecordsManifest, Shard, read_manifest
+from decoupled.data.vocabulary import Vocabulary
 
 _BATCH = 1024
 # Bytes of a record beside its content.
 _FRAME = 16
 # Files that are opened at once; most of the time is the disk's or the network's.
 _FILES_AT_ONCE = 8
+# Below this, starting worker processes takes longer than the work.
+_SMALL_BYTES = 1 << 30
+
+
+def verify_records(
+    records_dir: str, vocabulary_path: str, workers: int = 0
+) -> list[str]:
+    """All defects of a records folder, a line each; says so where there are none.
+
+    Args:
+      workers: processes; 0 chooses: one per core, or one for small records.
+
+    Raises:
+      UserError: there is no manifest, or the vocabulary is another one.
+    """
+    manifest = read_manifest(records_dir)
+    vocabulary = Vocabulary(vocabulary_path)
+    manifest.check_vocabulary(vocabulary.fingerprint, vocabulary_path)
+    shards = all_shards(manifest)
+    are_small = sum(shard.bytes for shard in shards) < _SMALL_BYTES
+    workers = processes.choose_workers(workers, len(shards), are_small)
+    defects = []
+    found = verify_shards(manifest, workers)
+    for own in console.track(found, "verifying files", total=len(shards)):
+        defects += own
+    defects += stray_files(manifest)
+    if not defects:
+        records = sum(shard.records for shard in shards)
+        tokens = sum(shard.tokens for shard in shards)
+        console.say(
+            f"{records_dir}: {len(shards)} files, {records} records and {tokens} "
+            "tokens, as the manifest says"
+        )
+    return defects
 
 
 def all_shards(manifest: RecordsManifest) -> list[Shard]:

@@ -13,13 +13,13 @@ import time
 import numpy as np
 import pytest
 
-from decoupled.commands import build_records
 from decoupled.commands.pretrain import PretrainConfig, run_pretraining
 from decoupled.configs import MeshConfig, SamplingConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest
-from decoupled.data.schedule import piece_counts
+from decoupled.data.records_build import build_records
+from decoupled.data.sequence_order import chunk_counts
 from decoupled.training.events import read_scalars
 from tests.data.record_folders import flip_byte
 from tests.data.small_corpus import make_corpus, make_vocabulary
@@ -56,7 +56,7 @@ def data(tmp_path_factory):
     make_corpus(folder / "corpus", evaluation=(("en", 20), ("sw", 10)))
     vocabulary = make_vocabulary(folder / "sentencepiece.model").path
     records = str(folder / "records")
-    build_records.build(str(folder / "corpus"), vocabulary, records, 2000, 1)
+    build_records(str(folder / "corpus"), vocabulary, records, 2000, 1)
     return records, vocabulary
 
 
@@ -133,7 +133,7 @@ def test_sampling_is_shown_and_kept(data, tmp_path, capsys):
     assert [kept[name]["drawn"] for name in ("en", "sw")] == [0.75, 0.25]
     assert [kept[name]["by"] for name in ("en", "sw")] == ["alpha", "weight"]
     entry = read_manifest(data[0]).language("train", "sw")
-    pieces = piece_counts(entry, MASKING.sequence_length).sum()
+    pieces = chunk_counts(entry, MASKING.sequence_length).sum()
     drawn = 0.25 * 2 * settings.training.batch_size
     assert kept["sw"]["epochs"] == pytest.approx(drawn / pieces, abs=1e-6)
 

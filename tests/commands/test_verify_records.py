@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from decoupled.commands import verify_records
 from decoupled.core.errors import UserError
+from decoupled.data.verification import verify_records
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 from tests.data.small_corpus import make_vocabulary
 
@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 def test_a_good_folder_is_summed_up(folder, capsys):
     paths = str(folder / "records"), str(folder / "vocabulary.model")
-    assert verify_records.verify(*paths) == []
+    assert verify_records(*paths) == []
     assert capsys.readouterr().out == (
         f"{paths[0]}: 3 files, 6 records and 32 tokens, as the manifest says\n"
     )
@@ -35,7 +35,7 @@ def test_a_good_folder_is_summed_up(folder, capsys):
 def test_another_vocabulary_is_refused(folder):
     make_vocabulary(folder / "other.model", size=50)
     with pytest.raises(UserError, match="records: made with vocabulary .*other.model"):
-        verify_records.verify(str(folder / "records"), str(folder / "other.model"))
+        verify_records(str(folder / "records"), str(folder / "other.model"))
 
 
 def test_defects_of_all_files_are_told(folder):
@@ -43,9 +43,7 @@ def test_defects_of_all_files_are_told(folder):
     (folder / "records/eval/en/tokens-00000-of-00001.tfrecord").unlink()
     stray = folder / "records/train/en/tokens-00007-of-00008.tfrecord"
     stray.write_bytes(b"")
-    found = verify_records.verify(
-        str(folder / "records"), str(folder / "vocabulary.model")
-    )
+    found = verify_records(str(folder / "records"), str(folder / "vocabulary.model"))
     assert found == [
         f"{folder}/records/{NAME}: record 2: corrupt (its checksum does not match)",
         f"{folder}/records/eval/en/tokens-00000-of-00001.tfrecord: missing",

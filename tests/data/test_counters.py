@@ -26,12 +26,12 @@ def test_graph_and_numpy_give_the_same_bits():
 
 
 def test_graph_and_numpy_permute_alike():
-    found = graph_permutation(tf.constant(1000), 1, Stream.PIECE_ORDER, 2, 3)
-    expected = numpy_permutation(1000, 1, Stream.PIECE_ORDER, 2, 3)
+    found = graph_permutation(tf.constant(1000), 1, Stream.CHUNK_ORDER, 2, 3)
+    expected = numpy_permutation(1000, 1, Stream.CHUNK_ORDER, 2, 3)
     np.testing.assert_array_equal(found.numpy(), expected)
     assert sorted(expected) == list(range(1000))
     assert not np.array_equal(
-        expected, numpy_permutation(1000, 1, Stream.PIECE_ORDER, 2, 4)
+        expected, numpy_permutation(1000, 1, Stream.CHUNK_ORDER, 2, 4)
     )
 
 

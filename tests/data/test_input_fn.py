@@ -9,12 +9,11 @@ import tensorflow as tf
 from decoupled.configs import MaskingConfig
 from decoupled.core.errors import UserError
 from decoupled.data.input_fn import (
-    evaluation_input_fn,
     languages_input_fn,
     pretraining_input_fn,
 )
 from decoupled.data.reading import named_errors
-from decoupled.data.schedule import Schedule, piece_counts
+from decoupled.data.sequence_order import SequenceOrder, chunk_counts
 from decoupled.planning.program import feature_specs
 from tests.data.record_folders import (
     SAMPLING,
@@ -130,14 +129,15 @@ def test_a_resumed_run_keeps_its_limits_on_epochs(manifest):
 
     whole = batches(0, 10)
     assert_same(batches(4, 6), {name: value[32:] for name, value in whole.items()})
-    sequences = piece_counts(manifest.language("train", "en"), 16).sum()
+    sequences = chunk_counts(manifest.language("train", "en"), 16).sum()
     english = (text_of(whole)[:, 1:-1] < 2000).all(axis=1).sum()
     assert english < 0.5 * sequences + 12
-    assert english < 0.6 * (Schedule(manifest, SAMPLING, 1, 16).draw(0, 80) == 0).sum()
+    drawn = SequenceOrder(manifest, SAMPLING, 1, 16).draw(0, 80) == 0
+    assert english < 0.6 * drawn.sum()
 
 
-def test_languages_come_as_the_schedule_says(manifest, stream):
-    languages = Schedule(manifest, SAMPLING, 1, 16).draw(0, 320)
+def test_languages_come_in_the_order_of_the_stream(manifest, stream):
+    languages = SequenceOrder(manifest, SAMPLING, 1, 16).draw(0, 320)
     first = text_of(joined(stream))[:, 1]
     starts = np.array([6, 5000, 6000])[languages]
     ends = np.array([2000, 5004, 6070])[languages]
@@ -173,8 +173,8 @@ def test_the_same_batches_in_a_graph_of_its_own(manifest, stream):
 def evaluation(manifest, language="en", batch_size=4, limit=0):
     return joined(
         steps(
-            evaluation_input_fn(
-                manifest, VOCABULARY, masking(), batch_size, 1, language, limit
+            languages_input_fn(
+                manifest, VOCABULARY, masking(), batch_size, 1, [language], limit
             )(),
             -1,
         )
@@ -225,15 +225,15 @@ def test_another_vocabulary_is_refused(manifest):
     with pytest.raises(UserError, match="not with other.model"):
         pretraining_input_fn(manifest, other, masking(), SAMPLING, 8, 1, 0, 9)
     with pytest.raises(UserError, match="not with other.model"):
-        evaluation_input_fn(manifest, other, masking(), 8, 1, "en", 0)
+        languages_input_fn(manifest, other, masking(), 8, 1, ["en"], 0)
 
 
 def test_language_without_evaluation_text_is_refused(manifest, tmp_path):
     with pytest.raises(UserError, match="no language 'tr' in split 'eval'"):
-        evaluation_input_fn(manifest, VOCABULARY, masking(), 8, 1, "tr", 0)
+        languages_input_fn(manifest, VOCABULARY, masking(), 8, 1, ["tr"], 0)
     empty = make_records(tmp_path, {"en": [[[6]]]}, {"en": []})
     with pytest.raises(UserError, match="no text in split 'eval' of 'en'"):
-        evaluation_input_fn(empty, VOCABULARY, masking(), 8, 1, "en", 0)
+        languages_input_fn(empty, VOCABULARY, masking(), 8, 1, ["en"], 0)
 
 
 def test_a_bad_id_stops_training_with_file_and_record(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.compat import tf
-from decoupled.data import recorded_batches
+from decoupled.data import array_input_fn
 from decoupled.data.array_input_fn import (
     evaluation_input_fn,
     recorded_training_input_fn,
@@ -22,8 +22,7 @@ ARRAYS = {
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch):
-    for module in ("recorded_batches", "array_input_fn"):
-        monkeypatch.setattr(f"decoupled.data.{module}.PER_FILE", 3)
+    monkeypatch.setattr(array_input_fn, "PER_FILE", 3)
 
 
 def values(input_fn):
@@ -105,7 +104,7 @@ def test_a_kill_leaves_no_file_that_is_not_whole(tmp_path, monkeypatch):
     def killed(batch):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(recorded_batches, "_example", killed)
+    monkeypatch.setattr(array_input_fn, "_example", killed)
     with pytest.raises(KeyboardInterrupt):
         recorded(tmp_path, 0)
     (folder,) = tmp_path.iterdir()

@@ -1,13 +1,13 @@
-"""Documents -> [CLS] piece [SEP]: nothing lost, nothing twice within an epoch."""
+"""Documents -> [CLS] chunk [SEP]: nothing lost, nothing twice within an epoch."""
 
 import numpy as np
 import tensorflow as tf
 
-from decoupled.data.schedule import Schedule
+from decoupled.data.sequence_order import SequenceOrder
 from decoupled.data.sequences import (
+    chunks,
     evaluation_batches,
     evaluation_count,
-    pieces,
     training_sequences,
 )
 from tests.data.record_folders import (
@@ -22,22 +22,22 @@ CLS, SEP, PAD = 3, 4, 0
 
 def cut(documents, length=6):
     ids = tf.ragged.constant(documents, tf.int64, row_splits_dtype=tf.int64)
-    return pieces(ids, length, VOCABULARY).numpy().tolist()
+    return chunks(ids, length, VOCABULARY).numpy().tolist()
 
 
-def take(manifest, schedule, first, count, length=8):
-    stream = training_sequences(manifest, schedule, first, length, VOCABULARY)
+def take(manifest, order, first, count, length=8):
+    stream = training_sequences(manifest, order, first, length, VOCABULARY)
     return np.array(list(stream.take(count).as_numpy_iterator()))
 
 
-def test_pieces_by_hand():
+def test_chunks_by_hand():
     assert cut([[10, 11, 12, 13, 14], [20, 21]]) == [
         [CLS, 10, 11, 12, 13, SEP],
         [CLS, 14, SEP, 20, 21, SEP],
     ]
 
 
-def test_a_piece_that_ends_with_a_separator_gets_no_second_one():
+def test_a_chunk_that_ends_with_a_separator_gets_no_second_one():
     assert cut([[10, 11, 12], [20, 21]]) == [
         [CLS, 10, 11, 12, SEP, PAD],
         [CLS, 20, 21, SEP, PAD, PAD],
@@ -48,7 +48,7 @@ def test_a_document_of_one_token():
     assert cut([[10]]) == [[CLS, 10, SEP, PAD, PAD, PAD]]
 
 
-def test_every_piece_holds_text_and_one_closing_separator():
+def test_every_chunk_holds_text_and_one_closing_separator():
     documents = distinct_documents(*range(1, 40))
     rows = np.array(cut(documents, 7))
     for row in rows:
@@ -70,9 +70,9 @@ def folder(tmp_path):
 
 def test_an_epoch_has_each_token_once_before_any_repeats(tmp_path):
     manifest = folder(tmp_path)
-    schedule = Schedule(manifest, SAMPLING, 7, 8)
-    languages = schedule.draw(0, 150)
-    rows = take(manifest, schedule, 0, 150)
+    order = SequenceOrder(manifest, SAMPLING, 7, 8)
+    languages = order.draw(0, 150)
+    rows = take(manifest, order, 0, 150)
     # English: 37, 30 and 6 places at 6 a piece.
     english, epoch = rows[languages == 0], 7 + 5 + 1
     expected = sorted([*range(6, 41), *range(1000, 1030), *range(2000, 2006)])
@@ -90,33 +90,34 @@ def test_an_epoch_has_each_token_once_before_any_repeats(tmp_path):
 
 def test_a_stream_begun_anywhere_is_the_same_stream(tmp_path):
     manifest = folder(tmp_path)
-    schedule = Schedule(manifest, SAMPLING, 7, 8)
-    whole = take(manifest, schedule, 0, 80)
+    order = SequenceOrder(manifest, SAMPLING, 7, 8)
+    whole = take(manifest, order, 0, 80)
     for first in (1, 14, 60):
         np.testing.assert_array_equal(
-            take(manifest, schedule, first, 80 - first), whole[first:]
+            take(manifest, order, first, 80 - first), whole[first:]
         )
 
 
 def test_another_seed_gives_another_order(tmp_path):
     manifest = folder(tmp_path)
     one, two = (
-        take(manifest, Schedule(manifest, SAMPLING, seed, 8), 0, 40) for seed in (7, 8)
+        take(manifest, SequenceOrder(manifest, SAMPLING, seed, 8), 0, 40)
+        for seed in (7, 8)
     )
     assert not np.array_equal(one, two)
 
 
 def test_a_late_start_reads_only_the_shards_it_needs(tmp_path):
     manifest = folder(tmp_path)
-    schedule = Schedule(manifest, SAMPLING, 7, 8)
+    order = SequenceOrder(manifest, SAMPLING, 7, 8)
     first = 10**6
-    epoch, rank, _ = schedule.position(0, schedule.counts_before(first)[0])
+    epoch, rank, _ = order.position(0, order.counts_before(first)[0])
     assert epoch > 10**4
-    current = schedule.shard_order(0, epoch)[rank]
+    current = order.shard_order(0, epoch)[rank]
     for index, shard in enumerate(manifest.language("train", "en").files):
         if index != current:
             tf.io.gfile.remove(manifest.path(shard))
-    assert take(manifest, schedule, first, 1).shape == (1, 8)
+    assert take(manifest, order, first, 1).shape == (1, 8)
 
 
 def test_evaluation_gives_each_language_once_in_order(tmp_path):

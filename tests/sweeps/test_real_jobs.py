@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from decoupled.commands import build_records
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core import console, files
+from decoupled.data.records_build import build_records
 from decoupled.reports.sweep_results import read_rows
 from decoupled.sweeps.grid import describe
 from decoupled.sweeps.jobs import Inputs, Row, make_jobs
@@ -48,7 +48,7 @@ def inputs(tmp_path):
     make_corpus(tmp_path / "corpus", evaluation=(("en", 20),))
     vocabulary = make_vocabulary(tmp_path / "sentencepiece.model").path
     records = str(tmp_path / "records")
-    build_records.build(str(tmp_path / "corpus"), vocabulary, records, 2000, 1)
+    build_records(str(tmp_path / "corpus"), vocabulary, records, 2000, 1)
     return Inputs(records, vocabulary, {})
 
 

@@ -1,7 +1,7 @@
 """Which sequence comes when: the order of the training stream, replayed in NumPy.
 
 Sequence number g of a run belongs to a language drawn by (seed, g) alone. The n-th
-sequence of a language lies in epoch n // q, q being its number of pieces; within an
+sequence of a language lies in epoch n // q, q being its number of chunks; within an
 epoch its shards come in an order drawn by (seed, language, epoch). So the place in
 every language after any number of sequences follows from counting draws, and a resumed
 run opens the right shards at once.
@@ -29,22 +29,22 @@ _GUIDE_BITS = 16
 
 
 class Position(NamedTuple):
-    """The next piece of a language: its epoch, the shard's place in the epoch's order,
-    and how many pieces of that shard were taken."""
+    """The next chunk of a language: its epoch, the shard's place in the epoch's order,
+    and how many chunks of that shard were taken."""
 
     epoch: int
     rank: int
     offset: int
 
 
-def piece_count(shard: Shard, sequence_length: int) -> int:
-    """How many sequences a shard gives in one epoch; see `sequences.pieces`."""
+def chunk_count(shard: Shard, sequence_length: int) -> int:
+    """How many sequences a shard gives in one epoch; see `sequences.chunks`."""
     return -(-(shard.tokens + shard.records - 1) // (sequence_length - 2))
 
 
-def piece_counts(entry: LanguageRecords, sequence_length: int) -> np.ndarray:
-    """`piece_count` of each shard, int64 [shards]."""
-    counts = [piece_count(shard, sequence_length) for shard in entry.files]
+def chunk_counts(entry: LanguageRecords, sequence_length: int) -> np.ndarray:
+    """`chunk_count` of each shard, int64 [shards]."""
+    counts = [chunk_count(shard, sequence_length) for shard in entry.files]
     return np.array(counts, np.int64)
 
 
@@ -53,7 +53,7 @@ def language_key(language: str) -> int:
     return int.from_bytes(hashlib.sha256(language.encode()).digest()[:8], "little") >> 1
 
 
-class Schedule:
+class SequenceOrder:
     """The order of the training stream: a pure function of the seed.
 
     languages: those that are drawn, sorted; a language's number is its place here.
@@ -84,7 +84,7 @@ class Schedule:
         self.undrawn_languages = tuple(sorted(set(train) - set(self.languages)))
         self.seed = seed
         self.entries = [train[name] for name in self.languages]
-        self.counts = [piece_counts(entry, sequence_length) for entry in self.entries]
+        self.counts = [chunk_counts(entry, sequence_length) for entry in self.entries]
         self.probabilities = np.array([shares[name] for name in self.languages])
         self.thresholds = _thresholds(self.probabilities)
         self._guide = _guide(self.thresholds)
@@ -145,7 +145,7 @@ def sampling_rows(
     """What language sampling does to a run of so many sequences, a row per language.
 
     Raises:
-      UserError: as `Schedule`.
+      UserError: as `SequenceOrder`.
     """
     shares = _shares(manifest, sampling, sequence_length, sequences)
     return language_rows(
@@ -178,7 +178,7 @@ def _epochs(manifest, sequence_length) -> dict[str, int]:
     """Language -> sequences that take all its text once."""
     train = manifest.splits.get(TRAIN, {})
     return {
-        name: int(piece_counts(train[name], sequence_length).sum())
+        name: int(chunk_counts(train[name], sequence_length).sum())
         for name in sorted(train)
     }
 

@@ -1,0 +1,273 @@
+"""Builds a vocabulary folder from a corpus: sample, training, report, picture."""
+
+import dataclasses
+import itertools
+import os
+import time
+from typing import Any
+
+from decoupled.configs import SamplingConfig
+from decoupled.configs.corpora import VocabularySettings
+from decoupled.core import console, files, gfile, plots
+from decoupled.core.errors import UserError
+from decoupled.core.memory import available_memory, readable_bytes
+from decoupled.corpora.corpus import Corpus, difference
+from decoupled.corpora.sampling import (
+    LanguageRow,
+    as_json,
+    draw_sample,
+    language_rows,
+    print_rows,
+    sample_sizes,
+)
+from decoupled.data.fertility import measure_fertility, plot_fertility
+from decoupled.data.training_lines import TrainingLines
+from decoupled.data.vocabulary import (
+    FILE_NAME,
+    NORMALIZATION,
+    Vocabulary,
+    vocabulary_path,
+)
+from decoupled.data.vocabulary_training import (
+    check_memory,
+    estimate_cost,
+    train_from_lines,
+)
+
+FORMAT = "decoupled-vocabulary-1"
+REPORT = "vocabulary.json"
+PLOT = "fertility"
+# In the folder while a vocabulary is built: what lies beside it is ours to remove.
+_BUILDING = "building_vocabulary.txt"
+_SHOWN_LANGUAGES = 12
+
+
+def build_vocabulary(
+    corpus_dir: str, output_dir: str, settings: VocabularySettings
+) -> bool:
+    """Trains the vocabulary; False where it was complete already.
+
+    Raises:
+      UserError: the corpus or the output folder cannot be used, the folder holds a
+        vocabulary of other inputs or a file of somebody else that has the name of an
+        output, or the text cannot give so many pieces.
+    """
+    corpus = Corpus(corpus_dir)
+    inputs = {
+        "corpus_fingerprint": corpus.fingerprint,
+        "normalization": NORMALIZATION,
+        "settings": dataclasses.asdict(settings),
+    }
+    report = _find(output_dir, inputs)
+    marker = os.path.join(output_dir, _BUILDING)
+    if report is not None:
+        if files.exists(marker):
+            gfile.remove(marker)
+        console.say(f"{output_dir}: complete already, reused")
+        _print_table(output_dir, report)
+        return False
+    outputs = _outputs(output_dir)
+    if outputs and not files.exists(marker):
+        raise UserError(
+            f"{outputs[0]}: no build_vocabulary that was stopped left this file; "
+            "choose another --output_dir or move it away"
+        )
+    sizes = _plan(corpus, settings)
+    drawn = plots.can_draw()
+    existed = gfile.isdir(output_dir)
+    files.make_folder(output_dir)
+    files.write_text(marker, "A vocabulary is being built here; not complete.\n")
+    try:
+        _remove_outputs(output_dir)
+        report = _train(corpus, sizes, output_dir, settings)
+        report["inputs"] = inputs
+        if drawn:
+            _plot(output_dir, report)
+    except BaseException:
+        _remove_outputs(output_dir)
+        gfile.remove(marker)
+        if not existed:
+            gfile.rmtree(output_dir)
+        raise
+    files.write_json(os.path.join(output_dir, REPORT), report)
+    gfile.remove(marker)
+    _print_table(output_dir, report)
+    return True
+
+
+def _outputs(output_dir: str) -> list[str]:
+    """The paths of what is there of the outputs before the report."""
+    names = (FILE_NAME, *(f"{PLOT}.{kind}" for kind in plots.FORMATS))
+    paths = [os.path.join(output_dir, name) for name in names]
+    return [path for path in paths if files.exists(path)]
+
+
+def _remove_outputs(output_dir: str) -> None:
+    """Removes what a killed run or a failure left."""
+    files.remove_temporaries(output_dir)
+    for path in _outputs(output_dir):
+        gfile.remove(path)
+
+
+def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
+    """The report of the complete vocabulary that is there, if it is of these inputs."""
+    path = os.path.join(output_dir, REPORT)
+    if not files.exists(path):
+        return None
+    report = files.read_json(path)
+    if not isinstance(report, dict) or report.get("format") != FORMAT:
+        raise UserError(f"{path}: not the report of a vocabulary ({FORMAT})")
+    cure = "choose another --output_dir or remove the folder"
+    if different := difference(report["inputs"], inputs):
+        raise UserError(
+            f"{output_dir}: holds a vocabulary of other inputs ({different}); {cure}"
+        )
+    found = Vocabulary(vocabulary_path(output_dir)).fingerprint
+    if found != report["fingerprint"]:
+        raise UserError(f"{output_dir}: {FILE_NAME} is not the one of {REPORT}; {cure}")
+    return report
+
+
+def _plan(corpus: Corpus, settings: VocabularySettings) -> dict[str, int]:
+    """Sentences of the sample by language; shows them, and what training will take."""
+    counts, config = corpus.counts("train"), settings.vocabulary
+    lengths = _sentence_bytes(corpus)
+    sampling = settings.sampling
+    sizes = sample_sizes(
+        counts, sampling, config.max_sentences, lengths, config.max_bytes
+    )
+    total = sum(sizes.values())
+    print_rows(
+        f"{total:,} sentences in {len(counts)} languages, alpha {sampling.alpha}",
+        _rows(counts, sizes, sampling),
+    )
+    size = sum(sizes[name] * lengths[name] for name in sizes)
+    cost = estimate_cost(size, config.vocab_size)
+    available = available_memory()
+    warning = check_memory(size, total, available)
+    console.say(
+        f"training {config.vocab_size:,} pieces on some {readable_bytes(size, 1)} of "
+        f"text takes about {readable_bytes(cost.memory, 1)} of memory and "
+        f"{max(cost.seconds / 60, 1):,.0f} min on two cores"
+    )
+    if warning:
+        console.say(f"warning: {warning}")
+    return sizes
+
+
+def _sentence_bytes(corpus: Corpus) -> dict[str, float]:
+    """Mean bytes of a sentence by language, its line break included."""
+    languages = corpus.manifest["splits"]["train"]
+    return {
+        name: sum(file["bytes"] for file in entry["files"]) / max(entry["sentences"], 1)
+        for name, entry in languages.items()
+    }
+
+
+def _rows(
+    counts: dict[str, int], sizes: dict[str, int], sampling: SamplingConfig
+) -> list[LanguageRow]:
+    total = sum(sizes.values())
+    shares = {name: size / total for name, size in sizes.items()}
+    return language_rows(counts, shares, sampling, counts, total)
+
+
+def _train(
+    corpus: Corpus, sizes: dict[str, int], output_dir: str, settings: VocabularySettings
+) -> dict[str, Any]:
+    """Trains and measures; returns the report."""
+    counts, started = corpus.counts("train"), time.monotonic()
+    sample = draw_sample(
+        counts,
+        lambda language: corpus.sentences("train", language),
+        sizes,
+        settings.seed,
+    )
+    tracked = console.track(sample, "reading sentences", sum(sizes.values()))
+    lines = TrainingLines(tracked)
+    trained = train_from_lines(lines, vocabulary_path(output_dir), settings.vocabulary)
+    taken = f"trained in {time.monotonic() - started:,.0f} s"
+    if trained.peak_bytes is not None:
+        taken += f" with {readable_bytes(trained.peak_bytes)} of memory"
+    console.say(taken)
+    _tell_changes(lines)
+    return {
+        "format": FORMAT,
+        "vocab_size": trained.vocabulary.size,
+        "fingerprint": trained.vocabulary.fingerprint,
+        "sample": {
+            "lines": lines.lines,
+            "characters": lines.characters,
+            "bytes": lines.bytes,
+            "long_sentences_cut": lines.cut,
+            "sentences_with_reserved_character": lines.reserved,
+            "languages": as_json(_rows(counts, sizes, settings.sampling)),
+        },
+        "languages": _measure(corpus, trained.vocabulary, settings.report_sentences),
+    }
+
+
+def _tell_changes(lines: TrainingLines) -> None:
+    """Says what of the text the trainer saw in another form."""
+    if lines.cut:
+        console.say(f"{lines.cut:,} long sentences were cut; all parts were used")
+    if lines.reserved:
+        console.say(
+            f'{lines.reserved:,} sentences held "▅", which SentencePiece reserves, and '
+            "were used without it"
+        )
+
+
+def _measure(
+    corpus: Corpus, vocabulary: Vocabulary, report_sentences: int
+) -> dict[str, dict[str, Any]]:
+    """Fertility and unknown rate by language, on eval text where there is some."""
+    held_out = set(corpus.languages("eval"))
+    measured = {}
+    for language in console.track(corpus.languages("train"), "measuring fertility"):
+        split = "eval" if language in held_out else "train"
+        sentences = itertools.islice(
+            corpus.sentences(split, language), report_sentences
+        )
+        found = measure_fertility(vocabulary, sentences)._asdict()
+        if found["byte_rate"] is None:
+            del found["byte_rate"]
+        measured[language] = {"split": split, **found}
+    return measured
+
+
+def _plot(output_dir: str, report: dict[str, Any]) -> None:
+    size, count = report["vocab_size"], len(report["languages"])
+    title = f"{size:,} pieces, {count} language{'s' if count > 1 else ''}"
+    plot_fertility(report["languages"], title, os.path.join(output_dir, PLOT))
+
+
+def _print_table(output_dir: str, report: dict[str, Any]) -> None:
+    """The languages with most unknown tokens, and the mean of all."""
+    languages = report["languages"]
+    columns = ["tokens_per_word", "tokens_per_character", "unknown_rate"]
+    if any("byte_rate" in measured for measured in languages.values()):
+        columns.append("byte_rate")
+    rows = [
+        [language, *(measured[column] for column in columns)]
+        for language, measured in languages.items()
+    ]
+    # The last column is the unknown rate, or what takes its place.
+    rows.sort(key=lambda row: (-row[-1], -row[2], row[0]))
+    shown, rest = rows[:_SHOWN_LANGUAGES], rows[_SHOWN_LANGUAGES:]
+    if rest:
+        shown.append([f"mean of {len(rest)} more", *_column_means(rest)])
+    shown.append([f"mean of all {len(rows)}", *_column_means(rows)])
+    heads = ["tokens/word", "tokens/character", "unknown", "single bytes"]
+    console.table(
+        f"{vocabulary_path(output_dir)}: {report['vocab_size']:,} pieces",
+        ["language", *heads[: len(columns)]],
+        shown,
+    )
+
+
+def _column_means(rows: list[list[Any]]) -> list[float | None]:
+    """The mean of what is there in each column but the first; None of nothing."""
+    columns = list(zip(*rows, strict=True))[1:]
+    filled = [[value for value in column if value is not None] for column in columns]
+    return [sum(column) / len(column) if column else None for column in filled]

@@ -1,0 +1,333 @@
+"""Building records: every document in its shard, resumable, nothing half-written."""
+
+import json
+import os
+import sys
+
+import pytest
+import tensorflow as tf
+
+from decoupled.core.errors import UserError
+from decoupled.corpora import units
+from decoupled.corpora.corpus import Corpus
+from decoupled.data import encoding, reading, records
+from decoupled.data.records_build import build_records
+from decoupled.data.verification import all_shards, verify_shard
+from tests.corpora.no_beam import run_without_beam
+from tests.data.small_corpus import make_corpus, make_vocabulary
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A folder with `corpus/` and `vocabulary.model`."""
+    folder = tmp_path_factory.mktemp("source")
+    make_corpus(folder / "corpus")
+    make_vocabulary(folder / "vocabulary.model")
+    return folder
+
+
+def build(source, output, tokens_per_shard=300, workers=1, **further):
+    return build_records(
+        str(source / "corpus"),
+        str(source / "vocabulary.model"),
+        str(output),
+        tokens_per_shard,
+        workers,
+        **further,
+    )
+
+
+def stored(manifest, split, language):
+    """All documents of a language, as they lie in the files."""
+    found = []
+    for shard in manifest.language(split, language).files:
+        for line in tf.data.TFRecordDataset(manifest.path(shard)):
+            found.append(reading.parse([line]).to_list()[0])
+    return found
+
+
+def expected(source, split, language):
+    vocabulary = encoding.Vocabulary(str(source / "vocabulary.model"))
+    return [
+        [token for sentence in document for token in vocabulary.encode(sentence)]
+        for document in Corpus(str(source / "corpus")).documents(split, language)
+    ]
+
+
+def tree(folder):
+    return {
+        os.path.relpath(os.path.join(parent, name), folder): (
+            open(os.path.join(parent, name), "rb").read()
+        )
+        for parent, _, names in os.walk(folder)
+        for name in names
+    }
+
+
+def test_records_are_the_documents_of_the_corpus(source, tmp_path, capsys):
+    manifest = build(source, tmp_path / "records")
+    for split, language, documents in (
+        ("train", "en", 60),
+        ("train", "sw", 8),
+        ("eval", "en", 5),
+    ):
+        found = stored(manifest, split, language)
+        assert found == expected(source, split, language)
+        assert len(found) == manifest.language(split, language).records == documents
+    assert list(manifest.splits["eval"]) == ["en"]
+    shards = manifest.language("train", "en").files
+    assert len(shards) > 2 and all(shard.tokens <= 300 for shard in shards)
+    corpus = Corpus(str(source / "corpus"))
+    counts = {name: e.sentences for name, e in manifest.splits["train"].items()}
+    assert counts == corpus.counts("train")
+    assert manifest.corpus_fingerprint == corpus.fingerprint
+    assert not any(verify_shard(manifest, shard) for shard in all_shards(manifest))
+    names = tree(tmp_path / "records")
+    assert not any("progress" in name or "part-" in name for name in names)
+    assert "Records in" in capsys.readouterr().out
+
+
+def test_languages_without_held_out_records_are_told(source, tmp_path, capsys):
+    build(source, tmp_path / "records")
+    told = "warning: no held-out text in sw; pretrain cannot evaluate there"
+    assert capsys.readouterr().out.count(told) == 1
+
+
+def test_a_long_document_becomes_several_records(source, tmp_path):
+    manifest = build(source, tmp_path / "records", tokens_per_shard=7)
+    found = stored(manifest, "train", "sw")
+    assert all(len(ids) <= 7 for ids in found) and len(found) > 8
+    joined = [token for ids in found for token in ids]
+    assert joined == sum(expected(source, "train", "sw"), [])
+    corpus = Corpus(str(source / "corpus"))
+    sentences = manifest.language("train", "sw").sentences
+    assert sentences == corpus.counts("train")["sw"]
+
+
+def test_a_complete_folder_is_reused(source, tmp_path, capsys):
+    output = tmp_path / "records"
+    first = build(source, output)
+    before = tree(output)
+    capsys.readouterr()
+    assert build(source, output) == first
+    assert tree(output) == before
+    assert f"{output}: complete already, reused" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tokens_per_shard", [7, 300])
+def test_a_build_that_was_killed_goes_on(
+    source, tmp_path, monkeypatch, tokens_per_shard
+):
+    whole = build(source, tmp_path / "whole", tokens_per_shard)
+    output = tmp_path / "records"
+    written = []
+    write_shard = records.write_shard
+
+    def killed_at_third(folder, name, *arguments):
+        if len(written) == 2:
+            raise ValueError("killed")
+        written.append((folder, name))
+        return write_shard(folder, name, *arguments)
+
+    monkeypatch.setattr(encoding, "write_shard", killed_at_third)
+    with pytest.raises(ValueError, match="killed"):
+        build(source, output, tokens_per_shard)
+    with pytest.raises(UserError, match="no complete records"):
+        records.read_manifest(str(output))
+    resumed = []
+    monkeypatch.setattr(
+        encoding,
+        "write_shard",
+        lambda folder, name, *rest: (
+            resumed.append((folder, name)) or write_shard(folder, name, *rest)
+        ),
+    )
+    build(source, output, tokens_per_shard)
+    assert not set(written) & set(resumed)
+    assert tree(output) == tree(tmp_path / "whole")
+    assert len(written) + len(resumed) == len(all_shards(whole))
+
+
+def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path):
+    job = encoding.EncodingJob(
+        str(source / "corpus"),
+        str(source / "vocabulary.model"),
+        str(tmp_path / "records"),
+        50,
+        {"corpus": "other", "vocabulary": "other"},
+    )
+    os.makedirs(job.work_dir)
+    (text,) = (
+        unit
+        for unit in encoding.text_files(Corpus(job.corpus_dir))
+        if (unit.split, unit.language) == ("train", "en")
+    )
+    units.attempt(job, text)
+    assert units.result_of(job, text)["sentences"] > 0
+    manifest = build(source, tmp_path / "records")
+    assert stored(manifest, "train", "en") == expected(source, "train", "en")
+    build(source, tmp_path / "fresh")
+    assert tree(tmp_path / "records") == tree(tmp_path / "fresh")
+
+
+def notes(folder, suffix):
+    """Path -> content of the notes of a build."""
+    found = [path for path in (folder / "work").rglob(f"*{suffix}")]
+    return {path: json.loads(path.read_text()) for path in found}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda result: result["shards"][0].update(name="../../../mine.txt"),
+        lambda result: result.pop("sentences"),
+        lambda result: result.update(empty_documents="many"),
+    ],
+)
+def test_a_note_of_somebody_else_is_not_followed(source, tmp_path, monkeypatch, change):
+    output = tmp_path / "records"
+
+    def killed(*_):
+        raise ValueError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "gather", killed)
+        with pytest.raises(ValueError, match="killed"):
+            build(source, output)
+    (tmp_path / "mine.txt").write_text("mine")
+    found = notes(output, units.DONE)
+    assert found
+    for path, note in found.items():
+        change(note["result"])
+        path.write_text(json.dumps(note))
+    build(source, output)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    build(source, tmp_path / "fresh")
+    assert tree(output) == tree(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda note: note["shards"][0].update(name="../../../mine.txt"),
+        lambda note: note["shards"][0].pop("tokens"),
+        lambda note: note.update(document="many"),
+        lambda note: note.update(more=1),
+        lambda note: note.update(shards=7),
+    ],
+)
+def test_damaged_notes_of_progress_begin_a_file_anew(
+    source, tmp_path, monkeypatch, change
+):
+    output = tmp_path / "records"
+    written = []
+    write_shard = records.write_shard
+
+    def killed_at_third(*arguments):
+        if len(written) == 2:
+            raise ValueError("killed")
+        written.append(arguments)
+        return write_shard(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "write_shard", killed_at_third)
+        with pytest.raises(ValueError, match="killed"):
+            build(source, output)
+    ((path, note),) = notes(output, "progress.json").items()
+    change(note)
+    path.write_text(json.dumps(note))
+    (tmp_path / "mine.txt").write_text("mine")
+    build(source, output)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    build(source, tmp_path / "fresh")
+    assert tree(output) == tree(tmp_path / "fresh")
+
+
+def test_beam_is_not_needed_and_writes_the_same(source, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        # "import apache_beam" fails.
+        patch.setitem(sys.modules, "apache_beam", None)
+        build(source, tmp_path / "local")
+    build(source, tmp_path / "beam", workers=0, runner="DirectRunner")
+    assert tree(tmp_path / "local") == tree(tmp_path / "beam")
+
+
+@pytest.mark.slow
+def test_several_processes_write_the_same_and_need_no_beam(source, tmp_path):
+    program = (
+        "import sys\n"
+        "from decoupled.data.records_build import build_records\n"
+        "corpus, vocabulary, output = sys.argv[1:]\n"
+        "build_records(corpus, vocabulary, output, 300, workers=2)\n"
+    )
+    run_without_beam(
+        program,
+        tmp_path / "blocked",
+        source / "corpus",
+        source / "vocabulary.model",
+        tmp_path / "two",
+    )
+    build(source, tmp_path / "one")
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+def test_flags_that_would_be_ignored_are_refused_before_anything_else(tmp_path):
+    with pytest.raises(UserError, match="^--workers=1: has no effect with --runner=Fl"):
+        build(tmp_path / "nowhere", tmp_path / "records", runner="FlinkRunner")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_other_inputs_is_refused(source, tmp_path):
+    build(source, tmp_path / "records")
+    make_vocabulary(tmp_path / "vocabulary.model", size=50)
+    before = tree(tmp_path / "records")
+    with pytest.raises(UserError, match="records: holds records of another vocabulary"):
+        build_records(
+            str(source / "corpus"),
+            str(tmp_path / "vocabulary.model"),
+            str(tmp_path / "records"),
+            300,
+            1,
+        )
+    assert tree(tmp_path / "records") == before
+
+
+def test_a_document_without_pieces_is_left_out_and_said(
+    source, tmp_path, capsys, monkeypatch
+):
+    encode = encoding.Vocabulary.encode_batch
+
+    def without_the_first(self, texts):
+        return [[] if i == 0 else ids for i, ids in enumerate(encode(self, texts))]
+
+    monkeypatch.setattr(encoding.Vocabulary, "encode_batch", without_the_first)
+    monkeypatch.setattr(
+        encoding, "read_documents", lambda *_: iter([["a"], ["the text"]])
+    )
+    manifest = build(source, tmp_path / "records")
+    assert manifest.language("train", "sw").records == 1
+    told = "train/sw: 1 documents without pieces left out"
+    assert told in capsys.readouterr().out
+
+
+def test_text_that_changed_stops_the_build_and_leaves_no_shard(tmp_path):
+    make_corpus(tmp_path / "corpus")
+    make_vocabulary(tmp_path / "vocabulary.model")
+    path = tmp_path / "corpus/text/train/sw/text-00000-of-00001.txt"
+    path.write_text(path.read_text().replace("neno", "NENO"))
+    with pytest.raises(UserError, match="train/sw/text-00000.* changed since"):
+        build(tmp_path, tmp_path / "records", tokens_per_shard=20)
+    left = tree(tmp_path / "records")
+    assert not any(name.startswith("train/sw") or "manifest" in name for name in left)
+
+
+def test_a_missing_corpus_leaves_nothing(source, tmp_path):
+    with pytest.raises(UserError, match="nowhere: no corpus here"):
+        build_records(
+            str(tmp_path / "nowhere"),
+            str(source / "vocabulary.model"),
+            str(tmp_path / "records"),
+            300,
+            1,
+        )
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,281 @@
+"""The command that trains a vocabulary."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from decoupled.configs import SamplingConfig, VocabularyConfig
+from decoupled.configs.corpora import VocabularySettings
+from decoupled.core.errors import UserError
+from decoupled.corpora.corpus_writer import write_corpus
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary_build import build_vocabulary
+
+WORDS = "one two three four five six seven eight nine ten eleven twelve".split()
+FILES = ["fertility.png", "fertility.svg", "sentencepiece.model", "vocabulary.json"]
+SWAHILI = "moja mbili tatu nne tano sita saba nane tisa kumi".split()
+
+
+def settings(vocab_size=45, **changes):
+    config = VocabularyConfig(vocab_size, 1.0, False, 1000, 10**6, 16)
+    values = {
+        "vocabulary": config,
+        "sampling": SamplingConfig(0.5, None, None, None),
+        "seed": 0,
+        "report_sentences": 100,
+    }
+    return VocabularySettings(**{**values, **changes})
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A corpus folder: 100 English and 20 Swahili sentences, English has eval text."""
+
+    def documents(words, count):
+        for i in range(count):
+            yield "train", [f"{words[i % len(words)]} {words[i // 7 % len(words)]}"]
+
+    write_corpus(
+        str(tmp_path / "corpus"),
+        source="numbers",
+        inputs={},
+        languages=[
+            ("en", [*documents(WORDS, 100), ("eval", ["one two three!"])]),
+            ("sw", documents(SWAHILI, 20)),
+        ],
+        dropped={},
+        extra_files={},
+        tasks={},
+    )
+    return str(tmp_path / "corpus")
+
+
+def test_trains_and_reports(corpus, tmp_path, capfd):
+    folder = str(tmp_path / "v")
+    assert build_vocabulary(corpus, folder, settings())
+    assert sorted(os.listdir(folder)) == FILES
+    vocabulary = Vocabulary(os.path.join(folder, "sentencepiece.model"))
+    report = json.loads((tmp_path / "v/vocabulary.json").read_text())
+    assert report["vocab_size"] == vocabulary.size == 45
+    assert report["fingerprint"] == vocabulary.fingerprint
+    assert report["inputs"]["settings"]["sampling"]["alpha"] == 0.5
+    english = report["languages"]["en"]
+    tokens = len(vocabulary.encode("one two three!"))
+    assert english == {
+        "split": "eval",
+        "sentences": 1,
+        "tokens": tokens,
+        "tokens_per_word": pytest.approx(tokens / 3, abs=1e-4),
+        "tokens_per_character": pytest.approx(tokens / 14, abs=1e-4),
+        # "!" is not in the training text.
+        "unknown_rate": pytest.approx(1 / tokens, abs=1e-6),
+    }
+    assert report["languages"]["sw"]["split"] == "train"
+    assert report["languages"]["sw"]["sentences"] == 20
+    assert report["languages"]["sw"]["unknown_rate"] == 0
+    printed, errors = capfd.readouterr()
+    assert "45 pieces" in printed and "mean of all 2" in printed
+    assert errors == ""
+
+
+def test_the_same_corpus_gives_the_same_files(corpus, tmp_path):
+    for name in ("1", "2"):
+        build_vocabulary(corpus, str(tmp_path / name), settings())
+    for name in FILES:
+        assert (tmp_path / "1" / name).read_bytes() == (
+            tmp_path / "2" / name
+        ).read_bytes()
+
+
+def test_a_complete_vocabulary_is_reused(corpus, tmp_path, capsys):
+    folder = str(tmp_path / "v")
+    assert build_vocabulary(corpus, folder, settings())
+    capsys.readouterr()
+    assert not build_vocabulary(corpus, folder, settings())
+    assert f"{folder}: complete already, reused" in capsys.readouterr().out
+
+
+def test_a_killed_build_is_done_again(corpus, tmp_path):
+    folder = str(tmp_path / "v")
+    build_vocabulary(corpus, folder, settings())
+    os.remove(tmp_path / "v/vocabulary.json")
+    (tmp_path / "v/building_vocabulary.txt").write_text("not complete")
+    (tmp_path / "v/sentencepiece.model").write_bytes(b"half")
+    (tmp_path / "v/sentencepiece.model.tmp-01234567").write_bytes(b"half")
+    assert build_vocabulary(corpus, folder, settings())
+    assert sorted(os.listdir(folder)) == FILES
+
+
+@pytest.mark.parametrize("name", ["sentencepiece.model", "fertility.png"])
+def test_a_file_of_somebody_else_is_refused_and_kept(corpus, tmp_path, name):
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / name).write_bytes(b"not ours")
+    with pytest.raises(UserError, match=f"v/{name}: no build_vocabulary .* another"):
+        build_vocabulary(corpus, str(tmp_path / "v"), settings())
+    assert os.listdir(tmp_path / "v") == [name]
+    assert (tmp_path / "v" / name).read_bytes() == b"not ours"
+
+
+def test_a_failure_in_a_folder_with_other_files_leaves_them_alone(corpus, tmp_path):
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v/notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="vocab_size 5000"):
+        build_vocabulary(corpus, str(tmp_path / "v"), settings(5000))
+    assert os.listdir(tmp_path / "v") == ["notes.txt"]
+
+
+def test_a_kill_behind_the_report_leaves_a_complete_vocabulary(corpus, tmp_path):
+    folder = str(tmp_path / "v")
+    build_vocabulary(corpus, folder, settings())
+    (tmp_path / "v/building_vocabulary.txt").write_text("not complete")
+    assert not build_vocabulary(corpus, folder, settings())
+    assert sorted(os.listdir(folder)) == FILES
+
+
+def test_the_sample_is_shown_and_reported(corpus, tmp_path, capsys):
+    weighted = SamplingConfig(0.5, {"sw": 0.5}, None, None)
+    build_vocabulary(corpus, str(tmp_path / "v"), settings(sampling=weighted))
+    printed = capsys.readouterr().out
+    assert "120 sentences in 2 languages, alpha 0.5" in printed
+    assert "MiB of memory and 1 min on two cores" in printed
+    assert "trained in" in printed
+    sample = json.loads((tmp_path / "v/vocabulary.json").read_text())["sample"]
+    assert (sample["lines"], sample["long_sentences_cut"]) == (120, 0)
+    assert sample["languages"]["sw"] == {
+        "sentences": 20,
+        "share": pytest.approx(1 / 6, abs=1e-9),
+        "drawn": 0.5,
+        "epochs": 3.0,
+        "by": "weight",
+    }
+
+
+def test_a_sample_of_few_bytes(corpus, tmp_path):
+    config = VocabularyConfig(45, 1.0, False, 1000, 900, 16)
+    build_vocabulary(corpus, str(tmp_path / "v"), settings(vocabulary=config))
+    sample = json.loads((tmp_path / "v/vocabulary.json").read_text())["sample"]
+    assert 700 < sample["bytes"] < 900
+
+
+def test_long_sentences_and_reserved_characters_are_told(tmp_path, capsys):
+    text = [" ".join(WORDS * 50), "one ▅ two", *WORDS * 3]
+    languages = [("en", [("train", text)])]
+    write_corpus(str(tmp_path / "c"), "long", {}, languages, {}, {}, {})
+    build_vocabulary(str(tmp_path / "c"), str(tmp_path / "v"), settings(30))
+    printed = capsys.readouterr().out
+    assert "1 long sentences were cut; all parts were used" in printed
+    assert '1 sentences held "▅"' in printed
+    sample = json.loads((tmp_path / "v/vocabulary.json").read_text())["sample"]
+    assert sample["long_sentences_cut"] == 1
+    assert sample["sentences_with_reserved_character"] == 1
+    assert sample["lines"] == len(text) + 1
+
+
+def test_byte_fallback_reports_bytes(corpus, tmp_path, capsys):
+    config = VocabularyConfig(300, 1.0, True, 1000, 10**6, 16)
+    build_vocabulary(corpus, str(tmp_path / "v"), settings(vocabulary=config))
+    assert "single bytes" in capsys.readouterr().out
+    report = json.loads((tmp_path / "v/vocabulary.json").read_text())
+    # "!" of the eval text is one byte.
+    english = report["languages"]["en"]
+    assert english["unknown_rate"] == 0
+    assert english["byte_rate"] == pytest.approx(1 / english["tokens"], abs=1e-6)
+
+
+def test_a_machine_without_the_memory_is_told_before_anything_is_made(
+    corpus, tmp_path, monkeypatch
+):
+    module = "decoupled.data.vocabulary_build.available_memory"
+    monkeypatch.setattr(module, lambda: 1 << 20)
+    with pytest.raises(UserError, match="0 sentences would fit: lower it, or max_byt"):
+        build_vocabulary(corpus, str(tmp_path / "v"), settings())
+    assert not (tmp_path / "v").exists()
+
+
+def test_without_matplotlib_there_is_no_plot(corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert build_vocabulary(corpus, str(tmp_path / "v"), settings())
+    assert sorted(os.listdir(tmp_path / "v")) == FILES[2:]
+    assert "no plots: matplotlib is not installed" in capsys.readouterr().out
+
+
+KILLED = """
+import sys
+from decoupled.data import vocabulary_build
+from tests.data.test_vocabulary_build import settings
+
+{patch}
+vocabulary_build.build_vocabulary(sys.argv[1], sys.argv[2], settings())
+"""
+KILLS = {
+    "while it reads": "from decoupled.corpora.corpus import Corpus\n"
+    "Corpus.sentences = lambda *_: iter(kill, None)",
+    "before the plot": "vocabulary_build._plot = kill",
+    "before the report": "vocabulary_build.files.write_json = kill",
+}
+
+
+@pytest.mark.parametrize("patch", KILLS.values(), ids=KILLS.keys())
+def test_a_run_that_is_killed_leaves_nothing_that_looks_complete(
+    corpus, tmp_path, patch
+):
+    kill = "import os\ndef kill(*_): os.kill(os.getpid(), 9)\n"
+    code = KILLED.format(patch=kill + patch)
+    folder = str(tmp_path / "v")
+    killed = subprocess.run(
+        [sys.executable, "-c", code, corpus, folder],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+    )
+    assert killed.returncode == -9, killed.stderr.decode()
+    assert "vocabulary.json" not in os.listdir(folder)
+    assert build_vocabulary(corpus, folder, settings())
+    assert sorted(os.listdir(folder)) == FILES
+
+
+def test_a_vocabulary_of_other_inputs_is_refused(corpus, tmp_path):
+    folder = str(tmp_path / "v")
+    build_vocabulary(corpus, folder, settings())
+    with pytest.raises(UserError, match=r"settings\.vocabulary\.vocab_size: 45 != 46"):
+        build_vocabulary(corpus, folder, settings(46))
+
+
+def test_another_model_beside_the_report_is_refused(corpus, tmp_path):
+    build_vocabulary(corpus, str(tmp_path / "v"), settings())
+    build_vocabulary(corpus, str(tmp_path / "w"), settings(46))
+    os.replace(tmp_path / "w/sentencepiece.model", tmp_path / "v/sentencepiece.model")
+    with pytest.raises(UserError, match="sentencepiece.model is not the one of"):
+        build_vocabulary(corpus, str(tmp_path / "v"), settings())
+
+
+def test_too_large_a_vocabulary_leaves_nothing(corpus, tmp_path):
+    with pytest.raises(
+        UserError, match=r"vocab_size 5000 is more than .*: \d+ at most"
+    ):
+        build_vocabulary(corpus, str(tmp_path / "v"), settings(5000))
+    assert not (tmp_path / "v").exists()
+
+
+def test_a_missing_corpus_leaves_nothing(tmp_path):
+    with pytest.raises(UserError, match="none: no corpus here.*build_corpus"):
+        build_vocabulary(str(tmp_path / "none"), str(tmp_path / "v"), settings())
+    assert not (tmp_path / "v").exists()
+
+
+def test_a_changed_corpus_leaves_nothing(corpus, tmp_path):
+    path = f"{corpus}/text/train/sw/text-00000-of-00001.txt"
+    with open(path) as file:
+        content = file.read()
+    with open(path, "w") as file:
+        file.write(content.replace("moja", "mojo"))
+    with pytest.raises(UserError, match="changed since manifest.json was written"):
+        build_vocabulary(corpus, str(tmp_path / "v"), settings())
+    assert not (tmp_path / "v").exists()
+
+
+def test_impossible_settings():
+    with pytest.raises(UserError, match="build_vocabulary.report_sentences"):
+        settings(report_sentences=0)
