@@ -1,4 +1,4 @@
-"""What the analyses are told."""
+"""Settings of the analyses."""
 
 import dataclasses
 from typing import NamedTuple
@@ -11,10 +11,10 @@ from decoupled.core.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class WeatSettings:
-    """How p-values are counted.
+    """How p-values are computed.
 
-    permutations: all divisions of the targets are counted where there are no more than
-      this; otherwise so many are drawn. seed: of the draw.
+    permutations: at most this many divisions of the targets are enumerated; if there
+      are more, this many are drawn. seed: of the draw.
     """
 
     permutations: int
@@ -36,8 +36,8 @@ def weat(*, permutations=gin.REQUIRED, seed=gin.REQUIRED):
 class DriftSettings(NamedTuple):
     """How texts are read.
 
-    masking: length of the sequences, and what is masked. max_texts: no more than this
-    are read. batch_size: texts at once. seed: of the masks.
+    masking: length of the sequences and rates of masking. max_texts: only the first
+    texts are read. batch_size: texts of a batch. seed: of the masks.
     """
 
     masking: MaskingConfig
@@ -46,7 +46,7 @@ class DriftSettings(NamedTuple):
     seed: int
 
     def check(self) -> None:
-        """Raises UserError for numbers that cannot work."""
+        """Raises a UserError for values that cannot work."""
         for name, least in (("max_texts", 1), ("batch_size", 1), ("seed", 0)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
@@ -73,9 +73,9 @@ class ProbeSettings:
 
     projection_size: of a span's vector. hidden_size: of the network on top.
     dropout: before both of its layers. learning_rate; clip_norm: of the gradient.
-    batch_size: sentences. train_steps: at most. eval_every_steps: between looks at the
-    development data. halve_after, stop_after: evaluations without a better score.
-    seed: of initial weights, order and dropout.
+    batch_size: sentences. train_steps: at most. eval_every_steps: between evaluations
+    on the development data. halve_after, stop_after: evaluations without a better
+    score. seed: of initial weights, order and dropout.
     """
 
     projection_size: int

@@ -1,4 +1,4 @@
-"""Checks that fields of configurations share; each refuses in one line."""
+"""Checks of the fields of configurations; each raises a UserError of one line."""
 
 import dataclasses
 import math

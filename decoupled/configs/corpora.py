@@ -1,4 +1,4 @@
-"""Corpora and vocabularies: what their commands are told."""
+"""Settings of corpora and vocabularies."""
 
 import dataclasses
 
@@ -12,11 +12,11 @@ from decoupled.core.errors import UserError
 class TextSettings:
     """How files become documents.
 
-    eval_share: share of the documents that is held out; unless it is 0, at least one of
-      a language that has two different ones.
-    min_characters: shorter sentences are left out where text is split into sentences.
-    split_json, split_text: the lines of JSON texts, and of plain text, are paragraphs
-      to be split into sentences; otherwise each is one sentence as it is.
+    eval_share: share of the documents that is held out. Unless it is 0, a language with
+      two different documents holds out at least one.
+    min_characters: shorter sentences are dropped where text is split into sentences.
+    split_json, split_text: whether the lines of JSON texts, and of plain text, are
+      paragraphs, which are split into sentences; otherwise each line is a sentence.
     drop_duplicates: of equal documents of a language only the first is kept.
     part_bytes: files larger than this are cut into parts of about that size;
       max_parts: but not into more.
@@ -47,8 +47,9 @@ class TaskSettings:
     """How messages become a task.
 
     dev_share, test_share: of the English messages; the rest is train.
-    min_label_messages: catalogs with fewer English messages are no label.
-    min_language_examples: a language is evaluated if it has so many in dev and in test.
+    min_label_messages: catalogs with fewer English messages are not used as labels.
+    min_language_examples: a language is evaluated if it has at least this many examples
+      in dev and in test.
     """
 
     dev_share: float

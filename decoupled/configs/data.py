@@ -23,7 +23,7 @@ class MaskingConfig:
     max_predictions: masked positions per sequence; the width of the MLM head's batch.
     masking_rate: share of the maskable tokens that is predicted, e.g. 0.15.
     mask_token_rate, random_token_rate: of the predicted tokens, the share replaced by
-      [MASK] and by a random piece; the rest stays as it is (0.8, 0.1).
+      [MASK] and by a random piece; the others stay unchanged (0.8, 0.1).
     """
 
     sequence_length: int
@@ -61,13 +61,14 @@ class SamplingConfig:
     alpha: language l is drawn with probability proportional to (its share of the
       sentences) ** alpha; 1 keeps the natural shares, 0 makes all languages equal
       (paper appendix A.1: 0.5).
-    weights: None, or language -> its share, e.g. {"en": 0.2}, in the place of the
-      smoothed one; the languages not named divide what is left by alpha. Where all are
-      named, only the ratios count. 0 leaves a language out.
+    weights: None, or language -> its share, e.g. {"en": 0.2}, instead of the smoothed
+      one; the other languages divide the rest by alpha. If all languages are named,
+      only the ratios matter. 0 leaves a language out.
     min_epochs, max_epochs: None, a number, or language -> number, e.g.
       {"*": 20, "en": 2} where "*" stands for every language not named: how often the
-      text of a language is seen over the run at least and at most. Applied after alpha
-      and weights; what a language gains or loses is divided among the rest.
+      text of a language is seen over the run, at least and at most. Limits come after
+      alpha and weights; the share that a language gains or loses is divided among the
+      others.
     """
 
     alpha: float
@@ -130,10 +131,10 @@ class VocabularyConfig:
     vocab_size: number of pieces.
     character_coverage: share of the characters that must be covered, e.g. 0.9995.
     byte_fallback: unknown characters become UTF-8 byte pieces instead of <unk>.
-    max_sentences, max_bytes: size of the language-smoothed sample that is trained on:
-      as many sentences, and about as many bytes of UTF-8, at most.
-    num_threads: parts that the sample is cut into, each summed by a thread. Sums
-      depend on it, and so does the vocabulary; not on the number of cores.
+    max_sentences, max_bytes: limits of the language-smoothed training sample: at most
+      this many sentences, and about this many bytes of UTF-8.
+    num_threads: parts that the sample is cut into, each summed by a thread. The sums,
+      and so the vocabulary, depend on it, but not on the number of cores.
     """
 
     vocab_size: int

@@ -35,7 +35,7 @@ class FinetuningConfig:
     freeze_input_embedding: the input embedding block is not trained.
     warmup_fraction: share of the steps with linear warm-up; a linear decay follows.
     learning_rates: each is tried, and the best on English dev is kept; () trains with
-      OptimizerConfig.learning_rate, which is ignored where there are some here.
+      OptimizerConfig.learning_rate, which is ignored otherwise.
     class_weights: "none", or "balanced", which gives every class the same total weight
       in the training loss; classification only.
     """
@@ -72,10 +72,10 @@ class QuestionAnsweringConfig:
 
     max_question_length: pieces of a question; the rest is cut off.
     doc_stride: pieces between the starts of neighbouring windows over a context that
-      does not fit into one; the windows overlap where it is smaller than they are.
-    max_answer_length: most pieces of an answer, or "auto": an answer may be half as
-      long again, in characters, as the longest one in training.
-    n_best: likeliest starts and ends of each window that are tried with each other.
+      does not fit into one; windows longer than the stride overlap.
+    max_answer_length: most pieces of an answer, or "auto": an answer may be 1.5 times
+      as long, in characters, as the longest one in training.
+    n_best: number of likeliest starts, and of ends, of each window that are combined.
     """
 
     max_question_length: int
@@ -98,14 +98,14 @@ class RetrievalConfig:
     """How translations are found by the vectors of sentences.
 
     layer: whose output is pooled: 0 is the embedding output, 1 the first layer; -1 is
-      the last, -2 the one before it. What compares layers takes all of them instead.
-    pool_special_tokens: [CLS] and [SEP] count in the mean over a sentence's tokens, as
-      in XTREME's baseline; not in Figure 2.
-    centre: the mean vector of each side is subtracted from its vectors, which lets go
+      the last, -2 the one before it. Analyses that compare layers ignore it.
+    pool_special_tokens: the mean over a sentence's tokens includes [CLS] and [SEP], as
+      in XTREME's baseline, but not in Figure 2.
+    centre: the mean vector of each side is subtracted from its vectors, which removes
       what all sentences of a language share (Figure 2's translation vector).
     scoring: "cosine", "euclidean", or a margin of Artetxe and Schwenk (ACL 2019):
       "ratio_margin" or "distance_margin".
-    num_neighbours: k of the margins; the other scorings do without.
+    num_neighbours: k of the margins; the other scorings ignore it.
     max_sequence_length: longer sentences are cut. batch_size: sentences of a batch.
     """
 
@@ -159,7 +159,7 @@ def finetune(
 
 
 class RetrieveConfig(NamedTuple):
-    """Everything that a run is made of, beside model and data."""
+    """Everything that a run of retrieval is made of, beside model and data."""
 
     retrieval: RetrievalConfig
     mesh: MeshConfig

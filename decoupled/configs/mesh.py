@@ -24,13 +24,13 @@ class MeshConfig:
     activation_dtype: "float32" or "bfloat16"; optimizer slots and the loss are float32
       always.
     embedding_lookup: "gather" copies rows; "one_hot" multiplies a one-hot matrix by the
-      table, which a TPU may do faster where the vocabulary is small. Equal numbers.
+      table, which a TPU may do faster if the vocabulary is small. Results are equal.
     slice_dtype: of the weights on the devices, "float32" or "bfloat16", which halves
       their memory; updates then use stochastic rounding (`decoupled.ops.rounding`).
       Vectors (biases, layer norms) and what checkpoints hold are float32 always.
     stack_mib: on a TPU, slices of equal shape are one variable of each core, as long as
       their float32 gradients take at most so many MiB (`decoupled.ops.stacks`). 0: each
-      slice is a variable of its own. Equal numbers, equal checkpoints.
+      slice is a variable of its own. Results and checkpoints are equal.
     """
 
     mesh_shape: str

@@ -17,8 +17,8 @@ ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 MLM_TRANSFORMS = ("dense_activation_norm", "projection")
 
 
-# The settings of a model that records of earlier versions lack, and the values that
-# every model had then.
+# Settings of a model that files of earlier versions lack, with the values that every
+# model had then.
 EARLIER_VALUES = {"project_equal_widths": False, "output_embedding_rank": 0}
 
 
@@ -30,7 +30,8 @@ class ModelConfig:
     vocab_size (V): number of pieces.
     input_embedding_size (E_in): width of word, position and type embeddings; projected
       to the hidden size where the two differ.
-    project_equal_widths: projected also where they do not; so Hugging Face's RemBERT.
+    project_equal_widths: projected even where they are equal, as in Hugging Face's
+      RemBERT.
     output_embedding_size (E_out): width of the output embedding, pre-training only.
     output_embedding_rank (R): the output embedding is the product of two matrices,
       [V, R] and [R, E_out]; 0 makes it one matrix [V, E_out].

@@ -50,12 +50,13 @@ class SweepConfig:
     """A grid of runs: every model, with every seed, on every task.
 
     title: of the table. rows: names of files in gin/models, in the table's order.
-    keep_layers: row -> layers that fine-tuning keeps, of the paper's; others keep all.
+    keep_layers: row -> layers that fine-tuning keeps, for rows that drop some; in
+      layers of the paper's model, before it is scaled.
     tasks: as of `finetune`. seeds: of pre-training, one run each.
     finetuning_runs: seeds of fine-tuning for each pre-trained model.
-    task_files: task -> its gin file ("" for none), "*" for those not named; {task} in
-      it stands for the name.
-    pretraining, finetuning: bindings of every run, one a string, each on one line.
+    task_files: task -> its gin file ("" for none); "*" is for tasks not named, and
+      {task} stands for the name.
+    pretraining, finetuning: bindings of every run, a string of one line for each.
     """
 
     title: str
@@ -132,8 +133,8 @@ def sweep_row(*, model=gin.REQUIRED) -> ModelConfig:
 class PlanConfig:
     """What the plan of a TPU run assumes.
 
-    efficiency: share of the peak that matrix products reach, with all that stands
-      between them.
+    efficiency: share of the peak that matrix products, and what runs between them,
+      reach.
     memory_share: share of a core's memory that a step may take.
     """
 

@@ -31,7 +31,7 @@ class OptimizerConfig:
     weight_decay: decoupled rate, multiplied by the learning rate; never applied to
       layer norms and biases. beta1, beta2, epsilon: Adam's (Adafactor: beta1 and
       weight_decay must be 0, beta2 is its own schedule).
-    clip_norm: the global gradient norm is clipped to this; 0 clips nothing.
+    clip_norm: the global gradient norm is clipped to this; 0 does not clip.
     """
 
     name: str
@@ -81,7 +81,7 @@ class TrainingConfig:
     """Batches and bookkeeping of a run.
 
     batch_size: sequences per step over the whole mesh.
-    gradient_accumulation: a step's batch is run as so many microbatches.
+    gradient_accumulation: number of microbatches that a step's batch is divided into.
     save_checkpoints_steps: steps between checkpoints. keep_checkpoint_max: how many
       of the newest are kept. log_steps: steps between summaries.
     eval_every_steps: steps between evaluations; 0 evaluates at the end only.
@@ -89,10 +89,10 @@ class TrainingConfig:
     seed: of initial weights, data order, masks and dropout.
     label_smoothing: share of the target distribution that is spread evenly over all
       classes, in training only; evaluation reports the plain loss (paper: 0).
-    recompute_layers: the backward pass computes the inside of each encoder layer again
-      instead of keeping it; equal gradients, less memory, a third more FLOPs.
+    recompute_layers: gradient checkpointing: the backward pass computes the activations
+      inside each encoder layer again; equal gradients, less memory, a third more FLOPs.
     iterations_per_loop: steps that a TPU does before it returns to the host, which then
-      saves, logs and hears signals; without a TPU it is always 1.
+      saves, logs and handles signals; without a TPU it is always 1.
     """
 
     batch_size: int
@@ -130,7 +130,7 @@ class ClusterConfig:
     """The processes that the mesh spans (`decoupled.training.cluster`).
 
     workers: ("host:port", ...) of all of them, the driver first; () is the driver
-      alone. TF_CONFIG, where it is set, says it instead.
+      alone. The environment variable TF_CONFIG overrides it.
     start_seconds: how long the driver waits for the others.
     patience_seconds: how long a worker may be silent before the run ends.
     accept_open_ports: serves addresses that other hosts can reach, although whoever

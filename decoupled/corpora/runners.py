@@ -9,7 +9,7 @@ Apache Beam, whose runners share the units among other machines, runs
     Create(units) | Reshuffle | Map(do a unit)
 
 No text goes through Beam, and what becomes of a unit is read from its note. Beam is
-imported where a unit is to be done on it, and nowhere else.
+imported only where a unit is done on it.
 """
 
 import concurrent.futures

@@ -126,7 +126,7 @@ def drawn_by(
 ) -> dict[str, str]:
     """What decides each language's share: "weight", "minimum", "maximum" or "alpha"."""
     lower, upper = _bounds(shares, sampling, epoch, total)
-    # Shares may be those of whole numbers of draws.
+    # The shares may come from integer counts of draws.
     half = 0.5 / total
     weights = sampling.weights or {}
     decided = {name: "weight" if name in weights else "alpha" for name in shares}
@@ -217,8 +217,8 @@ def sample_sizes(
 ) -> dict[str, int]:
     """How many sentences of each language make a sample.
 
-    The sample has as many sentences as there are, at most `max_sentences`, and about
-    `max_bytes` at most, up to rounding; a language that is drawn gets at least one.
+    The sample has all sentences, or `max_sentences` if there are more, and about
+    `max_bytes` at most; a language that is drawn gets at least one sentence.
 
     Args:
       counts: language -> sentences.

@@ -96,7 +96,7 @@ def result_of(job: Job, unit: Unit) -> dict[str, Any] | None:
 
 
 def forget(job: Job, units: Collection[Unit]) -> None:
-    """Removes the notes of units that are to be done."""
+    """Removes the notes of units that have to be done again."""
     there = set(_notes(job))
     for unit in units:
         for suffix in (DONE, FAILED):

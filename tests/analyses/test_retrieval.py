@@ -21,7 +21,7 @@ VECTORS = {
 
 
 class Encode:
-    """Looks vectors up; remembers what it was asked for."""
+    """Looks vectors up; remembers the queries."""
 
     def __init__(self):
         self.asked = []

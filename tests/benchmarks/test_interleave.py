@@ -26,7 +26,7 @@ def test_what_is_measured():
     assert slow.facts["parameters"] == 7
     assert slow.facts["environment"] == "set"
     assert slow.case["seconds"] == 0.02
-    # Two steps of warm-up come before the first that counts.
+    # Two steps of warm-up come before the first measured step.
     assert [chunk.loss for chunk in slow.rounds] == [4.0, 7.0]
     assert 1_000_000 < slow.rounds[0].resident <= slow.peak_resident < 10**9
 

@@ -207,7 +207,7 @@ def test_a_mistake_in_the_last_file_leaves_the_results_as_they_were(grid, folder
 
 
 def test_a_folder_of_several_runs_takes_another_seed_and_no_other_setting(grid, folder):
-    """It keeps its layout, also where only one run is asked for."""
+    """It keeps its layout, even for a single run."""
     with pytest.raises(UserError, match="data.num_epochs is 2.0, not 3.0"):
         tune(folder, grid, **GRID, num_epochs=3.0)
     tune(folder, grid, "predict", learning_rates=(1e-6,))

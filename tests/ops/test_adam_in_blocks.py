@@ -1,4 +1,4 @@
-"""AdamW a block of rows at a time: as with the gradient whole."""
+"""AdamW on one row partition at a time equals AdamW with the whole gradient."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ class Training:
     them has a gradient.
 
     Args:
-      in_blocks: the table and its moments are kept in blocks of rows.
+      in_blocks: the table and its moments are row-partitioned.
       as_factors: the update takes the factors of the gradient.
     """
 

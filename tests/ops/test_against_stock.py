@@ -206,7 +206,7 @@ CASES = {
     "softmax, scaled and biased": Case(
         lambda t: softmax(t["x"], mtf.cast(t["bias"], tf.float32), scale=0.25),
         lambda t: mtf.softmax(t["x"] * 0.25 + mtf.cast(t["bias"], tf.float32), HIDDEN),
-        # No gradient is asked for of integers.
+        # Integers have no gradient.
         {"x": TOKENS, "bias": integers(13, VOCAB, BATCH, HIDDEN)},
         TOKEN_MESHES,
     ),

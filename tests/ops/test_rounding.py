@@ -1,4 +1,4 @@
-"""Weights in bfloat16 whose updates are rounded by chance: exact on average."""
+"""Weights in bfloat16, updated with stochastic rounding: exact on average."""
 
 import numpy as np
 import pytest

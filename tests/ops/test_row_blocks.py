@@ -1,4 +1,4 @@
-"""Matrices in blocks of rows: as variables, in checkpoints, in products."""
+"""Row-partitioned matrices: as variables, in checkpoints, in products."""
 
 import numpy as np
 import pytest

@@ -134,7 +134,7 @@ def test_nothing_is_cast_before_its_time(tile, multiplies_in_float32, monkeypatc
         return
     assert rows == ([8, 8, 16, 16, 16, 16] if tile == 1 else [40, 40])
     for chain in used:
-        # Of a slice it is the numbers of its first row that wait.
+        # Of a slice, the elements of its first row wait.
         read = {source.op for operation in chain for source in operation.inputs}
         assert any(operation.control_inputs for operation in read | {*chain})
 

@@ -229,7 +229,7 @@ def test_results_are_finished_where_they_are_of_the_newest_step(tmp_path):
 
 def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
     features = masked_lm_features(seed=8)
-    # One answer for every position that is asked for.
+    # One answer for every requested position.
     features["masked_lm_positions"][:] = [1, 3, 5, 7]
     config = graph_config(
         model=SHALLOW,

@@ -1,4 +1,4 @@
-"""Variables in blocks of rows are restored from whole ones, each read once."""
+"""Row-partitioned variables are restored from whole ones, each read once."""
 
 import numpy as np
 import pytest

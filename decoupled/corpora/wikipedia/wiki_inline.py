@@ -1,4 +1,4 @@
-"""Wikitext within lines -> text: links, emphasis, tags, and what is left of markup.
+"""Wikitext within lines -> text: links, emphasis, tags, and other markup.
 
 Plain links, emphasis and formatting tags are most of the markup in running text, and
 regular expressions replace them in all of an article at once. mwparserfromhell parses

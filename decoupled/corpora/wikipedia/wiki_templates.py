@@ -120,7 +120,7 @@ _LINK_BAR = re.compile(r"(\[\[[^\[\]|]*)\|([^\[\]]*\]\])")
 
 
 def nothing(text: str, start: int, end: int, next_line: bool = False) -> str:
-    """What is left of markup that shows no text: "", or a `HOLE`.
+    """What replaces markup that shows no text: "", or a `HOLE`.
 
     A line that goes on with a small letter may have begun with a large one inside the
     markup, as in `<score>F</score>undamental`; such a sentence is not to be kept.

@@ -1,8 +1,8 @@
 """Wikitext -> readable paragraphs.
 
-In this order: what spans lines goes (`wiki_blocks`), then sections that tell nothing,
-then markup within lines (`wiki_inline`), then what is left of lists and tables; and
-sentences are mended where something was taken out (`text_repairs`).
+It removes, in this order: what spans lines (`wiki_blocks`); sections of references and
+links; markup within lines (`wiki_inline`); remains of lists and tables. At the end
+`text_repairs` mends sentences around removed markup.
 """
 
 import collections

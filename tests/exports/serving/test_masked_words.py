@@ -1,4 +1,4 @@
-"""What is expected in the place of a mask, from a checkpoint and from a SavedModel."""
+"""The pieces predicted for a mask, from a checkpoint and from a SavedModel."""
 
 import numpy as np
 import pytest
