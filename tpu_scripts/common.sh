@@ -16,11 +16,11 @@ exec 3>&1
 SCRATCH="$(mktemp -d)"
 trap 'rm -rf "$SCRATCH"' EXIT
 
-# Every resource carries this label; what has another is never touched.
+# Every resource has this label; the scripts never touch resources without it.
 PROJECT_LABEL=decoupled
 
 # NAME=VALUE for an option with a value, NAME for a switch; then what --help says.
-CATALOGUE=(
+OPTIONS=(
   "name=NODE|of the TPU VM and of its queued resource, e.g. decoupled-1"
   "zone=ZONE|e.g. us-central1-a"
   "zones=ZONE,ZONE|where to look; - is everywhere"
@@ -31,8 +31,8 @@ CATALOGUE=(
   "scopes=SCOPES|of that account on the VM (default: gcloud's, all of its roles)"
   "create_arg=ARG|one more argument of gcloud's create, e.g. --create_arg=--network=N; repeatable"
   "internal_ip|no public addresses: create and connect within the network"
-  "spot|cheaper; may be taken away at any time"
-  "plain|create the node at once, without a queued resource; fails where there is no room"
+  "spot|cheaper; may be preempted at any time"
+  "plain|create the node at once, without a queued resource; fails if the zone has no capacity"
   "valid_until=6h|give the queued resource up when it has no slice by then"
   "wait|return when the slice is ready, not when it is requested"
   "worker=0|the host to work on: 0, or all (needs ssh-add ~/.ssh/google_compute_engine)"
@@ -45,13 +45,13 @@ CATALOGUE=(
   "log=LINES|of the job's log (default: 5)"
   "jobs=FILE|a line per job: the command and its flags, e.g. pretrain --model_dir=gs://..."
   "slices=N|divide the jobs over N slices, NAME-0 to NAME-(N-1) (default: 1)"
-  "again|run also jobs that are complete"
+  "again|also run jobs that are complete"
   "env=NAME=VALUE|in the job's environment; repeatable; never for secrets"
   "max_attempts=5|starts in a row that leave no new checkpoint before giving up"
   "max_hours=48|of this script and of each job: then the slice is deleted"
   "stall_minutes=60|a job that prints nothing for so long counts as hanging"
   "keep|do not delete the slice at the end: it costs until delete.sh"
-  "force|do it in spite of what this script knows"
+  "force|do what this script would refuse"
   "dry_run|print the commands, run nothing"
 )
 REPEATABLE=" env create_arg "
@@ -65,7 +65,7 @@ usage() {
   printf '\nOptions:\n'
   local name entry
   for name in "${USES[@]}"; do
-    entry="$(catalogue_entry "$name")"
+    entry="$(option_entry "$name")"
     name="--${entry%%|*}"
     printf '  %-24s %s\n' "${name/#--dry_run/--dry-run}" "${entry#*|}"
   done
@@ -86,9 +86,9 @@ warn() {
   echo "$(basename "$0"): warning: $1" >&2
 }
 
-catalogue_entry() {
+option_entry() {
   local entry
-  for entry in "${CATALOGUE[@]}"; do
+  for entry in "${OPTIONS[@]}"; do
     case "$entry" in "$1="* | "$1|"*) echo "$entry" ;; esac
   done
 }
@@ -113,7 +113,7 @@ set_option() {
   local name="${1#--}" entry
   name="${name%%=*}"
   name="${name//-/_}"
-  entry="$([[ " ${USES[*]} " == *" $name "* ]] && catalogue_entry "$name" || true)"
+  entry="$([[ " ${USES[*]} " == *" $name "* ]] && option_entry "$name" || true)"
   case "$entry" in
     '') fail "unknown option $1; --help lists them" ;;
     "$name="*) [[ $1 == *=?* ]] || fail "--$name wants a value: --${entry%%|*}" ;;
@@ -157,8 +157,8 @@ need_remote() {
     fail "$1=$2: must be on gs://; the disk of a slice is gone when the slice is"
 }
 
-# need_flags COMMAND FLAG...: what the command cannot do without must be in REST, and what it
-# names by a path must be on gs://.
+# need_flags COMMAND FLAG...: the flags that the command needs must be in REST, and paths among
+# them must be on gs://.
 need_flags() {
   local command="$1" flag given value
   for flag in "${@:2}"; do
@@ -220,7 +220,7 @@ runtime_version() {
   fi
 }
 
-# quoted WORD...: one string that a bash, here or elsewhere, takes apart into the same words.
+# quoted WORD...: one string that a bash, here or elsewhere, splits into the same words.
 quoted() {
   local word line=''
   for word in "$@"; do

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Requests a TPU slice as a queued resource: it waits in a queue, for nothing, until there
-# is room. --plain asks for the node at once instead. From then on it costs money, until
-# delete.sh. Everything is labelled, so that list.sh finds it.
+# Requests a TPU slice as a queued resource: it waits in a queue, which costs nothing, until
+# there is capacity. --plain creates the node at once instead. A slice costs money from its
+# creation until delete.sh. Everything is labelled, so that list.sh finds it.
 #
 #   tpu_scripts/create.sh --name=decoupled-1 --zone=us-central1-a --type=v3-8 --spot --wait
 #
-# Exit codes: 0 created or requested, 2 refused, 3 no quota, 4 no room, or lost while waiting.
+# Exit codes: 0 created or requested, 2 refused, 3 no quota, 4 no capacity, or lost while waiting.
 USES=(name zone type version project service_account scopes create_arg internal_ip spot
   plain valid_until wait force dry_run)
 # shellcheck source=common.sh
@@ -19,7 +19,7 @@ check_runtime
 
 request || case "$TROUBLE" in
   quota) fail "$(quota_message)" 3 ;;
-  capacity) fail "no room for ${OPTION[type]} in ${OPTION[zone]} now; try later or elsewhere" 4 ;;
+  capacity) fail "no capacity for ${OPTION[type]} in ${OPTION[zone]} now; try later or elsewhere" 4 ;;
   *) fail "not created; gcloud says why above" ;;
 esac
 [[ -n ${OPTION[wait]} ]] || exit 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Deletes a slice: its queued resource and its TPU VM, whichever there is. What lies on its
-# disk is gone; gs:// stays. Refuses what has not the label project=decoupled.
+# Deletes a slice: its queued resource and its TPU VM, whichever exists, and with them its
+# disk; gs:// stays. Refuses resources without the label project=decoupled.
 #
 #   tpu_scripts/delete.sh --name=decoupled-1 --zone=us-central1-a
 USES=(name zone project force dry_run)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Copies a run (checkpoints, results, TensorBoard events, logs) from gs:// to a folder here.
-# Only what is new is copied: run it again as training goes on.
+# It copies only what is new: run it again as training continues.
 #
 #   tpu_scripts/fetch.sh --from=gs://bucket/rembert --to=runs/rembert --no_checkpoints
 USES=(from to no_checkpoints dry_run)

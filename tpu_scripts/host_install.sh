@@ -4,9 +4,9 @@
 #   bash host_install.sh PACKAGE      an sdist or a wheel: in the home folder, or gs://
 #
 # The image's own TensorFlow 2.15 stays: only that build drives the TPU, although the package
-# takes later ones elsewhere. The package itself is installed without what it requires; then
-# that and the extra "tpu", under the constraint of the TensorFlow that is there, so that pip
-# ends with an error rather than fetch another. Checked at the end.
+# takes later ones elsewhere. The package itself is installed without its requirements; then
+# the requirements and the extra "tpu", with the TensorFlow of the image as a constraint, so that
+# pip ends with an error rather than fetch another. This is checked at the end.
 set -euo pipefail
 cd
 package="$1"

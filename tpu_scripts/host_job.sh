@@ -2,7 +2,7 @@
 # Runs one job at a time on the first host of a TPU slice; run.sh starts it through ssh.
 #
 #   bash host_job.sh running
-#       the number of the job that runs here and where it reports, or nothing
+#       prints the number of the job that runs here and where it reports, or nothing
 #   bash host_job.sh start REPORT ID MAX_SECONDS GRACE_SECONDS NODE ZONE PROJECT DELETE WORD...
 #       starts the command WORD... in the background, where it outlives the connection
 #
@@ -11,12 +11,12 @@
 #   id=ID state=RUNNING code=- quiet=SECONDS time=EPOCH
 #
 # `quiet` is how long the command has printed nothing. At the end the state is FINISHED, with
-# the command's exit code, or UNHEALTHY where the TPU is not fit for use. REPORT/log-ID.txt is
-# what it printed. After MAX_SECONDS the command gets SIGTERM: it saves and ends with 143.
+# the command's exit code, or UNHEALTHY if the TPU cannot be used. REPORT/log-ID.txt is the
+# output. After MAX_SECONDS the command gets SIGTERM: it saves and ends with 143.
 #
-# Whoever watches deletes the slice at the end. Where nobody has done so GRACE_SECONDS later,
-# this script does, by DELETE (queued, node or nothing): a slice costs money also after its
-# job, and the machine that watched may be off.
+# The launcher deletes the slice at the end. If nobody has done so GRACE_SECONDS later, this
+# script does, as DELETE says (queued, node or nothing): a slice costs money also after its
+# job, and the machine of the launcher may be off.
 set -euo pipefail
 
 FOLDER="$HOME/decoupled_job"
@@ -99,11 +99,11 @@ work() {
   end "$(verdict "$code")" "$code" "$delete" "$grace_seconds"
 }
 
-# verdict CODE: whose fault the end of the command was, the TPU's or not.
+# verdict CODE: whether the TPU was at fault when the command ended.
 verdict() {
   local code=0
   case "$1" in
-    # Complete; a mistake of the user's; saved, to be run again.
+    # Complete; a mistake of the user's; saved, and can be resumed.
     0 | 2 | 143) ;;
     *) health 0 || code=$? ;;
   esac
@@ -132,7 +132,7 @@ end() {
   local project=()
   save_log
   touch "$FOLDER/ended"
-  # What is not reported now is not known: the slice would be taken for dead.
+  # Without this report the launcher would treat the slice as dead.
   report "$1" "$2" || { sleep "$HEARTBEAT" && report "$1" "$2"; } || true
   [[ -z $PROJECT ]] || project=("--project=$PROJECT")
   case "$3" in

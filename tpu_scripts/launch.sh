@@ -5,11 +5,11 @@
 POLL="${DECOUPLED_TPU_POLL:-60}"
 BACKOFF="${DECOUPLED_TPU_BACKOFF:-30}"
 LONGEST_BACKOFF=1800
-# Without a new report for so long, the host is taken for dead.
+# Without a new report for so long, the host is treated as dead.
 SILENT_SECONDS="${DECOUPLED_TPU_SILENT:-900}"
-# Then a slice whose job is over deletes itself: whoever should have done so is gone.
+# After that, a slice whose job has ended deletes itself, because its launcher is gone.
 GRACE_SECONDS="${DECOUPLED_TPU_GRACE:-1800}"
-# The job's clock runs out so long before this script's: it saves while its slice is there.
+# The job ends so long before this script, so that it can save while its slice exists.
 SAVE_SECONDS="${DECOUPLED_TPU_SAVE:-600}"
 # How often in a row gcloud may fail to say how the slice is.
 MOST_UNKNOWN=30
@@ -163,7 +163,7 @@ job_ended() {
   case "$JOB_STATE $JOB_CODE" in
     'FINISHED 0') OUTCOME=complete ;;
     'FINISHED 2') OUTCOME=mistake ;;
-    # Saved after SIGTERM, or without one of its processes: both go on when run again.
+    # Saved after SIGTERM, or lost one of its processes: both resume.
     'FINISHED 143' | 'FINISHED 75') OUTCOME=stopped ;;
     FINISHED*) OUTCOME=crashed ;;
     UNHEALTHY*) lost 'its TPU is not healthy' ;;
@@ -206,8 +206,7 @@ run_job() {
   done
 }
 
-# renew TIMES: clears what cannot be used again, and waits the longer the more often it was
-# in vain.
+# renew TIMES: deletes what cannot be used again, and waits longer after every failure.
 renew() {
   local seconds=$((BACKOFF << ($1 < 8 ? $1 : 8)))
   case "$OUTCOME" in

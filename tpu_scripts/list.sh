@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lists the queued resources and the TPU VMs of this project, with their state and owner:
-# what is still paid for. A TPU VM costs from READY until it is deleted.
+# Lists the queued resources and the TPU VMs of this project, with their state and owner. A
+# TPU VM costs money from READY until it is deleted.
 #
 #   tpu_scripts/list.sh --zones=us-central1-a,europe-west4-a
 #   tpu_scripts/list.sh --zones=-

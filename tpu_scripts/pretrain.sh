@@ -9,8 +9,8 @@
 #       --vocabulary=gs://bucket/data/vocabulary/sentencepiece.model \
 #       --model_dir=gs://bucket/rembert
 #
-# It has to stay alive (tmux, nohup); started again it goes on. See run.sh --help for what it
-# does about preemption and for the exit codes, and docs/tpu.md for what it costs.
+# Keep it alive (tmux, nohup); when started again, it continues. run.sh --help describes
+# preemption and the exit codes, docs/tpu.md the cost.
 USES=(name zone type version project service_account scopes create_arg internal_ip spot
   plain valid_until package again env max_attempts max_hours stall_minutes keep force dry_run)
 # shellcheck source=common.sh

@@ -9,11 +9,11 @@
 #       -- pretrain --gin_file=models/rembert.gin --model_dir=gs://bucket/rembert ...
 #   tpu_scripts/run.sh --name=decoupled-1 --zone=us-central1-a --jobs=jobs.txt
 #
-# It has to stay alive: start it in tmux or under nohup. Started again, it finds its slice and
-# follows the job that runs there. The flags --tpu, --tpu_zone and --gcp_project are added.
+# Keep it alive: start it in tmux or under nohup. When started again, it finds its slice and
+# follows the job that runs there. It adds the flags --tpu, --tpu_zone and --gcp_project.
 #
-# Exit codes: 0 all complete; 2 a mistake, also one that the job found; 3 no quota; 4 given
-# up, see the last lines; 5 the slice could not be deleted and may cost money.
+# Exit codes: 0 all complete; 2 a mistake, also one that the job found; 3 no quota; 4 gave up,
+# see the last lines; 5 the slice could not be deleted and may cost money.
 USES=(name zone type version project service_account scopes create_arg internal_ip spot
   plain valid_until package jobs again env max_attempts max_hours stall_minutes keep force
   dry_run)
@@ -58,7 +58,7 @@ read_jobs() {
   [[ -r ${OPTION[jobs]} ]] || fail "--jobs=${OPTION[jobs]}: cannot be read"
   while IFS= read -r line || [[ -n $line ]]; do
     [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue
-    # Takes quotes off as a shell does, but expands and runs nothing.
+    # Removes quotes as a shell does, but expands and runs nothing.
     mapfile -d '' -t words < <(xargs printf '%s\0' <<<"$line" 2>"$SCRATCH/errors")
     [[ ! -s $SCRATCH/errors ]] || fail "--jobs=${OPTION[jobs]}: quotes do not match: $line"
     add_job "${words[@]}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says where a slice and its job stand: the states of the queued resource and of the TPU VM,
+# Shows the status of a slice and its job: the states of the queued resource and of the TPU VM,
 # its health, the job's last report, the newest checkpoint and the end of the log.
 #
 #   tpu_scripts/status.sh --name=decoupled-1 --zone=us-central1-a --model_dir=gs://bucket/run

@@ -12,8 +12,8 @@
 # decoupled sweep --print_jobs prints such lines for a table of the paper. The jobs
 # of a slice run one after another, in their order; they go to NAME-0, NAME-1, ... in turn, but
 # a job whose --init_checkpoint is the --model_dir of another goes to the same slice, behind it.
-# Started again, it passes over what is complete. A slice whose jobs end with an error stops
-# there; the others go on. The exit code is the highest of theirs (see run.sh --help).
+# When started again, it skips complete jobs. A slice stops at a job that ends with an error;
+# the others continue. The exit code is the highest of theirs (see run.sh --help).
 USES=(name zone type version project service_account scopes create_arg internal_ip spot
   plain valid_until package jobs slices again env max_attempts max_hours stall_minutes keep
   force dry_run)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Copies files and folders to gs://, where they belong (a slice that is created anew has an
-# empty disk), or to a TPU VM. On gs:// only what is new is copied: run it again after an
-# interruption.
+# Copies files and folders to gs://, or to a TPU VM. Use gs:// for everything that must survive
+# the slice: a new slice has an empty disk. On gs:// it copies only what is new: run it again
+# after an interruption.
 #
 #   tpu_scripts/upload.sh --to=gs://bucket/data data/records data/vocabulary
 #   tpu_scripts/upload.sh --to=gs://bucket/data --with_package

@@ -29,7 +29,7 @@ def test_creation_says_what_is_in_the_way(make_cloud):
     assert cloud.run("create.sh", *SLICE).returncode == 3
     finished = cloud.run("create.sh", *SLICE)
     assert finished.returncode == 4
-    assert "no room for v3-8 in us-central1-a now" in finished.stderr
+    assert "no capacity for v3-8 in us-central1-a now" in finished.stderr
     assert cloud.run("create.sh", *SLICE, "--wait").returncode == 3
 
 
