@@ -1,12 +1,10 @@
 """Builds a corpus folder: text by language, split into train and eval.
 
 Reads either the message catalogs of installed packages (--source, no download needed),
-which also give a labelled zero-shot task and parallel pairs, or files (--input):
-MediaWiki dumps (.xml, .xml.bz2, .xml.gz), JSON lines (.jsonl) with a "text" in every
-line, else text with one sentence a line and an empty line between documents; .jsonl and
-text may be compressed (.gz), and paths may be remote (gs://). Writes
+which also give a labelled zero-shot task and parallel pairs, or files (--input): dumps
+of wikis, JSON lines, plain text; paths may be remote (gs://). Writes
 DIR/text/{train,eval}/LANGUAGE/ and, last, DIR/manifest.json. A build that was killed
-goes on where it stopped; a corpus that is complete is left as it is.
+continues where it stopped; a complete corpus is not changed.
 
   decoupled build_corpus --source=catalogs:django --output_dir=corpus
   decoupled build_corpus --output_dir=corpus \\
@@ -41,7 +39,8 @@ def define_flags() -> None:
         "input",
         [],
         "LANGUAGE=GLOB,...: files of languages, which are codes such as en, zh-Hant, "
-        f"zh_TW or sr@latin. Kinds: {_KINDS}.",
+        f"zh_TW or sr@latin. Kinds: {_KINDS}. Plain text has a sentence a line and an "
+        "empty line between documents.",
     )
     flags.DEFINE_string("output_dir", None, "Corpus folder.", required=True)
     flags.DEFINE_integer(

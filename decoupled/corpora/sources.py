@@ -178,7 +178,8 @@ SOURCES = (
         splits=lambda settings: settings.split_json,
     ),
     Source(
-        name="plain text with a sentence a line (all other names)",
+        # A sentence a line, an empty line between documents.
+        name="plain text (all other names, also .gz)",
         pattern="",
         reads=read_plain_text,
         splits=lambda settings: settings.split_text,

@@ -78,7 +78,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 DUMP = "MediaWiki dumps (.xml, .xml.bz2, .xml.gz)"
 JSON = 'JSON lines with a "text" in every line (.jsonl, .jsonl.gz)'
-TEXT = "plain text with a sentence a line (all other names)"
+TEXT = "plain text (all other names, also .gz)"
 
 
 @pytest.mark.parametrize(
