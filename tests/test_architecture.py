@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "exports": BELOW_RUNS | {"runs"},
     "sweeps": {"core", "configs", "launch"},
     "analyses": BELOW_RUNS | {"runs", "exports"},
-    "reports": BELOW_RUNS | {"runs", "exports", "analyses"},
+    "reports": BELOW_RUNS | {"runs", "exports", "analyses", "launch", "sweeps"},
 }
 # Nobody imports a command.
 MAY_IMPORT["commands"] = set(MAY_IMPORT)

@@ -18,10 +18,10 @@ from absl import flags
 
 from decoupled.core import console, files, locks
 from decoupled.core.errors import UserError
-from decoupled.core.processes import command_line
 from decoupled.core.processor import nvidia_gpus
 from decoupled.launch import start
-from decoupled.launch.supervision import VISIBLE_GPUS, run_step
+from decoupled.launch.steps import Step, run_step
+from decoupled.launch.supervision import VISIBLE_GPUS
 from decoupled.runs import run_folder
 
 PROCESSES = (1, 2, 4)
@@ -91,9 +91,10 @@ def _plural(processes):
 
 def _train(work_dir, processes, steps):
     """Makes a run or goes on with it, without GPUs: few hosts have four."""
-    command = command_line(*training_command(work_dir, processes, steps))
+    command = training_command(work_dir, processes, steps)
     name = _plural(processes).replace(" ", "_")
-    run_step(os.path.join(work_dir, "cluster"), name, command, {VISIBLE_GPUS: ""})
+    step = Step("", name, command, environment={VISIBLE_GPUS: ""})
+    run_step(os.path.join(work_dir, "cluster"), step)
 
 
 def _report(work_dir, steps):

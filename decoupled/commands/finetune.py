@@ -187,13 +187,12 @@ def _evaluate(session, predictions, anew):
 def _report(session, results):
     """Writes results.json, .csv and .png of all runs, and prints the table."""
     from decoupled.core import plots
-    from decoupled.reports import finetuning_results
-    from decoupled.reports.finetuning_plot import plot_results
+    from decoupled.reports import finetuning
 
     task, folder = session.task, session.folder
     best = session.grid.best_run()
     choice = best.chosen()
-    combined = finetuning_results.combine(results)
+    combined = finetuning.combine(results)
     summary = {
         "task": task.name,
         "global_step": choice.step,
@@ -202,20 +201,20 @@ def _report(session, results):
         "seed": best.seed,
         "seeds": list(session.grid.seeds),
         "runs": [_run_summary(session, run) for run in session.grid.all_runs()],
-        "outside_xtreme": finetuning_results.outside_languages(task.name, combined),
+        "outside_xtreme": finetuning.outside_languages(task.name, combined),
         **combined,
     }
     stem = os.path.join(folder, "results")
     files.write_json(f"{stem}.json", summary)
-    finetuning_results.write_csv(f"{stem}.csv", task.name, combined, task.metrics)
+    finetuning.write_csv(f"{stem}.csv", task.name, combined, task.metrics)
     _print_runs(task, summary["runs"])
-    shown = finetuning_results.shown_metrics(task.metrics, task.headline)
+    shown = finetuning.shown_metrics(task.metrics, task.headline)
     seeds = len(results)
     spread = f"; mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
     title = f"{task.name} at step {choice.step}; trained on English only{spread}"
-    finetuning_results.print_table(title, task.name, combined, shown)
+    finetuning.print_table(title, task.name, combined, shown)
     drawn = {"task": task.name, "metrics": list(task.headline), **combined}
-    paths = plots.draw(plot_results, drawn, stem)
+    paths = plots.draw(finetuning.plot_results, drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
 
 

@@ -1,6 +1,5 @@
 """What commands print: lines, tables and progress, on a terminal and in a log file."""
 
-import numbers
 import re
 import sys
 import time
@@ -11,12 +10,13 @@ from rich import box, progress
 from rich.console import Console
 from rich.table import Table
 
+from decoupled.core.tables import GAP, shown
+
 T = TypeVar("T")
 
 SECONDS_BETWEEN_LINES = 10.0
 # Numbers, also with a unit or a sign: 12, -3.4, 84.2%, 1.5M, +0.3, 20 bytes.
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?\s?([%a-zA-Z]{0,3}|bytes)")
-_NOTHING = "-"
 
 
 def say(message: str) -> None:
@@ -30,16 +30,15 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
     Args:
       title: the line above the table.
       columns: the head of each column.
-      rows: cells; None is shown as "-", an int with thousands separators, a float with
-        4 digits. Cells of other types are shown as they are.
+      rows: cells, as `decoupled.core.tables.shown` writes them.
     """
     grid = Table(box=box.SIMPLE_HEAD)
-    shown = [[_cell(value) for value in row] for row in rows]
+    cells = [[shown(value) for value in row] for row in rows]
     for index, name in enumerate(columns):
-        numbers = index > 0 and _are_numbers(row[index] for row in shown)
+        numbers = index > 0 and _are_numbers(row[index] for row in cells)
         justify = "right" if numbers else "left"
         grid.add_column(name, justify=justify, overflow="fold")
-    for row in shown:
+    for row in cells:
         grid.add_row(*row)
     # A file has no width: there a row stays one line, however long.
     width = None if sys.stdout.isatty() else 1000
@@ -81,20 +80,8 @@ def track(
         yield from _track_in_lines(items, description, total)
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return _NOTHING
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, numbers.Integral):
-        return f"{value:,}"
-    if isinstance(value, numbers.Real):
-        return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return str(value)
-
-
 def _are_numbers(cells: Iterable[str]) -> bool:
-    filled = [cell for cell in cells if cell not in ("", _NOTHING)]
+    filled = [cell for cell in cells if cell not in ("", GAP)]
     return bool(filled) and all(_NUMBER.fullmatch(cell) for cell in filled)
 
 

@@ -1,4 +1,4 @@
-"""Commands that other commands run: a driver with its workers, or one step of several.
+"""Commands that other commands run: a driver with its workers, or one by itself.
 
 Of a driver and its workers whoever dies is started again, with the rest: a run loses
 what it did since its last checkpoint and nothing else. What the user has to mend (exit
@@ -14,13 +14,11 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
-from decoupled.core import files, ports
+from decoupled.core import ports
 from decoupled.core.errors import WORKER_LOST_CODE, Interrupted, Terminated, UserError
 from decoupled.core.processes import command_line
 from decoupled.core.processor import nvidia_gpus
@@ -36,8 +34,6 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 8.0
 # What tells CUDA which GPUs there are.
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
-# In the folder of several steps: how long each took.
-SECONDS = "seconds.json"
 
 
 class Group(NamedTuple):
@@ -143,50 +139,6 @@ def cluster_variable(
         **({"accept_open_ports": True} if accept_open_ports else {}),
     }
     return {"TF_CONFIG": json.dumps(content)}
-
-
-def run_step(
-    work_dir: str,
-    name: str,
-    command: Sequence[str],
-    environment: Mapping[str, str] | None = None,
-    quiet: bool = False,
-) -> None:
-    """Runs one of several commands, its output as it comes.
-
-    The seconds of its first full run are kept in work_dir/seconds.json under its name.
-
-    Args:
-      command, environment: see `run_command`. quiet: its errors are printed only where
-        it fails.
-
-    Raises:
-      UserError: it failed.
-      Interrupted, Terminated: a signal came, and it has ended.
-    """
-    started = time.monotonic()
-    with tempfile.TemporaryFile("w+", errors="replace") as errors:
-        try:
-            code = run_command(command, environment, errors if quiet else None)
-        except Interrupted as error:
-            raise Interrupted(f"{error}: ended in step {name}") from error
-        except Terminated as error:
-            raise Terminated(
-                f"{error}: ended in step {name}; run the same command again to go on"
-            ) from error
-        if code:
-            errors.seek(0)
-            sys.stderr.write(errors.read())
-    if code:
-        raise UserError(
-            f"{name}: ended with code {code}, see above; mend it and run the same "
-            "command again, which goes on from here"
-        )
-    path = os.path.join(work_dir, SECONDS)
-    seconds = files.read_json(path) if files.exists(path) else {}
-    if name not in seconds:
-        seconds[name] = round(time.monotonic() - started, 1)
-        files.write_json(path, seconds)
 
 
 def run_command(

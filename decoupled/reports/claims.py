@@ -1,27 +1,71 @@
 """The paper's claims 1 to 7, each judged by differences that are paired over seeds.
 
 Which differences are taken, and what they have to show, is fixed here and does not
-depend on results. "Score" is the mean of the tasks; differences are in points.
+depend on results. "Score" is the mean of the tasks; differences are in points. The same
+differences are taken of the paper's numbers.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from decoupled.reports import published_analyses as published
+from decoupled.reports import published
 from decoupled.reports.paired import Paired, above, below, combined, paired, within
-from decoupled.reports.published_scores import AVERAGE, SCORES
-from decoupled.reports.reproduction_results import Evidence
+from decoupled.reports.results import PROBING, Results, Values
 
 # Differences up to this many points count as none: two and a half times what the paper
 # calls little (0.4).
 MARGIN = 1.0
+SMALL, MIDDLE, LARGE = "e_out_128", "e_out_768", "e_out_3072"
+
+
+class Rule(NamedTuple):
+    """What supports a claim, and the verdict; "" and None where a number is shown."""
+
+    text: str
+    verdict: Callable[[Paired | None], str] | None
+
+
+ABOVE_0 = Rule("above 0", above)
+LITTLE = Rule(f"within ±{MARGIN:g}", lambda found: within(found, MARGIN))
+HARMLESS = Rule(f"below +{MARGIN:g}", lambda found: below(found, MARGIN))
+SHOWN = Rule("", None)
+
+# Of a model's results, or of the paper's: seed -> value.
+Measure = Callable[[Results], Values]
+
+
+class Contrast(NamedTuple):
+    """One difference that a claim rests on.
+
+    what: it is. first, second: the difference is first - second. rule: on it. needs: an
+    analysis without which the difference is left out; "" for none.
+    """
+
+    what: str
+    first: Measure
+    second: Measure
+    rule: Rule = ABOVE_0
+    needs: str = ""
+
+
+class Claim(NamedTuple):
+    """A claim of the paper.
+
+    note: what limits the verdict whatever the numbers are. sizes: models whose
+    fine-tuned parameters the note begins with.
+    """
+
+    number: int
+    text: str
+    contrasts: list[Contrast]
+    note: str = ""
+    sizes: tuple[str, ...] = ()
 
 
 class Part(NamedTuple):
-    """One difference that a claim rests on.
+    """A contrast with its numbers.
 
-    what: it is, as "A - B". paper: the same difference in the paper's numbers. rule:
-    what would support the claim; "" where the number is shown and judges nothing.
+    what: see `Contrast`. paper: the paper's difference, None without. rule: in words.
     found: ours. verdict: None where it judges nothing.
     """
 
@@ -32,236 +76,201 @@ class Part(NamedTuple):
     verdict: str | None
 
 
-class Claim(NamedTuple):
-    """A claim, its parts, the verdict of all of them together, and what is to be said.
+class Judged(NamedTuple):
+    """A claim with its parts, the verdict of all of them together, and its note."""
 
-    note: what limits the verdict whatever the numbers are.
-    """
-
-    number: int
-    text: str
+    claim: Claim
     parts: list[Part]
     verdict: str
     note: str
 
 
-def judge(evidence: Evidence) -> list[Claim]:
+def judge(results: Results) -> list[Judged]:
     """Claims 1 to 7 in their order."""
-    makers = (
-        _naive_decoupling,
-        _small_input_or_output,
-        _larger_output,
-        _more_layers,
-        _reinvestment,
-        _lexical_similarity,
-        _last_layers,
-    )
-    return [make(evidence) for make in makers]
+    paper = published.as_results()
+    judged = []
+    for claim in CLAIMS:
+        parts = [
+            _part(contrast, results, paper)
+            for contrast in claim.contrasts
+            if not contrast.needs or results.metrics(contrast.needs)
+        ]
+        verdict = combined(part.verdict for part in parts if part.verdict)
+        note = _sizes(results, claim.sizes) + claim.note
+        judged.append(Judged(claim, parts, verdict, note))
+    return judged
 
 
-def pretraining_gain(evidence: Evidence) -> list[Part]:
+def pretraining_gain(results: Results) -> list[Part]:
     """What pre-training adds to the score of each model that has a control.
 
     Where it adds nothing, scores say nothing of pre-training, and so do claims that
     rest on them.
     """
     return [
-        Part(
-            f"score, {row} - the same after one step of pre-training",
-            None,
-            "above 0",
-            found := paired(evidence.averages(row), scores),
-            above(found),
+        _part(
+            Contrast(
+                f"score, {row} - the same after one step of pre-training",
+                lambda found, row=row: found.averages(row),
+                lambda found, row=row: found.control(row),
+            ),
+            results,
         )
-        for row, scores in evidence.controls.items()
+        for row in results.controls()
     ]
 
 
-def _claim(number, text, parts, note=""):
-    verdict = combined(part.verdict for part in parts if part.verdict)
-    return Claim(number, text, parts, verdict, note)
+def _part(contrast, results, paper=None):
+    what, first, second, rule, _ = contrast
+    found = paired(first(results), second(results))
+    printed = paired(first(paper), second(paper)).mean if paper else None
+    verdict = rule.verdict(found) if rule.verdict else None
+    return Part(what, printed, rule.text, found, verdict)
 
 
-def _positive(what, paper, found):
-    return Part(what, paper, "above 0", found, above(found))
+def _sizes(results, rows):
+    if not rows:
+        return ""
+    known = [results.rows[row] for row in rows if row in results.rows]
+    sizes = ", ".join(f"{row.name} {row.finetuning:,}" for row in known)
+    return f"Parameters in fine-tuning: {sizes}."
 
 
-def _shown(what, paper, found):
-    return Part(what, paper, "", found, None)
-
-
-def _difference(evidence, first, second):
-    return paired(evidence.averages(first), evidence.averages(second))
-
-
-def _score(first, second, evidence, make: Callable = _positive):
-    what = f"score, {first} - {second}"
-    return make(what, _paper(first, second), _difference(evidence, first, second))
-
-
-def _paper(first, second):
-    return SCORES[first][AVERAGE][0] - SCORES[second][AVERAGE][0]
-
-
-def _naive_decoupling(evidence):
-    found = _difference(evidence, "decoupled", "coupled")
-    part = Part(
-        "score, decoupled - coupled",
-        _paper("decoupled", "coupled"),
-        f"within ±{MARGIN:g}",
-        found,
-        within(found, MARGIN),
+def _of(measure, what, first, second, rule=ABOVE_0, needs=""):
+    """The same measure of two models."""
+    return Contrast(
+        f"{what}, {first} - {second}",
+        lambda results: measure(results, first),
+        lambda results: measure(results, second),
+        rule,
+        needs,
     )
-    return _claim(
+
+
+def _score(first, second, rule=ABOVE_0):
+    return _of(Results.averages, "score", first, second, rule)
+
+
+def _similarity(first, second, rule=ABOVE_0):
+    """Of two embeddings, (kind, model) each."""
+    return Contrast(
+        "Spearman x 100, mean of the sets, "
+        + " - ".join(f"{kind} of {row}" for kind, row in (first, second)),
+        lambda results: results.similarity(*reversed(first)),
+        lambda results: results.similarity(*reversed(second)),
+        rule,
+    )
+
+
+def _last_layer(row, rule):
+    """Score with all layers minus that without the last one."""
+    return Contrast(
+        f"score, {row}: all layers - without the last",
+        lambda results: _from_last(results.dropped(row), 0),
+        lambda results: _from_last(results.dropped(row), 1),
+        rule,
+    )
+
+
+def _from_last(by_layers, fewer):
+    return by_layers.get(max(by_layers, default=0) - fewer, {})
+
+
+def translation_fall(results: Results, row: str) -> dict[int, float]:
+    """seed -> translation accuracy of the best layer minus that of the last.
+
+    Layer 0, the embedding, is left out: the paper's figure begins with layer 1.
+    """
+    layers = {layer: by for layer, by in results.translation(row).items() if layer}
+    last = _from_last(layers, 0)
+    return {seed: max(by[seed] for by in layers.values()) - last[seed] for seed in last}
+
+
+CLAIMS = [
+    Claim(
         1,
         "Naive decoupling (same sizes, untied weights) changes little on average.",
-        [part],
+        [_score("decoupled", "coupled", LITTLE)],
         f"Little is at most {MARGIN:g} point to either side, with the whole interval.",
-    )
-
-
-def _small_input_or_output(evidence):
-    return _claim(
+    ),
+    Claim(
         2,
         "A small input embedding costs less than a small output embedding, although "
         "the latter is thrown away.",
         [
-            _score("e_out_768", "large_in_small_out", evidence),
-            _score("decoupled", "e_out_768", evidence, _shown),
-            _score("decoupled", "large_in_small_out", evidence, _shown),
+            _score(MIDDLE, "large_in_small_out"),
+            _score("decoupled", MIDDLE, SHOWN),
+            _score("decoupled", "large_in_small_out", SHOWN),
         ],
         "The paper's own averages differ by 0.1 only; what it stresses is that the "
         "model with the small input embedding has 43% fewer parameters in fine-tuning.",
-    )
-
-
-def _larger_output(evidence):
-    return _claim(
+    ),
+    Claim(
         3,
         "Raising E_out beyond H keeps helping, with an identical fine-tuned model.",
         [
-            _score("e_out_3072", "e_out_768", evidence),
-            _score("e_out_768", "e_out_128", evidence, _shown),
-            _score("e_out_3072", "e_out_128", evidence, _shown),
+            _score(LARGE, MIDDLE),
+            _score(MIDDLE, SMALL, SHOWN),
+            _score(LARGE, SMALL, SHOWN),
         ],
-        _sizes(evidence, ("e_out_128", "e_out_768", "e_out_3072")),
-    )
-
-
-def _more_layers(evidence):
-    return _claim(
+        sizes=(SMALL, MIDDLE, LARGE),
+    ),
+    Claim(
         4,
         "Extra capacity in layers that are dropped after pre-training helps less than "
         "a larger E_out.",
         [
-            _score("e_out_768", "additional_layers_23", evidence),
-            _score("additional_layers_23", "e_out_128", evidence, _shown),
+            _score(MIDDLE, "additional_layers_23"),
+            _score("additional_layers_23", SMALL, SHOWN),
         ],
         "The paper sees it above all in question answering, which is not tried here.",
-    )
-
-
-def _reinvestment(evidence):
-    return _claim(
+    ),
+    Claim(
         5,
         "Reinvesting the saved parameters in depth (best) or width beats the coupled "
         "model of equal size.",
         [
-            _score("reinvested_l", "coupled", evidence),
-            _score("reinvested_h", "coupled", evidence),
-            _score("reinvested_l", "reinvested_h", evidence),
+            _score("reinvested_l", "coupled"),
+            _score("reinvested_h", "coupled"),
+            _score("reinvested_l", "reinvested_h"),
         ],
-        _sizes(evidence, ("coupled", "reinvested_h", "reinvested_l"))
-        + " The paper's are of about equal size: 177M, 168M and 178M.",
-    )
-
-
-def _lexical_similarity(evidence):
-    small, large = "e_out_128", "e_out_3072"
-    drift = _similarity(evidence, (small, "output"), (large, "output"))
-    accuracy = _positive(
-        f"masked-LM accuracy, {large} - {small}",
-        published.MASKED_LM[large] - published.MASKED_LM[small],
-        paired(evidence.masked_lm(large), evidence.masked_lm(small)),
-    )
-    kept = _similarity(evidence, (large, "input"), (large, "output"), _shown)
-    return _claim(
+        " The paper's are of about equal size: 177M, 168M and 178M.",
+        sizes=("coupled", "reinvested_h", "reinvested_l"),
+    ),
+    Claim(
         6,
         "Output embeddings drift away from lexical similarity as E_out grows, while "
         "masked-LM accuracy rises.",
-        [drift, accuracy, kept],
+        [
+            _similarity(("output", SMALL), ("output", LARGE)),
+            _of(Results.masked_lm, "masked-LM accuracy", LARGE, SMALL),
+            _similarity(("input", LARGE), ("output", LARGE), SHOWN),
+        ],
         "The sets are of English words; a vocabulary of little text writes most of "
         "them in pieces that mean nothing by themselves.",
-    )
-
-
-def _similarity(evidence, first, second, make: Callable = _positive):
-    names = " - ".join(f"{kind} of {row}" for row, kind in (first, second))
-    return make(
-        f"Spearman x 100, mean of the sets, {names}",
-        published.mean_similarity(*first) - published.mean_similarity(*second),
-        paired(evidence.mean_similarity(*first), evidence.mean_similarity(*second)),
-    )
-
-
-def _last_layers(evidence):
-    small, large = "e_out_128", "e_out_3072"
-    gain = last_layer_gain(evidence, small)
-    harmless = Part(
-        f"score, {small}: all layers - without the last",
-        published.last_layer_gain(small),
-        f"below +{MARGIN:g}",
-        gain,
-        below(gain, MARGIN),
-    )
-    useful = _positive(
-        f"score, {large}: all layers - without the last",
-        published.last_layer_gain(large),
-        last_layer_gain(evidence, large),
-    )
-    falls = [translation_fall(evidence, row) for row in (small, large)]
-    agnostic = _positive(
-        f"translation, fall from the best layer to the last, {small} - {large}",
-        published.translation_fall(small) - published.translation_fall(large),
-        paired(*falls),
-    )
-    probed = _positive(
-        f"F1 of probes, mean of the tasks, {large} - {small}",
-        published.mean_probing(large) - published.mean_probing(small),
-        paired(evidence.mean_probing(large), evidence.mean_probing(small)),
-    )
-    parts = [harmless, useful, agnostic]
-    return _claim(
+    ),
+    Claim(
         7,
         "With a small E_out the last layers over-specialise; with a large one every "
         "layer is useful, and layers stay language-agnostic higher up.",
-        [*parts, probed] if evidence.probing else parts,
+        [
+            _last_layer(SMALL, HARMLESS),
+            _last_layer(LARGE, ABOVE_0),
+            _of(
+                translation_fall,
+                "translation, fall from the best layer to the last",
+                SMALL,
+                LARGE,
+            ),
+            _of(
+                Results.probing,
+                "F1 of probes, mean of the tasks",
+                LARGE,
+                SMALL,
+                needs=PROBING,
+            ),
+        ],
         f"Not to hurt means to cost less than {MARGIN:g} point. A model of few layers "
         "has few that could specialise.",
-    )
-
-
-def last_layer_gain(evidence: Evidence, row: str) -> Paired | None:
-    """Score with all layers minus that without the last one."""
-    kept = evidence.dropped.get(row, {})
-    if len(kept) < 2:
-        return None
-    most = max(kept)
-    return paired(kept[most], kept.get(most - 1, {}))
-
-
-def translation_fall(evidence: Evidence, row: str) -> dict[int, float]:
-    """seed -> translation accuracy of the best layer minus that of the last.
-
-    Layer 0, the embedding, does not count: the paper's figure begins with layer 1.
-    """
-    return {
-        seed: max(layers[1:]) - layers[-1]
-        for seed, layers in evidence.translation.get(row, {}).items()
-    }
-
-
-def _sizes(evidence, rows):
-    known = [evidence.rows[row] for row in rows if row in evidence.rows]
-    sizes = ", ".join(f"{row.name} {row.finetuning:,}" for row in known)
-    return f"Parameters in fine-tuning: {sizes}."
+    ),
+]

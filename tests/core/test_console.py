@@ -3,7 +3,6 @@
 import io
 import sys
 
-import numpy as np
 import pytest
 
 from decoupled.core import console
@@ -52,23 +51,6 @@ def test_a_title_is_one_line_however_narrow_the_table(capsys):
 def test_table_off_a_terminal_does_not_cut_long_rows(capsys):
     console.table("", ["name", "text"], [["x" * 120, "y" * 120]])
     assert any("x" * 120 in line and "y" * 120 in line for line in lines_of(capsys))
-
-
-@pytest.mark.parametrize(
-    "value,text",
-    [
-        (None, "-"),
-        (True, "yes"),
-        (12345, "12,345"),
-        (np.int64(12345), "12,345"),
-        (0.123456, "0.1235"),
-        (np.float32(0.5), "0.5"),
-        (12345.678, "12,345.7"),
-        ("84.2%", "84.2%"),
-    ],
-)
-def test_cells(value, text):
-    assert console._cell(value) == text
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from decoupled.core import files
-from decoupled.core.errors import Interrupted, Terminated, UserError
+from decoupled.core.errors import UserError
 from decoupled.launch.supervision import (
     Group,
     Supervisor,
@@ -19,7 +18,6 @@ from decoupled.launch.supervision import (
     gpu_shares,
     local_group,
     run_command,
-    run_step,
 )
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -128,51 +126,7 @@ def test_ctrl_c_of_the_terminal_comes_to_the_driver_through_the_supervisor_alone
     assert seen.read_text() == "True"
 
 
-@pytest.mark.parametrize(
-    "name, raised, told",
-    [
-        ("SIGINT", Interrupted, "^Ctrl-C: ended in step records$"),
-        ("SIGTERM", Terminated, "^SIGTERM: ended in step records; run the same comm"),
-    ],
-)
-def test_a_signal_reaches_a_step_and_is_waited_for(tmp_path, name, raised, told):
-    """A child of `subprocess.run` is killed a quarter of a second after Ctrl-C."""
-    ready, saved = tmp_path / "ready", tmp_path / "saved"
-    number = getattr(signal, name)
-    before = signal.getsignal(number)
-    step = python(
-        "import os, pathlib, signal, sys, time\n"
-        "def save(*_):\n"
-        "    time.sleep(1)\n"
-        f"    pathlib.Path({str(saved)!r}).write_text(str(os.getpgid(0)))\n"
-        "    sys.exit(130)\n"
-        f"signal.signal(signal.{name}, save)\n"
-        f"open({str(ready)!r}, 'w').close()\n"
-        "time.sleep(60)"
-    )
-    signal_when(ready, number)
-    with pytest.raises(raised, match=told):
-        run_step(str(tmp_path), "records", step)
-    # Ctrl-C of the terminal comes to the group of the demo, and so only once.
-    assert int(saved.read_text()) != os.getpgid(0)
-    assert signal.getsignal(number) == before
-    assert not (tmp_path / "seconds.json").exists()
-
-
-def test_a_step_that_fails_is_named(tmp_path):
-    with pytest.raises(UserError, match="broken: ended with code 3, see above; mend"):
-        run_step(str(tmp_path), "broken", python("raise SystemExit(3)"))
-    assert not (tmp_path / "seconds.json").exists()
-
-
-def test_seconds_of_a_step_are_those_of_its_first_full_run(tmp_path):
-    run_step(str(tmp_path), "quick", python("pass"))
-    files.write_json(str(tmp_path / "seconds.json"), {"quick": 99.0})
-    run_step(str(tmp_path), "quick", python("pass"))
-    assert files.read_json(str(tmp_path / "seconds.json")) == {"quick": 99.0}
-
-
-def test_a_step_sees_the_variables_that_are_given(tmp_path):
+def test_a_command_sees_the_variables_that_are_given(tmp_path):
     step = python("import os; raise SystemExit(int(os.environ['CODE']))")
     assert run_command(step, {"CODE": "7"}) == 7
 

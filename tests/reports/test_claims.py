@@ -4,26 +4,22 @@ import math
 
 import pytest
 
-from decoupled.reports.claims import (
-    judge,
-    last_layer_gain,
-    pretraining_gain,
-    translation_fall,
-)
+from decoupled.reports.claims import judge, pretraining_gain, translation_fall
+from decoupled.reports.finished_runs import read_reproduction
 from decoupled.reports.paired import NOT_SUPPORTED, SUPPORTED, UNDECIDED
-from decoupled.reports.reproduction_results import read_evidence
+from decoupled.reports.results import PROBING
 from tests.reports.fake_reproduction import write_reproduction
 
 
 @pytest.fixture(scope="module")
-def evidence(tmp_path_factory):
+def results(tmp_path_factory):
     folder = write_reproduction(tmp_path_factory.mktemp("reproduction") / "runs")
-    return read_evidence(str(folder))
+    return read_reproduction(str(folder))
 
 
 @pytest.fixture(scope="module")
-def claims(evidence):
-    return {claim.number: claim for claim in judge(evidence)}
+def claims(results):
+    return {judged.claim.number: judged for judged in judge(results)}
 
 
 def test_verdicts(claims):
@@ -49,7 +45,7 @@ def test_differences_are_paired(claims):
 
 
 def test_published_differences_follow_from_the_tables(claims):
-    papers = {c.number: [round(p.paper, 1) for p in c.parts] for c in claims.values()}
+    papers = {n: [round(p.paper, 1) for p in c.parts] for n, c in claims.items()}
     assert papers == {
         1: [0.4],
         2: [0.1, 2.5, 2.6],
@@ -78,33 +74,38 @@ def test_a_part_without_a_rule_judges_nothing(claims):
     assert (part.rule, part.verdict) == ("", None) and part.found is not None
 
 
-def test_sizes_of_fine_tuned_models_are_told(claims, evidence):
-    count = evidence.rows["e_out_128"].finetuning
+def test_sizes_of_fine_tuned_models_are_told(claims, results):
+    count = results.rows["e_out_128"].finetuning
     assert f"e_out_128 {count:,}, e_out_768 {count:,}, e_out_3072 {count:,}" in (
         claims[3].note
     )
 
 
-def test_layers(evidence):
+def test_layers(claims, results):
     # 0, 0.1 and 0.2 of e_out_128; 2, 2.1 and 2.2 of e_out_3072.
-    assert last_layer_gain(evidence, "e_out_128").mean == pytest.approx(0.1)
-    assert last_layer_gain(evidence, "e_out_3072").mean == pytest.approx(2.1)
-    assert last_layer_gain(evidence, "coupled") is None
-    # The embedding, which is best of all in these numbers, does not count.
-    falls = translation_fall(evidence, "e_out_128")
+    gains = {part.what: part.found.mean for part in claims[7].parts[:2]}
+    assert gains == pytest.approx(
+        {
+            "score, e_out_128: all layers - without the last": 0.1,
+            "score, e_out_3072: all layers - without the last": 2.1,
+        }
+    )
+    # The embedding, which is best of all in these numbers, is left out.
+    falls = translation_fall(results, "e_out_128")
     assert falls == pytest.approx({0: 30.0, 1: 29.8, 2: 29.6})
 
 
-def test_probes_count_where_there_are_any(claims, evidence):
+def test_probes_are_judged_where_there_are_any(claims, results):
     part = claims[7].parts[-1]
     assert part.what == "F1 of probes, mean of the tasks, e_out_3072 - e_out_128"
     assert part.found.mean == pytest.approx(2.0)
-    without = judge(evidence._replace(probing={}))[6]
+    numbers = [n for n in results.numbers if n.task != PROBING]
+    without = judge(results._replace(numbers=numbers))[6]
     assert len(without.parts) == 3
 
 
-def test_pretraining_gains_over_its_control(evidence):
-    (part,) = pretraining_gain(evidence)
+def test_pretraining_gains_over_its_control(results):
+    (part,) = pretraining_gain(results)
     # 6, 6.5 and 7.
     assert part.found.mean == pytest.approx(6.5)
     assert part.verdict == SUPPORTED and "after one step" in part.what
@@ -112,5 +113,5 @@ def test_pretraining_gains_over_its_control(evidence):
 
 def test_without_runs_nothing_is_decided(tmp_path):
     folder = write_reproduction(tmp_path / "runs", ("e_out_128",), (0,))
-    claims = judge(read_evidence(str(folder)))
-    assert {claim.verdict for claim in claims} == {UNDECIDED}
+    claims = judge(read_reproduction(str(folder)))
+    assert {judged.verdict for judged in claims} == {UNDECIDED}

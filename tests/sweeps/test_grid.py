@@ -6,7 +6,7 @@ import pytest
 
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core.errors import UserError
-from decoupled.reports.sweep_results import read_description
+from decoupled.reports.finished_runs import read_description
 from decoupled.sweeps.grid import describe, make_rows
 from decoupled.sweeps.jobs import Job
 from tests.helpers import tiny_model

@@ -7,7 +7,7 @@ import pytest
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core import console, files
 from decoupled.data.records_build import build_records
-from decoupled.reports.sweep_results import read_rows
+from decoupled.reports.finished_runs import read_sweeps
 from decoupled.sweeps.grid import describe
 from decoupled.sweeps.jobs import Inputs, Row, make_jobs
 from decoupled.sweeps.runner import Runner
@@ -72,9 +72,10 @@ def test_a_broken_job_is_told_and_tried_again_and_a_complete_one_is_kept(
     assert not os.path.exists(os.path.join(mended[0].folder, "command.2"))
 
     describe(folder, SWEEP, ScaleConfig(1, 1, 1), "mini", [COUPLED, DECOUPLED], mended)
-    rows = {row.name: row for row in read_rows([folder])}
+    results = read_sweeps([folder])
+    rows = results.rows
     assert list(rows) == ["coupled", "e_out_128"]
-    for row in rows.values():
-        assert 0 <= row.masked_lm_accuracy[0] <= 100
+    for row in rows:
+        assert 0 <= results.masked_lm(row)[0] <= 100
     assert rows["coupled"].pretraining < rows["e_out_128"].pretraining
     assert rows["coupled"].model.coupled

@@ -1,12 +1,16 @@
-"""What a reproduction finds in the folder that a user gives."""
+"""What a reproduction finds in the folder that a user gives, and what it makes."""
 
+import importlib.util
 import json
 import os
+import sys
 
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.reports.reproduction_inputs import find_folders, make_edges
+from decoupled.reports import reproduction_data
+from decoupled.reports.reproduction_data import find_folders, make_edges
+from tests.reports.fake_reproduction import write_json
 
 CONLLU = """# text = The cat sleeps
 1\tThe\tthe\tDET\t_\t_\t2\tdet\t_\t_
@@ -91,3 +95,42 @@ def test_files_for_probing(data, tmp_path):
 def test_no_files_for_probing_without_a_treebank(tmp_path):
     make_edges(find_folders(f"{tmp_path}/w", 1.0, None, None, None))
     assert not (tmp_path / "w").exists()
+
+
+def test_dumps_are_text_beside_the_messages(tmp_path, monkeypatch):
+    dumps = tmp_path / "data" / "wikipedia"
+    dumps.mkdir(parents=True)
+    (dumps / "swwiki-1.xml").write_text("")
+    folders = find_folders(f"{tmp_path}/w", 1.0, f"{tmp_path}/data", None, None)
+    manifest = {"splits": {"train": {"de": {"files": [{"name": "text/de.txt"}]}}}}
+    write_json(tmp_path / "w/data/corpus/manifest.json", manifest)
+    steps = {}
+    monkeypatch.setattr(
+        reproduction_data,
+        "run_step",
+        lambda _, step: steps.update({step.name: step.command}),
+    )
+    reproduction_data.make_data(folders, ["en", "de"])
+    assert list(steps) == ["corpus", "text", "vocabulary", "records"]
+    assert "--languages=en,de" in steps["corpus"]
+    assert f"--input=de={folders.corpus}/text/de.txt" in steps["text"]
+    assert f"--input=sw={dumps}/swwiki-1.xml" in steps["text"]
+    assert f"--corpus_dir={folders.text}" in steps["records"]
+    for command in steps.values():
+        assert importlib.util.find_spec(f"decoupled.commands.{command[1]}")
+
+
+def test_what_dumps_need_is_told_before_the_first_job(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    folders = find_folders("w", 1.0, None, None, None)
+    reproduction_data.check_installed(folders)
+    with pytest.raises(UserError, match=r"sentencex is not .*'decoupled\[data\]'"):
+        reproduction_data.check_installed(
+            folders._replace(dumps=[("en", "enwiki.xml")])
+        )
+
+
+def test_without_matplotlib_that_is_told_before_the_first_job(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    reproduction_data.check_installed(find_folders("w", 1.0, None, None, None))
+    assert "no plots: matplotlib is not installed" in capsys.readouterr().out

@@ -5,7 +5,11 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.reports import runs_page, sweep_plots, sweep_results, sweep_tables
+from decoupled.core.tables import to_latex, to_markdown
+from decoupled.reports import pictures, sweeps
+from decoupled.reports.finished_runs import read_sweeps
+from decoupled.reports.page import Page
+from decoupled.reports.results import MLM
 from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model
 
@@ -52,7 +56,7 @@ def sweep(tmp_path):
             languages = {"en": values, "sw": {"accuracy": values["accuracy"] - 10}}
             results = {"dev": languages, "test": {}}
             add_task(folder, "xnli", row["name"], seed, results)
-    # English dev alone says nothing of other languages: test counts.
+    # English dev alone says nothing of other languages: test is scored.
     questions = {
         "dev": {"en": {"exact_match": 90.0, "f1": 95.0}},
         "test": {
@@ -68,41 +72,41 @@ def sweep(tmp_path):
 
 
 def test_rows(sweep):
-    small, large = sweep_results.read_rows([str(sweep)])
-    assert (small.name, large.name) == ("e_out_128", "e_out_3072")
-    assert small.masked_lm_accuracy == pytest.approx({0: 20.0, 1: 22.0})
-    assert small.scores["xnli"] == {0: 45.0, 1: 47.0}
-    assert small.metrics["xquad"] == {"exact_match": {0: 40.0}, "f1": {0: 55.0}}
-    assert small.scores["xquad"] == {0: 47.5}
-    assert "xquad" not in large.scores
+    results = read_sweeps([str(sweep)])
+    assert list(results.rows) == ["e_out_128", "e_out_3072"]
+    assert results.masked_lm("e_out_128") == pytest.approx({0: 20.0, 1: 22.0})
+    assert results.score("e_out_128", "xnli") == {0: 45.0, 1: 47.0}
+    assert results.values("e_out_128", "xquad", "exact_match") == {0: 40.0}
+    assert results.values("e_out_128", "xquad", "f1") == {0: 55.0}
+    assert results.score("e_out_128", "xquad") == {0: 47.5}
+    assert results.score("e_out_3072", "xquad") == {}
+    small, large = results.rows.values()
     # One more column of 54 pieces for each, and the width of the transform.
     assert large.pretraining > small.pretraining
     assert large.finetuning < small.finetuning
 
 
 def test_averages_are_of_seeds_that_have_every_task(sweep):
-    small, large = sweep_results.read_rows([str(sweep)])
-    assert small.averages(["xnli", "xquad"]) == {0: (45.0 + 47.5) / 2}
-    assert small.averages(["xnli"]) == {0: 45.0, 1: 47.0}
-    assert large.averages(["xnli", "xquad"]) == {}
+    results = read_sweeps([str(sweep)])
+    assert results.averages("e_out_128") == {0: (45.0 + 47.5) / 2}
+    assert results._replace(tasks=["xnli"]).averages("e_out_128") == {0: 45.0, 1: 47.0}
+    assert results.averages("e_out_3072") == {}
 
 
 def test_a_job_that_is_not_complete_leaves_a_gap(sweep):
     (sweep / "tasks/xnli/e_out_128/seed_1/job.json").unlink()
     (sweep / "models/e_out_128/seed_0/job.json").unlink()
-    small, _ = sweep_results.read_rows([str(sweep)])
-    assert list(small.scores["xnli"]) == [0]
-    assert list(small.masked_lm_accuracy) == [1]
+    results = read_sweeps([str(sweep)])
+    assert list(results.score("e_out_128", "xnli")) == [0]
+    assert list(results.masked_lm("e_out_128")) == [1]
 
 
 def test_table_in_markdown(sweep):
-    rows = sweep_results.read_rows([str(sweep)])
-    table = sweep_tables.make_table("Table 4", rows, ["xnli", "xquad"])
-    text = sweep_tables.markdown(table, "runs.md")
-    lines = text.splitlines()
-    assert lines[0] == "## Table 4"
-    assert lines[2].endswith("| PT | FT | MLM acc | xnli | xquad | average |")
-    small, large = lines[4].split(" | "), lines[5].split(" | ")
+    results = read_sweeps([str(sweep)])
+    table = sweeps.make_table(results, Page(str(sweep / "report.md")))
+    lines = to_markdown(*table).splitlines()
+    assert lines[0].endswith("| PT | FT | MLM acc | xnli | xquad | average |")
+    small, large = lines[2].split(" | "), lines[3].split(" | ")
     # Of 45 and 47: the sample standard deviation is sqrt(2).
     assert small[8] == "[46.0 ± 1.4](runs.md#e_out_128)<br>paper 68.1"
     assert small[9].startswith("[**40.0/55.0**](")
@@ -114,16 +118,16 @@ def test_table_in_markdown(sweep):
 
 
 def test_table_in_latex(sweep):
-    rows = sweep_results.read_rows([str(sweep)])
-    text = sweep_tables.latex(sweep_tables.make_table("T", rows, ["xnli"]))
+    results = read_sweeps([str(sweep)])._replace(tasks=["xnli"])
+    text = to_latex(*sweeps.make_table(results, Page(str(sweep / "report.md"))))
     assert r"\begin{tabular}{lrrrrrrrr}" in text
     assert r"e\_out\_3072" in text
     assert r"\textbf{50.0 $\pm$ 1.4} (71.1) \\" in text
 
 
 def test_csv_has_every_single_number(sweep):
-    numbers = sweep_results.measured(sweep_results.read_rows([str(sweep)]))
-    lines = sweep_tables.to_csv(numbers).splitlines()
+    numbers = read_sweeps([str(sweep)]).numbers
+    lines = sweeps.numbers_as_csv(numbers).splitlines()
     assert lines[0] == "model,task,metric,seed,value,folder"
     folder = f"{sweep}/tasks/xquad/e_out_128/seed_0"
     assert f"e_out_128,xquad,f1,0,55.0,{folder}" in lines
@@ -134,9 +138,7 @@ def test_page_of_the_runs(sweep):
     run = sweep / "tasks/xnli/e_out_128/seed_1"
     (run / "config.1.gin").write_text("seed = 1\n")
     page = sweep / "report" / "runs.md"
-    page.parent.mkdir()
-    numbers = sweep_results.measured(sweep_results.read_rows([str(sweep)]))
-    runs_page.write(str(page), numbers)
+    sweeps.write_runs(str(page), read_sweeps([str(sweep)]).numbers)
     small, large = page.read_text().split("\n## ")[1:]
     assert small.startswith("e_out_128\n") and large.startswith("e_out_3072\n")
     lines = small.splitlines()
@@ -147,23 +149,39 @@ def test_page_of_the_runs(sweep):
     assert "| pretrain | MLM acc | 20.00 | 22.00 |" in lines
 
 
+def test_a_report_of_some_models(sweep, tmp_path, capsys):
+    folder = tmp_path / "report"
+    sweeps.write_report([str(sweep)], str(folder), ["e_out_3072"])
+    written = {"report.md", "report.tex", "report.csv", "runs.md"}
+    drawn = {"scores.png", "scores.svg"}
+    assert {path.name for path in folder.iterdir()} == written | drawn
+    text = (folder / "report.md").read_text()
+    assert text.startswith("## Table 4\n\n| model | E_in |")
+    # Without the model that answered questions there is no column of them.
+    assert "xquad" not in text and "e_out_128" not in text
+    assert text.endswith("\n\n![scores.png](scores.png)\n")
+    assert "50.0 ± 1.4" in capsys.readouterr().out
+    with pytest.raises(UserError, match="--rows: no other in the sweeps, which have"):
+        sweeps.write_report([str(sweep)], str(folder), ["other"])
+
+
 def test_seeds_of_two_sweeps_are_put_together(sweep, tmp_path):
     other = tmp_path / "other"
     described = json.loads((sweep / "sweep.json").read_text())
     write(other / "sweep.json", {**described, "seeds": [2]})
     add_model(other, "e_out_128", 2, 0.24)
-    small, _ = sweep_results.read_rows([str(sweep), str(other)])
-    assert small.masked_lm_accuracy == pytest.approx({0: 20.0, 1: 22.0, 2: 24.0})
+    found = read_sweeps([str(sweep), str(other)]).masked_lm("e_out_128")
+    assert found == pytest.approx({0: 20.0, 1: 22.0, 2: 24.0})
 
     described["rows"][0]["model"]["intermediate_size"] *= 2
     write(other / "sweep.json", described)
     with pytest.raises(UserError, match="e_out_128 has other sizes than in another"):
-        sweep_results.read_rows([str(sweep), str(other)])
+        read_sweeps([str(sweep), str(other)])
 
 
 def test_a_folder_without_a_sweep(tmp_path):
     with pytest.raises(UserError, match="no sweep.json"):
-        sweep_results.read_rows([str(tmp_path)])
+        read_sweeps([str(tmp_path)])
 
 
 @pytest.mark.parametrize(
@@ -181,7 +199,7 @@ def test_a_sweep_that_names_folders_outside_its_own_is_refused(sweep, change):
     change(described)
     write(sweep / "sweep.json", described)
     with pytest.raises(UserError, match="sweep.json: ") as caught:
-        sweep_results.read_rows([str(sweep)])
+        read_sweeps([str(sweep)])
     assert "\n" not in str(caught.value)
 
 
@@ -190,21 +208,19 @@ def test_curves_are_means_over_seeds(sweep):
         run = str(sweep / "models" / "e_out_128" / f"seed_{seed}")
         for step in range(1, 5):
             write_scalars(run, step, {"masked_lm_accuracy": 0.1 * step + offset})
-    rows = sweep_results.read_rows([str(sweep)])
-    folders = list(rows[0].folders["pretrain"].values())
-    points = sweep_plots.training_curve(folders, points=2)
+    results = read_sweeps([str(sweep)])
+    runs = [sweep / "models" / "e_out_128" / f"seed_{seed}" for seed in SEEDS]
+    points = pictures.training_curve([str(run) for run in runs], points=2)
     assert points == [
         pytest.approx((1.5, 25.0), abs=1e-4),
         pytest.approx((3.5, 45.0), abs=1e-4),
     ]
-    assert list(sweep_plots.curves(rows)) == ["e_out_128"]
+    assert list(pictures.training_curves(results)) == ["e_out_128"]
 
 
 def test_pictures(sweep, tmp_path):
-    rows = sweep_results.read_rows([str(sweep)])
-    paths = sweep_plots.plot_scores(
-        {"rows": rows, "tasks": ["xnli"]}, str(tmp_path / "scores")
-    )
+    results = read_sweeps([str(sweep)])
+    paths = pictures.plot_scores(results, str(tmp_path / "scores"))
     svg = (tmp_path / "scores.svg").read_text()
     assert [path.rpartition(".")[2] for path in paths] == ["png", "svg"]
     for text in ("e_out_128", "e_out_3072", "E_out", "masked-LM accuracy, %"):
@@ -212,25 +228,26 @@ def test_pictures(sweep, tmp_path):
 
 
 def test_the_title_says_what_bars_are(sweep, tmp_path):
-    rows = sweep_results.read_rows([str(sweep)])
-    alone = [row._replace(masked_lm_accuracy={0: 20.0}) for row in rows[:1]]
+    results = read_sweeps([str(sweep)])._replace(tasks=[])
+    first = [n for n in results.numbers if (n.metric, n.seed) == (MLM, 0)]
+    alone = results._replace(numbers=first).of(["e_out_128"])
     for drawn, title in (
-        (rows, "2 models; bars: standard deviation over 2 seeds"),
+        (results, "2 models; bars: standard deviation over 2 seeds"),
         (alone, "1 model; one seed"),
     ):
-        sweep_plots.plot_scores({"rows": drawn, "tasks": []}, str(tmp_path / "scores"))
+        pictures.plot_scores(drawn, str(tmp_path / "scores"))
         assert f">{title}<" in (tmp_path / "scores.svg").read_text()
 
 
 def test_labels_that_would_touch_are_left_out():
-    assert sweep_plots.ticks([16, 96, 16, 384]) == [16, 96, 384]
+    assert pictures.ticks([16, 96, 16, 384]) == [16, 96, 384]
     # Of a factor of 100, labels take 1.32 each.
-    assert sweep_plots.ticks([1, 1.1, 1.3, 1.4, 100]) == [1, 1.4, 100]
-    assert sweep_plots.ticks([]) == []
+    assert pictures.ticks([1, 1.1, 1.3, 1.4, 100]) == [1, 1.4, 100]
+    assert pictures.ticks([]) == []
 
 
 def test_equal_places_stand_side_by_side():
-    first, alone, second = sweep_plots.apart([16, 384, 16])
+    first, alone, second = pictures.apart([16, 384, 16])
     assert first < 16 < second and first * second == pytest.approx(16 * 16)
     assert alone == 384
-    assert sweep_plots.apart([8]) == [8]
+    assert pictures.apart([8]) == [8]

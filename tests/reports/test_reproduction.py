@@ -5,28 +5,20 @@ import re
 import pytest
 
 from decoupled.core import plots
-from decoupled.reports import reproduction_plots
-from decoupled.reports.reproduction_document import (
-    Facts,
-    PaperTable,
-    write_document,
-)
-from decoupled.reports.reproduction_results import read_evidence
+from decoupled.reports import pictures
+from decoupled.reports.finished_runs import read_reproduction
+from decoupled.reports.reproduction import FIGURE_ROWS, PaperTable, write_document
+from decoupled.reports.results import CONTROL, KINDS, MLM
 from tests.analyses.tiny_runs import texts_of
 from tests.reports.fake_reproduction import SCORES, write_reproduction
 
 TABLES = [PaperTable("Table 4: output embedding size", ("e_out_128", "e_out_3072"))]
-FACTS = Facts(
-    command="decoupled reproduce --work_dir=w",
-    machine="2 cores",
-    date="2026-01-02",
-    duration="1 h 05 min",
-    complete=90,
-    jobs=90,
-    parallel=2,
-    paragraphs=["Text: 7 sentences."],
-    missing=["No questions."],
-)
+TOLD = ["    decoupled reproduce --work_dir=w", "Text: 7 sentences."]
+LIMITS = ["No questions."]
+
+
+def write(path, results):
+    write_document(str(path), results, TABLES, TOLD, LIMITS)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +29,7 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def document(runs, tmp_path_factory):
     path = tmp_path_factory.mktemp("docs") / "reproduction.md"
-    write_document(str(path), read_evidence(str(runs)), TABLES, FACTS)
+    write(path, read_reproduction(str(runs)))
     return path
 
 
@@ -66,8 +58,6 @@ def test_head(document):
     text = document.read_text()
     for said in (
         "    decoupled reproduce --work_dir=w",
-        "2026-01-02, on 2 cores. 90 of 90 jobs complete; their times add up to "
-        "1 h 05 min, with 2 at a time.",
         "Text: 7 sentences.",
         "scores 40.0.",
         "**9 of 9 models score higher than that.**",
@@ -75,7 +65,6 @@ def test_head(document):
         "- 3 seeds: an interval reaches 2.5 standard deviations",
     ):
         assert said in text
-    assert "not everything is complete" not in text.lower()
 
 
 def test_verdicts(document):
@@ -99,13 +88,14 @@ def test_control(document):
 def test_claims_are_put_in_doubt_where_pretraining_does_not_help(
     runs, tmp_path, without_pictures
 ):
-    evidence = read_evidence(str(runs))
-    scores = evidence.averages("e_out_128")
-    higher = {seed: score + 1 + seed for seed, score in scores.items()}
+    results = read_reproduction(str(runs))
+    scores = results.averages("e_out_128")
+    numbers = [
+        n._replace(value=scores[n.seed] + 1 + n.seed) if n.task == CONTROL else n
+        for n in results.numbers
+    ]
     path = tmp_path / "r.md"
-    write_document(
-        str(path), evidence._replace(controls={"e_out_128": higher}), TABLES, FACTS
-    )
+    write(path, results._replace(numbers=numbers))
     claims = "\n".join(section(path, "The claims\n"))
     assert "**Claims 1 to 5 and part of 7 rest on scores" in claims
 
@@ -161,13 +151,16 @@ def test_claims_have_their_statistics(document):
 
 
 def test_a_model_that_did_not_learn_is_named(runs, tmp_path, without_pictures):
-    evidence = read_evidence(str(runs))
+    results = read_reproduction(str(runs))
     path = tmp_path / "r.md"
-    write_document(str(path), evidence, TABLES, FACTS)
+    write(path, results)
     assert "half as many masked words" not in path.read_text()
-    third = max(evidence.masked_lm("e_out_3072").values()) / 3
-    evidence.masked_lm("coupled").update(dict.fromkeys((0, 1, 2), third))
-    write_document(str(path), evidence, TABLES, FACTS)
+    third = max(results.masked_lm("e_out_3072").values()) / 3
+    numbers = [
+        n._replace(value=third) if (n.row, n.metric) == ("coupled", MLM) else n
+        for n in results.numbers
+    ]
+    write(path, results._replace(numbers=numbers))
     limits = section(path, "What limits this")
     assert any(line.startswith("- coupled: guesses less") for line in limits)
 
@@ -247,7 +240,7 @@ def test_settings_that_differ_in_more_have_files_of_their_own(
     runs = write_reproduction(tmp_path / "runs")
     other = "TrainingConfig.batch_size = 8\nTrainingConfig.seed = 1\n"
     (runs / "models" / "coupled" / "seed_1" / "config.1.gin").write_text(other)
-    write_document(str(tmp_path / "r.md"), read_evidence(str(runs)), TABLES, FACTS)
+    write(tmp_path / "r.md", read_reproduction(str(runs)))
     settings = tmp_path / "r" / "settings" / "models"
     assert (settings / "coupled" / "seed_0.gin").read_text() == (
         "TrainingConfig.seed = 0\n"
@@ -263,7 +256,7 @@ def test_settings_of_an_earlier_document_do_not_stay(runs, tmp_path, without_pic
     stale = tmp_path / "r" / "settings" / "models" / "coupled.gin"
     stale.parent.mkdir(parents=True)
     stale.write_text("# of another run\n")
-    write_document(str(path), read_evidence(str(runs)), TABLES, FACTS)
+    write(path, read_reproduction(str(runs)))
     assert stale.read_text().endswith("\nTrainingConfig.seed = 0\n")
 
 
@@ -282,17 +275,14 @@ def test_every_number_by_seed(document, runs):
     assert len(scores) == 3 * len(SCORES)
 
 
-def test_an_incomplete_one_says_so_and_has_gaps(tmp_path, without_pictures):
+def test_an_incomplete_one_has_gaps(tmp_path, without_pictures):
     runs = write_reproduction(tmp_path / "runs", ("e_out_128",), (0,))
     for name in ("neighbours", "word_similarity", "spectrum", "probing"):
         (runs / "analyses" / name / "seed_0" / "job.json").unlink()
     path = tmp_path / "docs" / "r.md"
     path.parent.mkdir()
-    write_document(
-        str(path), read_evidence(str(runs)), TABLES, FACTS._replace(complete=4)
-    )
+    write(path, read_reproduction(str(runs)))
     text = path.read_text()
-    assert "**Not everything is complete" in text
     assert (
         "Table 8" not in text
         and "Table 9" not in text
@@ -306,7 +296,7 @@ def test_nothing_complete_is_a_document_too(tmp_path):
     runs = write_reproduction(tmp_path / "runs", ("e_out_128",), ())
     path = tmp_path / "docs" / "r.md"
     path.parent.mkdir()
-    write_document(str(path), read_evidence(str(runs)), TABLES, FACTS)
+    write(path, read_reproduction(str(runs)))
     assert "| e_out_128 | 8 | 8 |" in path.read_text()
 
 
@@ -315,40 +305,26 @@ def test_nothing_complete_is_a_document_too(tmp_path):
 )
 def test_one_layer_of_one_model_has_one_mark(seeds, note, tmp_path):
     scores = {seed: 50.0 + seed for seed in range(seeds)}
-    reproduction_plots.plot_dropped(
-        {"dropped": {"e_out_128": {2: scores}}}, str(tmp_path / "one")
-    )
+    drawn = pictures.ByLayer("Layers", "kept", "score", {"e_out_128": {2: scores}})
+    pictures.plot_by_layer(drawn, str(tmp_path / "one"))
     found = texts_of(tmp_path / "one.svg")
-    assert f"Fine-tuned without the last layers; {note}" in found
-    places = found[: found.index("layers kept in fine-tuning")]
+    assert f"Layers; {note}" in found
+    places = found[: found.index("kept")]
     assert places == ["2"]
 
 
 def test_pictures(runs, tmp_path):
-    evidence = read_evidence(str(runs))
-    drawn = {
-        "figure_1": (reproduction_plots.plot_dropped, {"dropped": evidence.dropped}),
-        "figure_2": (
-            reproduction_plots.plot_translation,
-            {"translation": evidence.translation},
-        ),
-        "similarity": (
-            reproduction_plots.plot_similarity,
-            {
-                "masked_lm": {row: evidence.masked_lm(row) for row in SCORES},
-                **{
-                    kind: {row: evidence.mean_similarity(row, kind) for row in SCORES}
-                    for kind in ("input", "output")
-                },
-            },
-        ),
-    }
-    texts = {}
-    for name, (plot, result) in drawn.items():
-        plot(result, str(tmp_path / name))
-        texts[name] = texts_of(tmp_path / f"{name}.svg")
-    assert {"e_out_128", "layers kept in fine-tuning"} <= set(texts["figure_1"])
-    assert {"e_out_3072", "layer (0: input embedding)"} <= set(texts["figure_2"])
+    results = read_reproduction(str(runs))
+    models = {row: results.dropped(row) for row in FIGURE_ROWS}
+    layers = pictures.ByLayer("Layers", "layers kept", "score, %", models)
+    pictures.plot_by_layer(layers, str(tmp_path / "layers"))
+    drawn = {"masked_lm": {row: results.masked_lm(row) for row in SCORES}}
+    for kind in KINDS:
+        drawn[kind] = {row: results.similarity(row, kind) for row in SCORES}
+    pictures.plot_similarity(drawn, str(tmp_path / "similarity"))
+    assert {"e_out_128", "layers kept", "score, %"} <= set(
+        texts_of(tmp_path / "layers.svg")
+    )
     assert {"input embedding", "coupled", "masked-LM accuracy, %"} <= set(
-        texts["similarity"]
+        texts_of(tmp_path / "similarity.svg")
     )

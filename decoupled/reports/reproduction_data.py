@@ -1,13 +1,17 @@
-"""Where a reproduction's data lie, and what it takes of the data that a user has."""
+"""The data of a reproduction: where they lie, what a user gives, and what is made."""
 
 import os
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoupled.analyses.probing.probing_conversion import CONVERTERS
 from decoupled.analyses.probing.probing_files import write_examples
-from decoupled.core import files
+from decoupled.core import files, installed, plots
 from decoupled.core.errors import UserError
+from decoupled.launch.steps import Step, run_step
+from decoupled.reports.demo import corpus_step, records_step, vocabulary_step
+from decoupled.runs import run_folder
 
 # A task of XTREME that is cheap to train.
 XTREME_TASK = "udpos"
@@ -84,6 +88,59 @@ def find_folders(
         treebank=_treebank(_there(data_dir, "ud")),
         edges=_below(work_dir, "data", "edges"),
     )
+
+
+def check_installed(folders: Folders) -> None:
+    """Checks what some of the steps need, so that none of them ends an hour later.
+
+    Raises:
+      UserError: a package is missing. Without matplotlib a line says that there are no
+        plots.
+    """
+    if folders.dumps:
+        installed.need("mwparserfromhell", "sentencex", purpose="MediaWiki dumps")
+    plots.can_draw()
+
+
+def make_data(folders: Folders, languages: Sequence[str]) -> None:
+    """Makes what is missing of corpus, vocabulary, records and files for probing.
+
+    Raises:
+      UserError: one of the commands fails.
+    """
+    work_dir = os.path.dirname(folders.runs)
+    run_step(work_dir, corpus_step(",".join(languages), folders.corpus))
+    if folders.dumps:
+        run_step(work_dir, _dumps_step(folders))
+    for step in (
+        vocabulary_step("reproduce", folders.text, folders.vocabulary),
+        records_step(folders.text, vocabulary_file(folders), folders.records),
+    ):
+        run_step(work_dir, step)
+    make_edges(folders)
+
+
+def vocabulary_file(folders: Folders) -> str:
+    """The model of SentencePiece."""
+    return os.path.join(folders.vocabulary, run_folder.VOCABULARY)
+
+
+def _dumps_step(folders):
+    """Messages that are not held out, and dumps."""
+    path = os.path.join(folders.corpus, "manifest.json")
+    messages = [
+        (language, files.path_below(folders.corpus, file["name"], path))
+        for language, content in files.read_json(path)["splits"]["train"].items()
+        for file in content["files"]
+    ]
+    command = [
+        *("decoupled", "build_corpus"),
+        *(f"--input={language}={path}" for language, path in messages + folders.dumps),
+        # Enough words to guess that models can be told apart by them.
+        "--gin_param=build_corpus.eval_share = 0.05",
+        f"--output_dir={folders.text}",
+    ]
+    return Step("add the text of the dumps", "text", command)
 
 
 def make_edges(folders: Folders) -> None:

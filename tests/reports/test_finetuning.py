@@ -2,8 +2,8 @@
 
 import pytest
 
-from decoupled.reports import finetuning_results
-from decoupled.reports.finetuning_plot import plot_results
+from decoupled.reports import finetuning
+from decoupled.reports.finetuning import plot_results
 
 
 def run(english, swahili):
@@ -18,11 +18,11 @@ def run(english, swahili):
 
 
 def test_one_run_stays_as_it_is():
-    assert finetuning_results.combine([run(70.0, 60.0)]) == run(70.0, 60.0)
+    assert finetuning.combine([run(70.0, 60.0)]) == run(70.0, 60.0)
 
 
 def test_several_runs_become_mean_and_sample_standard_deviation():
-    combined = finetuning_results.combine([run(70.0, 60.0), run(74.0, 60.0)])
+    combined = finetuning.combine([run(70.0, 60.0), run(74.0, 60.0)])
     english = combined["dev"]["en"]
     # Deviations from the mean, 72, are 2 and 2: sqrt((4 + 4) / (2 - 1)).
     assert english["f1_spread"] == pytest.approx(8**0.5)
@@ -34,20 +34,20 @@ def test_several_runs_become_mean_and_sample_standard_deviation():
 
 def test_means_with_and_without_english():
     languages = run(70.0, 60.0)["dev"]
-    assert finetuning_results.mean_over(languages, "f1", zero_shot=False) == 65.0
-    assert finetuning_results.mean_over(languages, "f1", zero_shot=True) == 60.0
-    assert finetuning_results.mean_over(languages, "recall", zero_shot=True) is None
+    assert finetuning.mean_over(languages, "f1", zero_shot=False) == 65.0
+    assert finetuning.mean_over(languages, "f1", zero_shot=True) == 60.0
+    assert finetuning.mean_over(languages, "recall", zero_shot=True) is None
 
 
 def test_a_task_shows_its_score_and_accuracy():
-    shown = finetuning_results.shown_metrics
+    shown = finetuning.shown_metrics
     assert shown(["f1", "recall", "accuracy"], ["f1"]) == ["f1", "accuracy"]
     assert shown(["accuracy"], ["accuracy"]) == ["accuracy"]
 
 
 def test_the_table_has_a_row_per_language_and_means(capsys):
-    results = finetuning_results.combine([run(70.0, 60.0), run(74.0, 61.0)])
-    finetuning_results.print_table("a task", "panx", results, ["f1"])
+    results = finetuning.combine([run(70.0, 60.0), run(74.0, 61.0)])
+    finetuning.print_table("a task", "panx", results, ["f1"])
     lines = capsys.readouterr().out.splitlines()
     rows = {line.strip().split("   ")[0]: line.split() for line in lines}
     assert rows["en"] == "en 72.00 ± 2.83 10.00 4 - - -".split()
@@ -59,8 +59,8 @@ def test_the_table_has_a_row_per_language_and_means(capsys):
 
 def test_csv_has_a_line_per_number(tmp_path):
     path = tmp_path / "results.csv"
-    results = finetuning_results.combine([run(70.0, 60.0), run(74.0, 60.0)])
-    finetuning_results.write_csv(str(path), "panx", results, ["f1", "recall"])
+    results = finetuning.combine([run(70.0, 60.0), run(74.0, 60.0)])
+    finetuning.write_csv(str(path), "panx", results, ["f1", "recall"])
     lines = path.read_text().splitlines()
     columns = "task,split,language,metric,value,spread,trivial,examples,official"
     assert lines[0] == columns
@@ -71,18 +71,18 @@ def test_csv_has_a_line_per_number(tmp_path):
 
 def test_languages_outside_xtreme_are_marked_and_in_no_mean(tmp_path, capsys):
     """Swahili is a language of PAN-X and none of XTREME's UD-POS."""
-    assert finetuning_results.outside_languages("panx", run(70.0, 60.0)) == []
+    assert finetuning.outside_languages("panx", run(70.0, 60.0)) == []
     results = run(70.0, 60.0)
     results["test"]["de"] = {"f1": 40.0, "examples": 2}
-    assert finetuning_results.outside_languages("udpos", results) == ["sw"]
-    finetuning_results.print_table("a task", "udpos", results, ["f1"])
+    assert finetuning.outside_languages("udpos", results) == ["sw"]
+    finetuning.print_table("a task", "udpos", results, ["f1"])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert "mean 70.00 10.00 - 40.00 - -".split() in lines
     assert lines.index("sw (outside XTREME) 60.00 20.00 3 50.00 - 5".split()) > (
         lines.index("mean but en - - - 40.00 - -".split())
     )
     path = tmp_path / "results.csv"
-    finetuning_results.write_csv(str(path), "udpos", results, ["f1"])
+    finetuning.write_csv(str(path), "udpos", results, ["f1"])
     assert path.read_text().splitlines()[2] == "udpos,dev,sw,f1,60.0,,20.0,3,no"
 
 
@@ -108,7 +108,7 @@ def test_the_picture_shows_test_files_or_else_dev_files(tmp_path):
 
 def test_the_picture_says_what_its_lines_are(tmp_path):
     pytest.importorskip("matplotlib")
-    several = finetuning_results.combine([run(70.0, 60.0), run(74.0, 61.0)])
+    several = finetuning.combine([run(70.0, 60.0), run(74.0, 61.0)])
     for result, spread in ((drawn(), False), (drawn(**several), True)):
         _, svg = plot_results(result, str(tmp_path / "plot"))
         with open(svg, encoding="utf-8") as handle:

@@ -1,0 +1,116 @@
+"""Tables as text: one set of columns and rows in Markdown, in LaTeX or as CSV.
+
+`console.table` prints the same rows.
+"""
+
+import csv
+import io
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+# A cell whose number is missing.
+GAP = "-"
+_LATEX = (("_", r"\_"), ("±", r"$\pm$"), ("->", r"$\rightarrow$"), ("%", r"\%"))
+
+
+class Cell(NamedTuple):
+    """A number of ours as shown, and what is told with it.
+
+    text: the number. bold: the best of its column. link: a page with details. paper:
+    the published number.
+    """
+
+    text: str
+    bold: bool = False
+    link: str = ""
+    paper: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def shown(value: Any, gap: str = GAP) -> str:
+    """A value as a cell: an int with thousands separators, a float with 4 digits.
+
+    Args:
+      value: other types are shown as they are. gap: stands for None.
+    """
+    if value is None:
+        return gap
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, numbers.Integral):
+        return f"{value:,}"
+    if isinstance(value, numbers.Real):
+        return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)
+
+
+def to_markdown(
+    columns: Sequence[str] | str,
+    rows: Iterable[Iterable[Any]],
+    words: int = 1,
+    gap: str = GAP,
+) -> str:
+    """The table in Markdown, without an end of its last line.
+
+    Args:
+      columns: their heads, or the first two lines of the table in Markdown.
+      rows: cells, `Cell` or of the types of `shown`.
+      words: so many columns stand to the left, the others to the right.
+      gap: see `shown`.
+    """
+    if isinstance(columns, str):
+        lines = [columns]
+    else:
+        sides = ["---"] * words + ["---:"] * (len(columns) - words)
+        lines = [_line(columns), _line(sides)]
+    lines += [_line(_in_markdown(cell, gap) for cell in row) for row in rows]
+    return "\n".join(lines)
+
+
+def _line(cells):
+    return f"| {' | '.join(cells)} |"
+
+
+def _in_markdown(cell, gap):
+    if not isinstance(cell, Cell):
+        return shown(cell, gap)
+    text = f"**{cell.text}**" if cell.bold else cell.text
+    if cell.link:
+        text = f"[{text}]({cell.link})"
+    return f"{text}<br>paper {cell.paper}" if cell.paper else text
+
+
+def to_latex(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """The table in LaTeX, for the package booktabs; the first column to the left."""
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
+        r"\toprule",
+        f"{' & '.join(map(_in_latex, columns))} " + r"\\",
+        r"\midrule",
+        *(" & ".join(map(_in_latex, row)) + r" \\" for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _in_latex(cell):
+    text = shown(cell)
+    for found, written in _LATEX:
+        text = text.replace(found, written)
+    if not isinstance(cell, Cell):
+        return text
+    text = rf"\textbf{{{text}}}" if cell.bold else text
+    return f"{text} ({cell.paper})" if cell.paper else text
+
+
+def to_csv(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """The table as comma-separated values, a line a row; values as `str` gives them."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()

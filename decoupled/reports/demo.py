@@ -1,0 +1,285 @@
+"""The demo: its steps, commands of this package, and the table and plot of them."""
+
+import os
+import resource
+import sys
+import time
+
+from decoupled.core import console, files, plots, tables
+from decoupled.core.memory import readable_bytes
+from decoupled.launch.steps import Step, run_step, seconds_of_steps
+from decoupled.model.parameters import finetuning_counts, pretraining_counts
+from decoupled.runs import run_folder
+
+MODELS = ("coupled", "decoupled")
+LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
+SENTENCES = (
+    "Enter a valid email address.",
+    "Bitte eine gültige E-Mail-Adresse eingeben.",
+    "Changer mon mot de passe",
+    "Ha olvidado su contraseña",
+)
+
+
+def run_demo(work_dir: str, data_only: bool) -> None:
+    """Runs the steps, then reports.
+
+    Args:
+      work_dir: folder of everything that is made. data_only: corpus, vocabulary and
+        records only.
+
+    Raises:
+      UserError: a step fails.
+    """
+    started = time.monotonic()
+    steps = _data_steps(work_dir) if data_only else make_steps(work_dir)
+    for number, step in enumerate(steps, start=1):
+        title = f"[{number}/{len(steps)}] {step.title}"
+        run_step(work_dir, step._replace(title=title))
+    if data_only:
+        return
+    report(work_dir)
+    peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    seconds = time.monotonic() - started
+    console.say(
+        f"{seconds:.0f} s in all; peak memory of the largest process "
+        f"{readable_bytes(peak)}"
+    )
+
+
+def make_steps(work_dir: str) -> list[Step]:
+    """The commands of the demo, in order."""
+    return [
+        *_data_steps(work_dir),
+        *(_pretraining_step(work_dir, model) for model in MODELS),
+        *(_finetuning_step(work_dir, model) for model in MODELS),
+        *_export_steps(work_dir),
+    ]
+
+
+def _vocabulary(work_dir):
+    return os.path.join(work_dir, "vocabulary", run_folder.VOCABULARY)
+
+
+def _data_steps(work_dir):
+    corpus = os.path.join(work_dir, "corpus")
+    return [
+        corpus_step(LANGUAGES, corpus),
+        vocabulary_step("demo", corpus, os.path.join(work_dir, "vocabulary")),
+        records_step(corpus, _vocabulary(work_dir), os.path.join(work_dir, "records")),
+    ]
+
+
+def corpus_step(languages: str, corpus: str) -> Step:
+    """Text, a task and pairs from message catalogs.
+
+    Args:
+      languages: "en,de". corpus: the folder that is made.
+    """
+    command = [
+        *("decoupled", "build_corpus"),
+        "--source=catalogs:django",
+        f"--languages={languages}",
+        f"--output_dir={corpus}",
+    ]
+    return Step("collect human-translated interface messages", "corpus", command)
+
+
+def vocabulary_step(settings: str, corpus: str, folder: str) -> Step:
+    """A vocabulary of a corpus.
+
+    Args:
+      settings: name of gin/runs/NAME_vocabulary.gin. folder: that is made.
+    """
+    command = [
+        *("decoupled", "build_vocabulary"),
+        f"--gin_file=runs/{settings}_vocabulary.gin",
+        f"--corpus_dir={corpus}",
+        f"--output_dir={folder}",
+    ]
+    title = "train a vocabulary that all languages share"
+    return Step(title, "vocabulary", command)
+
+
+def records_step(corpus: str, vocabulary: str, folder: str) -> Step:
+    """A corpus as token ids, in the folder that is made."""
+    command = [
+        *("decoupled", "build_records"),
+        f"--corpus_dir={corpus}",
+        f"--vocabulary={vocabulary}",
+        f"--output_dir={folder}",
+    ]
+    return Step("encode the text", "records", command)
+
+
+def _pretraining_step(work_dir, model):
+    command = [
+        *("decoupled", "pretrain"),
+        f"--gin_file=models/demo_{model}.gin",
+        "--gin_file=runs/demo_pretrain.gin",
+        f"--records_dir={work_dir}/records",
+        f"--vocabulary={_vocabulary(work_dir)}",
+        f"--model_dir={work_dir}/{model}",
+    ]
+    title = f"pre-train the {model} model: guess masked words"
+    return Step(title, f"pretrain_{model}", command)
+
+
+def _finetuning_step(work_dir, model):
+    command = [
+        *("decoupled", "finetune"),
+        "--task=catalogs",
+        "--gin_file=runs/demo_finetune.gin",
+        f"--data_dir={work_dir}/corpus/tasks",
+        f"--init_checkpoint={work_dir}/{model}",
+        f"--model_dir={work_dir}/{model}_catalogs",
+    ]
+    title = f"fine-tune the {model} model on English, test it in all languages"
+    return Step(title, f"finetune_{model}", command)
+
+
+def _export_steps(work_dir):
+    export = [
+        *("decoupled", "export"),
+        "--overwrite",
+        f"--model_dir={work_dir}/decoupled_catalogs",
+        f"--export_dir={work_dir}/export",
+    ]
+    package = os.path.dirname(os.path.dirname(__file__))
+    script = os.path.join(package, "exports", "serving", "run_text_model.py")
+    classifier = f"{work_dir}/export/text_classifier"
+    # -I: neither the current folder nor the script's is searched for modules.
+    serve = [sys.executable, "-I", script, classifier, *SENTENCES]
+    return [
+        Step("export the fine-tuned decoupled model", "export", export),
+        # TensorFlow alone prints lines about oneDNN and GPUs, whatever its level is.
+        Step(
+            "run the export on raw sentences, without this package",
+            "serve",
+            serve,
+            quiet=True,
+        ),
+    ]
+
+
+def report(work_dir: str) -> None:
+    """Prints the table and writes results.md, results.json and the plot."""
+    seconds = seconds_of_steps(work_dir)
+    results = {model: _results(work_dir, model, seconds) for model in MODELS}
+    files.write_json(os.path.join(work_dir, "results.json"), results)
+    rows = _table(results)
+    columns = ["", *MODELS, "majority"]
+    title = "Pre-trained on all languages, fine-tuned on English only"
+    console.say("")
+    console.table(title, columns, rows)
+    text = tables.to_markdown(columns, rows, words=len(columns), gap="")
+    files.write_text(os.path.join(work_dir, "results.md"), f"{text}\n")
+    pictures = _plot(work_dir, results, os.path.join(work_dir, "results"))
+    console.say(f"table: {work_dir}/results.md, plot: {', '.join(pictures)}")
+
+
+def _results(work_dir, model, seconds):
+    config = run_folder.read(os.path.join(work_dir, model)).model
+    evaluation = files.read_json(os.path.join(work_dir, model, "eval.json"))
+    tuned = os.path.join(work_dir, f"{model}_catalogs", "results.json")
+    return {
+        "pt_parameters": sum(pretraining_counts(config).values()),
+        "ft_parameters": sum(finetuning_counts(config).values()),
+        "masked_lm_accuracy": evaluation["all"]["masked_lm_accuracy"],
+        "languages": files.read_json(tuned)["test"],
+        "pretraining_seconds": seconds[f"pretrain_{model}"],
+        "finetuning_seconds": seconds[f"finetune_{model}"],
+    }
+
+
+def average(languages: dict[str, dict[str, float]], metric: str) -> float:
+    """Mean over the languages that the task was not trained on."""
+    values = [v[metric] for name, v in languages.items() if name != "en"]
+    return sum(values) / len(values)
+
+
+def _table(results):
+    def row(title, show, majority=None):
+        return [title, *(show(results[model]) for model in MODELS), majority]
+
+    reference = results[MODELS[0]]["languages"]
+    rows = [
+        row("parameters in pre-training", lambda r: r["pt_parameters"]),
+        row("parameters in fine-tuning", lambda r: r["ft_parameters"]),
+        row("masked-LM accuracy", lambda r: _percent(100 * r["masked_lm_accuracy"])),
+        row("seconds of pre-training", lambda r: r["pretraining_seconds"]),
+        row("seconds of fine-tuning", lambda r: r["finetuning_seconds"]),
+        row(
+            f"accuracy, mean of {len(reference) - 1} unseen languages",
+            lambda r: _percent(average(r["languages"], "accuracy")),
+            _percent(average(reference, "trivial_accuracy")),
+        ),
+    ]
+    for language, values in reference.items():
+        title = f"accuracy, {language}" + (" (trained on)" if language == "en" else "")
+        rows.append(
+            row(
+                title,
+                lambda r, name=language: _percent(r["languages"][name]["accuracy"]),
+                _percent(values["trivial_accuracy"]),
+            )
+        )
+    return rows
+
+
+def _percent(value):
+    return f"{value:.1f}%"
+
+
+def _plot(work_dir, results, stem):
+    """Left: masked-LM accuracy in training and at its end; right: by language."""
+    figure, [[left, right]] = plots.grid(1, 2, 5.4, 3.7, width_ratios=[1, 2])
+    for index, model in enumerate(MODELS):
+        look = plots.look(index)
+        steps, values = _curve(os.path.join(work_dir, model))
+        label = f"{model}, training batches"
+        left.plot(steps, [100 * v for v in values], color=look["color"], label=label)
+        held_out = 100 * results[model]["masked_lm_accuracy"]
+        look["linestyle"] = "none"
+        end = max(steps, default=0)
+        left.plot([end], [held_out], label=f"{model}, held-out text", **look)
+    left.set(title="Pre-training", xlabel="step", ylabel="masked-LM accuracy, %")
+    left.set_ylim(bottom=0)
+    _draw_languages(right, {model: results[model]["languages"] for model in MODELS})
+    for axes, columns in ((left, 1), (right, 3)):
+        plots.tidy(axes, grid="y")
+        axes.legend(frameon=False, fontsize=8, ncols=columns)
+    return plots.save(figure, stem)
+
+
+def _draw_languages(axes, tested):
+    """A bar for each model and language, and what the commonest answer would reach."""
+    languages = list(tested[MODELS[0]])
+    for index, model in enumerate(MODELS):
+        heights = [tested[model][name]["accuracy"] for name in languages]
+        places = [place + 0.4 * (index - 0.5) for place in range(len(languages))]
+        colour = plots.COLOURS[index]
+        axes.bar(places, heights, width=0.38, label=model, color=colour)
+    axes.hlines(
+        [tested[MODELS[0]][name]["trivial_accuracy"] for name in languages],
+        [place - 0.4 for place in range(len(languages))],
+        [place + 0.4 for place in range(len(languages))],
+        color=plots.BLACK,
+        linewidth=1.6,
+        label="majority class",
+    )
+    axes.set_xticks(range(len(languages)), languages)
+    axes.set(title="Fine-tuned on English, tested in all", ylabel="accuracy, %")
+    # Room for the legend above the highest bar.
+    axes.set_ylim(top=1.15 * axes.get_ylim()[1])
+
+
+def _curve(folder, window=5):
+    """Steps and smoothed training accuracy of a run, as far as its events are whole."""
+    # It loads TensorFlow, which the steps' parent needs at the end alone.
+    from decoupled.training.events import read_scalars
+
+    points = sorted(read_scalars(folder, "masked_lm_accuracy").items())
+    steps, values = [step for step, _ in points], [value for _, value in points]
+    windows = [values[max(0, i - window + 1) : i + 1] for i in range(len(values))]
+    return steps, [sum(near) / len(near) for near in windows]

@@ -1,0 +1,104 @@
+"""A page in Markdown, written block by block: headings, paragraphs, tables, pictures.
+
+Pictures lie in a folder beside the page, and so does the page of the runs that numbers
+link to (`decoupled.reports.sweeps.write_runs`).
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from decoupled.core import files, plots, tables
+from decoupled.core.tables import GAP, Cell
+from decoupled.reports.results import Values, spread
+
+RUNS = "runs.md"
+
+
+class Page:
+    """A page that is put together from top to bottom, then written.
+
+    Args:
+      path: of the Markdown file.
+      beside: the folder of pictures and of the runs' page, seen from the page; "" is
+        the page's own. formats: of pictures that are kept.
+    """
+
+    def __init__(
+        self, path: str, beside: str = "", formats: Sequence[str] = plots.FORMATS
+    ):
+        self.path = path
+        self.folder = files.make_folder(os.path.join(os.path.dirname(path), beside))
+        self._beside = beside
+        self._formats = tuple(formats)
+        self._blocks: list[str] = []
+
+    def heading(self, title: str, level: int = 2) -> None:
+        """A heading; the page's title has level 1."""
+        self._blocks.append(f"{'#' * level} {title}")
+
+    def text(self, *paragraphs: str) -> None:
+        """Paragraphs, in Markdown; empty ones are left out."""
+        self._blocks += filter(None, paragraphs)
+
+    def items(self, items: Iterable[str]) -> None:
+        """A list with a line an item."""
+        self._blocks.append("\n".join(f"- {item}" for item in items))
+
+    def table(
+        self,
+        columns: Sequence[str] | str,
+        rows: Iterable[Iterable[Any]],
+        words: int = 1,
+    ) -> None:
+        """A table, see `tables.to_markdown`."""
+        self._blocks.append(tables.to_markdown(columns, rows, words))
+
+    def picture(self, name: str, plot: Callable[..., list[str]], result: Any) -> None:
+        """Draws plot(result, stem) beside the page; nothing without matplotlib."""
+        with tempfile.TemporaryDirectory() as folder:
+            drawn = plots.draw(plot, result, os.path.join(folder, name))
+            for path in drawn:
+                if path.endswith(self._formats):
+                    copy = os.path.join(self.folder, os.path.basename(path))
+                    with files.atomic_write(copy, "wb") as handle:
+                        handle.write(files.read_bytes(path))
+        if drawn:
+            title = f"{name}.png" if not self._beside else name
+            link = os.path.join(self._beside, f"{name}.png")
+            self._blocks.append(f"![{title}]({link})")
+
+    def number(self, row: str, *values: Values, paper: str = "") -> Cell:
+        """Means ± standard deviations over seeds, linked to the runs of a model.
+
+        Args:
+          row: name of the model. values: of one number or of several, which stand
+            beside each other; empty ones are left out. paper: the published ones.
+        """
+        text = " / ".join(mean(found) for found in values if found)
+        return Cell(text or GAP, link=self.runs(row) if text else "", paper=paper)
+
+    def runs(self, row: str = "") -> str:
+        """Link to the page of the runs, or to the section of a model."""
+        page = os.path.join(self._beside, RUNS)
+        return f"{page}#{row}" if row else page
+
+    def write(self) -> None:
+        """Writes the page, atomically."""
+        files.write_text(self.path, "\n\n".join(self._blocks) + "\n")
+
+
+def mean(*values: Values) -> str:
+    """Mean ± standard deviation over seeds, without the latter for one seed.
+
+    Args:
+      values: of one number, or of several of the same seeds: "40.0/55.0 ± 1.1/0.9".
+    """
+    spreads = [spread(found) for found in values]
+    if None in spreads:
+        return GAP
+    text = "/".join(f"{one.mean:.1f}" for one in spreads)
+    if spreads[0].count == 1:
+        return text
+    return f"{text} ± {'/'.join(f'{one.deviation:.1f}' for one in spreads)}"

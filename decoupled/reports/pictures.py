@@ -1,0 +1,231 @@
+"""Pictures of sweeps and of a reproduction: means over seeds, with bars.
+
+A bar is the standard deviation over seeds; one seed has none.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from decoupled.core import plots
+from decoupled.reports.results import PRETRAINING, Results, Values, spread
+
+# Of the length of an axis: what a label takes, and the distance of equal places.
+_LABEL, _STEP = 0.06, 0.012
+# Between two models' points of the same layer.
+_SHIFT = 0.05
+_INPUT_LOOK = {"color": plots.BLUE, "marker": "o"}
+_OUTPUT_LOOK = {"color": plots.ORANGE, "marker": "s"}
+_MASKED_LM_LOOK = {"color": plots.BLACK, "marker": "D"}
+
+
+def plot_scores(results: Results, stem: str) -> list[str]:
+    """Average score and masked-LM accuracy against PT parameters and against E_out.
+
+    Args:
+      results: of a sweep. stem: of the files, without suffix.
+
+    Returns:
+      The paths written.
+    """
+    rows, tasks = results.rows, results.tasks
+    masked_lm = [results.masked_lm(row) for row in rows]
+    panels = [("masked-LM accuracy, %", masked_lm)]
+    if tasks:
+        label = "accuracy, %" if len(tasks) == 1 else "mean score of tasks, %"
+        panels.append((label, [results.averages(row) for row in rows]))
+    sizes = {
+        "parameters in pre-training, millions": [
+            row.pretraining / 1e6 for row in rows.values()
+        ],
+        "E_out": [row.model.output_embedding_size for row in rows.values()],
+    }
+    figure, axes = plots.grid(len(panels), 2, 4.2, 3.2)
+    for line, (label, values) in zip(axes, panels, strict=True):
+        for panel, (size, places) in zip(line, sizes.items(), strict=True):
+            _scatter(panel, rows, values, places)
+            panel.set(xlabel=size, ylabel=label)
+    seeds = max(map(len, masked_lm), default=0)
+    models = "1 model" if len(rows) == 1 else f"{len(rows)} models"
+    title = f"{models}; {plots.over_seeds(seeds)}"
+    plots.title_and_legend(figure, axes[0][0], title)
+    return plots.save(figure, stem)
+
+
+def _scatter(axes, rows, values, places):
+    drawn = apart(places)
+    for index, (row, by_seed) in enumerate(zip(rows, values, strict=True)):
+        found = spread(by_seed)
+        if found is None:
+            continue
+        look = plots.look(index) | {"linestyle": "none", "capsize": 3}
+        bar = found.deviation if found.count > 1 else None
+        axes.errorbar(drawn[index], found.mean, bar, label=row, **look)
+    axes.set_xscale("log")
+    # Marks at the places themselves: those of a logarithmic axis are too few.
+    marked = ticks(places)
+    axes.set_xticks(marked, [f"{tick:.3g}" for tick in marked], rotation=45)
+    axes.minorticks_off()
+    plots.tidy(axes)
+
+
+def ticks(places: Sequence[float]) -> list[float]:
+    """Those places, ascending, whose labels do not touch on a logarithmic axis."""
+    ordered = sorted(set(places))
+    factor = (ordered[-1] / ordered[0]) ** _LABEL if ordered else 1.0
+    marked: list[float] = []
+    for place in ordered:
+        if not marked or place >= marked[-1] * factor:
+            marked.append(place)
+    return marked
+
+
+def apart(places: Sequence[float]) -> list[float]:
+    """The places, equal ones moved a little to either side on a logarithmic axis."""
+    span = max(places) / min(places) if max(places) > min(places) else 10.0
+    moved = []
+    for index, place in enumerate(places):
+        before, all_equal = places[:index].count(place), places.count(place)
+        moved.append(place * span ** (_STEP * (before - (all_equal - 1) / 2)))
+    return moved
+
+
+def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], stem: str) -> list:
+    """Masked-LM accuracy in training, the mean over seeds, a line for each model.
+
+    Args:
+      curves: model -> (step, percent). stem: of the files.
+    """
+    figure, [[axes]] = plots.grid(1, 1, 6.5, 4.0)
+    for index, (name, points) in enumerate(curves.items()):
+        steps, values = zip(*points, strict=True)
+        look = plots.look(index) | {"markevery": max(1, len(points) // 8)}
+        axes.plot(steps, values, label=name, **look)
+    axes.set(xlabel="step", ylabel="masked-LM accuracy of the training batches, %")
+    plots.tidy(axes)
+    plots.title_and_legend(figure, axes, "Pre-training")
+    return plots.save(figure, stem)
+
+
+def training_curves(results: Results) -> dict[str, list[tuple[float, float]]]:
+    """model -> its training curve, of the models that have one."""
+    found = {}
+    for row in results.rows:
+        runs = [
+            n.folder for n in results.numbers if (n.row, n.task) == (row, PRETRAINING)
+        ]
+        found[row] = training_curve(runs)
+    return {name: points for name, points in found.items() if points}
+
+
+def training_curve(
+    folders: Sequence[str], points: int = 40
+) -> list[tuple[float, float]]:
+    """(step, percent) of runs of one model, averaged over runs and parts of the run.
+
+    Args:
+      folders: of pre-training runs. points: how many parts.
+    """
+    from decoupled.training.events import read_scalars
+
+    runs = [read_scalars(folder, "masked_lm_accuracy") for folder in folders]
+    runs = [run for run in runs if run]
+    if not runs:
+        return []
+    last = max(max(run) for run in runs)
+    parts: dict[int, list[tuple[int, float]]] = {}
+    for run in runs:
+        for step, value in run.items():
+            parts.setdefault((step - 1) * points // last, []).append((step, value))
+    return [
+        (
+            sum(step for step, _ in part) / len(part),
+            100 * sum(value for _, value in part) / len(part),
+        )
+        for _, part in sorted(parts.items())
+    ]
+
+
+class ByLayer(NamedTuple):
+    """A number by layer, of several models.
+
+    title, across, up: of the picture and its axes. models: name -> layer -> seed ->
+    value. from_zero: the axis of the values begins at 0.
+    """
+
+    title: str
+    across: str
+    up: str
+    models: Mapping[str, Mapping[int, Values]]
+    from_zero: bool = False
+
+
+def plot_by_layer(result: ByLayer, stem: str) -> list[str]:
+    """A line for each model (Figures 1 and 2).
+
+    Args:
+      result: what is drawn. stem: of the files, without suffix.
+    """
+    figure, [[axes]] = plots.grid(1, 1, 5.2, 3.4)
+    for index, (name, by_layer) in enumerate(result.models.items()):
+        # Side by side, or bars would hide each other.
+        shift = _SHIFT * (index - (len(result.models) - 1) / 2)
+        moved = {layer + shift: by_layer[layer] for layer in sorted(by_layer)}
+        _bars(axes, moved, label=name, **plots.look(index))
+    axes.set(xlabel=result.across, ylabel=result.up)
+    if result.from_zero:
+        axes.set_ylim(bottom=0)
+    plots.whole_numbers(axes)
+    values = [v for by_layer in result.models.values() for v in by_layer.values()]
+    return _finish(figure, axes, result.title, values, stem)
+
+
+def plot_similarity(result: dict[str, Any], stem: str) -> list[str]:
+    """Spearman of input and output embeddings, and masked-LM accuracy (Table 8).
+
+    Args:
+      result: "input" and "output", model -> seed -> Spearman x 100; "masked_lm",
+        model -> seed -> percent.
+      stem: of the files, without suffix.
+    """
+    figure, [[left, right]] = plots.grid(1, 2, 4.4, 2.6, sharey=True)
+    names = list(result["masked_lm"])
+    for axes, values, shift, label, look in (
+        (left, "input", -0.12, "input embedding", _INPUT_LOOK),
+        (left, "output", 0.12, "output embedding", _OUTPUT_LOOK),
+        (right, "masked_lm", 0.0, "masked-LM accuracy", _MASKED_LM_LOOK),
+    ):
+        places = {
+            place + shift: result[values][name] for place, name in enumerate(names)
+        }
+        style = {"linestyle": "none", "markersize": 5, **look}
+        _bars(axes, places, across=True, label=label, **style)
+    left.axvline(0, color=plots.GREY, linewidth=1)
+    left.set_yticks(range(len(names)), names)
+    left.set_ylim(len(names) - 0.5, -0.5)
+    left.set_xlabel("Spearman x 100, mean of the sets", fontsize=9)
+    right.set_xlabel("masked-LM accuracy, %", fontsize=9)
+    plots.tidy(right)
+    values = list(result["masked_lm"].values())
+    title = "Word similarity and guessing masked words"
+    return _finish(figure, left, title, values, stem)
+
+
+def _bars(axes, by_place, across=False, **look):
+    """Means at their places and bars to either side; nothing where no seed is there."""
+    found = {place: spread(values) for place, values in by_place.items() if values}
+    if not found:
+        return
+    means = [one.mean for one in found.values()]
+    # NaN draws no bar.
+    bars = [one.deviation if one.count > 1 else float("nan") for one in found.values()]
+    if across:
+        axes.errorbar(means, list(found), xerr=bars, capsize=3, **look)
+    else:
+        axes.errorbar(list(found), means, yerr=bars, capsize=3, **look)
+
+
+def _finish(figure, axes, title, values, stem):
+    seeds = max(map(len, values), default=0)
+    plots.tidy(axes)
+    plots.title_and_legend(figure, axes, f"{title}; {plots.over_seeds(seeds)}")
+    return plots.save(figure, stem)

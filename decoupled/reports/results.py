@@ -1,0 +1,185 @@
+"""Numbers that finished runs measured, by model, task, metric and seed."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from decoupled.configs import ModelConfig
+from decoupled.xtreme import official
+
+# Tasks of numbers beside those of fine-tuning.
+PRETRAINING, LAYER_DROP, CONTROL = "pretrain", "layer_drop", "control"
+NEIGHBOURS, SIMILARITY = "neighbours", "word_similarity"
+PROBING, SPECTRUM = "probing", "spectrum"
+MLM = "MLM acc"
+KINDS = ("input", "output")
+
+# Seed -> value.
+Values = Mapping[int, float]
+
+
+class Row(NamedTuple):
+    """A model of a sweep.
+
+    name: of its gin file. model: sizes. keep_layers: in fine-tuning, 0: all.
+    pretraining, finetuning: parameters, as counted in the graphs.
+    """
+
+    name: str
+    model: ModelConfig
+    keep_layers: int
+    pretraining: int
+    finetuning: int
+
+
+class Number(NamedTuple):
+    """A single number.
+
+    row: name of the model. task: or one of the constants above. metric: what it is.
+    value: as tables show it, scores in percent. folder: it was read from. settings: the
+    gin file of what it was measured with.
+    """
+
+    row: str
+    task: str
+    metric: str
+    seed: int
+    value: float
+    folder: str = ""
+    settings: str = ""
+
+
+class Results(NamedTuple):
+    """All numbers of sweeps, or of the paper.
+
+    rows: by name. tasks: of fine-tuning that have scores. numbers: in the order in
+    which they are listed. Of a reproduction also: folder: of its runs; seeds; pairs:
+    language -> sentences translated; coverage: set of word similarity -> (pairs that
+    the vocabulary can write, pairs); trivial: score of the trivial baseline, as the
+    most frequent class; seconds: of all complete jobs.
+    """
+
+    rows: Mapping[str, Row]
+    tasks: Sequence[str]
+    numbers: Sequence[Number]
+    folder: str = ""
+    seeds: Sequence[int] = ()
+    pairs: Mapping[str, int] = {}
+    coverage: Mapping[str, tuple[int, int]] = {}
+    trivial: float | None = None
+    seconds: float = 0.0
+
+    def of(self, names: Iterable[str]) -> "Results":
+        """Only these models, in this order."""
+        rows = {name: self.rows[name] for name in names}
+        numbers = [n for name in rows for n in self.numbers if n.row == name]
+        return self._replace(rows=rows, numbers=numbers)
+
+    def metrics(self, task: str) -> list[str]:
+        """What was measured of any model."""
+        return list(dict.fromkeys(n.metric for n in self.numbers if n.task == task))
+
+    def values(self, row: str, task: str, metric: str) -> dict[int, float]:
+        """One number of a model by seed; empty where it was not measured."""
+        key = row, task, metric
+        return {n.seed: n.value for n in self.numbers if n[:3] == key}
+
+    def score(self, row: str, task: str) -> dict[int, float]:
+        """The mean of a task's metrics; exact match and F1 count half each."""
+        return over_seeds(self.values(row, task, name) for name in headline(task))
+
+    def averages(self, row: str) -> dict[int, float]:
+        """The mean of all tasks' scores."""
+        return over_seeds(self.score(row, task) for task in self.tasks)
+
+    def masked_lm(self, row: str) -> dict[int, float]:
+        """Masked-LM accuracy on held-out text."""
+        return self.values(row, PRETRAINING, MLM)
+
+    def control(self, row: str) -> dict[int, float]:
+        """The mean of all tasks' scores after one step of pre-training."""
+        return over_seeds(
+            self.values(row, CONTROL, f"{task}, after one step") for task in self.tasks
+        )
+
+    def controls(self) -> list[str]:
+        """The models that have one."""
+        return list(dict.fromkeys(n.row for n in self.numbers if n.task == CONTROL))
+
+    def similarity(self, row: str, kind: str) -> dict[int, float]:
+        """Spearman x 100 of the "input" or "output" embedding, the mean of the sets."""
+        metrics = [m for m in self.metrics(SIMILARITY) if m.endswith(embedding(kind))]
+        return over_seeds(self.values(row, SIMILARITY, metric) for metric in metrics)
+
+    def probing(self, row: str) -> dict[int, float]:
+        """F1 of probes, the mean of their tasks."""
+        metrics = self.metrics(PROBING)
+        return over_seeds(self.values(row, PROBING, metric) for metric in metrics)
+
+    def translation(self, row: str) -> dict[int, dict[int, float]]:
+        """Layer, 0 the embedding -> accuracy of translation by nearest neighbours."""
+        numbers = [n for n in self.numbers if (n.row, n.task) == (row, NEIGHBOURS)]
+        return {
+            _layer(metric): self.values(row, NEIGHBOURS, metric)
+            for metric in dict.fromkeys(n.metric for n in numbers)
+        }
+
+    def dropped(self, row: str) -> dict[int, dict[int, float]]:
+        """Layers kept in fine-tuning -> mean score, all layers among them."""
+        numbers = [n for n in self.numbers if (n.row, n.task) == (row, LAYER_DROP)]
+        kept = {_layer(n.metric) for n in numbers}
+        every = None
+        if kept and row in self.rows:
+            every = self.rows[row].keep_layers or self.rows[row].model.num_layers
+        found = {}
+        for layers in sorted({*kept, every} - {None}):
+            scores = [
+                self.values(row, LAYER_DROP, f"{task}, layers 1 to {layers}")
+                | (self.score(row, task) if layers == every else {})
+                for task in self.tasks
+            ]
+            found[layers] = over_seeds(scores)
+        return {layers: values for layers, values in found.items() if values}
+
+
+def over_seeds(values: Iterable[Values]) -> dict[int, float]:
+    """The mean of several numbers, for the seeds that have all of them."""
+    found = list(values)
+    if not found:
+        return {}
+    seeds = set.intersection(*(set(each) for each in found))
+    return {
+        seed: statistics.fmean(each[seed] for each in found) for seed in sorted(seeds)
+    }
+
+
+class Spread(NamedTuple):
+    """A mean, the sample standard deviation (0 for one value), and how many."""
+
+    mean: float
+    deviation: float
+    count: int
+
+
+def spread(values: Values) -> Spread | None:
+    """Over the seeds; None where there are none."""
+    if not values:
+        return None
+    numbers = list(values.values())
+    deviation = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
+    return Spread(statistics.fmean(numbers), deviation, len(numbers))
+
+
+def headline(task: str) -> tuple[str, ...]:
+    """The metrics whose mean is the task's score."""
+    return official.TASKS[task].headline if task in official.TASKS else ("accuracy",)
+
+
+def embedding(kind: str) -> str:
+    """The end of a metric of the "input" or "output" embedding."""
+    return f", {kind} embedding"
+
+
+def _layer(metric):
+    """Of "layer 3" and "xnli, layers 1 to 3": 3."""
+    return int(metric.rpartition(" ")[2])

@@ -1,0 +1,175 @@
+"""Reports of sweeps in the paper's layout: table, pictures, every number by seed.
+
+A row of the table for each model: sizes, parameters, masked-LM accuracy, the score of
+every task as mean ± standard deviation over seeds, and their average; the best of a
+column in bold, the paper's number below ours. A number links to the page of the runs
+that it is made of.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from decoupled.core import console, files, tables
+from decoupled.core.errors import UserError
+from decoupled.core.tables import Cell
+from decoupled.reports import pictures
+from decoupled.reports.finished_runs import read_description, read_sweeps
+from decoupled.reports.page import RUNS, Page, mean
+from decoupled.reports.published import AVERAGE, printed
+from decoupled.reports.results import MLM, Number, Results, headline, spread
+
+_SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
+
+
+class Table(NamedTuple):
+    """Columns and rows, for the writers of `decoupled.core.tables`."""
+
+    columns: list[str]
+    rows: list[list[str | Cell]]
+
+
+def write_report(
+    sweep_dirs: Sequence[str],
+    output_dir: str,
+    names: Sequence[str] | None = None,
+    title: str | None = None,
+) -> None:
+    """Writes report.md, .tex, .csv, runs.md and pictures, and prints the table.
+
+    Args:
+      sweep_dirs: folders of sweeps; the rows of all. output_dir: made if missing.
+      names: only these models, in this order. title: the first sweep's by default.
+
+    Raises:
+      UserError: a folder holds no sweep, or a model is in none.
+    """
+    results = _chosen(read_sweeps(sweep_dirs), names)
+    title = title or read_description(sweep_dirs[0])["title"]
+    page = Page(os.path.join(output_dir, "report.md"))
+    table = make_table(results, page)
+    page.heading(title)
+    page.table(*table)
+    page.picture("scores", pictures.plot_scores, results)
+    curves = pictures.training_curves(results)
+    if curves:
+        page.picture("curves", pictures.plot_curves, curves)
+    page.write()
+    for name, text in (
+        ("report.tex", tables.to_latex(*table)),
+        ("report.csv", numbers_as_csv(results.numbers)),
+    ):
+        files.write_text(os.path.join(page.folder, name), text)
+    write_runs(os.path.join(page.folder, RUNS), results.numbers)
+    console.table(title, *table)
+    console.say(f"report: {page.path}")
+
+
+def _chosen(results, names):
+    if names is None:
+        return results
+    missing = [name for name in names if name not in results.rows]
+    if missing:
+        raise UserError(
+            f"--rows: no {', '.join(missing)} in the sweeps, which have "
+            f"{', '.join(results.rows)}"
+        )
+    chosen = results.of(names)
+    scored = {number.task for number in chosen.numbers}
+    return chosen._replace(tasks=[task for task in chosen.tasks if task in scored])
+
+
+def make_table(results: Results, page: Page) -> Table:
+    """The table of all rows; its numbers link as those of the page do."""
+    columns = [MLM, *results.tasks, *([AVERAGE] if len(results.tasks) > 1 else [])]
+    rows = [[name, *_sizes(row)] for name, row in results.rows.items()]
+    for column in columns:
+        found = {row: _values(results, row, column) for row in results.rows}
+        means = {row: spread(each[0]).mean for row, each in found.items() if each[0]}
+        best = max(means.values(), default=None)
+        for cells in rows:
+            row = cells[0]
+            cells.append(
+                Cell(
+                    mean(*found[row][1:]),
+                    bold=row in means and means[row] == best,
+                    link=page.runs(row) if row in means else "",
+                    paper=printed(row, column),
+                )
+            )
+    return Table(["model", *_SIZES, *columns], rows)
+
+
+def _values(results, row, column):
+    """What models are compared by, and what is shown: of a task each of its metrics."""
+    if column == MLM:
+        return [results.masked_lm(row)] * 2
+    if column == AVERAGE:
+        return [results.averages(row)] * 2
+    metrics = [results.values(row, column, name) for name in headline(column)]
+    return [results.score(row, column), *metrics]
+
+
+def _sizes(row):
+    model = row.model
+    layers = str(model.num_layers)
+    if row.keep_layers:
+        layers += f" -> {row.keep_layers}"
+    output = str(model.output_embedding_size)
+    if model.output_embedding_rank:
+        output += f", rank {model.output_embedding_rank}"
+    return [
+        str(model.input_embedding_size),
+        "tied" if model.coupled else output,
+        str(model.hidden_size),
+        layers,
+        _millions(row.pretraining),
+        _millions(row.finetuning),
+    ]
+
+
+def _millions(count):
+    millions = count / 1e6
+    return f"{millions:.0f}M" if millions >= 100 else f"{millions:.2f}M"
+
+
+def numbers_as_csv(numbers: Iterable[Number]) -> str:
+    """A line for each: model, task, metric, seed, value and the folder of its run."""
+    columns = "model task metric seed value folder".split()
+    return tables.to_csv(columns, (number[:-1] for number in numbers))
+
+
+def write_runs(path: str, numbers: Sequence[Number]) -> None:
+    """Writes the page that numbers of tables link to: each number by seed.
+
+    A section for each model, a line for each number, a column for each seed; every
+    value links to the settings of its run.
+
+    Args:
+      path: of the Markdown file. numbers: models come in the order of their first one;
+        those whose `settings` are not there are written without a link.
+    """
+    page = Page(path)
+    page.heading("Runs", level=1)
+    page.text(
+        "Every number of the tables by seed. Each links to all settings of its run; an "
+        "analysis that has none links to those of the model's pre-training. Runs that "
+        "differ by the seed alone share a file."
+    )
+    for row in dict.fromkeys(number.row for number in numbers):
+        own = [number for number in numbers if number.row == row]
+        seeds = sorted({number.seed for number in own})
+        lines: dict[tuple[str, str], dict[int, Cell]] = {}
+        for number in own:
+            cell = Cell(f"{number.value:.2f}")
+            if files.exists(number.settings):
+                settings = os.path.relpath(number.settings, page.folder)
+                cell = cell._replace(link=settings)
+            lines.setdefault((number.task, number.metric), {})[number.seed] = cell
+        page.heading(row)
+        page.table(
+            ["", "", *(f"seed {seed}" for seed in seeds)],
+            [[*line, *map(cells.get, seeds)] for line, cells in lines.items()],
+            words=2,
+        )
+    page.write()
