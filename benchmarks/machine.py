@@ -6,13 +6,11 @@ steps that are compared with it: a share of a rate measured at another time says
 
 import pathlib
 import platform
-import re
 import subprocess
 from typing import Any
 
 from benchmarks.interleave import Measured, Spread, Worker, spread
-from decoupled.commands.doctor import cpu_features
-from decoupled.core.processor import processor, usable_cores
+from decoupled.core.machine import memory_sizes, processor, usable_cores
 
 ROOT = pathlib.Path(__file__).parent.parent
 # [2048, 2048] times [2048, 2048]: large enough for the full rate, small enough for
@@ -26,19 +24,12 @@ def facts() -> dict[str, Any]:
     """Processor, usable cores, memory in bytes, system and Python of this process."""
     return {
         "processor": processor().name,
-        "features": cpu_features(),
+        "features": processor().features(),
         "cores": usable_cores(),
-        "memory": memory()["MemTotal"],
+        "memory": memory_sizes()["MemTotal"],
         "system": platform.platform(),
         "python": platform.python_version(),
     }
-
-
-def memory() -> dict[str, int]:
-    """Entries of /proc/meminfo in bytes, such as MemTotal and MemAvailable (Linux)."""
-    text = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8")
-    entries = re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)
-    return {name: int(size) * 1024 for name, size in entries}
 
 
 def commit() -> str | None:

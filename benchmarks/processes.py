@@ -15,7 +15,7 @@ Examples:
 import dataclasses
 import functools
 
-from benchmarks import command, machine
+from benchmarks import command
 from benchmarks.interleave import Skip, Worker, seconds
 from benchmarks.results import Comparison
 from benchmarks.sizes import (
@@ -32,6 +32,7 @@ from benchmarks.tables import (
     milliseconds_or_seconds,
     worker_table,
 )
+from decoupled.core.machine import memory_sizes
 
 NAME = "processes"
 PROCESSORS = (2, 4)
@@ -64,7 +65,7 @@ def main() -> None:
 def _workers(processors, dtype, quick):
     if not quick:
         needed = BYTES_PER_PARAMETER * PARAMETERS + PROGRAM * 2 * processors
-        available = machine.memory()["MemAvailable"]
+        available = memory_sizes()["MemAvailable"]
         if needed > available:
             raise Skip(
                 f"needs about {gigabytes(needed)}, {gigabytes(available)} are free"

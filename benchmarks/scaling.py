@@ -40,6 +40,7 @@ from benchmarks.tables import (
     percent,
 )
 from decoupled.configs import ModelConfig
+from decoupled.core.machine import memory_sizes
 
 NAME = "scaling"
 FLOAT = 4
@@ -106,7 +107,7 @@ def cells(grid: Grid) -> list[Cell]:
 
 
 def _workers(cell, batch, dtype, quick):
-    available = machine.memory()["MemAvailable"]
+    available = memory_sizes()["MemAvailable"]
     needed = memory_needed(cell)
     if needed > available:
         raise Skip(f"needs about {gigabytes(needed)}, {gigabytes(available)} are free")

@@ -11,7 +11,7 @@ from decoupled.configs import (
     TrainingConfig,
 )
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.placement import PlacementMeshImpl
+from decoupled.ops.meshes.placement import PlacementMeshImpl
 
 ALONE = ClusterConfig((), 120.0, 30.0, False)
 SESSION_CONFIG = tf.ConfigProto(

@@ -285,4 +285,4 @@ def test_cores_are_counted_in_one_place():
         for name, _ in calls_of(path)
         if name.endswith("cpu_count")
     }
-    assert counting == {PACKAGE / "core" / "processor.py"}
+    assert counting == {PACKAGE / "core" / "machine.py"}

@@ -18,7 +18,7 @@ from absl import flags
 
 from decoupled.core import console, files, locks
 from decoupled.core.errors import UserError
-from decoupled.core.processor import nvidia_gpus
+from decoupled.core.machine import nvidia_gpus
 from decoupled.launch import start
 from decoupled.launch.steps import Step, run_step
 from decoupled.launch.supervision import VISIBLE_GPUS

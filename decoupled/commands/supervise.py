@@ -8,7 +8,7 @@ Starts the workers and the driver of a run that spans several processes, on this
 
 On a host with GPUs each process gets an equal share of them, in their order.
 
-Whoever dies is started again with all others, and training goes on from its last
+Where a process dies, all are started again, and training goes on from its last
 checkpoint. Over several hosts, one such command on each, in any order:
 
   decoupled supervise --workers=host0:2222,host1:2222 --index=1 \\
@@ -16,8 +16,9 @@ checkpoint. Over several hosts, one such command on each, in any order:
   decoupled supervise --workers=host0:2222,host1:2222 --index=0 \\
       --accept_open_ports -- decoupled pretrain ...
 
-There whoever reaches a port can run programs as you: first close the ports to all but
-these hosts with a firewall, whose rule is said where --accept_open_ports is missing.
+Anybody who reaches a port there can run programs as you: first close the ports to all
+but these hosts with a firewall. Without --accept_open_ports the command prints the
+firewall's rule and ends.
 
 Ends with the driver's code: 0 done, 2 a mistake to mend, 143 stopped by SIGTERM after
 saving; with 75 after too many restarts.
@@ -27,9 +28,9 @@ import sys
 
 from absl import flags
 
-from decoupled.core import console, ports, processes
+from decoupled.core import console, ports
 from decoupled.core.errors import UserError
-from decoupled.launch import start
+from decoupled.launch import start, supervision
 
 RUNS_COMMAND = True
 
@@ -52,47 +53,30 @@ def define_flags() -> None:
 
 def main() -> None:
     """Supervises to the end."""
-    from decoupled.launch.supervision import Supervisor
-
-    make_group = _groups()
-    code = Supervisor(make_group, flags.FLAGS.max_restarts, console.say).run()
-    sys.exit(code)
+    make_group = _groups(flags.FLAGS)
+    restarts = flags.FLAGS.max_restarts
+    sys.exit(supervision.Supervisor(make_group, restarts, console.say).run())
 
 
-def _groups():
-    from decoupled.launch import supervision
-
-    values = flags.FLAGS
+def _groups(values):
+    """What makes the groups of the run; checks the flags first."""
     if values.devices < 1 or values.max_restarts < 0:
         raise UserError("--devices must be 1 or more, --max_restarts 0 or more")
+    shared = {"devices": values.devices, "accept_open_ports": values.accept_open_ports}
     if values.processes is not None:
         if values.workers is not None or values.index is not None:
             raise UserError("--processes is for one host: leave --workers, --index out")
         if values.processes < 1:
             raise UserError("--processes: must be 1 or more")
-        command = start.command_to_run()
-        accepted = values.accept_open_ports
-        if values.processes > 1:
-            ports.check_exposure(["localhost:0"], 0, accepted)
-        gpus = supervision.shares_of_this_host(values.processes)
-        return lambda: supervision.local_group(
-            command, values.processes, values.devices, accepted, gpus
+        return supervision.groups_on_this_host(
+            start.command_to_run(), values.processes, **shared
         )
     if values.workers is None or values.index is None:
         raise UserError("--processes, or --workers and --index, must be given")
     ports.check_addresses(values.workers, values.index, "--workers")
-    return _group_of_this_host(values)
-
-
-def _group_of_this_host(values):
-    """Makes the group of --workers and --index: the driver, or one worker."""
-    from decoupled.launch import supervision
-
-    workers, index, accepted = values.workers, values.index, values.accept_open_ports
-    ports.check_exposure(workers, index, accepted)
-    if index:
-        worker = supervision.worker_command(workers, index, values.devices, accepted)
-        return lambda: supervision.Group(None, [worker], {})
-    driver = processes.command_line(*start.command_to_run())
-    variable = supervision.cluster_variable(workers, 0, accepted)
-    return lambda: supervision.Group(driver, [], variable)
+    return supervision.groups_of_one_host(
+        None if values.index else start.command_to_run(),
+        values.workers,
+        values.index,
+        **shared,
+    )

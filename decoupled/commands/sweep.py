@@ -24,6 +24,9 @@ from decoupled.configs import sweep
 from decoupled.core import console, locks
 from decoupled.core.errors import UserError
 from decoupled.launch import start
+from decoupled.sweeps.jobs import Inputs, describe, make_jobs
+from decoupled.sweeps.rows import make_rows, read_model
+from decoupled.sweeps.runner import JobRunner, show_failures
 
 SCALES = ("paper", "mini")
 
@@ -45,17 +48,27 @@ def define_flags() -> None:
 def main() -> None:
     """Runs the sweep, or prints its jobs."""
     if flags.FLAGS.print_jobs:
-        _run_sweep()
+        for job in _prepare()[2]:
+            print(shlex.join([job.kind, *job.arguments]))
         return
     with locks.hold(flags.FLAGS.sweep_dir):
-        _run_sweep()
+        _run()
 
 
-def _run_sweep():
+def _run():
+    config, rows, jobs = _prepare()
+    options = flags.FLAGS
+    describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
+    failures = JobRunner(jobs, options.jobs, console.say).run()
+    if failures:
+        show_failures(failures, len(jobs))
+        sys.exit(1)
+    console.say(f"all {len(jobs)} jobs are complete")
+
+
+def _prepare():
+    """The configuration of the sweep, its models and its jobs."""
     from decoupled.data.vocabulary import Vocabulary
-    from decoupled.sweeps.grid import describe, make_rows, read_model
-    from decoupled.sweeps.jobs import Inputs, make_jobs
-    from decoupled.sweeps.runner import Runner, show_failures
 
     options = flags.FLAGS
     options.gin_file = [f"sweeps/{options.scale}.gin", *options.gin_file]
@@ -73,14 +86,4 @@ def _run_sweep():
     rows = make_rows(config.sweep, config.scale, pieces, read_model)
     data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
     inputs = Inputs(options.records_dir, options.vocabulary, data_dirs)
-    jobs = make_jobs(config.sweep, rows, inputs, options.sweep_dir)
-    if options.print_jobs:
-        for job in jobs:
-            print(shlex.join([job.kind, *job.arguments]))
-        return
-    describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
-    failures = Runner(jobs, options.jobs, console.say).run()
-    if failures:
-        show_failures(failures, len(jobs))
-        sys.exit(1)
-    console.say(f"all {len(jobs)} jobs are complete")
+    return config, rows, make_jobs(config.sweep, rows, inputs, options.sweep_dir)

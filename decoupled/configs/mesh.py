@@ -29,8 +29,9 @@ class MeshConfig:
       their memory; updates then use stochastic rounding (`decoupled.ops.rounding`).
       Vectors (biases, layer norms) and what checkpoints hold are float32 always.
     stack_mib: on a TPU, slices of equal shape are one variable of each core, as long as
-      their float32 gradients take at most so many MiB (`decoupled.ops.stacks`). 0: each
-      slice is a variable of its own. Results and checkpoints are equal.
+      their float32 gradients take at most so many MiB
+      (`decoupled.ops.meshes.stacks`). 0: each slice is a variable of its own. Results
+      and checkpoints are equal.
     """
 
     mesh_shape: str

@@ -1,1 +1,1 @@
-"""What all else rests on: errors, files, processes, the machine, the libraries."""
+"""What every other package imports: errors, files, processes, machine, libraries."""

@@ -2,8 +2,8 @@
 
 tensorflow-estimator 2.15.0 and mesh-tensorflow 0.1.21 are the last of their kind. Both
 are Python alone, and run with later releases of TensorFlow than those that they were
-made for. Each repair below says which release took something away; it does nothing
-where that is still there, and what it puts there answers no call.
+made for. Each repair below says which release removed something. It does nothing where
+that is still there, and what it puts there cannot be called.
 
 What the package uses of TensorFlow's private modules comes from here too. TF 2
 behaviour stays on, so that variables are resource variables: under reference variables
@@ -19,7 +19,7 @@ import gin
 
 # Before all else of TensorFlow: it checks the release, and imports it quietly.
 import decoupled.core.release  # noqa: F401
-from decoupled.core.memory import release_library_pages
+from decoupled.core.machine import release_library_pages
 
 # isort: split
 import tensorflow.compat.v1 as tf
@@ -78,7 +78,7 @@ REMOVED = {
 
 
 class _Removed:
-    """A function or class that went. Whoever calls it learns that."""
+    """A function or class that TensorFlow removed; calling it raises an error."""
 
     def __new__(cls, *arguments, **named):
         del arguments, named

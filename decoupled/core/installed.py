@@ -1,4 +1,4 @@
-"""What the project requires, by extra, and whether it can be imported.
+"""What the project requires, by extra, what is installed, and what can be imported.
 
 Nothing but Python is needed here, so that a broken installation can be explained too. A
 command that needs an extra calls `need` before its work starts; `decoupled doctor`
@@ -41,6 +41,20 @@ class Package(NamedTuple):
         need(self.module, purpose=self.purpose)
 
 
+class Found(NamedTuple):
+    """A requirement beside what is installed.
+
+    installed: the version, None where it is missing. fits: whether it is within the
+    limits.
+    """
+
+    name: str
+    limits: str
+    extras: tuple[str, ...]
+    installed: str | None
+    fits: bool
+
+
 def requirements() -> list[Requirement]:
     """What the installed package requires, or requirements.txt of a checkout."""
     try:
@@ -71,6 +85,23 @@ def _lines_of_checkout():
             yield from (f"{line}; extra == '{extra}'" for extra in extras)
             if not extras:
                 yield line
+
+
+def check_package(requirement: Requirement) -> Found:
+    """Compares the installed version of a distribution with its limits."""
+    try:
+        version = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        return Found(*requirement, None, False)
+    return Found(*requirement, version, _fits(version, requirement.limits))
+
+
+def _fits(version, limits):
+    try:
+        from packaging.specifiers import SpecifierSet
+    except ImportError:  # Listed as missing; the other versions are shown unchecked.
+        return True
+    return SpecifierSet(limits).contains(version, prereleases=True)
 
 
 def requirement_of(module: str) -> Requirement | None:

@@ -1,7 +1,7 @@
 """Who can reach the port of a TensorFlow server, which has no authentication.
 
 A server of TensorFlow 2.15 listens on all interfaces, whatever address it is given, and
-runs the program of whoever connects. No setting changes that. So a server whose address
+runs the programs of all who connect. No setting changes that. So a server whose address
 is of the loopback interface is bound to that interface here, through its socket, before
 it serves anybody: Linux lets a process do so from version 5.7 on. Where that is not
 possible, and for addresses that other hosts must reach, the user has to accept it.

@@ -1,4 +1,4 @@
-"""Commands of this package as processes; worker processes, which end with their user.
+"""Processes: commands that are run and ended, signals, and pools of workers.
 
 Workers end with the block that started them. They also end with the process that
 started them, even where it was killed. A terminal sends Ctrl-C to all processes: the
@@ -10,14 +10,15 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import IO, Any
 
-from decoupled.core.errors import UserError
-from decoupled.core.processor import usable_cores
+from decoupled.core.errors import Interrupted, Terminated, UserError
+from decoupled.core.machine import usable_cores
 
 
 def command_line(*words: str) -> list[str]:
@@ -25,6 +26,91 @@ def command_line(*words: str) -> list[str]:
     if words[0] == "decoupled":
         return [sys.executable, "-m", *words]
     return list(words)
+
+
+@contextlib.contextmanager
+def handled(
+    handler: Callable[[int, Any], None],
+    numbers: Sequence[int] = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP),
+) -> Iterator[None]:
+    """Signals that end a process go to the handler while the block runs.
+
+    Those that this process ignores, as nohup has it, stay ignored.
+    """
+    previous = {
+        number: signal.signal(number, handler)
+        for number in numbers
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+def start_apart(
+    command: Sequence[str], environment: Mapping[str, str], stderr: IO | None = None
+) -> subprocess.Popen:
+    """Starts a process that Ctrl-C on the terminal does not reach by itself.
+
+    Args:
+      command: with its arguments. environment: all variables.
+      stderr: an open file that takes its errors; those of this process by default.
+    """
+    return subprocess.Popen(
+        command, env=environment, start_new_session=True, stderr=stderr
+    )
+
+
+def end_all(running: Iterable[subprocess.Popen], grace: float) -> None:
+    """Sends SIGTERM to all; kills those that have not ended `grace` seconds later."""
+    running = list(running)
+    for process in running:
+        if process.poll() is None:
+            process.terminate()
+    for process in running:
+        try:
+            process.wait(grace)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def run_command(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    stderr: IO | None = None,
+) -> int:
+    """Runs a command to its end; its exit code, as `subprocess` has it.
+
+    Args:
+      command: with its arguments. environment: variables beside those of this process.
+      stderr: an open file that takes its errors; those of this process by default.
+
+    Raises:
+      Interrupted: Ctrl-C came, and the command has ended since. The message is the name
+        of the signal.
+      Terminated: SIGTERM or SIGHUP came, in the same way.
+    """
+    received, process = None, None
+
+    def pass_on(number, _):
+        nonlocal received
+        received = number
+        if process is not None:
+            process.send_signal(number)
+
+    with handled(pass_on):
+        process = start_apart(command, {**os.environ, **(environment or {})}, stderr)
+        if received is not None:
+            process.send_signal(received)
+        code = process.wait()
+    if received == signal.SIGINT:
+        raise Interrupted("Ctrl-C")
+    if received is not None:
+        raise Terminated(signal.Signals(received).name)
+    return code
 
 
 def choose_workers(wanted: int, tasks: int, are_small: bool) -> int:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 
 from decoupled.core.errors import UserError
-from decoupled.core.processor import processor
+from decoupled.core.machine import processor
 
 # Those that the tests have passed with, the oldest and the newest among them.
 OLDEST, NEWEST = (2, 15), (2, 21)

@@ -10,7 +10,7 @@ from decoupled.configs import SamplingConfig
 from decoupled.configs.corpora import VocabularySettings
 from decoupled.core import console, files, gfile, plots
 from decoupled.core.errors import UserError
-from decoupled.core.memory import available_memory, readable_bytes
+from decoupled.core.machine import available_memory, readable_bytes
 from decoupled.corpora.corpus import Corpus, difference
 from decoupled.corpora.sampling import (
     LanguageRow,

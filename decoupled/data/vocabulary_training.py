@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from decoupled.configs import VocabularyConfig
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
-from decoupled.core.memory import readable_bytes
+from decoupled.core.machine import readable_bytes
 from decoupled.data.training_lines import MAX_LINE_BYTES, TrainingLines
 from decoupled.data.vocabulary import CONTROL, NORMALIZATION, PAD, UNKNOWN, Vocabulary
 

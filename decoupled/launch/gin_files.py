@@ -61,7 +61,7 @@ def used_text() -> str:
 
 
 def unused_bindings() -> list[str]:
-    """Settings, macros and scopes that were given and that nothing has asked for."""
+    """Settings, macros and scopes that were given and that nothing has used."""
     used = set(_BINDING.findall(gin.operative_config_str()))
     return sorted(
         name
@@ -158,7 +158,7 @@ def _call_mistake(message):
 
 
 def _unused_mistake(names, root):
-    told = f"gin: {', '.join(names)}: set, but {root.__name__} asks for no such setting"
+    told = f"gin: {', '.join(names)}: set, but {root.__name__} has no such setting"
     if root is configs.sweep and any("." in name for name in names):
         return (
             f"{told}; the runs of a sweep take theirs from SweepConfig.pretraining and "

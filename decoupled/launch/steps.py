@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from decoupled.core import console, files
 from decoupled.core.errors import Interrupted, Terminated, UserError
-from decoupled.core.processes import command_line
-from decoupled.launch.supervision import run_command
+from decoupled.core.processes import command_line, run_command
 
 SECONDS = "seconds.json"
 

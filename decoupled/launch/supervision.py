@@ -1,13 +1,12 @@
 """Commands that other commands run: a driver with its workers, or one by itself.
 
-Of a driver and its workers whoever dies is started again, with the rest: a run loses
-what it did since its last checkpoint and nothing else. What the user has to mend (exit
-code 2) and defects (1) are not tried again.
+Where a driver or one of its workers dies, all are started again: a run loses what it
+did since its last checkpoint and nothing else. What the user has to mend (exit code 2)
+and defects (1) are not tried again.
 
-Ctrl-C and SIGTERM come to what runs, which saves, and are waited for.
+Ctrl-C and SIGTERM are passed on to what runs, which saves before it ends.
 """
 
-import contextlib
 import itertools
 import json
 import os
@@ -15,19 +14,24 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from decoupled.core import ports
-from decoupled.core.errors import WORKER_LOST_CODE, Interrupted, Terminated, UserError
-from decoupled.core.processes import command_line
-from decoupled.core.processor import nvidia_gpus
+from decoupled.core.errors import WORKER_LOST_CODE, UserError
+from decoupled.core.machine import nvidia_gpus
+from decoupled.core.processes import (
+    command_line,
+    end_all,
+    handled,
+    start_apart,
+)
 
-# Seconds between two looks at the processes.
-_LOOK = 0.1
+# Seconds between two polls of the processes.
+_POLL = 0.1
 # Seconds that a process has to end after SIGTERM: a driver saves a checkpoint.
 _GRACE = 60.0
-# A driver that ran as long has got on: the restarts before it do not count any more.
+# A driver that ran as long has made progress: earlier restarts are forgotten.
 _PROGRESS_SECONDS = 600.0
 # Seconds before a restart, doubled each time.
 _FIRST_PAUSE = 0.5
@@ -48,11 +52,6 @@ class Group(NamedTuple):
     workers: Sequence[Sequence[str]]
     environment: dict[str, str]
     gpus: Sequence[str] = ()
-
-
-def shares_of_this_host(processes: int) -> list[str]:
-    """`gpu_shares` of the GPUs that this process may use."""
-    return gpu_shares(processes, nvidia_gpus(), os.environ.get(VISIBLE_GPUS))
 
 
 def gpu_shares(processes: int, gpus: int, visible: str | None) -> list[str]:
@@ -87,6 +86,53 @@ def gpu_shares(processes: int, gpus: int, visible: str | None) -> list[str]:
         ",".join(names[index * share : (index + 1) * share])
         for index in range(processes)
     ]
+
+
+def groups_on_this_host(
+    command: Sequence[str],
+    processes: int,
+    devices: int,
+    accept_open_ports: bool,
+) -> Callable[[], Group]:
+    """What makes the groups of a run whose processes are all on this host.
+
+    Args:
+      command: of the driver. processes: the driver included. devices: virtual CPU
+        devices of each. accept_open_ports: also where other hosts can reach them.
+
+    Raises:
+      UserError: there are fewer GPUs than processes, or a port is open and the user has
+        not accepted it.
+    """
+    if processes > 1:
+        ports.check_exposure(["localhost:0"], 0, accept_open_ports)
+    gpus = gpu_shares(processes, nvidia_gpus(), os.environ.get(VISIBLE_GPUS))
+    return lambda: local_group(command, processes, devices, accept_open_ports, gpus)
+
+
+def groups_of_one_host(
+    command: Sequence[str] | None,
+    workers: Sequence[str],
+    index: int,
+    devices: int,
+    accept_open_ports: bool,
+) -> Callable[[], Group]:
+    """What makes this host's groups of a run over several hosts.
+
+    Args:
+      command: of the driver, which is the worker with index 0; None for the others.
+      workers: host:port of all. index: which of them this host runs. devices,
+        accept_open_ports: as for `groups_on_this_host`.
+
+    Raises:
+      UserError: a port is open and the user has not accepted it.
+    """
+    ports.check_exposure(workers, index, accept_open_ports)
+    if command is None:
+        worker = worker_command(workers, index, devices, accept_open_ports)
+        return lambda: Group(None, [worker], {})
+    variable = cluster_variable(workers, 0, accept_open_ports)
+    return lambda: Group(command_line(*command), [], variable)
 
 
 def local_group(
@@ -141,58 +187,6 @@ def cluster_variable(
     return {"TF_CONFIG": json.dumps(content)}
 
 
-def run_command(
-    command: Sequence[str],
-    environment: Mapping[str, str] | None = None,
-    stderr: IO | None = None,
-) -> int:
-    """Runs a command to its end; its exit code, as `subprocess` has it.
-
-    Args:
-      command: with its arguments. environment: variables beside those of this process.
-      stderr: an open file that takes its errors; those of this process by default.
-
-    Raises:
-      Interrupted: Ctrl-C came, and the command has ended since. The message is the name
-        of the signal.
-      Terminated: so did SIGTERM or SIGHUP.
-    """
-    received, process = None, None
-
-    def pass_on(number, _):
-        nonlocal received
-        received = number
-        if process is not None:
-            process.send_signal(number)
-
-    with _handled(pass_on):
-        process = _start_apart(command, {**os.environ, **(environment or {})}, stderr)
-        if received is not None:
-            process.send_signal(received)
-        code = process.wait()
-    if received == signal.SIGINT:
-        raise Interrupted("Ctrl-C")
-    if received is not None:
-        raise Terminated(signal.Signals(received).name)
-    return code
-
-
-@contextlib.contextmanager
-def _handled(handler: Callable) -> Iterator[None]:
-    """What asks a process to end goes to the handler."""
-    previous = {
-        number: signal.signal(number, handler)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        # As nohup has it.
-        if signal.getsignal(number) != signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, before in previous.items():
-            signal.signal(number, before)
-
-
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface that nobody listens on at the moment."""
     sockets = [socket.socket() for _ in range(count)]
@@ -232,7 +226,7 @@ class Supervisor:
         SIGTERM and Ctrl-C are passed on to the driver, which saves before it ends, and
         so is SIGHUP.
         """
-        with _handled(self._end):
+        with handled(self._end):
             try:
                 return self._run()
             finally:
@@ -267,12 +261,12 @@ class Supervisor:
         own = own or [{}] * (1 + len(group.workers))
         for index, command in enumerate(group.workers, start=1):
             # Not the driver's TF_CONFIG: a worker's flags say who it is.
-            self._processes[f"worker {index}"] = _start_apart(
+            self._processes[f"worker {index}"] = start_apart(
                 command, {**os.environ, **own[index]}
             )
         if group.driver is not None:
             environment = {**os.environ, **group.environment, **own[0]}
-            self._processes["driver"] = _start_apart(group.driver, environment)
+            self._processes["driver"] = start_apart(group.driver, environment)
 
     def _wait(self):
         """(name, exit code) of the first process that ends, the driver's before all."""
@@ -281,7 +275,7 @@ class Supervisor:
             for name in names:
                 if self._processes[name].poll() is not None:
                     return name, self._processes[name].returncode
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
 
     def _end(self, number, _):
         self._asked_to_end = True
@@ -295,24 +289,8 @@ class Supervisor:
         driver = self._processes.get("driver")
         if driver is not None and driver.poll() is None:
             driver.kill()
-        for process in self._processes.values():
-            if process.poll() is None:
-                process.terminate()
-        for process in self._processes.values():
-            try:
-                process.wait(_GRACE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end_all(self._processes.values(), _GRACE)
         self._processes = {}
-
-
-def _start_apart(command, environment, stderr=None):
-    """Starts a process that Ctrl-C on the terminal does not reach by itself: a worker
-    must live until the driver has saved, and the driver gets it once."""
-    return subprocess.Popen(
-        command, env=environment, start_new_session=True, stderr=stderr
-    )
 
 
 def _can_go_on(code):

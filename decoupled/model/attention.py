@@ -2,8 +2,8 @@
 
 from decoupled.core.compat import mtf, tf
 from decoupled.model.layers import Builder
-from decoupled.ops.heads import merge_heads, split_heads
-from decoupled.ops.softmax import softmax
+from decoupled.ops.bias import merge_heads, split_heads
+from decoupled.ops.normalization import softmax
 
 # Added to the scores of padding; far below any score.
 _MASKED = -1e9

@@ -8,7 +8,7 @@ from decoupled.model.attention import attention, attention_bias
 from decoupled.model.embeddings import InputEmbedding
 from decoupled.model.layers import Builder
 from decoupled.model.variables import layer_name
-from decoupled.ops.positions import gather_positions
+from decoupled.ops.gather import gather_positions
 from decoupled.ops.recompute import recompute
 
 

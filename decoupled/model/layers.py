@@ -7,12 +7,11 @@ from decoupled.configs import ModelConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.model import variables as declared
 from decoupled.model.dims import Dims
-from decoupled.ops.activations import gelu, gelu_tanh, relu
-from decoupled.ops.bias import add_bias
+from decoupled.ops.bias import add_bias, gelu, gelu_tanh, relu
 from decoupled.ops.dropout import dropout
-from decoupled.ops.initial_values import truncated_normal
-from decoupled.ops.layer_norm import layer_norm
-from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
+from decoupled.ops.gather import embedding_lookup, one_hot_lookup
+from decoupled.ops.normalization import layer_norm
+from decoupled.ops.row_partitions import truncated_normal
 from decoupled.ops.weight_product import weight_product
 
 

@@ -97,7 +97,8 @@ class Variable(NamedTuple):
     name: in graphs and checkpoints. dims: of the matrix or vector.
     initializer: `TRUNCATED_NORMAL`, `ZEROS` or `ONES`. group: one of `GROUPS`.
     row_partitioned: whether training may keep the rows of a large matrix in several
-      variables (`decoupled.training.large_tables`); its gradient must be a product.
+      variables (`decoupled.training.partitioned_tables`); its gradient must be a
+      product.
     """
 
     name: str

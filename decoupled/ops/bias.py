@@ -1,8 +1,22 @@
-"""Adding a vector to every row, and the gradient of that, a sum over all rows."""
+"""A bias, added in the same pass as what follows it: an activation, attention's heads.
 
-from decoupled.core.compat import mtf
+`mtf.cwise` differentiates an activation through `tf.gradients`, which fails on a
+gradient whose all-reduce is still pending (`GenericGradOperation` takes it for a plain
+tensor). That happens as soon as a layout splits the hidden dimension. Here the
+activations have gradients in closed form.
+
+Heads are split from the columns of a projection, and joined again. They come before
+tokens, so that what follows, and its gradient, are products of matrices as they lie in
+memory.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from decoupled.core.compat import mtf, tf
+from decoupled.ops.kernels import compiled_where_large, sums_over_rows
 from decoupled.ops.shards import lazy_sum
-from decoupled.ops.sums import sums_over_rows
 
 
 def add_bias(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
@@ -25,7 +39,7 @@ def bias_gradient(dy: mtf.Tensor) -> mtf.Tensor:
 
 
 class _AddBias(mtf.Operation):
-    def __init__(self, x, bias):
+    def __init__(self, x: mtf.Tensor, bias: mtf.Tensor):
         super().__init__([x, bias], name="add_bias")
         self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
 
@@ -39,7 +53,7 @@ class _AddBias(mtf.Operation):
 
 
 class _BiasGradient(mtf.Operation):
-    def __init__(self, dy):
+    def __init__(self, dy: mtf.Tensor):
         super().__init__([dy], name="bias_gradient")
         self._outputs = [mtf.Tensor(self, mtf.Shape(dy.shape.dims[-1:]), dy.dtype)]
 
@@ -50,3 +64,202 @@ class _BiasGradient(mtf.Operation):
         rows = dy.shape.dims[:-1]
         axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in rows]
         lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, part, axes))
+
+
+def gelu(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
+    """z * Phi(z) with the error function (Hendrycks and Gimpel 2016), z = x + bias.
+
+    Args:
+      x: float [..., d].
+      bias: [d], of x's dtype.
+    """
+    return _Activation(x, bias, _GELU, "gelu").outputs[0]
+
+
+def gelu_tanh(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
+    """As `gelu`, the tanh approximation, as in the original BERT code."""
+    return _Activation(x, bias, _GELU_TANH, "gelu_tanh").outputs[0]
+
+
+def relu(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
+    """max(x + bias, 0)."""
+    return mtf.relu(add_bias(x, bias))
+
+
+def _normal_cdf(x: tf.Tensor) -> tf.Tensor:
+    return 0.5 * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
+
+
+def _gelu(x: tf.Tensor) -> tf.Tensor:
+    return x * _normal_cdf(x)
+
+
+def _gelu_gradient(x: tf.Tensor) -> tf.Tensor:
+    density = tf.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
+    return _normal_cdf(x) + x * density
+
+
+_SCALE = math.sqrt(2.0 / math.pi)
+_CUBIC = 0.044715
+
+
+def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
+    return 0.5 * x * (1.0 + tf.tanh(_SCALE * (x + _CUBIC * x * x * x)))
+
+
+def _gelu_tanh_gradient(x: tf.Tensor) -> tf.Tensor:
+    square = x * x
+    t = tf.tanh(_SCALE * x * (1.0 + _CUBIC * square))
+    inner = _SCALE * (1.0 + 3.0 * _CUBIC * square)
+    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner
+
+
+class _Kernels(NamedTuple):
+    """value(x, bias) and gradient(x, bias, dy), in float32 inside."""
+
+    value: Callable
+    gradient: Callable
+
+
+def _kernels(function: Callable, derivative: Callable) -> _Kernels:
+    def value(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        return tf.cast(function(_sum(x, bias)), x.dtype)
+
+    def gradient(x: tf.Tensor, bias: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+        slope = derivative(_sum(x, bias))
+        return tf.cast(tf.cast(dy, tf.float32) * slope, x.dtype)
+
+    return _Kernels(compiled_where_large(value), compiled_where_large(gradient))
+
+
+def _sum(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    return tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
+
+
+_GELU = _kernels(_gelu, _gelu_gradient)
+_GELU_TANH = _kernels(_gelu_tanh, _gelu_tanh_gradient)
+
+
+class _Activation(mtf.Operation):
+    def __init__(self, x: mtf.Tensor, bias: mtf.Tensor, kernels: _Kernels, name: str):
+        super().__init__([x, bias], name=name)
+        self._kernels = kernels
+        self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
+
+    def gradient(self, grad_ys):
+        operation = _ActivationGradient(*self.inputs, grad_ys[0], self._kernels)
+        dx = operation.outputs[0]
+        return [dx, bias_gradient(dx)]
+
+    def lower(self, lowering):
+        _lower_elementwise(self, lowering, self._kernels.value)
+
+
+class _ActivationGradient(mtf.Operation):
+    def __init__(
+        self, x: mtf.Tensor, bias: mtf.Tensor, dy: mtf.Tensor, kernels: _Kernels
+    ):
+        super().__init__([x, bias, dy], name="activation_gradient")
+        self._kernels = kernels
+        self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
+
+    def lower(self, lowering):
+        _lower_elementwise(self, lowering, self._kernels.gradient)
+
+
+def _lower_elementwise(
+    operation: mtf.Operation, lowering: mtf.Lowering, function: Callable
+) -> None:
+    inputs = [lowering.tensors[x] for x in operation.inputs]
+    result = lowering.mesh_impl(operation).slicewise(function, *inputs)
+    lowering.set_tensor_lowering(operation.outputs[0], result)
+
+
+def split_heads(
+    x: mtf.Tensor, bias: mtf.Tensor, heads: mtf.Dimension, head_size: mtf.Dimension
+) -> mtf.Tensor:
+    """x + bias, its columns as heads.
+
+    Args:
+      x: float [batch, ..., columns], head index major; columns are split as `heads` is.
+      bias: [columns], of x's dtype.
+      heads, head_size: whose sizes make the columns.
+
+    Returns:
+      [batch, heads, ..., head_size].
+    """
+    return _SplitHeads([x, bias], heads, head_size).outputs[0]
+
+
+def merge_heads(x: mtf.Tensor, columns: mtf.Dimension) -> mtf.Tensor:
+    """[batch, heads, ..., head_size] to [batch, ..., columns], head index major."""
+    return _MergeHeads(x, columns).outputs[0]
+
+
+class _SplitHeads(mtf.Operation):
+    def __init__(
+        self,
+        inputs: Sequence[mtf.Tensor],
+        heads: mtf.Dimension,
+        head_size: mtf.Dimension,
+    ):
+        super().__init__(inputs, name="split_heads")
+        self._head_size = head_size.size
+        batch, *tokens, _ = inputs[0].shape.dims
+        shape = mtf.Shape([batch, heads, *tokens, head_size])
+        self._outputs = [mtf.Tensor(self, shape, inputs[0].dtype)]
+
+    def gradient(self, grad_ys):
+        dx = merge_heads(grad_ys[0], self.inputs[0].shape.dims[-1])
+        return [dx, bias_gradient(dx)][: len(self.inputs)]
+
+    def lower(self, lowering):
+        inputs = [lowering.tensors[t] for t in self.inputs]
+        function = _split if len(inputs) == 1 else _split_with_bias
+        mesh_impl, shape = lowering.mesh_impl(self), self.outputs[0].shape
+        y = mesh_impl.slicewise(function, *inputs, self._head_size)
+        # Columns are whole heads: where these are split within, each keeps its part.
+        axis = mesh_impl.tensor_dimension_to_mesh_axis(shape.dims[-1])
+        if axis is not None:
+            y = mesh_impl.allsplit(y, axis, shape.ndims - 1)
+        lowering.set_tensor_lowering(self.outputs[0], y)
+
+
+class _MergeHeads(mtf.Operation):
+    def __init__(self, x: mtf.Tensor, columns: mtf.Dimension):
+        super().__init__([x], name="merge_heads")
+        batch, _, *tokens, _ = x.shape.dims
+        shape = mtf.Shape([batch, *tokens, columns])
+        self._outputs = [mtf.Tensor(self, shape, x.dtype)]
+
+    def gradient(self, grad_ys):
+        _, heads, *_, head_size = self.inputs[0].shape.dims
+        return _SplitHeads(grad_ys, heads, head_size).outputs
+
+    def lower(self, lowering):
+        mesh_impl, shape = lowering.mesh_impl(self), self.inputs[0].shape
+        x = lowering.tensors[self.inputs[0]]
+        axis = mesh_impl.tensor_dimension_to_mesh_axis(shape.dims[-1])
+        if axis is not None:
+            x = mesh_impl.allconcat(x.to_laid_out_tensor(), axis, shape.ndims - 1)
+        y = mesh_impl.slicewise(_merged, x)
+        lowering.set_tensor_lowering(self.outputs[0], y)
+
+
+@compiled_where_large
+def _split(x: tf.Tensor, head_size: int) -> tf.Tensor:
+    batch, *tokens, columns = x.shape.as_list()
+    y = tf.reshape(x, [batch, *tokens, columns // head_size, head_size])
+    last = len(tokens) + 2
+    return tf.transpose(y, [0, last - 1, *range(1, last - 1), last])
+
+
+@compiled_where_large
+def _split_with_bias(x: tf.Tensor, bias: tf.Tensor, head_size: int) -> tf.Tensor:
+    return _split.python_function(x + bias, head_size)
+
+
+def _merged(x: tf.Tensor) -> tf.Tensor:
+    batch, heads, *tokens, head_size = x.shape.as_list()
+    y = tf.transpose(x, [0, *range(2, len(tokens) + 2), 1, len(tokens) + 2])
+    return tf.reshape(y, [batch, *tokens, heads * head_size])

@@ -2,7 +2,7 @@
 
 The stock operation builds a one-hot of [predictions, vocabulary] and walks it several
 times. Here each shard gives its maximum, its normaliser and, where it owns the target,
-the target's logit; only [predictions] numbers cross the mesh. The arithmetic is float32
+the target's logit; only [predictions] values cross the mesh. The arithmetic is float32
 whatever the logits' dtype.
 
 One float32 buffer of the logits' size serves the whole pass on a CPU: the softmax
@@ -10,8 +10,11 @@ overwrites the logits (or their float32 copy), and the gradient the softmax. Hen
 exponential is computed twice either.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.placement import PlacementMeshImpl
+from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.shards import own_index, shard_of
 
 
@@ -23,38 +26,44 @@ def softmax_cross_entropy(
     weights: mtf.Tensor | None = None,
     label_smoothing: float = 0.0,
 ) -> tuple[mtf.Tensor, mtf.Tensor]:
-    """Loss and hit of each position.
+    """Loss of each position, and whether its prediction is correct.
 
     Args:
       logits: float [..., vocab_dim].
       targets: int32 [...], values in [0, vocab_dim.size). On a CPU another value ends
         the step with an error that shows it.
       vocab_dim: the last dimension of `logits`; any dimension may be split.
-      weights: float32 [...] that losses and hits are multiplied by; None is all ones.
+      weights: float32 [...] that both results are multiplied by; None is all ones.
       label_smoothing: s in [0, 1): the target distribution is 1 - s at the target plus
         s / vocab_dim.size everywhere (Szegedy et al. 2016, section 7).
 
     Returns:
       losses: float32 [...], -log softmax(logits)[target], or the cross-entropy with
         the smoothed distribution; differentiable in the logits.
-      hits: float32 [...], 1 where the target is the arg-max (the smallest id wins a
+      correct: float32 [...], 1 where the target is the arg-max (the smallest id wins a
         tie), else 0; not differentiable.
     """
     operation = _CrossEntropy(logits, targets, vocab_dim, label_smoothing)
-    losses, hits, *_ = operation.outputs
+    losses, correct, *_ = operation.outputs
     if weights is None:
-        return losses, hits
-    return losses * weights, hits * weights
+        return losses, correct
+    return losses * weights, correct * weights
 
 
 class _CrossEntropy(mtf.Operation):
-    def __init__(self, logits, targets, vocab_dim, label_smoothing):
+    def __init__(
+        self,
+        logits: mtf.Tensor,
+        targets: mtf.Tensor,
+        vocab_dim: mtf.Dimension,
+        label_smoothing: float,
+    ):
         super().__init__([logits, targets], name="softmax_cross_entropy")
         if logits.shape.dims != targets.shape.dims + [vocab_dim]:
             raise ValueError(f"{logits.shape} is not {targets.shape} + {vocab_dim}")
         self._vocab_dim, self._smoothing = vocab_dim, label_smoothing
-        # Losses and hits; and for the gradient each shard's softmax over its own part
-        # of the vocabulary, and that part's share of the probability.
+        # Losses and correct predictions; and for the gradient each shard's softmax over
+        # its own part of the vocabulary, and that part's share of the probability.
         shapes = [targets.shape, targets.shape, logits.shape, targets.shape]
         self._outputs = [
             mtf.Tensor(self, shape, tf.float32, index=index)
@@ -75,7 +84,7 @@ class _CrossEntropy(mtf.Operation):
         logits, targets = (lowering.tensors[x] for x in self.inputs)
         axis, size, coordinate = shard_of(mesh_impl, self._vocab_dim)
 
-        def over_vocab(x, reduction):
+        def over_vocab(x: Any, reduction: str) -> Any:
             return x if axis is None else mesh_impl.allreduce(x, [axis], reduction)
 
         # One pass where TensorFlow's own kernels run; XLA would sort.
@@ -102,16 +111,23 @@ class _CrossEntropy(mtf.Operation):
             lambda own, best, c: tf.where_v2(own >= best, -c, -_NO_ID),
             shard_max, maximum, candidate,
         )  # fmt: skip
-        hits = mesh_impl.slicewise(
+        correct = mesh_impl.slicewise(
             lambda n, t: tf.cast(tf.equal(-n, tf.cast(t, tf.float32)), tf.float32),
             over_vocab(negative_best, "MAX"), targets,
         )  # fmt: skip
-        values = [losses, hits, softmax, share]
+        values = [losses, correct, softmax, share]
         for tensor, value in zip(self.outputs, values, strict=True):
             lowering.set_tensor_lowering(tensor, value)
 
-    def _shard_pass(self, logits, targets, coordinate, size, largest):
-        """What one processor computes from its [..., size] logits.
+    def _shard_pass(
+        self,
+        logits: tf.Tensor,
+        targets: tf.Tensor,
+        coordinate: tf.Tensor | int,
+        size: int,
+        largest: Callable,
+    ) -> tuple[tf.Tensor, ...]:
+        """What one device computes from its [..., size] logits.
 
         Returns:
           softmax: float32, of the logits' shape, over this shard alone.
@@ -134,14 +150,23 @@ class _CrossEntropy(mtf.Operation):
         # The largest probability is exp(0) over that sum.
         log_sum = -tf.math.log(tf.gather(softmax, best, batch_dims=1))
         candidate = tf.cast(best + coordinate * size, tf.float32)
-        numbers = [maximum, candidate, log_sum, partial]
+        values = [maximum, candidate, log_sum, partial]
         return tf.reshape(softmax, logits.shape), *[
-            tf.reshape(x, targets.shape) for x in numbers
+            tf.reshape(x, targets.shape) for x in values
         ]
 
 
 class _CrossEntropyGradient(mtf.Operation):
-    def __init__(self, softmax, share, targets, dy, vocab_dim, smoothing, dtype):
+    def __init__(
+        self,
+        softmax: mtf.Tensor,
+        share: mtf.Tensor,
+        targets: mtf.Tensor,
+        dy: mtf.Tensor,
+        vocab_dim: mtf.Dimension,
+        smoothing: float,
+        dtype: tf.DType,
+    ):
         super().__init__([softmax, share, targets, dy], name="cross_entropy_gradient")
         self._vocab_dim, self._smoothing = vocab_dim, smoothing
         self._outputs = [mtf.Tensor(self, softmax.shape, dtype)]
@@ -153,7 +178,13 @@ class _CrossEntropyGradient(mtf.Operation):
         in_place = isinstance(mesh_impl, PlacementMeshImpl)
         add_at = _add_at_in_place if in_place else tf.tensor_scatter_nd_add
 
-        def gradient(softmax, share, targets, dy, coordinate):
+        def gradient(
+            softmax: tf.Tensor,
+            share: tf.Tensor,
+            targets: tf.Tensor,
+            dy: tf.Tensor,
+            coordinate: tf.Tensor | int,
+        ) -> tf.Tensor:
             factor = tf.reshape(share * dy, [-1, 1])
             result = tf.reshape(softmax, [-1, size]) * factor
             dy = tf.reshape(dy, [-1])
@@ -174,22 +205,24 @@ class _CrossEntropyGradient(mtf.Operation):
 _NO_ID = float(2**30)
 
 
-def _largest(x):
-    """Largest number of each row of [rows, size] and its place, [rows, 1] both."""
+def _largest(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Largest element of each row of [rows, size] and its place, [rows, 1] both."""
     return tf.math.top_k(x, 1)
 
 
-def _largest_by_reduction(x):
+def _largest_by_reduction(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     place = tf.argmax(x, axis=-1, output_type=tf.int32)
     return tf.reduce_max(x, axis=-1, keepdims=True), tf.expand_dims(place, 1)
 
 
-def _target_cells(targets, coordinate, size, vocab_size):
+def _target_cells(
+    targets: tf.Tensor, coordinate: tf.Tensor | int, size: int, vocab_size: int
+) -> tuple[tf.Tensor, tf.Tensor]:
     """[row, column] of each target in this shard's [rows, size] view, and ownership."""
     flat = tf.reshape(targets, [-1])
     column, own = own_index(flat, coordinate, size, vocab_size)
     return tf.stack([tf.range(flat.shape[0]), column], axis=1), own
 
 
-def _add_at_in_place(x, cells, updates):
+def _add_at_in_place(x: tf.Tensor, cells: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.ScatterNdNonAliasingAdd(input=x, indices=cells, updates=updates)

@@ -5,6 +5,8 @@ processes.
 """
 
 import zlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +34,14 @@ def dropout(
 
 
 class _Mask(mtf.Operation):
-    def __init__(self, shape, dtype, rate, seed, name):
+    def __init__(
+        self,
+        shape: mtf.Shape,
+        dtype: tf.DType,
+        rate: float,
+        seed: mtf.Tensor,
+        name: str,
+    ):
         super().__init__([seed], name="dropout_mask")
         self._rate = rate
         self._salt = zlib.crc32(name.encode("utf-8")) % 2**30
@@ -47,18 +56,18 @@ class _Mask(mtf.Operation):
         shape, dtype = self.outputs[0].shape, self.outputs[0].dtype
         slice_shape = mesh_impl.slice_shape(shape)
 
-        def mask(seed, part):
+        def mask(seed: tf.Tensor, part: tf.Tensor | int) -> tf.Tensor:
             pair = tf.stack([tf.reshape(seed, []), self._salt + part])
             kept = _uniform(slice_shape, pair) >= np.float32(self._rate) * 2**23
             return tf.cast(kept, dtype) / (1.0 - self._rate)
 
         result = mesh_impl.slicewise(
-            mask, lowering.tensors[self.inputs[0]], _slice_number(mesh_impl, shape)
+            mask, lowering.tensors[self.inputs[0]], _slice_index(mesh_impl, shape)
         )
         lowering.set_tensor_lowering(self.outputs[0], result)
 
 
-def _uniform(shape, seed):
+def _uniform(shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
     """Uniform integers in [0, 2^23) as float32, the same wherever they are drawn.
 
     `tf.random.stateless_uniform` differs where XLA compiles it, because XLA takes other
@@ -70,17 +79,17 @@ def _uniform(shape, seed):
     return tf.cast(tf.bitwise.bitwise_and(bits, 2**23 - 1), tf.float32)
 
 
-def _slice_number(mesh_impl, shape):
-    """For each processor the number of its slice: equal where slices are equal."""
-    number = 0
+def _slice_index(mesh_impl: mtf.MeshImpl, shape: mtf.Shape) -> Any:
+    """For each device the index of its slice: equal where slices are equal."""
+    index = 0
     for dimension in shape.dims:
         axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
         if axis is None:
             continue
         size = mesh_impl.shape[axis].size
-        number = mesh_impl.slicewise(
-            lambda n, c, size=size: n * size + c,
-            number,
+        index = mesh_impl.slicewise(
+            lambda i, c, size=size: i * size + c,
+            index,
             mesh_impl.laid_out_pcoord(axis),
         )
-    return number
+    return index

@@ -1,12 +1,12 @@
-"""Computes a part of the model again in the backward pass, to keep less of it.
+"""Gradient checkpointing: a part of the model is computed again in the backward pass.
 
-As `mtf.recompute_grad`, with two differences. What holds the second computation back is
-not a number added to the inputs, which changes them where they are tiny, but an order
+As `mtf.recompute_grad`, with two differences. The second computation is held back not
+by a term added to the inputs, which changes them where they are tiny, but by the order
 of execution: gradients are exactly those without recomputation. And random masks are
 made again too, as they are functions of their seed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from decoupled.core.compat import gen_xla_ops, mtf, tf
 
@@ -21,7 +21,13 @@ def recompute(function: Callable, x: mtf.Tensor) -> mtf.Tensor:
     return mtf.ops.custom_gradient(function, _gradients, [x])
 
 
-def _gradients(explicit_inputs, all_inputs, forward_operations, outputs, output_grads):
+def _gradients(
+    explicit_inputs: Sequence[mtf.Tensor],
+    all_inputs: Sequence[mtf.Tensor],
+    forward_operations: Sequence[mtf.Operation],
+    outputs: Sequence[mtf.Tensor],
+    output_grads: Sequence[mtf.Tensor],
+) -> list[mtf.Tensor]:
     """The gradients of `all_inputs`; called by Mesh-TensorFlow."""
     del explicit_inputs
     graph = forward_operations[0].graph
@@ -44,7 +50,7 @@ def _gradients(explicit_inputs, all_inputs, forward_operations, outputs, output_
 class After(mtf.Operation):
     """`x` itself, there once `signal` is computed; for XLA and for TensorFlow."""
 
-    def __init__(self, x, signal):
+    def __init__(self, x: mtf.Tensor, signal: mtf.Tensor):
         super().__init__([x, signal], name="after")
         self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
 
@@ -68,6 +74,6 @@ def identity_after(x: tf.Tensor, signal: tf.Tensor) -> tf.Tensor:
         return tf.identity(x)
 
 
-def _behind_barrier(x, signal):
-    # XLA keeps to no control dependencies, and would find the two computations equal.
+def _behind_barrier(x: tf.Tensor, signal: tf.Tensor) -> tf.Tensor:
+    # XLA ignores control dependencies, and would merge the two equal computations.
     return gen_xla_ops.xla_optimization_barrier(input=[x, signal])[0]

@@ -1,7 +1,7 @@
 """Weights in bfloat16: updated in float32, then written with stochastic rounding.
 
 bfloat16 has 8 bits of significand. An update below half of a weight's last bit, as
-most are, is lost where the sum is rounded to the nearest number. Rounding up with the
+most are, is lost where the sum is rounded to the nearest value. Rounding up with the
 probability of the part that is cut off keeps it on average (Gupta et al. 2015, section
 3; Zamirai et al. 2020, "Revisiting BFloat16 Training", for updates of bfloat16
 weights). Nothing else is stored: a correction beside each weight, or a float32 copy,
@@ -10,25 +10,26 @@ would take the memory again.
 The noise of an element is a hash of the run's seed, the step, the variable's name and
 the element's place in the whole variable, as in counter-based generators (Salmon et al.
 2011), mixed by the last steps of MurmurHash3 (Appleby 2011). So copies of a slice on
-several processors stay equal, a run that is resumed goes on as if undisturbed, and the
+several devices stay equal, a run that is resumed goes on as if undisturbed, and the
 noise is the same on every mesh. It is computed where it is used: one kernel reads the
 weights, computes, rounds and writes, without a float32 copy of a slice.
 """
 
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.compiled import compiled
+from decoupled.ops.kernels import compiled
+from decoupled.ops.meshes.stacks import slices_of, stacked
 from decoupled.ops.shards import shard_of
-from decoupled.ops.stacks import slices_of, stacked
 
 
 class RoundedSubtraction(mtf.Operation):
     """variable -= change, where the variable's slices are bfloat16.
 
-    For Adafactor, whose changes are float32 tensors of the mesh graph: there may be
-    those of several variables at once.
+    For Adafactor, whose changes are float32 tensors of the mesh graph, also of several
+    variables at once.
 
     Args:
       variables: mtf.Variable with slices of bfloat16; several are a stack.
@@ -70,7 +71,9 @@ def rounded(update: Callable) -> Callable:
       further tensors: bfloat16 like the slice.
     """
 
-    def kernel(weights, key, sizes, *inputs):
+    def kernel(
+        weights: tf.Tensor, key: tf.Tensor, sizes: Sequence[int], *inputs: tf.Tensor
+    ) -> tf.Tensor:
         new = update(tf.cast(weights, tf.float32), *inputs)
         part = weights.shape.as_list()[len(weights.shape) - len(sizes) :]
         return round_by(new, noise(key, sizes, part))
@@ -78,16 +81,22 @@ def rounded(update: Callable) -> Callable:
     return compiled(kernel)
 
 
-def update_rounded(lowering, variables: Sequence[mtf.Variable], kernel, seed, *inputs):
-    """Replaces the slices of variables by what a kernel makes of them.
+def update_rounded(
+    lowering: mtf.Lowering,
+    variables: Sequence[mtf.Variable],
+    kernel: Callable,
+    seed: Any,
+    *inputs: Any,
+) -> Any:
+    """Replaces the slices of variables by the kernel's results.
 
     Args:
-      lowering: mtf.Lowering. variables: with slices of bfloat16; several are a stack.
+      lowering: of the graph. variables: with slices of bfloat16; several are a stack.
       kernel: of `rounded`.
       seed: laid-out int32 scalar. inputs: the kernel's further tensors, laid out.
 
     Returns:
-      Laid-out numbers, without a meaning, that are there when the slices are written.
+      Laid-out dummy scalars for ordering: they are there when the slices are written.
     """
     mesh_impl = lowering.mesh_impl(variables[0])
     slices = slices_of(lowering, variables)
@@ -95,7 +104,7 @@ def update_rounded(lowering, variables: Sequence[mtf.Variable], kernel, seed, *i
     salts = [zlib.crc32(v.name.encode("utf-8")) & 0x7FFFFFFF for v in variables]
     shards = [shard_of(mesh_impl, dimension) for dimension in shape.dims]
 
-    def key(seed, *coordinates):
+    def key(seed: tf.Tensor, *coordinates: tf.Tensor | int) -> tf.Tensor:
         first = [c * s.size for c, s in zip(coordinates, shards, strict=True)]
         if len(salts) == 1:
             return tf.stack([seed, *salts, *first])
@@ -109,12 +118,12 @@ def update_rounded(lowering, variables: Sequence[mtf.Variable], kernel, seed, *i
     return mesh_impl.slicewise(_write_slice, slices, new)
 
 
-def read_slice(variable) -> tf.Tensor:
+def read_slice(variable: tf.Variable) -> tf.Tensor:
     """The value of a slice, in the dtype that it is kept in."""
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
 
 
-def _write_slice(variable, value):
+def _write_slice(variable: tf.Variable, value: tf.Tensor) -> tf.Tensor:
     write = variable.assign(value, read_value=False)
     with tf.control_dependencies([write]):
         return tf.zeros([])
@@ -132,8 +141,8 @@ def round_by(x: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     Returns:
       bfloat16 like `x`; infinite and NaN where `x` is.
     """
-    bits = tf.bitcast(x, tf.uint32) + tf.bitwise.right_shift(noise, _number(16))
-    upper = tf.bitwise.bitwise_and(bits, _number(0xFFFF0000))
+    bits = tf.bitcast(x, tf.uint32) + tf.bitwise.right_shift(noise, _uint32(16))
+    upper = tf.bitwise.bitwise_and(bits, _uint32(0xFFFF0000))
     kept = tf.where_v2(tf.math.is_finite(x), tf.bitcast(upper, tf.float32), x)
     return tf.cast(kept, tf.bfloat16)
 
@@ -142,14 +151,14 @@ def noise(key: tf.Tensor, sizes: Sequence[int], part: Sequence[int]) -> tf.Tenso
     """Random bits for each element of a slice.
 
     Args:
-      key: int32 [..., 2 + rank]: two numbers that the bits depend on, and the place of
-        the slice's first element along each dimension of the whole. It may be of
-        several slices.
+      key: int32 [..., 2 + rank]: seed and salt, which the bits depend on, and the
+        place of the slice's first element along each dimension of the whole. It may be
+        of several slices.
       sizes: of a whole. part: of a slice.
 
     Returns:
-      uint32 of shape [..., *part], for each element a function of the two numbers and
-      of its place in the whole.
+      uint32 of shape [..., *part], for each element a function of seed, salt and its
+      place in the whole.
     """
     several = key.shape.as_list()[:-1]
     seed, salt, *first = tf.unstack(tf.bitcast(key, tf.uint32), axis=-1)
@@ -157,21 +166,21 @@ def noise(key: tf.Tensor, sizes: Sequence[int], part: Sequence[int]) -> tf.Tenso
     for axis, (begin, size, length) in enumerate(zip(first, sizes, part, strict=True)):
         begin = tf.reshape(begin, several + [1] * (axis + 1))
         own = begin + tf.cast(tf.range(length), tf.uint32)
-        place = tf.expand_dims(place * _number(size), -1) + own
+        place = tf.expand_dims(place * _uint32(size), -1) + own
     # Two rounds: after one, the bits of two steps would be one sequence, shifted.
     one = tf.reshape(_mixed(seed + _mixed(salt)), several + [1] * len(part))
-    other = _mixed(one + _number(0x9E3779B9))
+    other = _mixed(one + _uint32(0x9E3779B9))
     return _mixed(_mixed(place + one) ^ other)
 
 
-def _mixed(x):
+def _mixed(x: tf.Tensor) -> tf.Tensor:
     """Every bit of the result depends on every bit of uint32 `x`, one to one."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        x = (x ^ tf.bitwise.right_shift(x, _number(shift))) * _number(factor)
-    return x ^ tf.bitwise.right_shift(x, _number(16))
+        x = (x ^ tf.bitwise.right_shift(x, _uint32(shift))) * _uint32(factor)
+    return x ^ tf.bitwise.right_shift(x, _uint32(16))
 
 
-def _number(value):
+def _uint32(value: int) -> tf.Tensor:
     return tf.constant(value, tf.uint32)
 
 

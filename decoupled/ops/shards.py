@@ -1,4 +1,4 @@
-"""What one processor owns of a dimension that is split across the mesh."""
+"""The part of a dimension that one device of the mesh has, where it is split."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -8,11 +8,12 @@ from decoupled.core.errors import UserError
 
 
 class Shard(NamedTuple):
-    """A processor's part of a dimension.
+    """A device's part of a dimension.
 
     axis: mesh axis that splits the dimension, or None where it is whole.
     size: of the part.
-    coordinate: laid-out number of the part, 0 where the dimension is whole.
+    coordinate: laid-out mesh coordinate along the axis, which is the index of the part;
+      0 where the dimension is whole.
     """
 
     axis: int | None
@@ -21,7 +22,7 @@ class Shard(NamedTuple):
 
 
 def shard_of(mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension) -> Shard:
-    """The part of `dimension` on each processor."""
+    """The part of `dimension` on each device."""
     axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
     if axis is None:
         return Shard(None, dimension.size, 0)
@@ -36,7 +37,7 @@ def own_index(
 
     Args:
       ids: int32 of any shape, places in the whole dimension.
-      coordinate, size: number and size of the part. total: size of the dimension.
+      coordinate, size: index and size of the part. total: size of the dimension.
 
     Returns:
       index: int32 like `ids`: the place within the part; 0 where another part owns it.
@@ -59,7 +60,7 @@ def zero_unless(own: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def lazy_sum(mesh_impl: mtf.MeshImpl, part: Any, axes: Iterable[int | None]) -> Any:
-    """The sum of `part` over mesh axes (None is no axis), done when it is needed."""
+    """The all-reduce of `part` over mesh axes (None is no axis), done when needed."""
     axes = sorted(set(axes) - {None})
     return mtf.ops.LazyAllreduceSum(mesh_impl, part, axes) if axes else part
 
@@ -67,10 +68,10 @@ def lazy_sum(mesh_impl: mtf.MeshImpl, part: Any, axes: Iterable[int | None]) -> 
 def check_separate(
     mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension, others: list[mtf.Dimension]
 ) -> None:
-    """Checks that what is looked up in and what looks it up can be split at once.
+    """Checks that a table and the ids that look it up can both be split.
 
     Mesh-TensorFlow checks the dimensions of single tensors only. Were both split over
-    one axis, no processor would see all ids that ask for its rows.
+    one axis, no device would see all ids that look up its rows.
 
     Raises:
       UserError: `dimension` and one of `others` are split over one mesh axis.

@@ -2,17 +2,18 @@
 
 A copy of all weights in bfloat16, made at the start of a step and kept to its end for
 the backward pass, is a quarter of the weights' memory. Here each product casts what it
-needs when it is its turn, forward and backward: the copy is small, still in the
-processor's cache when it is read, and gone after that. Of a large table, as an output
-embedding is, a few rows are cast at a time.
+needs just before it runs, forward and backward: the copy is small, still in the
+processor's cache when it is read, and gone after that. A large table, such as an output
+embedding, is cast a few rows at a time.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.placement import PlacementMeshImpl
+from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.recompute import After, identity_after
-from decoupled.ops.row_blocks import RowBlocks, as_row_blocks
+from decoupled.ops.row_partitions import RowPartitionedTensor, partition_rows
 from decoupled.ops.shards import lazy_sum
 
 # Elements of a table that are cast at a time, 16 MB in bfloat16. One with fewer than
@@ -38,7 +39,7 @@ def weight_product(
 class _WeightProduct(mtf.EinsumOperation):
     """An einsum whose gradient casts the weights anew."""
 
-    def __init__(self, x, weights, output_shape):
+    def __init__(self, x: mtf.Tensor, weights: mtf.Tensor, output_shape: mtf.Shape):
         cast = CastAfter(weights, x).outputs[0]
         super().__init__([x, cast], output_shape, "weight_product")
         self._weights = weights
@@ -50,10 +51,10 @@ class _WeightProduct(mtf.EinsumOperation):
 
 
 class CastAfter(After):
-    """`x` in the dtype of `signal`, cast once that is computed; XLA casts it when it
-    sees fit."""
+    """`x` in the dtype of `signal`, cast once that is computed; XLA casts it at a time
+    of its choice."""
 
-    def __init__(self, x, signal):
+    def __init__(self, x: mtf.Tensor, signal: mtf.Tensor):
         super().__init__(x, signal)
         self._outputs = [mtf.Tensor(self, x.shape, signal.dtype)]
 
@@ -70,14 +71,14 @@ class CastAfter(After):
         x, signal = (lowering.tensors[t] for t in self.inputs)
         dtype = self.outputs[0].dtype
 
-        def cast(x, signal):
+        def cast(x: Any, signal: tf.Tensor) -> tf.Tensor | RowPartitionedTensor:
             if isinstance(mesh_impl, PlacementMeshImpl):
                 if mesh_impl.multiplies_in_float32:
-                    # To be rounded only to be made float32 again.
+                    # A cast would round it, only to be made float32 again.
                     return x
-                x = _in_blocks(x)
-            if isinstance(x, RowBlocks):
-                # The product casts each of them when it needs it.
+                x = _in_partitions(x)
+            if isinstance(x, RowPartitionedTensor):
+                # The product casts each partition when it needs it.
                 return x.cast(dtype)
             if mesh_impl.supports_control_dependencies:
                 x = identity_after(x, signal)
@@ -87,12 +88,16 @@ class CastAfter(After):
         lowering.set_tensor_lowering(self.outputs[0], result)
 
 
-def _in_blocks(x):
-    """A large matrix as `RowBlocks`; what is smaller, or is that already, as it is."""
-    shape = x.shape
-    if isinstance(x, RowBlocks) or shape.rank != 2 or shape.num_elements() < 2 * _TILE:
+def _in_partitions(
+    x: tf.Tensor | RowPartitionedTensor,
+) -> tf.Tensor | RowPartitionedTensor:
+    """A large matrix as `RowPartitionedTensor`; what is smaller, or is one already, as
+    it is."""
+    if isinstance(x, RowPartitionedTensor) or x.shape.rank != 2:
         return x
-    return as_row_blocks(x, _TILE // shape[1])
+    if x.shape.num_elements() < 2 * _TILE:
+        return x
+    return partition_rows(x, _TILE // x.shape[1])
 
 
 class GradientCast(mtf.Operation):
@@ -103,7 +108,7 @@ class GradientCast(mtf.Operation):
     once. Elsewhere what crosses the mesh is the narrower gradient.
     """
 
-    def __init__(self, gradient, dtype):
+    def __init__(self, gradient: mtf.Tensor, dtype: tf.DType):
         super().__init__([gradient], name="gradient_cast")
         self._outputs = [mtf.Tensor(self, gradient.shape, dtype)]
 
@@ -124,7 +129,7 @@ class GradientCast(mtf.Operation):
         lowering.set_tensor_lowering(self.outputs[0], cast)
 
 
-def _unrounded(gradient, dtype):
+def _unrounded(gradient: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """In another dtype; what was rounded from that one is taken as it was before."""
     source = gradient.op
     if source.type == "Cast" and source.inputs[0].dtype == dtype:

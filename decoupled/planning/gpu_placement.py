@@ -13,8 +13,8 @@ from typing import NamedTuple
 from decoupled.core import console
 from decoupled.core.compat import kernels, tf
 from decoupled.core.errors import UserError
-from decoupled.core.memory import readable_bytes
-from decoupled.ops.placement import PlacementMeshImpl
+from decoupled.core.machine import readable_bytes
+from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.planning.plan import Run, graph_of
 from decoupled.planning.program import feature_specs
 from decoupled.training.graph import build_graph

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from decoupled.configs import MaskingConfig
 from decoupled.core.compat import mtf, tf, tpu_rewriting
-from decoupled.ops.simd import SimdMeshImpl
+from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.planning.hardware import Slice
 from decoupled.planning.topology import assign_cores
 from decoupled.training.graph import GraphConfig, Lowered, build_graph

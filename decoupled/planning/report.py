@@ -1,7 +1,7 @@
 """Plans as tables and as JSON."""
 
 from decoupled.core import console
-from decoupled.core.memory import readable_bytes
+from decoupled.core.machine import readable_bytes
 from decoupled.planning.plan import MOST_GRAPH_BYTES, Plan
 from decoupled.planning.prediction import seconds
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from decoupled.configs import ScaleConfig, SweepConfig, SweepRoot, sweep
 from decoupled.core import console, files
-from decoupled.core.processor import processor, usable_cores
+from decoupled.core.machine import processor, usable_cores
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.launch import gin_files, start
 from decoupled.launch.steps import seconds_of_steps
@@ -23,9 +23,9 @@ from decoupled.reports.reproduction_data import (
     vocabulary_file,
 )
 from decoupled.reports.results import Results
-from decoupled.sweeps.grid import describe, make_rows, read_model
-from decoupled.sweeps.jobs import RECORD, Inputs, Job, Row
-from decoupled.sweeps.runner import Runner, show_failures
+from decoupled.sweeps.jobs import RECORD, Inputs, Job, Row, describe
+from decoupled.sweeps.rows import make_rows, read_model
+from decoupled.sweeps.runner import JobRunner, show_failures
 from decoupled.sweeps.study import Analysis, Study, larger, make_study_jobs
 
 GIN_FILES = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/reproduce.gin"]
@@ -82,7 +82,7 @@ def reproduce(options: Options, arguments: Sequence[str]) -> bool:
     describe(folders.runs, root.sweep, root.scale, "mini", rows, jobs)
     console.say("")
     console.say(announcement(jobs, options.jobs))
-    failures = Runner(jobs, options.jobs, console.say).run()
+    failures = JobRunner(jobs, options.jobs, console.say).run()
     write(options, arguments)
     if failures:
         show_failures(failures, len(jobs))

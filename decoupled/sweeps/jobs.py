@@ -5,18 +5,20 @@
   SWEEP_DIR/features                   tokenised task files, which runs share
 
 job.json in a folder says that the command in it ended well; job.log is what it printed.
+SWEEP_DIR/sweep.json describes the whole sweep.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from decoupled.configs import ModelConfig, SweepConfig, pretrain
+from decoupled.configs import ScaleConfig, SweepConfig, pretrain
 from decoupled.core import files
 from decoupled.launch import gin_files
 from decoupled.launch.gin_reader import Reader
-from decoupled.sweeps.scale import model_bindings
+from decoupled.sweeps.rows import Row, model_bindings
 
+DESCRIPTION = "sweep.json"
 RECORD = "job.json"
 LOG = "job.log"
 PRETRAINING = "pretrain"
@@ -65,24 +67,13 @@ class Inputs(NamedTuple):
     data_dirs: Mapping[str, str]
 
 
-class Row(NamedTuple):
-    """A model of the sweep.
-
-    name: of its gin file in models/. model: sizes. keep_layers: in fine-tuning, 0: all.
-    """
-
-    name: str
-    model: ModelConfig
-    keep_layers: int
-
-
 def make_jobs(
     sweep: SweepConfig, rows: Sequence[Row], inputs: Inputs, sweep_dir: str
 ) -> list[Job]:
     """All jobs, every one after those that it needs, seed by seed.
 
-    The first seed of all rows comes first, so that an interrupted sweep can already be
-    looked at.
+    The first seed of all rows comes first, so that an interrupted sweep already has
+    results.
 
     Raises:
       UserError: a setting of the runs is none that their commands take.
@@ -145,3 +136,31 @@ def _finetuning(sweep, row, seed, task, inputs, sweep_dir, pretraining):
     )
     name = f"tasks/{task}/{row.name}/seed_{seed}"
     return Job(FINETUNING, name, folder, arguments, (pretraining.name,))
+
+
+def describe(
+    folder: str,
+    sweep: SweepConfig,
+    scale: ScaleConfig,
+    scale_name: str,
+    rows: Sequence[Row],
+    jobs: Sequence[Job],
+) -> None:
+    """Keeps in the sweep's folder what tables need to know of it: sweep.json."""
+    content = {
+        "title": sweep.title,
+        "scale": scale_name,
+        "divisors": vars(scale),
+        "tasks": list(sweep.tasks),
+        "seeds": list(sweep.seeds),
+        "rows": [
+            {
+                "name": row.name,
+                "model": vars(row.model),
+                "keep_layers": row.keep_layers,
+            }
+            for row in rows
+        ],
+        "jobs": [job.name for job in jobs],
+    }
+    files.write_json(os.path.join(files.make_folder(folder), DESCRIPTION), content)

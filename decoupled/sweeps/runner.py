@@ -1,8 +1,8 @@
 """Runs jobs side by side, each once.
 
-What is complete is passed over. A job that fails does not stop the others; those that
-need it are left out. Killed at any moment and started again, the runner goes on: the
-commands resume in their own folders.
+Complete jobs are skipped. A job that fails does not stop the others; those that need it
+are left out. Killed at any moment and started again, the runner goes on: the commands
+resume in their own folders.
 """
 
 import os
@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from decoupled.core import console, files
 from decoupled.core.errors import Terminated
-from decoupled.core.processes import command_line
+from decoupled.core.processes import command_line, end_all, handled
 from decoupled.sweeps.jobs import LOG, Job
 
-# Seconds between two looks at the processes; that a process has to end after SIGTERM.
-_LOOK = 0.1
+# Seconds between two polls of the processes; that a process has to end after SIGTERM.
+_POLL = 0.1
 _GRACE = 120.0
 
 
@@ -39,7 +39,7 @@ def show_failures(failures: Sequence[Failure], count: int) -> None:
     )
 
 
-class Runner:
+class JobRunner:
     """Runs the jobs of a sweep.
 
     Args:
@@ -70,12 +70,11 @@ class Runner:
         Raises:
           Terminated: SIGTERM came; running jobs were ended and have saved.
         """
-        previous = signal.signal(signal.SIGTERM, self._end)
-        try:
-            return self._run()
-        finally:
-            self._stop()
-            signal.signal(signal.SIGTERM, previous)
+        with handled(self._end, [signal.SIGTERM]):
+            try:
+                return self._run()
+            finally:
+                self._stop()
 
     def _run(self):
         complete = {job.name for job in self._jobs if job.is_complete()}
@@ -89,7 +88,7 @@ class Runner:
             if self._asked_to_end:
                 self._stop()
                 raise Terminated("SIGTERM: jobs ended; run the same command to go on")
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
         return list(failures.values())
 
     def _start(self, waiting, complete, failures):
@@ -156,15 +155,7 @@ class Runner:
         self._asked_to_end = True
 
     def _stop(self):
-        for process, _ in self._running.values():
-            if process.poll() is None:
-                process.terminate()
-        for process, _ in self._running.values():
-            try:
-                process.wait(_GRACE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end_all((process for process, _ in self._running.values()), _GRACE)
         self._running = {}
 
 

@@ -64,8 +64,8 @@ def make_study_jobs(
 ) -> list[Job]:
     """All jobs of a sweep and of what is measured beside it, seed by seed.
 
-    Everything of the first seed comes first, so that an interrupted reproduction can
-    already be looked at.
+    Everything of the first seed comes first, so that an interrupted reproduction
+    already has results of all models.
     """
     jobs = []
     for seed in sweep.seeds:

@@ -19,7 +19,7 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward, cls_positions, sequence_logits
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Head, classifier
-from decoupled.ops.softmax import softmax
+from decoupled.ops.normalization import softmax
 from decoupled.tasks import classification_files
 from decoupled.tasks.classification_files import LabelledTexts, read_pairs
 from decoupled.tasks.finetuning_task import Features, FinetuningTask

@@ -17,8 +17,8 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.model.variables import GLOBAL_STEP, Role, Variable, is_slot
-from decoupled.ops.row_blocks import saved_variables
-from decoupled.training.restoring import start_from
+from decoupled.ops.row_partitions import saved_variables
+from decoupled.training.partitioned_tables import start_from
 
 # Drawn from the seed where a checkpoint lacks them: heads.
 _HEADS = (Role.POOLER, Role.TASK_HEAD, Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)

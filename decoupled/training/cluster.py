@@ -20,8 +20,8 @@ from decoupled.configs import ClusterConfig, MeshConfig
 from decoupled.core import files, ports
 from decoupled.core.compat import estimator, mtf, tf
 from decoupled.core.errors import WORKER_LOST_CODE, UserError, WorkerLost
-from decoupled.ops.compiled import compile_first_quietly
-from decoupled.ops.placement import PlacementMeshImpl
+from decoupled.ops.kernels import compile_first_quietly
+from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.training import mesh as meshes
 
 JOB = "worker"

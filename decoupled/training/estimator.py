@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from decoupled.core.compat import estimator, tf
 from decoupled.core.errors import Interrupted, Terminated, UserError
-from decoupled.ops.compiled import compile_first_quietly
+from decoupled.ops.kernels import compile_first_quietly
 from decoupled.training import hooks, tpu
 from decoupled.training.checkpoints import (
     checkpoint_step,

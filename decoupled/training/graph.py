@@ -17,9 +17,9 @@ from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Variable, declare
 from decoupled.training import mesh as meshes
-from decoupled.training.large_tables import large_tables
 from decoupled.training.lengths import join_lengths, split_by_length
 from decoupled.training.optimizer import apply_gradients, learning_rate
+from decoupled.training.partitioned_tables import partition_large_tables
 
 DROPOUT_SEED = "dropout_seed"
 
@@ -160,7 +160,7 @@ def build_graph(
     if not training:
         forward = _forward(context, dims, imported)
         return _lower(context, forward, None)
-    with large_tables(
+    with partition_large_tables(
         config.variables, config.optimizer, config.mesh, context.implementation
     ):
         return _build_training(context, dims, imported, step)

@@ -12,7 +12,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.training.checkpoints import sync_checkpoint
 from decoupled.training.events import event_writer, scalar_summary
-from decoupled.training.restoring import BlocksFromWhole
+from decoupled.training.partitioned_tables import PartitionedSaverBuilder
 
 
 class CountingHook(estimator.SessionRunHook):
@@ -62,7 +62,7 @@ class SaveCheckpoints(CountingHook):
             sharded=True,
             max_to_keep=keep,
             save_relative_paths=True,
-            builder=BlocksFromWhole(),
+            builder=PartitionedSaverBuilder(),
         )
         # Otherwise the Estimator adds a saver of its own.
         tf.add_to_collection(tf.GraphKeys.SAVERS, self._saver)

@@ -12,7 +12,7 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
 from decoupled.model.dims import NAMES, SETTINGS, Dims
-from decoupled.ops.placement import PlacementMeshImpl
+from decoupled.ops.meshes.placement import PlacementMeshImpl
 
 # A finer choice of lengths would save little.
 _LENGTH_STEP = 8
@@ -142,10 +142,10 @@ def check_conflicts(config: MeshConfig, graph: mtf.Graph) -> None:
 
 
 def devices(config: MeshConfig) -> list[str]:
-    """One device per processor of the mesh: GPUs if the host has any, else CPUs.
+    """The devices of the mesh: GPUs if the host has any, else virtual CPUs.
 
     Raises:
-      UserError: the mesh has more processors than the host has GPUs.
+      UserError: the mesh has more devices than the host has GPUs.
     """
     size = mesh_size(config)
     gpus = tf.config.list_physical_devices("GPU")
@@ -164,7 +164,7 @@ def devices(config: MeshConfig) -> list[str]:
 
 
 def mesh_size(config: MeshConfig) -> int:
-    """Number of processors of the mesh."""
+    """Number of devices of the mesh."""
     size = 1
     for axis_size in parse_mesh_shape(config.mesh_shape).values():
         size *= axis_size
@@ -180,13 +180,13 @@ def length_step(config: MeshConfig) -> int:
 
 
 def session_config(config: MeshConfig) -> tf.ConfigProto:
-    """How a session runs the mesh's graph: a virtual CPU device per processor, and the
+    """How a session runs the mesh's graph: on as many virtual CPU devices, with the
     same sums in the same order every time."""
     session = tf.ConfigProto(
         device_count={"CPU": mesh_size(config)}, allow_soft_placement=True
     )
     # TensorFlow's rewriting of whole graphs regroups the sums of a reduction over four
-    # processors differently in each run, so that two runs differ in their last bits.
+    # devices differently in each run, so that two runs differ in their last bits.
     # Steps are as fast without it, and the first one comes several times sooner.
     session.graph_options.rewrite_options.disable_meta_optimizer = True
     return session

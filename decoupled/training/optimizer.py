@@ -6,13 +6,12 @@ from typing import NamedTuple
 from decoupled.configs import OptimizerConfig, ScheduleConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import slots
-from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate, step_numbers
-from decoupled.ops.adam_stacks import StackedAdamUpdate
-from decoupled.ops.norms import global_norm
-from decoupled.ops.product_gradient import ProductGradient, as_product
+from decoupled.ops.adam import AdamUpdate, step_scalars
+from decoupled.ops.adam_elementwise import RoundedAdamUpdate, StackedAdamUpdate
+from decoupled.ops.gradients import FactoredGradient, as_factored, global_norm
+from decoupled.ops.meshes.simd import SimdMeshImpl
+from decoupled.ops.meshes.stacks import StackedAssign
 from decoupled.ops.rounding import RoundedSubtraction
-from decoupled.ops.simd import SimdMeshImpl
-from decoupled.ops.stacks import StackedAssign
 
 
 class Updates(NamedTuple):
@@ -20,7 +19,7 @@ class Updates(NamedTuple):
 
     operations: mesh operations. gradient_norm: float32 scalar, before clipping.
     gradients: float32, one per variable, before clipping. Not all are computed in a
-      step: see `decoupled.ops.product_gradient`.
+      step: see `decoupled.ops.gradients`.
     """
 
     operations: list
@@ -119,11 +118,11 @@ def _as_used(config, gradient, variable, mesh_impl):
     """The gradient, or its factors where the update is made of these."""
     if config.name != "adamw" or _is_rounded(variable):
         return gradient
-    return as_product(gradient, mesh_impl) or gradient
+    return as_factored(gradient, mesh_impl) or gradient
 
 
 def _adamw(config, gradients, variables, numbers, stacks):
-    shared = step_numbers(
+    shared = step_scalars(
         numbers.rate,
         numbers.step,
         weight_decay=config.weight_decay,
@@ -159,7 +158,7 @@ def _adamw(config, gradients, variables, numbers, stacks):
             before = RoundedAdamUpdate(*inputs, seed=seed, before=before)
             operations.append(before)
         else:
-            is_product = isinstance(gradient, ProductGradient)
+            is_product = isinstance(gradient, FactoredGradient)
             after = numbers.norm if is_product else None
             operations.append(AdamUpdate(*inputs, after=after))
     return operations

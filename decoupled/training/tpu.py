@@ -11,7 +11,7 @@ from typing import NamedTuple
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import estimator, mtf, tf
 from decoupled.core.errors import UserError
-from decoupled.ops.simd import SimdMeshImpl
+from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
 
 # Compiled programs that the first host holds for each core (Mesh-TensorFlow's guess).

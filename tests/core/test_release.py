@@ -8,7 +8,7 @@ import pytest
 
 from decoupled.core import release
 from decoupled.core.errors import UserError
-from decoupled.core.processor import Processor
+from decoupled.core.machine import Processor
 
 LOG = b"I0000 00:00:1795373649.251755   21056 port.cc:153] oneDNN is on.\n"
 WARNING = b"W0000 00:00:1795373649.251755   21056 port.cc:153] Twice.\n"

@@ -201,7 +201,7 @@ def test_a_setting_of_the_runs_of_a_sweep_is_told_where_it_belongs():
     params = ["ScheduleConfig.train_steps = 3"]
     message = message_of(gin_files.configure, configs.sweep, files, params)
     assert message == (
-        "gin: ScheduleConfig.train_steps: set, but sweep asks for no such setting; the "
+        "gin: ScheduleConfig.train_steps: set, but sweep has no such setting; the "
         "runs of a sweep take theirs from SweepConfig.pretraining and "
         "SweepConfig.finetuning: add it there, as a string"
     )
@@ -229,7 +229,7 @@ def test_known_names_are_listed(write):
         ),
         ("SamplingConfig.alpha = 3.0", "SamplingConfig.alpha: 3.0 is not in [0, 1]"),
         ("SamplingConfig.alpha = %BETA", "gin: %BETA is used but defined nowhere"),
-        ("ALFA = 1", "gin: ALFA: set, but example_root asks for no such setting"),
+        ("ALFA = 1", "gin: ALFA: set, but example_root has no such setting"),
         (
             "evall/SamplingConfig.alpha = 1",
             "gin: evall/SamplingConfig.alpha: set, but ",

@@ -17,7 +17,6 @@ from decoupled.launch.supervision import (
     free_ports,
     gpu_shares,
     local_group,
-    run_command,
 )
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -124,11 +123,6 @@ def test_ctrl_c_of_the_terminal_comes_to_the_driver_through_the_supervisor_alone
     driver = python(f"{own}open({str(seen)!r}, 'w').write(str(own))")
     assert supervise([group(driver, worker)])[0] == 0
     assert seen.read_text() == "True"
-
-
-def test_a_command_sees_the_variables_that_are_given(tmp_path):
-    step = python("import os; raise SystemExit(int(os.environ['CODE']))")
-    assert run_command(step, {"CODE": "7"}) == 7
 
 
 def test_a_signal_between_two_starts_ends_the_run():

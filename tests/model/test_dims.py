@@ -7,7 +7,7 @@ from decoupled.model.dims import NAMES, Dims, labels_dim, make_dims, predictions
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
 from decoupled.model.heads import cls_positions, sequence_logits
-from decoupled.ops.positions import gather_positions
+from decoupled.ops.gather import gather_positions
 from tests.helpers import tiny_model
 from tests.model.graphs import build_only
 

@@ -7,7 +7,7 @@ import pytest
 
 from decoupled.core.compat import mtf, tf
 from decoupled.model.encoder import encode
-from decoupled.ops.positions import gather_positions
+from decoupled.ops.gather import gather_positions
 from tests.exports.reference import Reference
 from tests.helpers import masked_lm_features, tiny_model
 from tests.model.graphs import (

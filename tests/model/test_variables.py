@@ -26,7 +26,7 @@ from decoupled.model.variables import (
     slots,
     token_classifier,
 )
-from decoupled.ops.row_blocks import saved_variables
+from decoupled.ops.row_partitions import saved_variables
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.qa import ExtractiveQA

@@ -6,7 +6,7 @@ import numpy as np
 from tensorflow.python.tpu import training_loop
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.simd import SimdMeshImpl
+from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.topology import assign_cores
 from decoupled.training.graph import build_graph

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.adam import AdamUpdate, step_numbers
+from decoupled.ops.adam import AdamUpdate, step_scalars
 from tests.helpers import SESSION_CONFIG, mesh_impl
 
 ROWS, COLUMNS = mtf.Dimension("rows", 6), mtf.Dimension("columns", 4)
@@ -42,7 +42,7 @@ def run(mesh_shape, layout_rules, is_decayed=True, on_gpus=False):
             *(value.operation for value in values),
             mtf.gradients([loss], [weights])[0],
             scalar(tf.constant(SCALE)),
-            step_numbers(scalar(rate), scalar(step), **SETTINGS),
+            step_scalars(scalar(rate), scalar(step), **SETTINGS),
             is_decayed,
         )
         implementation = mesh_impl(mesh_shape, layout_rules)
@@ -135,7 +135,7 @@ def repeated_training(mesh_shape, layout_rules, repeats):
         mesh = mtf.Mesh(graph, "mesh")
         loss, kernels = layers_loss(mesh)
         one, rate = (mtf.constant(mesh, x, dtype=tf.float32) for x in (1.0, 0.01))
-        numbers, updates = step_numbers(rate, one, **SETTINGS), []
+        numbers, updates = step_scalars(rate, one, **SETTINGS), []
         for gradient, kernel in zip(
             mtf.gradients([loss], kernels), kernels, strict=True
         ):

@@ -13,16 +13,12 @@ import numpy as np
 import pytest
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.activations import gelu, gelu_tanh, relu
-from decoupled.ops.bias import add_bias
+from decoupled.ops.bias import add_bias, gelu, gelu_tanh, merge_heads, relu, split_heads
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.ops.dropout import dropout
-from decoupled.ops.heads import merge_heads, split_heads
-from decoupled.ops.layer_norm import layer_norm
-from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
-from decoupled.ops.norms import global_norm
-from decoupled.ops.positions import gather_positions
-from decoupled.ops.softmax import softmax
+from decoupled.ops.gather import embedding_lookup, gather_positions, one_hot_lookup
+from decoupled.ops.gradients import global_norm
+from decoupled.ops.normalization import layer_norm, softmax
 from tests.helpers import run_mesh
 
 BATCH, SEQUENCE = mtf.Dimension("batch", 4), mtf.Dimension("sequence", 8)
@@ -306,7 +302,7 @@ def test_values_and_gradients(name, mesh_shape, layout_rules, dtype):
 )
 def test_compiled_kernels(name, dtype, monkeypatch):
     """What is done to large tensors only, here done to small ones."""
-    monkeypatch.setattr("decoupled.ops.compiled._LARGE", 1)
+    monkeypatch.setattr("decoupled.ops.kernels._LARGE", 1)
     case = CASES[name]
     found = value_and_gradients(case.ours, case, "all:1", "", tf.as_dtype(dtype))
     check(found, name, dtype)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.adam import AdamUpdate, RoundedAdamUpdate, step_numbers
-from decoupled.ops.compiled import compiled
+from decoupled.ops.adam import AdamUpdate, step_scalars
+from decoupled.ops.adam_elementwise import RoundedAdamUpdate
+from decoupled.ops.kernels import compiled
 from decoupled.ops.rounding import RoundedSubtraction, noise, round_by
 from tests.helpers import SESSION_CONFIG, mesh_impl
 
@@ -123,7 +124,7 @@ class Update:
                 slots = [variable(mesh, name, zeros, tf.float32) for name in "mv"]
                 one, rate = (scalar(tf.constant(x)) for x in (1.0, rate))
                 settings = dict(weight_decay=weight_decay, epsilon=1e-8)
-                numbers = step_numbers(rate, step, beta1=0.9, beta2=0.999, **settings)
+                numbers = step_scalars(rate, step, beta1=0.9, beta2=0.999, **settings)
                 inputs = [weights, *slots, change, one, numbers, True]
                 if slice_dtype == tf.bfloat16:
                     update = RoundedAdamUpdate(*inputs, seed=seed, before=None)

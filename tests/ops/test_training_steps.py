@@ -13,13 +13,12 @@ import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.activations import gelu_tanh
-from decoupled.ops.adam import AdamUpdate, step_numbers
+from decoupled.ops.adam import AdamUpdate, step_scalars
+from decoupled.ops.bias import gelu_tanh
 from decoupled.ops.cross_entropy import softmax_cross_entropy
-from decoupled.ops.layer_norm import layer_norm
-from decoupled.ops.lookup import embedding_lookup, one_hot_lookup
-from decoupled.ops.norms import global_norm
-from decoupled.ops.positions import gather_positions
+from decoupled.ops.gather import embedding_lookup, gather_positions, one_hot_lookup
+from decoupled.ops.gradients import global_norm
+from decoupled.ops.normalization import layer_norm
 from decoupled.training.mesh import session_config
 from tests.helpers import mesh_impl
 from tests.ops.test_against_stock import BATCH, PREDICTIONS, SEQUENCE, integers
@@ -76,7 +75,7 @@ def our_update(gradient, variable, scale):
         mtf.constant(gradient.mesh, value, dtype=tf.float32) for value in (RATE, LATE)
     )
     settings = dict(weight_decay=DECAY, beta1=BETA1, beta2=BETA2, epsilon=EPSILON)
-    numbers = step_numbers(rate, step, **settings)
+    numbers = step_scalars(rate, step, **settings)
     return [AdamUpdate(variable, *slots, gradient, scale, numbers, True)]
 
 

@@ -59,7 +59,7 @@ def by_one_cast(out):
 def multiplies_in_float32(request, monkeypatch):
     """Both kinds of processors."""
     monkeypatch.setattr(
-        "decoupled.ops.placement.bfloat16_is_slow", lambda: request.param
+        "decoupled.ops.meshes.placement.bfloat16_is_slow", lambda: request.param
     )
     return request.param
 

@@ -6,7 +6,7 @@ import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
-from decoupled.ops.placement import PlacementMeshImpl
+from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.planning.gpu_placement import has_kernel, landing
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA

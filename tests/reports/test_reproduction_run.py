@@ -10,7 +10,7 @@ import pytest
 
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core import files
-from decoupled.core.processor import usable_cores
+from decoupled.core.machine import usable_cores
 from decoupled.reports import reproduction_run as run
 from decoupled.reports.finished_runs import read_reproduction
 from decoupled.reports.reproduction_data import Folders

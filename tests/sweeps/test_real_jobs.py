@@ -8,9 +8,8 @@ from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core import console, files
 from decoupled.data.records_build import build_records
 from decoupled.reports.finished_runs import read_sweeps
-from decoupled.sweeps.grid import describe
-from decoupled.sweeps.jobs import Inputs, Row, make_jobs
-from decoupled.sweeps.runner import Runner
+from decoupled.sweeps.jobs import Inputs, Row, describe, make_jobs
+from decoupled.sweeps.runner import JobRunner
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import tiny_model
 
@@ -57,7 +56,7 @@ def test_a_broken_job_is_told_and_tried_again_and_a_complete_one_is_kept(
 ):
     folder = str(tmp_path / "sweep")
     broken = make_jobs(SWEEP, [COUPLED, BROKEN], inputs, folder)
-    (failure,) = Runner(broken, 2, console.say).run()
+    (failure,) = JobRunner(broken, 2, console.say).run()
     assert failure.name == "models/e_out_128/seed_0" and failure.reason == "code 2"
     assert failure.last_line.startswith("decoupled pretrain: error: ")
     assert "54" in failure.last_line and "44" in failure.last_line
@@ -66,7 +65,7 @@ def test_a_broken_job_is_told_and_tried_again_and_a_complete_one_is_kept(
     before = files.read_json(record)
 
     mended = make_jobs(SWEEP, [COUPLED, DECOUPLED], inputs, folder)
-    assert Runner(mended, 1, console.say).run() == []
+    assert JobRunner(mended, 1, console.say).run() == []
     assert all(job.is_complete() for job in mended)
     assert files.read_json(record) == before
     assert not os.path.exists(os.path.join(mended[0].folder, "command.2"))

@@ -10,7 +10,7 @@ import pytest
 
 from decoupled.core.errors import Terminated
 from decoupled.sweeps.jobs import Job
-from decoupled.sweeps.runner import Runner, job_command
+from decoupled.sweeps.runner import JobRunner, job_command
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def make(tmp_path):
 
 def run(jobs, parallel=1):
     lines = []
-    runner = Runner(
+    runner = JobRunner(
         jobs,
         parallel,
         lines.append,

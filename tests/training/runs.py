@@ -7,8 +7,8 @@ import numpy as np
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
-from decoupled.ops.product_gradient import as_product
-from decoupled.ops.row_blocks import saved_variables
+from decoupled.ops.gradients import as_factored
+from decoupled.ops.row_partitions import saved_variables
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import train
@@ -113,11 +113,11 @@ def tile_everything(monkeypatch):
     """From here on matrices are updated and cast a few rows at a time, where they can
     be, and kernels are compiled; for tiny tensors nothing of this is done else."""
     patches = {
-        "training.optimizer.as_product": functools.partial(as_product, smallest=1),
-        "ops.product_gradient._NORM_SHARE": 1e9,
-        "ops.row_blocks._BLOCK": 200,
+        "training.optimizer.as_factored": functools.partial(as_factored, smallest=1),
+        "ops.gradients._NORM_SHARE": 1e9,
+        "ops.row_partitions._PARTITION_ELEMENTS": 200,
         "ops.weight_product._TILE": 1,
-        "ops.compiled._LARGE": 1,
+        "ops.kernels._LARGE": 1,
     }
     for name, value in patches.items():
         monkeypatch.setattr(f"decoupled.{name}", value)

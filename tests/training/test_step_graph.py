@@ -143,7 +143,7 @@ def test_bfloat16_weights_are_written_after_all_reads_and_one_by_one(coupled):
 
 @pytest.mark.parametrize("clip_norm", [0.0, 1.0])
 @pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS], ids=["all:1", "m:2"])
-def test_blocks_of_rows_change_after_all_that_reads_them(mesh, clip_norm, monkeypatch):
+def test_partitions_change_after_all_that_reads_them(mesh, clip_norm, monkeypatch):
     """They would be copied first while something holds what it read, in memory that
     is not there for the whole table."""
     tile_everything(monkeypatch)
@@ -153,10 +153,10 @@ def test_blocks_of_rows_change_after_all_that_reads_them(mesh, clip_norm, monkey
         for operation in step.of_type(DECAY, UPDATE)
         if "output_embedding" in operation.inputs[0].op.name
     ]
-    # Five blocks of the table, or two of each half; a decay and an update for each.
-    blocks = 4 if mesh is MODEL_AXIS else 5
-    assert len(changes) == 2 * blocks
-    assert len({change.inputs[0].op for change in changes}) == blocks
+    # Five partitions of the table, or two of each half; a decay and an update for each.
+    partitions = 4 if mesh is MODEL_AXIS else 5
+    assert len(changes) == 2 * partitions
+    assert len({change.inputs[0].op for change in changes}) == partitions
     for change in changes:
         before = ancestors([change])
         (read,) = reads_of(change.inputs[0].op, step.before_clipping)

@@ -16,7 +16,7 @@ from typing import Any
 
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
-from decoupled.core.memory import readable_bytes
+from decoupled.core.machine import readable_bytes
 from decoupled.core.release import tf
 from decoupled.exports.new_folder import is_empty_folder, new_folder
 from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm

@@ -1,0 +1,155 @@
+"""Gradients as the optimizer takes them: factored ones, and the global norm of all.
+
+The gradient of an output embedding sums one outer product for each masked position:
+[predictions, V]^T x [predictions, E_out]. Whole, it is as large as the table itself,
+369 MB for 120,000 x 768, and is written once to be read twice, for its norm and for the
+update. Its factors are all that these two need: the norm comes from products of
+[predictions, predictions], and `decoupled.ops.adam` multiplies a partition at a time.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from decoupled.core.compat import mtf, tf
+from decoupled.ops.meshes.placement import PlacementMeshImpl
+from decoupled.ops.shards import lazy_sum
+from decoupled.ops.weight_product import GradientCast
+
+# Factors of smaller gradients do not pay (elements on one device): 16 MB.
+_SMALLEST = 4_000_000
+# What the norm from the factors may cost, as a share of the product itself.
+_NORM_SHARE = 0.25
+# Elements of a factor that are float32 at a time.
+_CAST_ELEMENTS = 1_000_000
+
+
+class FactoredGradient(NamedTuple):
+    """A gradient [rows, columns] as left^T x right.
+
+    left: float [..., rows]. right: float [..., columns]. Their first dimensions are
+      the same, and none of these is split across the mesh.
+    """
+
+    left: mtf.Tensor
+    right: mtf.Tensor
+
+    @property
+    def shape(self) -> mtf.Shape:
+        """Of the product: rows and columns."""
+        return mtf.Shape([self.left.shape.dims[-1], self.right.shape.dims[-1]])
+
+
+def as_factored(
+    gradient: mtf.Tensor, mesh_impl: mtf.MeshImpl, smallest: int = _SMALLEST
+) -> FactoredGradient | None:
+    """The factors of a gradient, where keeping them apart pays.
+
+    Args:
+      gradient: of a variable, as `mtf.gradients` gives it.
+      mesh_impl: that the graph will run on. On a TPU the answer is None: XLA cannot
+        write a few rows of a variable where they are.
+      smallest: elements that a device's part of the gradient must have.
+
+    Returns:
+      The factors; None where the gradient is no product of two tensors (it is a sum in
+      a model with coupled embeddings), is small, has too many inner rows for its norm
+      to be cheap, or is summed over devices.
+    """
+    factors = _factors(gradient)
+    if factors is None or not isinstance(mesh_impl, PlacementMeshImpl):
+        return None
+    inner = factors.left.shape.dims[:-1]
+    if any(mesh_impl.tensor_dimension_to_mesh_axis(d) is not None for d in inner):
+        return None
+    rows, columns = mesh_impl.slice_shape(gradient.shape)
+    affordable = _NORM_SHARE * rows * columns / (rows + columns)
+    pays = rows * columns >= smallest and mtf.Shape(inner).size <= affordable
+    return factors if pays else None
+
+
+def _factors(gradient: mtf.Tensor) -> FactoredGradient | None:
+    operation = gradient.operation
+    if isinstance(operation, GradientCast):
+        operation = operation.inputs[0].operation
+    if not isinstance(operation, mtf.EinsumOperation) or len(operation.inputs) != 2:
+        return None
+    if gradient.shape.ndims != 2:
+        return None
+    rows, columns = gradient.shape.dims
+    for left, right in (operation.inputs, operation.inputs[::-1]):
+        inner = left.shape.dims[:-1]
+        if left.shape.dims == [*inner, rows] and right.shape.dims == [*inner, columns]:
+            return FactoredGradient(left, right)
+    return None
+
+
+def global_norm(gradients: Sequence[mtf.Tensor | FactoredGradient]) -> mtf.Tensor:
+    """sqrt of the sum of all squares, a float32 scalar; no tensor is squared as a copy.
+
+    Args:
+      gradients: float tensors, whole or factored.
+    """
+    return mtf.sqrt(mtf.add_n([_squared_norm(g).outputs[0] for g in gradients]))
+
+
+def _squared_norm(gradient: mtf.Tensor | FactoredGradient) -> "_SquaredNorm":
+    if isinstance(gradient, FactoredGradient):
+        return _SquaredNorm([*gradient], gradient.shape, _squared_norm_of_factors)
+    return _SquaredNorm([gradient], gradient.shape, _squared_norm_of_slice)
+
+
+class _SquaredNorm(mtf.Operation):
+    """The squared norm of each slice of a tensor, summed over the devices that split
+    it.
+
+    Args:
+      inputs: what the norm is computed from. shape: of the tensor.
+      of_slice: from slices of the inputs to a float32 scalar.
+    """
+
+    def __init__(
+        self, inputs: Sequence[mtf.Tensor], shape: mtf.Shape, of_slice: Callable
+    ):
+        super().__init__(inputs, name="squared_norm")
+        self._shape, self._of_slice = shape, of_slice
+        self._outputs = [mtf.Tensor(self, mtf.Shape([]), tf.float32)]
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        inputs = [lowering.tensors[x] for x in self.inputs]
+        part = mesh_impl.slicewise(self._of_slice, *inputs)
+        axes = map(mesh_impl.tensor_dimension_to_mesh_axis, self._shape.dims)
+        lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, part, axes))
+
+
+def _squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:
+    return 2.0 * tf.nn.l2_loss(tf.cast(x, tf.float32))
+
+
+def _squared_norm_of_factors(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+    """Of left^T x right, without the product: the sum over all pairs of inner rows of
+    (left left^T) * (right right^T). Rounding errors are relative to its largest term; a
+    sum that they make negative is taken as 0."""
+    return tf.maximum(tf.reduce_sum(_pairs(left) * _pairs(right)), 0.0)
+
+
+def _pairs(x: tf.Tensor) -> tf.Tensor:
+    """x x^T in float32, [inner, inner] for [..., size]; casts a few columns at a time,
+    as a sum of bfloat16 products would be rounded to 8 bits."""
+    size = x.shape.as_list()[-1]
+    x = tf.reshape(x, [-1, size])
+    if x.dtype == tf.float32:
+        return tf.matmul(x, x, transpose_b=True)
+    inner = x.shape.as_list()[0]
+    width = max(1, _CAST_ELEMENTS // inner)
+    total = tf.zeros([inner, inner])
+    for first in range(0, size, width):
+        with tf.control_dependencies([total]):
+            columns = tf.slice(x, [0, first], [inner, min(width, size - first)])
+        columns = tf.cast(columns, tf.float32)
+        total += tf.matmul(columns, columns, transpose_b=True)
+    return total

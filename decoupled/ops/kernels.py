@@ -1,0 +1,134 @@
+"""Kernels for a CPU: arithmetic of many passes compiled into one, and sums.
+
+TensorFlow runs one kernel per operation, and each reads and writes memory: on a CPU the
+gradient of GELU alone takes ten passes over [tokens, intermediate]. XLA makes one loop
+of them, over all cores. It pays for chains of elementwise operations, with sums along
+rows at most; sums over rows and matrix products are faster as TensorFlow's own kernels
+(docs/performance_experiments.md).
+
+A sum over or along rows is a product with ones or weights there: TensorFlow's
+reductions take two to five times as long. A TPU would round the factors of such a
+product to bfloat16; it reduces well.
+"""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from decoupled.core.compat import mtf, tf
+from decoupled.ops.meshes.placement import PlacementMeshImpl
+
+# Partial sums of a row: those of one AVX-512 register.
+_LANES = 16
+# Elements of the largest argument from which compiling a kernel pays.
+_LARGE = 2**16
+
+
+def compiled(function: Callable) -> Callable:
+    """`function` of tensors as one kernel, compiled once per shape and dtype.
+
+    Args:
+      function: takes and returns tf.Tensor; elementwise, with broadcasting.
+    """
+    return tf.function(function, jit_compile=True, autograph=False)
+
+
+def compiled_where_large(function: Callable) -> Callable:
+    """As `compiled`, but `function` as it is where all its tensors are small."""
+    return _CompiledWhereLarge(function)
+
+
+class _CompiledWhereLarge:
+    def __init__(self, function: Callable):
+        self.python_function = function
+        self._kernel = compiled(function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        tensors = [x for x in arguments if isinstance(x, tf.Tensor)]
+        large = any(x.shape.num_elements() >= _LARGE for x in tensors)
+        return (self._kernel if large else self.python_function)(*arguments)
+
+
+def row_sums(x: tf.Tensor) -> tf.Tensor:
+    """Sums along rows, for kernels that are compiled: [..., d] to [..., 1].
+
+    XLA adds up a row element by element on a CPU, each addition waiting for the one
+    before. Where 16 divides d, 16 partial sums are computed in parallel.
+    """
+    width = x.shape[-1]
+    if width % _LANES == 0:
+        x = tf.add_n(tf.split(x, width // _LANES, axis=-1))
+    return tf.reduce_sum(x, axis=-1, keepdims=True)
+
+
+def sums_over_rows(mesh_impl: mtf.MeshImpl, x: Any) -> Any:
+    """[..., columns] to [columns], within each slice; of x's dtype, sums float32.
+
+    Args:
+      mesh_impl: of the slices. x: laid-out tensor.
+    """
+    own = isinstance(mesh_impl, PlacementMeshImpl)
+    return mesh_impl.slicewise(_ones_times if own else _reduced_over_rows, x)
+
+
+def sums_along_rows(mesh_impl: mtf.MeshImpl, x: Any, weights: Any) -> Any:
+    """[..., columns] times [columns] to [..., 1], within each slice; float32.
+
+    Args:
+      mesh_impl: of the slices. x, weights: laid-out tensors, float32.
+    """
+    own = isinstance(mesh_impl, PlacementMeshImpl)
+    return mesh_impl.slicewise(_times if own else _reduced_along_rows, x, weights)
+
+
+def _ones_times(x: tf.Tensor) -> tf.Tensor:
+    columns = x.shape[-1]
+    matrix = tf.reshape(x, [-1, columns])
+    return tf.reshape(tf.matmul(tf.ones([1, matrix.shape[0]], x.dtype), matrix), [-1])
+
+
+def _reduced_over_rows(x: tf.Tensor) -> tf.Tensor:
+    sums = tf.reduce_sum(tf.cast(x, tf.float32), axis=list(range(len(x.shape) - 1)))
+    return tf.cast(sums, x.dtype)
+
+
+def _times(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    y = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), tf.expand_dims(weights, 1))
+    return tf.reshape(y, [*x.shape[:-1], 1])
+
+
+def _reduced_along_rows(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(x * weights, axis=-1, keepdims=True)
+
+
+@functools.cache
+def compile_first_quietly() -> None:
+    """Compiles a tiny kernel, so that later ones write nothing to stderr.
+
+    XLA announces the first kernel of a process on stderr, in two lines that no level of
+    logging hides. Here that kernel is tiny, and what is written to stderr while it is
+    compiled and run, a fraction of a second, is dropped. Errors are raised as usual.
+    Nothing happens where TF_CPP_MIN_LOG_LEVEL is 0, which shows every line.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
+        return
+    # Of its own: GPUs are left to the sessions that use them.
+    config = tf.ConfigProto(device_count={"GPU": 0})
+    with tf.Graph().as_default(), tf.Session(config=config) as session, _no_stderr():
+        given = tf.placeholder(tf.float32, [1])
+        session.run(compiled(tf.exp)(given), {given: [0.0]})
+
+
+@contextlib.contextmanager
+def _no_stderr() -> Iterator[None]:
+    """Drops what the process writes to stderr, from C++ too."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

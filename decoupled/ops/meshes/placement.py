@@ -1,0 +1,175 @@
+"""A mesh of CPUs or GPUs, with four changes to Mesh-TensorFlow's own.
+
+1. Every variable is read exactly once a step. `tf.cast` of a resource variable to its
+   own dtype returns the variable itself, so that each consumer reads it anew, possibly
+   after this step's update.
+2. Contractions that are matrix products in disguise are lowered to `tf.matmul`:
+   `tf.einsum` is about 1.3 times slower on a CPU.
+3. A row-partitioned slice is read and multiplied partition by partition
+   (`decoupled.ops.row_partitions`).
+4. Matrices of bfloat16 are multiplied as float32 where that is faster
+   (`bfloat16_is_slow`); sums are of float32 either way.
+"""
+
+import functools
+
+from decoupled.core.compat import mtf, tf
+from decoupled.core.machine import Processor, processor
+from decoupled.ops.row_partitions import (
+    RowPartitionedTensor,
+    RowPartitionedVariable,
+    partitioned_product,
+)
+
+# Rows of a factor are long from this length on.
+_LONG = 512
+# So many times as many columns as rows: a product with an embedding table.
+_MANY = 4
+
+
+def bfloat16_is_slow() -> bool:
+    """Whether products of bfloat16 matrices take longer here than those of float32.
+
+    A processor without instructions for them imitates them, and the AVX-512 ones of
+    Intel's are slower than float32's: 145 against 245 GFLOP/s on two cores of a
+    Sapphire Rapids, 52 without them (docs/performance_xeon.md). Fast are matrix units
+    (AMX), AMD's AVX-512, and GPUs. A processor that does not describe itself as Linux
+    has it on x86 is taken to be fast.
+    """
+    return not tf.config.list_physical_devices("GPU") and _is_slow(processor())
+
+
+def _is_slow(described: Processor) -> bool:
+    known = described.vendor and described.flags
+    if not known or "amx_bf16" in described.flags:
+        return False
+    is_amd = described.vendor == "AuthenticAMD"
+    return not (is_amd and "avx512_bf16" in described.flags)
+
+
+class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
+    """Mesh implementation for CPU and GPU devices (see the module's docstring).
+
+    on_gpus: whether devices are GPUs, for which some kernels do not exist.
+    multiplies_in_float32: whether matrices of bfloat16 are (change 4).
+    """
+
+    def __init__(self, shape, layout, devices):
+        super().__init__(shape, layout, devices)
+        self.on_gpus = any("gpu" in device.lower() for device in devices)
+        self.multiplies_in_float32 = bfloat16_is_slow() and not self.on_gpus
+
+    def slicewise(self, fn, *inputs):
+        """As in the parent; casts read through an identity (change 1)."""
+        if fn is tf.cast:
+            fn = _read_once
+        return super().slicewise(fn, *inputs)
+
+    def einsum(self, equation, *slices):
+        """As in the parent; a matrix product where it is one (changes 2 to 4).
+
+        Of a factor in bfloat16 and one in float32 the result is bfloat16.
+        """
+        if len(slices) == 2 and any(
+            isinstance(x, RowPartitionedTensor) for x in slices
+        ):
+            return partitioned_product(self.einsum, equation, *slices)
+        if self.multiplies_in_float32 and tf.bfloat16 in {x.dtype for x in slices}:
+            # Not before all factors are there: a gradient's are known since the forward
+            # pass, and would wait for the backward pass in float32 too.
+            with tf.control_dependencies(slices):
+                wide = [tf.cast(x, tf.float32) for x in slices]
+            return tf.cast(self.einsum(equation, *wide), tf.bfloat16)
+        product = matrix_product(equation, *slices) if len(slices) == 2 else None
+        return tf.einsum(equation, *slices) if product is None else product
+
+
+def _read_once(
+    x: tf.Tensor | tf.Variable | RowPartitionedVariable, dtype: tf.DType
+) -> tf.Tensor | RowPartitionedTensor:
+    if isinstance(x, RowPartitionedVariable):
+        return x.read().cast(dtype) if x.dtype != dtype else x.read()
+    return tf.cast(tf.identity(x), dtype)
+
+
+def matrix_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor | None:
+    """The contraction as one (batched) `tf.matmul` without transposing data.
+
+    Args:
+      equation: e.g. "abc,cd->abd", without repeated or ellipsis indices.
+      x, y: tensors of static shape.
+
+    Returns:
+      The result, or None where the indices do not group into
+      [batch, rows, inner] x [batch, inner, columns].
+    """
+    operands, output = equation.split("->")
+    left, right = operands.split(",")
+    batch = [i for i in left if i in right and i in output]
+    inner = [i for i in left if i in right and i not in output]
+    rows = [i for i in left if i not in right]
+    columns = [i for i in right if i not in left]
+    if set(output) != set(batch + rows + columns) or not inner:
+        return None
+    sizes = dict(zip(left + right, x.shape.as_list() + y.shape.as_list(), strict=True))
+    for (l_rows, l_columns), (a, b), (u, v) in (
+        ((rows, columns), (left, right), (x, y)),
+        ((columns, rows), (right, left), (y, x)),
+    ):
+        if list(output) != batch + l_rows + l_columns:
+            continue
+        transpose_a = _transposed(a, batch, l_rows, inner)
+        transpose_b = _transposed(b, batch, inner, l_columns)
+        if transpose_a is None or transpose_b is None:
+            continue
+        u = _as_matrix(u, sizes, batch, l_rows, inner, transpose_a)
+        v = _as_matrix(v, sizes, batch, inner, l_columns, transpose_b)
+        product = _multiply(u, v, transpose_a, transpose_b)
+        return tf.reshape(product, [sizes[i] for i in output])
+    return None
+
+
+def _multiply(
+    u: tf.Tensor, v: tf.Tensor, transpose_a: bool, transpose_b: bool
+) -> tf.Tensor:
+    """`tf.matmul` by the faster of its two kernels on a CPU.
+
+    In float32 the one for single matrices is slow where rows of a transposed factor are
+    long: a product with an output embedding of width 3072 takes 1.7 times as long as by
+    the kernel for batches, which is the slower one elsewhere
+    (docs/performance_experiments.md).
+    """
+    product = functools.partial(
+        tf.matmul, transpose_a=transpose_a, transpose_b=transpose_b
+    )
+    if u.dtype == tf.float32 and transpose_b and not transpose_a and len(v.shape) == 2:
+        rows, (columns, inner) = u.shape[0], v.shape
+        if inner >= _LONG and (inner > columns or columns > _MANY * rows):
+            return tf.squeeze(product(u[tf.newaxis], v[tf.newaxis]), axis=0)
+    return product(u, v)
+
+
+def _transposed(
+    indices: str, batch: list[str], first: list[str], second: list[str]
+) -> bool | None:
+    """False or True where `indices` is batch + first + second or its transpose."""
+    if list(indices) == batch + first + second:
+        return False
+    if list(indices) == batch + second + first:
+        return True
+    return None
+
+
+def _as_matrix(
+    tensor: tf.Tensor,
+    sizes: dict[str, int],
+    batch: list[str],
+    first: list[str],
+    second: list[str],
+    transposed: bool,
+) -> tf.Tensor:
+    def size(indices):
+        return int(tf.TensorShape([sizes[i] for i in indices]).num_elements())
+
+    matrix = [size(second), size(first)] if transposed else [size(first), size(second)]
+    return tf.reshape(tensor, ([size(batch)] if batch else []) + matrix)

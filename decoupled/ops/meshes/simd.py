@@ -1,0 +1,309 @@
+"""A mesh of TPU cores: one program for all of them, one slice of a variable on each.
+
+Mesh-TensorFlow's own SIMD mesh with four changes:
+
+1. What is compiled for CPUs (`decoupled.ops.kernels`) goes in as it is: the whole
+   program is compiled anyway.
+2. Slices of equal shape share a variable (`decoupled.ops.meshes.stacks`): RemBERT with
+   its slots has 1,575 variables, and some 70 stacks of them on each core.
+3. A core's stack takes two nodes of the graph instead of nine, and what it starts with
+   reaches its host once for all of the host's cores.
+4. Which cores reduce with each other is worked out once for each set of mesh axes, not
+   for each of a thousand reductions.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from decoupled.core.compat import mtf, tf
+from decoupled.ops.meshes.stacks import stacks_of
+
+_outside = mtf.utils.outside_all_rewrites
+
+
+class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
+    """Mesh implementation for the cores of a TPU slice (see the module's docstring).
+
+    Args:
+      shape: mtf.Shape of the mesh. layout: mtf.LayoutRules.
+      device_assignment: of one core per replica.
+      logical_to_physical: index of the replica that each device of the mesh is.
+      stack_bytes: of the gradient of a stack's members; 0 stacks nothing.
+    """
+
+    def __init__(
+        self,
+        shape: mtf.Shape,
+        layout: mtf.LayoutRules,
+        device_assignment: Any,
+        logical_to_physical: Sequence[int],
+        stack_bytes: int,
+    ):
+        super().__init__(
+            shape,
+            layout,
+            device_assignment=device_assignment,
+            logical_to_physical=logical_to_physical,
+        )
+        self._groups, self._stacks = {}, {}
+        self._stack_bytes = stack_bytes
+        # Where a loop's body used it first, it would be made in the body's own graph.
+        _ = self.pnum_tensor
+
+    def slicewise(self, fn, *inputs):
+        """As in the parent; a compiled function as it was before (change 1)."""
+        return super().slicewise(getattr(fn, "python_function", fn), *inputs)
+
+    def _create_group_assignment(self, mesh_axes: Sequence[int]) -> list[list[int]]:
+        axes = tuple(mesh_axes)
+        if axes not in self._groups:
+            self._groups[axes] = super()._create_group_assignment(mesh_axes)
+        return self._groups[axes]
+
+    def slice_device(self, replica: int) -> str:
+        """Where a core's slices live."""
+        return self.device_assignment.tpu_device(replica)
+
+    def replicas(self) -> list[int]:
+        """Indices of the cores that slices are made for."""
+        return list(range(self.size))
+
+    def stacks(self, variables: Sequence[mtf.Variable]) -> list[list[mtf.Variable]]:
+        """The members of each stack (`decoupled.ops.meshes.stacks.stacks_of`)."""
+        return stacks_of(variables, self, self._stack_bytes)
+
+    def stack_with(self, variable: mtf.Variable) -> "Stack":
+        """The stack that a variable is in; made with the first of its members."""
+        if variable not in self._stacks:
+            for members in self.stacks(variable.graph.all_variables):
+                stack = self.Stack(members, self)
+                self._stacks.update(dict.fromkeys(members, stack))
+        return self._stacks[variable]
+
+    class LaidOutVariable:
+        """A variable's place in its stack, and the copies from and to the whole."""
+
+        def __init__(self, variable: mtf.Variable, mesh_impl: "SimdMeshImpl"):
+            self._variable, self._mesh_impl = variable, mesh_impl
+            self._stack = mesh_impl.stack_with(variable)
+            place = self._stack.members.index(variable)
+            alone = len(self._stack.members) == 1
+            slices = self._stack.slices
+            self.laid_out_tensor = mesh_impl.LaidOutTensor(
+                [slices if alone else Member(slices, place)]
+            )
+            self.copy_master_to_slices = self._stack.copy_masters_to_slices
+            self.copy_slices_to_master = self._stack.copy_slices_to_masters
+
+        def stack_of(self, variables: Sequence[mtf.Variable]) -> Any:
+            """The laid-out stack of these variables, of which this one is the first."""
+            if list(variables) != self._stack.members:
+                names = ", ".join(v.name for v in variables)
+                raise ValueError(f"no stack has these members: {names}")
+            return self._mesh_impl.LaidOutTensor([self._stack.slices])
+
+        def assign_to_slices(self, assign_fn, values, assign_to_tensor_list=None):
+            """Assigns to the slices; see the parent's."""
+            slices = assign_to_tensor_list or self.laid_out_tensor.all_slices
+            return assign_fn(self._variable, slices[0], values[0])
+
+    class Stack:
+        """The slices of some variables on all cores, and their copies.
+
+        members: mtf.Variable, of one shape, layout and dtype. slices: `Slices`, [...],
+        or [members, ...] where there are several. copy_masters_to_slices,
+        copy_slices_to_masters: operations, or None where nothing runs.
+        """
+
+        copies = True
+
+        def __init__(self, members: Sequence[mtf.Variable], mesh_impl: "SimdMeshImpl"):
+            self.members, self._mesh_impl = members, mesh_impl
+            self._first = members[0]
+            self._several = [len(members)] if len(members) > 1 else []
+            self._slice_shape = mesh_impl.slice_shape(self._first.shape)
+            self.copy_masters_to_slices = self.copy_slices_to_masters = None
+            name, dtype = self._first.name, self._first.slice_dtype
+            if self._several:
+                name = f"{name}_and_{len(members) - 1}"
+            # The names of scopes would stand in every node once more.
+            with _outside(), tf.name_scope(None):
+                handles = [self._make(f"{name}_slice_", r) for r in self._replicas()]
+                shape = self._several + self._slice_shape
+                self.slices = Slices(name, handles, dtype, shape)
+                if self.copies:
+                    self.copy_masters_to_slices = self._masters_to_slices(handles)
+                    self.copy_slices_to_masters = self._slices_to_masters(handles)
+
+        def _replicas(self) -> list[int]:
+            return self._mesh_impl.replicas()
+
+        def _make(self, name: str, replica: int) -> tf.Tensor:
+            name = f"{name}{replica}"
+            with tf.device(self._mesh_impl.slice_device(replica)):
+                return tf.raw_ops.VarHandleOp(
+                    dtype=self._first.slice_dtype,
+                    shape=self._several + self._slice_shape,
+                    shared_name=name,
+                    name=name,
+                )
+
+        def _begin(self, device: int) -> tuple[int, ...]:
+            begin = self._mesh_impl.slice_begin(self._first.shape, device)
+            return tuple([0] * len(self._several) + list(begin))
+
+        def _masters_to_slices(self, handles: Sequence[tf.Tensor]) -> tf.Operation:
+            dtype, wholes = self._first.slice_dtype, []
+            for member in self.members:
+                with tf.device(member.master_device):
+                    # Not the variable itself, which would be read elsewhere.
+                    master = tf.convert_to_tensor(member.get_master())
+                    wholes.append(tf.cast(master, dtype))
+            with tf.device(self._first.master_device):
+                whole = tf.stack(wholes) if self._several else wholes[0]
+            shape = self._several + self._slice_shape
+            parts, received, copies = {}, {}, []
+            for replica, handle in zip(self._replicas(), handles, strict=True):
+                begin = self._begin(self._mesh_impl.p2l(replica))
+                if begin not in parts:
+                    with tf.device(self._first.master_device):
+                        parts[begin] = tf.slice(whole, begin, shape)
+                place = (begin, _host(handle.device))
+                if place not in received:
+                    with tf.device(_host(handle.device)):
+                        received[place] = tf.identity(parts[begin])
+                with tf.device(handle.device):
+                    copies.append(
+                        tf.raw_ops.AssignVariableOp(
+                            resource=handle, value=received[place]
+                        )
+                    )
+            # `tf.group` would make a node for each core.
+            with tf.control_dependencies(copies):
+                return tf.no_op()
+
+        def _slices_to_masters(self, handles: Sequence[tf.Tensor]) -> tf.Operation:
+            """Reads each part of the wholes from the first core that has it."""
+            mesh_impl, parts = self._mesh_impl, {}
+            for replica, handle in zip(self._replicas(), handles, strict=True):
+                begin = self._begin(mesh_impl.p2l(replica))
+                if begin not in parts:
+                    with tf.device(handle.device):
+                        parts[begin] = tf.raw_ops.ReadVariableOp(
+                            resource=handle, dtype=self._first.slice_dtype
+                        )
+            shape, device = self._first.shape, self._first.master_device
+            with tf.device(device):
+                parts = {
+                    b: tf.cast(x, self._first.master_dtype) for b, x in parts.items()
+                }
+                if len(parts) == 1:
+                    whole = next(iter(parts.values()))
+                else:
+                    slices = [
+                        parts[self._begin(index)] for index in range(mesh_impl.size)
+                    ]
+                    if self._several:
+                        members = mtf.Dimension("stacked", len(self.members))
+                        shape = mtf.Shape([members, *shape.dims])
+                    whole = mesh_impl.combine_slices(slices, shape, device=device)
+                wholes = tf.unstack(whole) if self._several else [whole]
+            copies = []
+            for member, value in zip(self.members, wholes, strict=True):
+                with tf.device(member.master_device):
+                    copies.append(member.assign_to_master(value))
+            return tf.group(copies)
+
+
+def _host(device: str) -> str:
+    """The CPU of the host that a device is of."""
+    spec = tf.DeviceSpec.from_string(device)
+    return spec.replace(device_type="CPU", device_index=0).to_string()
+
+
+class Slices(mtf.tpu_variables.ReplicatedVariable):
+    """Slices on all cores; inside the program, the one of the core that runs it.
+
+    Args:
+      name: of the variable. handles: resource of each core's slice.
+      dtype, shape: of a slice.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        handles: Sequence[tf.Tensor],
+        dtype: tf.DType,
+        shape: Sequence[int],
+    ):
+        super().__init__(name, handles)
+        self._slice_dtype, self._slice_shape = dtype, tf.TensorShape(shape)
+        self.handles = handles
+        self._members = {}
+
+    @property
+    def handle(self):
+        """The resource, as the program sees it."""
+        context = mtf.tpu_variables._enclosing_tpu_context()
+        # Outside a program, or in one of a single core, for a CPU.
+        if not hasattr(context, "get_replicated_var_handle"):
+            return self._vars[0]
+        return context.get_replicated_var_handle(
+            name=self._name, handle_id=self._name, vars_=self._vars
+        )
+
+    @property
+    def dtype(self):
+        """Of a slice."""
+        return self._slice_dtype
+
+    @property
+    def shape(self):
+        """Of a slice."""
+        return self._slice_shape
+
+    def members(self) -> list[tf.Tensor]:
+        """The values of a stack's members, read once for all of them."""
+        place = _place()
+        if place not in self._members:
+            self._members[place] = tf.unstack(self._read_variable_op())
+        return self._members[place]
+
+    def _assign_dependencies(self):
+        # Members that nothing has read yet would be read after the update.
+        return tf.control_dependencies(self._members.get(_place(), []))
+
+    def _read_variable_op(self):
+        return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
+
+    def _dense_var_to_tensor(self, dtype=None, name=None, as_ref=False):
+        del name, as_ref
+        if dtype is not None and dtype != self.dtype:
+            return NotImplemented
+        return self._read_variable_op()
+
+
+def _place() -> tuple[tf.Graph, Any]:
+    """Where in the graph a tensor made now is: a loop's body has reads of its own."""
+    graph = tf.get_default_graph()
+    return graph, graph._get_control_flow_context()
+
+
+class Member(Slices):
+    """One member of a stack. It can be read; `stacks.StackedAssign` writes them all.
+
+    Args:
+      stack: Slices of [members, ...]. place: of this one.
+    """
+
+    def __init__(self, stack: Slices, place: int):
+        super().__init__(stack.name, stack.handles, stack.dtype, stack.shape[1:])
+        self._stack, self._own = stack, place
+
+    @property
+    def handle(self):
+        """There is none of a member alone."""
+        raise NotImplementedError(f"a member of {self._name} has no variable alone")
+
+    def _read_variable_op(self):
+        return self._stack.members()[self._own]

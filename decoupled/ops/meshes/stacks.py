@@ -1,0 +1,134 @@
+"""Variables whose slices are kept as one variable, a stack, on each core of a TPU.
+
+RemBERT with AdamW has 1,575 variables. Most are of a few shapes, as its 32 layers are
+equal. A TPU's session knows every slice on every core by name, so that their count, not
+their size, makes its graph large and its start slow. Slices of equal shape are
+therefore stacked, [members, ...slice]. Reading a member is reading its part of the
+stack.
+
+An update writes all members at once, elementwise: XLA then writes the stack in place.
+New values of single members would be joined in a second buffer, and copied back. An
+update does need the stack of the members' gradients, beside the gradients themselves.
+`most_bytes` bounds it: a larger stack is cut into several.
+"""
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+from decoupled.core.compat import mtf, tf
+
+# A gradient is float32 when it is applied.
+_GRADIENT_BYTES = 4
+
+
+def stacks_of(
+    variables: Sequence[mtf.Variable], mesh_impl: mtf.MeshImpl, most_bytes: int
+) -> list[list[mtf.Variable]]:
+    """The members of each stack.
+
+    Two variables share a stack if their whole shapes, layouts and dtypes are equal, and
+    if both or neither are trained. The slots of an optimizer are stacked as their
+    weights are: the first moments of a stack's members are a stack in the same order.
+
+    Args:
+      variables: of a graph; a slot's name begins with its weight's.
+      mesh_impl: that lays them out.
+      most_bytes: of the float32 gradient of a stack, on one core; a larger slice is
+        alone. 0: each is.
+
+    Returns:
+      All variables, each in one list, in their order.
+    """
+    names = {v.name for v in variables if v.trainable}
+    owners = {v: _owner(v.name, names) for v in variables if not v.trainable}
+    weights = [v for v in variables if owners.get(v) is None]
+    found = list(_cut(_equal(weights, mesh_impl), mesh_impl, most_bytes))
+    stack_of_name = {v.name: index for index, vs in enumerate(found) for v in vs}
+    slots = {}
+    for variable, owner in owners.items():
+        if owner is not None:
+            role = variable.name.removeprefix(owner)
+            slots.setdefault((stack_of_name[owner], role), []).append(variable)
+    for members in slots.values():
+        found += _equal(members, mesh_impl)
+    return found
+
+
+def _owner(name: str, names: Collection[str]) -> str | None:
+    """The longest of `names` that a slot's name begins with; None where none does."""
+    parts = (name[:end] for end in range(len(name) - 1, 0, -1) if name[end] in "/_")
+    return next((part for part in parts if part in names), None)
+
+
+def _equal(
+    variables: Sequence[mtf.Variable], mesh_impl: mtf.MeshImpl
+) -> list[list[mtf.Variable]]:
+    """Variables of equal shape, layout and dtype, in their order."""
+    groups = {}
+    for v in variables:
+        layout = tuple(map(mesh_impl.tensor_dimension_to_mesh_axis, v.shape.dims))
+        sizes = tuple(v.shape.to_integer_list)
+        key = (sizes, layout, v.slice_dtype, v.master_dtype, v.trainable)
+        groups.setdefault(key, []).append(v)
+    return list(groups.values())
+
+
+def _cut(
+    groups: Sequence[list[mtf.Variable]], mesh_impl: mtf.MeshImpl, most_bytes: int
+) -> Iterator[list[mtf.Variable]]:
+    """Stacks of nearly equal length, none of more bytes."""
+    for members in groups:
+        each = mesh_impl.slice_size(members[0].shape) * _GRADIENT_BYTES
+        most = max(1, most_bytes // each)
+        count = -(-len(members) // most)
+        ends = [len(members) * index // count for index in range(count + 1)]
+        yield from (members[a:b] for a, b in itertools.pairwise(ends))
+
+
+def slices_of(lowering: mtf.Lowering, variables: Sequence[mtf.Variable]) -> Any:
+    """The laid-out slices of one variable, or the stack of several.
+
+    Raises:
+      ValueError: there is no stack of these variables in this order.
+    """
+    if len(variables) == 1:
+        return lowering.variables[variables[0]].laid_out_tensor
+    return lowering.variables[variables[0]].stack_of(variables)
+
+
+def stacked(*tensors: tf.Tensor) -> tf.Tensor:
+    """One tensor as it is; several as [count, ...]."""
+    return tensors[0] if len(tensors) == 1 else tf.stack(tensors)
+
+
+class StackedAssign(mtf.Operation):
+    """Assignments to all members of a stack, as one.
+
+    Args:
+      assigns: mtf.Assign of one member each, of one kind. They are removed from the
+        graph.
+    """
+
+    def __init__(self, assigns: Sequence[mtf.Operation]):
+        super().__init__([a.inputs[0] for a in assigns], name="stacked_assign")
+        self._variables = [a.variables[0] for a in assigns]
+        self._assign_fn: Callable = assigns[0].assign_fn
+        self.stacked = self.inputs
+        self._outputs = []
+        for assign in assigns:
+            assign.graph.operations.remove(assign)
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        values = mesh_impl.slicewise(
+            stacked, *(lowering.tensors[x] for x in self.inputs)
+        )
+        (stack,) = slices_of(lowering, self._variables).all_slices
+        lowering.operations[self] = self._assign_fn(
+            self._variables[0], stack, values.all_slices[0]
+        )

@@ -1,0 +1,147 @@
+"""Row-partitioned tables of a training graph: which ones there are, and restoring them.
+
+Partitioned are the variables that `decoupled.model.variables` declares so, and their
+two moments, where AdamW updates them: their gradient is factored, and it is made and
+used a partition at a time (`decoupled.ops.adam`).
+
+TensorFlow restores a partition from a variable that was saved whole by reading all of
+it, for each partition again, and eight partitions at a time: of a table of 3 GB that is
+24 GB of memory, and minutes. Here each table is read once and whole, then split.
+"""
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from decoupled.configs import MeshConfig, OptimizerConfig
+
+# `BulkSaverBuilder` is what `tf.train.Saver` takes where it is given none; it has no
+# public name.
+from decoupled.core.compat import BulkSaverBuilder, mtf, tf
+from decoupled.model.variables import Variable, slots
+from decoupled.ops.meshes.placement import PlacementMeshImpl
+from decoupled.ops.row_partitions import (
+    RowPartitionedVariable,
+    copied_rows,
+    row_partitioning_getter,
+    saved_variables,
+)
+
+# Mesh-TensorFlow's name of a slice on one device.
+_SLICE = re.compile(r"(?P<whole>.*?)(?P<slice>_slice_\d+)?")
+
+
+def partition_large_tables(
+    variables: Mapping[str, Variable],
+    optimizer: OptimizerConfig,
+    mesh: MeshConfig,
+    implementation: mtf.MeshImpl,
+) -> contextlib.AbstractContextManager:
+    """The scope in which a training graph is built and lowered.
+
+    Args:
+      variables: of the model, by name.
+      optimizer, mesh: of the run. implementation: of the mesh. On TPUs and GPUs, for
+        which many small kernels are slow, and where slices are bfloat16, all variables
+        are whole.
+    """
+    placed = isinstance(implementation, PlacementMeshImpl)
+    on_cpus = placed and not implementation.on_gpus
+    if not on_cpus or optimizer.name != "adamw" or mesh.slice_dtype != "float32":
+        return contextlib.nullcontext()
+    # Mesh-TensorFlow then uses the variable itself as its only slice.
+    alone = implementation.size == 1 and not implementation.devices[0]
+    tables = [name for name, v in variables.items() if v.row_partitioned]
+    chosen = {n for table in tables for n in (table, *slots(table, optimizer.name))}
+
+    def is_chosen(name):
+        found = _SLICE.fullmatch(name)
+        return found["whole"] in chosen and (found["slice"] is None) == alone
+
+    return tf.variable_scope(
+        tf.get_variable_scope(), custom_getter=row_partitioning_getter(is_chosen)
+    )
+
+
+class PartitionedSaverBuilder(BulkSaverBuilder):
+    """The `builder` of a `tf.train.Saver` whose variables may be row-partitioned."""
+
+    def bulk_restore(
+        self,
+        filename_tensor: tf.Tensor,
+        saveables: Sequence[Any],
+        preferred_shard: int,
+        restore_sequentially: bool,
+    ) -> list[tf.Tensor]:
+        """A value for each saveable, in their order."""
+        names = {saveable.name for saveable in saveables}
+        partitioned = _partitioned(saved_variables())
+        partitioned = {n: v for n, v in partitioned.items() if n in names}
+        others = [s for s in saveables if s.name not in partitioned]
+        values = ()
+        if others:
+            values = super().bulk_restore(
+                filename_tensor, others, preferred_shard, restore_sequentially
+            )
+        values = iter(values)
+        rows = _read(filename_tensor, partitioned)
+        return [
+            rows[saveable.name][_first_row(saveable)]
+            if saveable.name in partitioned
+            else next(values)
+            for saveable in saveables
+        ]
+
+
+def start_from(
+    checkpoint: str, variables: Mapping[str, tf.Variable | RowPartitionedVariable]
+) -> None:
+    """Makes variables start from a checkpoint's values.
+
+    Args:
+      checkpoint: prefix.
+      variables: by their names in it.
+    """
+    partitioned = _partitioned(variables)
+    for name, rows in _read(checkpoint, partitioned).items():
+        partitions = partitioned[name].partitions
+        for partition, value in zip(partitions, rows.values(), strict=True):
+            # As `init_from_checkpoint` does; there is no public way.
+            partition._initializer_op = partition.assign(value)
+    tf.train.init_from_checkpoint(
+        checkpoint, {n: v for n, v in variables.items() if n not in partitioned}
+    )
+
+
+def _partitioned(
+    variables: Mapping[str, tf.Variable | RowPartitionedVariable],
+) -> dict[str, RowPartitionedVariable]:
+    return {n: v for n, v in variables.items() if isinstance(v, RowPartitionedVariable)}
+
+
+def _first_row(saveable: Any) -> int:
+    """Of a partition, from "rows columns first,size:0,columns"."""
+    (spec,) = saveable.specs
+    return int(spec.slice_spec.split(" ")[-1].partition(",")[0])
+
+
+def _read(
+    prefix: str | tf.Tensor, variables: Mapping[str, RowPartitionedVariable]
+) -> dict[str, dict[int, tf.Tensor]]:
+    """Name -> first row -> the values of a partition, in order. One variable after the
+    other, as each is whole in memory while it is split."""
+    rows, before = {}, []
+    for name, variable in variables.items():
+        with tf.device("cpu:0"), tf.control_dependencies(before):
+            (whole,) = tf.raw_ops.RestoreV2(
+                prefix=prefix,
+                tensor_names=[name],
+                shape_and_slices=[""],
+                dtypes=[variable.dtype.base_dtype],
+            )
+            whole.set_shape(variable.shape)
+            before = copied_rows(whole, variable.tiles)
+        firsts = (tile.first for tile in variable.tiles)
+        rows[name] = dict(zip(firsts, before, strict=True))
+    return rows

@@ -1,0 +1,278 @@
+"""Contractions as matrix products, and variables that are read once."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf2
+
+from decoupled.core.compat import mtf, tf
+from decoupled.core.machine import Processor
+from decoupled.ops.meshes.placement import (
+    PlacementMeshImpl,
+    bfloat16_is_slow,
+    matrix_product,
+)
+from tests.helpers import mesh_impl
+
+SIZES = dict(zip("abcde", (2, 3, 4, 5, 6), strict=True))
+
+
+def equations():
+    """Every contraction of two tensors of up to three of the indices abcd."""
+    shapes = [p for n in (1, 2, 3) for p in itertools.permutations("abcd", n)]
+    generator = np.random.default_rng(0)
+    for _ in range(400):
+        left, right = (shapes[generator.integers(len(shapes))] for _ in range(2))
+        shared = [i for i in left if i in right]
+        if not shared:
+            continue
+        kept = [i for i in dict.fromkeys(left + right) if generator.random() < 0.6]
+        alone = [i for i in left + right if (i in left) != (i in right)]
+        output = list(dict.fromkeys([*kept, *alone]))
+        if generator.random() < 0.3:
+            output = list(generator.permutation(output))
+        yield f"{''.join(left)},{''.join(right)}->{''.join(output)}"
+
+
+def test_products_equal_numpy_s_einsum():
+    generator, taken = np.random.default_rng(1), 0
+    for equation in equations():
+        operands = equation.split("->")[0].split(",")
+        x, y = (
+            generator.normal(size=[SIZES[i] for i in operand]).astype(np.float32)
+            for operand in operands
+        )
+        product = matrix_product(equation, tf2.constant(x), tf2.constant(y))
+        if product is None:
+            continue
+        taken += 1
+        expected = np.einsum(equation, x, y)
+        np.testing.assert_allclose(product, expected, atol=1e-4, err_msg=equation)
+    assert taken > 40
+
+
+@pytest.mark.parametrize(
+    "rows, inner, columns",
+    [
+        (3, 512, 5),  # rows of a transposed factor that are long,
+        (3, 512, 600),  # or many: both have a kernel of their own.
+        (300, 512, 600),
+        (3, 511, 5),
+    ],
+)
+def test_products_with_a_large_table(rows, inner, columns):
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=[rows, inner]).astype(np.float32)
+    table = generator.normal(size=[columns, inner]).astype(np.float32)
+    found = matrix_product("ab,cb->ac", tf2.constant(x), tf2.constant(table))
+    np.testing.assert_allclose(found, x @ table.T, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "abc,cd->abd",  # a dense layer
+        "abd,cd->abc",  # its gradient for the input
+        "abc,abd->cd",  # and for the kernel
+        "abc,dc->abd",  # logits against an embedding
+        "abc,acd->abd",  # a batch of products
+    ],
+)
+def test_the_model_s_contractions_need_no_einsum(equation):
+    operands = equation.split("->")[0].split(",")
+    x, y = (tf2.ones([SIZES[i] for i in operand]) for operand in operands)
+    assert matrix_product(equation, x, y) is not None
+
+
+@pytest.mark.parametrize("equation", ["abc,dbc->adb", "ab,ab->ab", "abc,adc->bda"])
+def test_what_needs_a_transpose_or_no_sum_is_left_to_einsum(equation):
+    operands = equation.split("->")[0].split(",")
+    x, y = (tf2.ones([SIZES[i] for i in operand]) for operand in operands)
+    assert matrix_product(equation, x, y) is None
+
+
+@pytest.mark.parametrize("equation", ["abc,bd->abd", "abc,cd->ad", "ab,c->abc"])
+def test_a_sum_over_one_operand_s_own_index_is_left_to_einsum(equation):
+    operands = equation.split("->")[0].split(",")
+    x, y = (tf2.ones([SIZES[i] for i in operand]) for operand in operands)
+    assert matrix_product(equation, x, y) is None
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "abcd,abed->abce",  # attention scores; their sum with values below
+        "abce,abed->abcd",
+        "abce,abcd->abed",  # gradient for the values
+        "bcd,ab->acd",  # the operands change places
+        "bcd,ba->acd",
+        "abc,abc->a",  # a batch of inner products
+    ],
+)
+def test_products_of_a_batch_and_of_exchanged_operands(equation):
+    generator = np.random.default_rng(2)
+    operands = equation.split("->")[0].split(",")
+    x, y = (
+        generator.normal(size=[SIZES[i] for i in operand]).astype(np.float32)
+        for operand in operands
+    )
+    product = matrix_product(equation, tf2.constant(x), tf2.constant(y))
+    np.testing.assert_allclose(product, np.einsum(equation, x, y), atol=1e-5)
+
+
+def kinds_of_operations(equation_dims, output_names):
+    """(types of the operations in a lowered contraction, its value, numpy's)."""
+    dims = {name: mtf.Dimension(name, SIZES[name]) for name in "abcde"}
+    generator = np.random.default_rng(3)
+    arrays = [
+        generator.normal(size=[SIZES[i] for i in names]).astype(np.float32)
+        for names in equation_dims
+    ]
+    with tf.Graph().as_default() as tensorflow_graph:
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        tensors = [
+            mtf.import_tf_tensor(mesh, array, mtf.Shape([dims[i] for i in names]))
+            for array, names in zip(arrays, equation_dims, strict=True)
+        ]
+        y = mtf.einsum(tensors, output_shape=[dims[i] for i in output_names])
+        lowering = mtf.Lowering(graph, {mesh: mesh_impl()}, autostack=False)
+        value = lowering.export_to_tf_tensor(y)
+        kinds = {operation.type for operation in tensorflow_graph.get_operations()}
+        with tf.Session() as session:
+            found = session.run(value)
+    equation = f"{','.join(equation_dims)}->{output_names}"
+    return kinds, found, np.einsum(equation, *arrays)
+
+
+@pytest.mark.parametrize(
+    "operands, output, used, unused",
+    [
+        (("abc", "cd"), "abd", "MatMul", "Einsum"),
+        (("abc", "acd"), "abd", "BatchMatMulV2", "Einsum"),
+        (("abc", "dbc"), "adb", "Einsum", "MatMul"),
+        (("ab", "bc", "cd"), "ad", "Einsum", "MatMul"),
+    ],
+)
+def test_meshes_multiply_matrices_where_they_can(operands, output, used, unused):
+    kinds, found, expected = kinds_of_operations(operands, output)
+    assert used in kinds
+    assert unused not in kinds
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("mesh_shape, reads", [("all:1", 1), ("m:2", 2)])
+def test_variables_are_read_once_per_processor(mesh_shape, reads):
+    with tf.Graph().as_default():
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        dims = [mtf.Dimension("rows", 4)]
+        w, u = (
+            mtf.get_variable(
+                mesh, name, mtf.Shape(dims), initializer=tf.zeros_initializer()
+            )
+            for name in "wu"
+        )
+        total = mtf.reduce_sum(w * w * u + mtf.square(w) - mtf.square(u))
+        gradients = mtf.gradients([total], [w, u])
+        implementation = mesh_impl(mesh_shape, "rows:m")
+        lowering = mtf.Lowering(graph, {mesh: implementation}, autostack=False)
+        ancestors = set()
+        for tensor in (total, *gradients):
+            _collect(lowering.export_to_tf_tensor(tensor).op, ancestors)
+    read = [op for op in ancestors if op.type == "ReadVariableOp"]
+    variables = {op.inputs[0].op for op in read}
+    assert len(variables) == len(read) == 2 * reads
+
+
+def _collect(operation, found):
+    if operation in found:
+        return
+    found.add(operation)
+    for tensor in operation.inputs:
+        _collect(tensor.op, found)
+
+
+@pytest.mark.parametrize("multiplies_in_float32", [False, True])
+def test_products_of_bfloat16_are_bfloat16(multiplies_in_float32, monkeypatch):
+    """Rounded once, from sums in float32, by whatever they are computed."""
+    monkeypatch.setattr(
+        "decoupled.ops.meshes.placement.bfloat16_is_slow", lambda: multiplies_in_float32
+    )
+    generator = np.random.default_rng(3)
+    x, y = (generator.normal(size=(8, 300)).astype(np.float32) for _ in range(2))
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        pair = [tf.cast(tf.constant(v), tf.bfloat16) for v in (x, y)]
+        product = mesh_impl().einsum("ab,cb->ac", *pair)
+        exact = tf.matmul(*[tf.cast(v, tf.float32) for v in pair], transpose_b=True)
+        found, wanted = session.run(
+            [
+                tf.cast(product, tf.float32),
+                tf.cast(tf.cast(exact, tf.bfloat16), "float32"),
+            ]
+        )
+        kinds = {
+            o.inputs[0].dtype for o in graph.get_operations() if o.type == "MatMul"
+        }
+    assert product.dtype == tf.bfloat16
+    np.testing.assert_allclose(found, wanted, rtol=2**-7)
+    assert (tf.bfloat16 in kinds) != multiplies_in_float32
+
+
+def test_factors_become_float32_when_both_are_there(monkeypatch):
+    """An activation's copy would wait for the backward pass, in twice its memory."""
+    monkeypatch.setattr("decoupled.ops.meshes.placement.bfloat16_is_slow", lambda: True)
+    with tf.Graph().as_default() as graph:
+        early, late = (tf.zeros([4, 4], tf.bfloat16) for _ in range(2))
+        mesh_impl().einsum("ab,bc->ac", early, late)
+        casts = [o for o in graph.get_operations() if o.type == "Cast"]
+    widened = [cast for cast in casts if cast.outputs[0].dtype == tf.float32]
+    assert len(widened) == 2
+    for cast in widened:
+        assert {early.op, late.op} <= {cast.inputs[0].op, *cast.control_inputs}
+
+
+CASES = {
+    "Sapphire Rapids whose AMX is hidden": ("GenuineIntel", "avx512_bf16", True),
+    "Sapphire Rapids": ("GenuineIntel", "avx512_bf16 amx_bf16 amx_tile", False),
+    "Zen 5": ("AuthenticAMD", "avx2 avx512_bf16", False),
+    "Zen 3": ("AuthenticAMD", "avx2", True),
+    "Haswell": ("GenuineIntel", "avx2", True),
+}
+
+
+def described_as(monkeypatch, vendor, flags):
+    described = Processor("a model", vendor, frozenset(flags.split()))
+    monkeypatch.setattr("decoupled.ops.meshes.placement.processor", lambda: described)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_known_processors(monkeypatch, case):
+    vendor, flags, is_slow = CASES[case]
+    described_as(monkeypatch, vendor, f"fpu {flags}")
+    assert bfloat16_is_slow() == is_slow
+
+
+@pytest.mark.parametrize(("vendor", "flags"), [("", ""), ("", "asimd"), ("Other", "")])
+def test_one_that_does_not_say_is_taken_to_be_fast(monkeypatch, vendor, flags):
+    described_as(monkeypatch, vendor, flags)
+    assert not bfloat16_is_slow()
+
+
+def test_gpus_are_fast(monkeypatch):
+    described_as(monkeypatch, "GenuineIntel", "avx2")
+    assert bfloat16_is_slow()
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0"])
+    assert not bfloat16_is_slow()
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [([""], True), (["cpu:0"], True), (["/job:worker/task:0/device:GPU:0"], False)],
+)
+def test_what_meshes_make_of_it(monkeypatch, devices, expected):
+    """Workers' processors are taken to be of this one's kind."""
+    monkeypatch.setattr("decoupled.ops.meshes.placement.bfloat16_is_slow", lambda: True)
+    mesh = PlacementMeshImpl("all:1", "", devices)
+    assert mesh.multiplies_in_float32 == expected

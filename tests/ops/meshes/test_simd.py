@@ -1,0 +1,243 @@
+"""The mesh of a TPU: slices and copies as on the hosts, and its program under XLA."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from decoupled.configs import MeshConfig
+from decoupled.core.compat import mtf, tf
+from decoupled.ops.kernels import compiled
+from decoupled.ops.meshes.simd import SimdMeshImpl
+from decoupled.ops.rounding import RoundedSubtraction
+from decoupled.planning.hardware import parse_topology
+from decoupled.planning.topology import assign_cores
+from decoupled.training.mesh import shape_and_layout
+from tests.helpers import SESSION_CONFIG, adamw, masked_lm_features, tiny_model
+from tests.helpers import mesh_impl as host_mesh
+from tests.ops.simd_on_cpu import (
+    STACK_BYTES,
+    OneCore,
+    eight_cores,
+    run_compiled,
+    run_compiled_loop,
+)
+from tests.training.runs import graph_config, run_steps
+
+ROWS, COLUMNS = mtf.Dimension("rows", 8), mtf.Dimension("columns", 6)
+
+
+def copied(layout, logical_to_physical=None):
+    """A table's slices by core, and the table that is put together from them."""
+    table = np.arange(48, dtype=np.float32).reshape(8, 6)
+    with tf.Graph().as_default():
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        mtf.get_variable(
+            mesh,
+            "table",
+            mtf.Shape([ROWS, COLUMNS]),
+            initializer=tf.zeros_initializer(),
+        )
+        mesh_impl = eight_cores(layout, logical_to_physical)
+        lowering = mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
+        handles = lowering.variables[graph.all_variables[0]].laid_out_tensor.one_slice
+        slices = [
+            tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+            for handle in handles.handles
+        ]
+        master = tf.global_variables()[0]
+        config = tf.ConfigProto(allow_soft_placement=True)
+        config.MergeFrom(SESSION_CONFIG)
+        with tf.Session(config=config) as session:
+            session.run(master.assign(table))
+            session.run(lowering.copy_masters_to_slices())
+            parts = session.run(slices)
+            session.run(master.assign(np.zeros_like(table)))
+            session.run(lowering.copy_slices_to_masters())
+            return table, parts, session.run(master)
+
+
+def test_every_core_gets_its_own_part_and_they_make_the_whole_again():
+    table, parts, again = copied("rows:data;columns:model")
+    for core, part in enumerate(parts):
+        row, column = 2 * (core // 2), 3 * (core % 2)
+        np.testing.assert_array_equal(part, table[row : row + 2, column : column + 3])
+    np.testing.assert_array_equal(again, table)
+
+
+def test_parts_go_to_the_cores_that_the_mesh_is_mapped_to():
+    order = [3, 1, 0, 2, 7, 5, 4, 6]
+    table, parts, again = copied("rows:data", order)
+    for processor, core in enumerate(order):
+        row = 2 * (processor // 2)
+        np.testing.assert_array_equal(parts[core], table[row : row + 2])
+    np.testing.assert_array_equal(again, table)
+
+
+def test_a_variable_that_is_not_split_is_whole_on_every_core():
+    table, parts, again = copied("")
+    assert len(parts) == 8
+    for part in parts:
+        np.testing.assert_array_equal(part, table)
+    np.testing.assert_array_equal(again, table)
+
+
+def test_a_slice_takes_two_nodes_of_the_graph_and_one_of_each_host():
+    def nodes(layout_size):
+        with tf.Graph().as_default() as tf_graph:
+            graph = mtf.Graph()
+            mesh = mtf.Mesh(graph, "mesh")
+            shape = mtf.Shape([ROWS, COLUMNS])
+            mtf.get_variable(mesh, "v", shape, initializer=tf.zeros_initializer())
+            tpu = parse_topology(f"v2-{layout_size}")
+            mesh_impl = SimdMeshImpl(
+                mtf.convert_to_shape(f"all:{layout_size}"),
+                mtf.convert_to_layout_rules(""),
+                assign_cores(tpu),
+                list(range(layout_size)),
+                STACK_BYTES,
+            )
+            before = len(tf_graph.get_operations())
+            mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
+            return len(tf_graph.get_operations()) - before
+
+    assert nodes(32) - nodes(8) == 2 * 24 + 24 // 8
+
+
+def test_compiled_functions_go_in_as_they_were():
+    double = compiled(lambda x: x + x)
+    with tf.Graph().as_default() as graph:
+        mesh_impl = eight_cores("")
+        slices = mesh_impl.LaidOutTensor([tf.constant(3.0)])
+        mesh_impl.slicewise(double, slices)
+        types = {operation.type for operation in graph.get_operations()}
+    assert "AddV2" in types
+    assert not types & {"PartitionedCall", "StatefulPartitionedCall"}
+
+
+SPLIT = MeshConfig(
+    "d:1;m:1",
+    "batch:d;vocab:m;heads:m;intermediate:m",
+    "float32",
+    "gather",
+    "float32",
+    128,
+)
+CASES = {
+    "recomputed, in microbatches": dict(accumulation=2, recompute_layers=True),
+    "tanh and one-hot lookup": dict(
+        mesh=dataclasses.replace(SPLIT, embedding_lookup="one_hot"),
+        model=tiny_model(num_layers=1, activation="gelu_tanh"),
+    ),
+    "adafactor": dict(
+        optimizer=adamw(name="adafactor", weight_decay=0.0, beta1=0.0),
+        model=tiny_model(num_layers=2),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        list(CASES)[0],
+        *[pytest.param(name, marks=pytest.mark.slow) for name in list(CASES)[1:]],
+    ],
+)
+def test_the_program_under_xla_trains_as_the_mesh_of_this_host(name):
+    fields = dict(mesh=SPLIT, model=tiny_model(num_layers=1))
+    config = graph_config(**{**fields, **CASES[name]})
+    features = masked_lm_features()
+    losses, variables = run_compiled(config, features, 3)
+    expected, wanted, _ = run_steps(config, 3, [features])
+    np.testing.assert_allclose(losses, wanted, rtol=1e-6)
+    # A bias of keys has no gradient but rounding, which Adafactor scales up.
+    noise = ("key/bias",) if name == "adafactor" else ()
+    for variable, value in expected.items():
+        if not variable.endswith(noise):
+            np.testing.assert_allclose(variables[variable], value, atol=2e-6)
+
+
+DROPOUT = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(model=DROPOUT, accumulation=2, recompute_layers=True),
+        pytest.param(dict(model=DROPOUT), marks=pytest.mark.slow),
+        pytest.param(dict(accumulation=4), marks=pytest.mark.slow),
+        pytest.param(dict(recompute_layers=True), marks=pytest.mark.slow),
+    ],
+    ids=["all of them", "dropout", "microbatches", "gradient checkpointing"],
+)
+def test_the_loop_of_a_tpu_under_xla_trains_as_the_mesh_of_this_host(changes):
+    fields = dict(mesh=SPLIT, model=tiny_model(num_layers=1))
+    config = graph_config(**{**fields, **changes})
+    batches = [masked_lm_features(seed=step) for step in range(3)]
+    loss, variables = run_compiled_loop(config, batches)
+    expected, losses, _ = run_steps(config, 3, batches)
+    assert loss == pytest.approx(losses[-1], rel=1e-6)
+    assert variables["global_step"] == 3
+    for variable, value in expected.items():
+        np.testing.assert_allclose(variables[variable], value, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_weights_in_bfloat16_are_rounded_under_xla_as_on_this_host():
+    mesh = dataclasses.replace(SPLIT, slice_dtype="bfloat16")
+    config = graph_config(mesh=mesh, model=tiny_model(num_layers=1))
+    features = masked_lm_features()
+    losses, variables = run_compiled(config, features, 2)
+    expected, wanted, _ = run_steps(config, 2, [features])
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+    numbers = differing = 0
+    for name, value in expected.items():
+        unequal = np.abs(variables[name] - value) > 2e-6
+        # The last bit of a weight below 1/2.
+        np.testing.assert_allclose(variables[name], value, atol=2**-9)
+        numbers, differing = numbers + unequal.size, differing + unequal.sum()
+    # Where the last bit of the float32 result decides, sums in another order show.
+    assert differing < numbers / 200
+
+
+def subtracted(mesh_impl, run):
+    """The slices of a variable after one rounded subtraction."""
+    dims = [mtf.Dimension("rows", 6), mtf.Dimension("columns", 4)]
+    with tf.Graph().as_default():
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        lowerings = []
+
+        def program():
+            weights = mtf.get_variable(
+                mesh,
+                "weights",
+                mtf.Shape(dims),
+                dtype=mtf.VariableDType(tf.float32, tf.bfloat16, tf.float32),
+                initializer=tf.ones_initializer(),
+            )
+            change = mtf.constant(mesh, 0.001, mtf.Shape(dims), tf.float32)
+            seed = mtf.constant(mesh, 5, mtf.Shape([]), tf.int32)
+            update = RoundedSubtraction([weights.operation], [change], seed)
+            lowerings.append(mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False))
+            with tf.control_dependencies([lowerings[0].lowered_operation(update)]):
+                return tf.zeros([])
+
+        done = run(program)
+        to_slices = lowerings[0].copy_masters_to_slices()
+        to_masters = lowerings[0].copy_slices_to_masters()
+        with tf.Session(config=SESSION_CONFIG) as session:
+            session.run(tf.global_variables_initializer())
+            session.run(to_slices)
+            session.run(done)
+            session.run(to_masters)
+            return session.run(tf.global_variables()[0])
+
+
+def test_weights_in_bfloat16_are_rounded_as_on_this_host():
+    simd = OneCore(*shape_and_layout(SPLIT))
+    found = subtracted(simd, tf.xla.experimental.compile)
+    wanted = subtracted(host_mesh("d:1;m:1"), lambda program: program())
+    np.testing.assert_array_equal(found, wanted)
+    assert set(found.ravel()) == {1.0, 1 - 2**-8}

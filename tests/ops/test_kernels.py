@@ -1,0 +1,131 @@
+"""Which tensors get a kernel of their own; sums over rows and along them."""
+
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf2
+
+from decoupled.core.compat import tf
+from decoupled.ops.kernels import (
+    compiled,
+    compiled_where_large,
+    row_sums,
+    sums_along_rows,
+    sums_over_rows,
+)
+from tests.helpers import mesh_impl
+
+
+@compiled_where_large
+def sum_and_twice(x, y, factor):
+    return x + y, x * factor
+
+
+def operations(rows):
+    """Types of a graph's operations in which [rows, 256] and [256] are given."""
+    with tf.Graph().as_default() as graph:
+        x, y = tf.zeros([rows, 256]), tf.zeros([256])
+        sum_and_twice(x, y, 2.0)
+    return {operation.type for operation in graph.get_operations()}
+
+
+def test_a_large_tensor_has_one_kernel_and_small_ones_have_many():
+    """Of 65,536 numbers, in any of the arguments."""
+    assert {"PartitionedCall", "StatefulPartitionedCall"} & operations(256)
+    assert "Mul" not in operations(256)
+    assert {"AddV2", "Mul"} <= operations(255)
+    assert not any("Call" in kind for kind in operations(255))
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+def test_values_are_the_same(rows):
+    x = np.arange(rows * 256, dtype=np.float32).reshape([rows, 256])
+    with tf.Graph().as_default(), tf.Session() as session:
+        found = session.run(sum_and_twice(tf.constant(x), tf.constant(x[0]), 2.0))
+    np.testing.assert_array_equal(found[0], x + x[0])
+    np.testing.assert_array_equal(found[1], x * 2)
+
+
+def test_the_function_itself_is_there_for_what_is_compiled_as_a_whole():
+    assert sum_and_twice.python_function(3, 4, 5) == (7, 15)
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 40, 64, 768])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_sums_of_rows(width, is_compiled):
+    x = np.random.default_rng(0).normal(size=(3, 2, width)).astype(np.float32)
+    sums = compiled(row_sums) if is_compiled else row_sums
+    with tf.Graph().as_default(), tf.Session() as session:
+        found = session.run(sums(tf.constant(x)))
+    wanted = x.astype(np.float64).sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+KERNELS = """
+import os
+from decoupled.core.compat import tf
+from decoupled.ops.kernels import compile_first_quietly, compiled
+
+compile_first_quietly()
+compile_first_quietly()
+with tf.Graph().as_default(), tf.Session() as session:
+    given = tf.placeholder(tf.float32, [2])
+    print(session.run(compiled(tf.square)(given), {given: [2.0, 3.0]}))
+os.write(2, b"an error")
+"""
+
+
+def test_the_first_kernel_of_a_process_announces_nothing_and_errors_are_seen():
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "an error")
+    assert done.stdout == "[4. 9.]\n"
+
+
+# One of explicit devices, and one that is none: as a TPU's, with a plain slicewise.
+REDUCING = types.SimpleNamespace(slicewise=lambda function, *slices: function(*slices))
+MESHES = {"products": mesh_impl("all:1", ""), "reductions": REDUCING}
+
+
+def run(mesh, function, *arrays):
+    given = [tf2.constant(array) for array in arrays]
+    if mesh is not REDUCING:
+        given = [mesh.LaidOutTensor([tensor]) for tensor in given]
+    found = function(mesh, *given)
+    return found if mesh is REDUCING else found.tensor_list[0]
+
+
+@pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
+@pytest.mark.parametrize("shape", [(7,), (5, 7), (2, 3, 7), (1, 1)])
+def test_over_rows(mesh, shape):
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    found = run(mesh, sums_over_rows, x)
+    np.testing.assert_allclose(found, x.reshape([-1, shape[-1]]).sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
+@pytest.mark.parametrize("shape", [(5, 7), (2, 3, 7)])
+def test_along_rows(mesh, shape):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=shape).astype(np.float32)
+    weights = generator.normal(size=shape[-1:]).astype(np.float32)
+    found = run(mesh, sums_along_rows, x, weights)
+    wanted = (x * weights).sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
+def test_bfloat16_rounds_only_the_sum(mesh):
+    """Of 4,096 ones, and of as many random numbers, within half a unit of 8 bits;
+    adding in bfloat16 would stop at 256."""
+    x = np.ones([4096, 3], np.float32)
+    x[:, 1:] = np.random.default_rng(0).uniform(size=[4096, 2])
+    given = tf2.cast(x, tf2.bfloat16)
+    found = run(mesh, sums_over_rows, given)
+    assert found.dtype == tf2.bfloat16
+    wanted = np.asarray(tf2.cast(given, tf2.float64)).sum(0)
+    np.testing.assert_allclose(tf2.cast(found, tf2.float64), wanted, rtol=2**-8)

@@ -1,0 +1,167 @@
+"""Layer normalisation and softmax against NumPy, on meshes too."""
+
+import numpy as np
+import pytest
+import tensorflow as tf2
+
+from decoupled.core.compat import mtf, tf
+from decoupled.ops.normalization import layer_norm, softmax
+from tests.helpers import mesh_impl, run_mesh
+
+ROWS, COLUMNS = mtf.Dimension("rows", 4), mtf.Dimension("columns", 6)
+MESHES = [
+    ("all:1", ""),
+    ("m:2", "columns:m"),
+    ("m:2", "rows:m"),
+    ("d:2;m:2", "rows:d;columns:m"),
+]
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(4, 6)).astype(np.float32) * 2 + 1
+WEIGHTS = GENERATOR.normal(size=(4, 6)).astype(np.float32)
+GAMMA, BETA = GENERATOR.normal(size=(2, 6)).astype(np.float32)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
+@pytest.mark.parametrize("dtype, tolerance", [(tf.float32, 1e-5), (tf.bfloat16, 5e-2)])
+def test_values_and_gradients(mesh_shape, layout_rules, dtype, tolerance):
+    def build(mesh, tensors):
+        x = mtf.cast(tensors["x"], dtype)
+        y = layer_norm(x, tensors["gamma"], tensors["beta"], 1e-3)
+        loss = mtf.reduce_sum(mtf.cast(y, tf.float32) * tensors["weights"])
+        given = [tensors[name] for name in ("x", "gamma", "beta")]
+        return [mtf.cast(y, tf.float32), *mtf.gradients([loss], given)]
+
+    inputs = {
+        "x": (X, [ROWS, COLUMNS]),
+        "weights": (WEIGHTS, [ROWS, COLUMNS]),
+        "gamma": (GAMMA, [COLUMNS]),
+        "beta": (BETA, [COLUMNS]),
+    }
+    found = run_mesh(build, inputs, mesh_shape, layout_rules)
+
+    keras = tf2.keras.layers.LayerNormalization(epsilon=1e-3)
+    keras.build(X.shape)
+    keras.set_weights([GAMMA, BETA])
+    x = tf2.constant(X)
+    with tf2.GradientTape() as tape:
+        tape.watch(x)
+        y = keras(x)
+        loss = tf2.reduce_sum(y * WEIGHTS)
+    expected = [y, *tape.gradient(loss, [x, keras.gamma, keras.beta])]
+    for value, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(value, wanted, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "mesh_shape, layout_rules",
+    [("all:1", ""), ("m:2", "middle:m"), ("d:2;m:2", "rows:d;columns:m")],
+)
+def test_three_dimensions(mesh_shape, layout_rules):
+    """[batch, sequence, hidden], as in the model; gamma and beta sum over both."""
+    middle = mtf.Dimension("middle", 2)
+    x, weights = np.random.default_rng(1).normal(size=(2, 4, 2, 6)).astype(np.float32)
+
+    def build(mesh, tensors):
+        y = layer_norm(tensors["x"], tensors["gamma"], tensors["beta"], 1e-3)
+        loss = mtf.reduce_sum(y * tensors["weights"])
+        return [y, *mtf.gradients([loss], [tensors["gamma"], tensors["beta"]])]
+
+    inputs = {
+        "x": (x, [ROWS, middle, COLUMNS]),
+        "weights": (weights, [ROWS, middle, COLUMNS]),
+        "gamma": (GAMMA, [COLUMNS]),
+        "beta": (BETA, [COLUMNS]),
+    }
+    y, d_gamma, d_beta = run_mesh(build, inputs, mesh_shape, layout_rules)
+    normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-3)
+    np.testing.assert_allclose(y, normal * GAMMA + BETA, atol=1e-5)
+    np.testing.assert_allclose(d_gamma, (weights * normal).sum((0, 1)), atol=1e-5)
+    np.testing.assert_allclose(d_beta, weights.sum((0, 1)), atol=1e-5)
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
+def test_a_large_mean_costs_no_digits_of_the_variance(mesh_shape, layout_rules):
+    """The mean of squares less the squared mean would be 0 here, or negative."""
+    x = np.tile([4095.0, 4097.0], [4, 3]).astype(np.float32)
+
+    def build(mesh, tensors):
+        one = mtf.ones(mesh, mtf.Shape([COLUMNS]))
+        return [layer_norm(tensors["x"], one, mtf.zeros_like(one), 1e-6)]
+
+    inputs = {"x": (x, [ROWS, COLUMNS])}
+    [y] = run_mesh(build, inputs, mesh_shape, layout_rules)
+    np.testing.assert_allclose(y, np.tile([-1.0, 1.0], [4, 3]), rtol=1e-6)
+
+
+def test_the_graph_rewriter_sees_no_instance_norm():
+    """Its pattern begins with SquaredDifference, and can end the process."""
+    with tf.Graph().as_default() as tensorflow_graph:
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        x = mtf.import_tf_tensor(mesh, X, mtf.Shape([ROWS, COLUMNS]))
+        gamma = mtf.import_tf_tensor(mesh, GAMMA, mtf.Shape([COLUMNS]))
+        layer_norm(x, gamma, gamma, 1e-3)
+        mtf.Lowering(graph, {mesh: mesh_impl()}, autostack=False)
+        kinds = {operation.type for operation in tensorflow_graph.get_operations()}
+    assert "Rsqrt" in kinds
+    assert "SquaredDifference" not in kinds
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
+@pytest.mark.parametrize("dtype, tolerance", [(tf.float32, 1e-6), (tf.bfloat16, 1e-2)])
+def test_values_and_gradient(mesh_shape, layout_rules, dtype, tolerance):
+    generator = np.random.default_rng(0)
+    x, weights = generator.normal(size=(2, 4, 6)).astype(np.float32) * 3
+    x[0, 0] = 1e4
+
+    def build(mesh, tensors):
+        y = mtf.cast(softmax(mtf.cast(tensors["x"], dtype)), tf.float32)
+        loss = mtf.reduce_sum(y * tensors["weights"])
+        return [y, *mtf.gradients([loss], [tensors["x"]])]
+
+    inputs = {"x": (x, [ROWS, COLUMNS]), "weights": (weights, [ROWS, COLUMNS])}
+    y, gradient = run_mesh(build, inputs, mesh_shape, layout_rules)
+    rounded = tf2.constant(tf2.cast(tf2.cast(x, dtype), tf2.float32))
+    with tf2.GradientTape() as tape:
+        tape.watch(rounded)
+        expected = tf2.nn.softmax(rounded)
+        loss = tf2.reduce_sum(expected * weights)
+    np.testing.assert_allclose(y, expected, atol=tolerance)
+    np.testing.assert_allclose(
+        gradient, tape.gradient(loss, rounded), atol=5 * tolerance
+    )
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
+def test_bfloat16_rounds_only_the_result(mesh_shape, layout_rules):
+    """Of 512 equal terms a bfloat16 sum would lose half; 1 / 512 has no rounding."""
+    wide = mtf.Dimension("columns", 512)
+
+    def build(mesh, tensors):
+        return [mtf.cast(softmax(mtf.cast(tensors["x"], tf.bfloat16)), tf.float32)]
+
+    inputs = {"x": (np.full([4, 512], 3.0, np.float32), [ROWS, wide])}
+    [y] = run_mesh(build, inputs, mesh_shape, layout_rules)
+    np.testing.assert_array_equal(y, np.full([4, 512], 1 / 512))
+
+
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
+def test_masked_scores_get_nothing(mesh_shape, layout_rules):
+    """Attention adds -1e9 to padding; a row of padding alone stays finite."""
+    x = np.zeros([4, 6], np.float32)
+    x[0, 2:] = -1e9
+    x[1, 3:] = -1e9
+    x[2] = -1e9
+
+    def build(mesh, tensors):
+        y = softmax(tensors["x"])
+        loss = mtf.reduce_sum(mtf.square(y))
+        return [y, *mtf.gradients([loss], [tensors["x"]])]
+
+    inputs = {"x": (x, [ROWS, COLUMNS])}
+    y, gradient = run_mesh(build, inputs, mesh_shape, layout_rules)
+    expected = np.full([4, 6], 1 / 6)
+    expected[0] = [1 / 2] * 2 + [0] * 4
+    expected[1] = [1 / 3] * 3 + [0] * 3
+    np.testing.assert_allclose(y, expected, rtol=1e-6)
+    np.testing.assert_allclose(gradient, np.zeros([4, 6]), atol=1e-6)

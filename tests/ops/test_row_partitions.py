@@ -1,0 +1,233 @@
+"""Row-partitioned matrices: tiles, variables, checkpoints, products, initial values."""
+
+import numpy as np
+import pytest
+
+from decoupled.core.compat import tf
+from decoupled.ops.row_partitions import (
+    RowPartitionedVariable,
+    Tile,
+    partition_rows,
+    partitioned_product,
+    row_partitioning_getter,
+    row_tiles,
+    slice_along,
+    truncated_normal,
+    two_at_a_time,
+)
+from tests.helpers import starting_from
+
+TABLE = np.arange(60, dtype=np.float32).reshape(20, 3)
+
+
+@pytest.fixture(autouse=True)
+def small_partitions(monkeypatch):
+    """Partitions of four or five rows of 3."""
+    monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", 14)
+
+
+def variable(name="table", rows=20, chosen=("table",), values=None):
+    """One that starts from the first rows of TABLE, or from some values."""
+
+    start = starting_from(TABLE[:rows] if values is None else values)
+    getter = row_partitioning_getter(chosen.__contains__)
+    with tf.variable_scope("", use_resource=True, custom_getter=getter):
+        return tf.get_variable(name, [rows, 3], initializer=start)
+
+
+def test_only_chosen_and_large_variables_are_partitioned():
+    with tf.Graph().as_default():
+        table = variable()
+        assert isinstance(table, RowPartitionedVariable)
+        assert not isinstance(
+            variable("small", rows=6, chosen=("small",)), RowPartitionedVariable
+        )
+        assert not isinstance(variable("other"), RowPartitionedVariable)
+        names = [v.op.name for v in tf.global_variables()]
+    assert names == [*(f"table/part_{n}" for n in range(4)), "small", "other"]
+
+
+def test_it_has_what_mesh_tensorflow_asks_of_a_variable():
+    with tf.Graph().as_default(), tf.device("cpu:0"):
+        table = variable()
+    assert table.name == "table:0"
+    assert table.shape.as_list() == [20, 3]
+    assert table.dtype == tf.float32
+    assert table.device.lower().endswith("cpu:0")
+    assert [(t.first, t.size) for t in table.tiles] == [(n, 5) for n in (0, 5, 10, 15)]
+
+
+def test_there_are_not_more_partitions_than_rows_nor_than_the_most(monkeypatch):
+    monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", 1)
+    with tf.Graph().as_default():
+        assert len(variable().partitions) == 20
+    monkeypatch.setattr("decoupled.ops.row_partitions._MOST_PARTITIONS", 3)
+    with tf.Graph().as_default():
+        assert [partition.shape[0] for partition in variable().partitions] == [7, 7, 6]
+
+
+def test_values_are_those_of_the_whole():
+    with tf.Graph().as_default(), tf.Session() as session:
+        table = variable()
+        session.run(tf.global_variables_initializer())
+        np.testing.assert_array_equal(session.run(tf.identity(table)), TABLE)
+        read = table.read().cast(tf.bfloat16)
+        assert (read.dtype, read.shape.as_list()) == (tf.bfloat16, [20, 3])
+        np.testing.assert_array_equal(session.run(read.partition(1)), TABLE[5:10])
+
+
+def test_assigned_rows_are_copies():
+    """Each partition has its own buffer, and can be updated where it is."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        table = variable()
+        source = tf.Variable(-TABLE, use_resource=True)
+        session.run(tf.global_variables_initializer())
+        session.run(table.assign(source))
+        session.run([p.assign_add(tf.ones_like(p)) for p in table.partitions])
+        np.testing.assert_array_equal(session.run(tf.identity(table)), 1 - TABLE)
+        np.testing.assert_array_equal(session.run(source), -TABLE)
+
+
+def saved(folder, chosen):
+    """The prefix of a checkpoint of TABLE, partitioned where it is chosen."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        variable(chosen=chosen)
+        session.run(tf.global_variables_initializer())
+        return tf.train.Saver().save(session, str(folder / "model.ckpt"))
+
+
+@pytest.mark.parametrize(
+    "chosen", [("table",), ()], ids=["from partitions", "from whole"]
+)
+@pytest.mark.parametrize("elements", [14, 20, 10**6], ids=["same", "larger", "whole"])
+def test_partitions_of_any_size_are_restored_from_those_of_any_other(
+    tmp_path, monkeypatch, chosen, elements
+):
+    prefix = saved(tmp_path, chosen)
+    monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", elements)
+    with tf.Graph().as_default(), tf.Session() as session:
+        table = variable(values=np.zeros([20, 3], np.float32))
+        assert isinstance(table, RowPartitionedVariable) == (elements < 10**6)
+        tf.train.Saver().restore(session, prefix)
+        np.testing.assert_array_equal(session.run(tf.identity(table)), TABLE)
+
+
+def test_checkpoints_name_the_whole(tmp_path):
+    reader = tf.train.load_checkpoint(saved(tmp_path, ("table",)))
+    assert reader.get_variable_to_shape_map() == {"table": [20, 3]}
+    np.testing.assert_array_equal(reader.get_tensor("table"), TABLE)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shape"),
+    [("abc,dc->abd", [2, 4, 3]), ("abd,dc->abc", [2, 4, 20]), ("dc,bc->db", [4, 3])],
+)
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_products_are_those_with_the_whole(equation, shape, dtype):
+    x = np.random.default_rng(0).integers(-2, 3, shape).astype(np.float32)
+    table = TABLE % 7 - 3
+    with tf.Graph().as_default(), tf.Session() as session:
+        matrix = partition_rows(tf.constant(table), 16).cast(dtype)
+        assert len(matrix.tiles) == 2
+        pair = (tf.cast(tf.constant(x), dtype), matrix)
+        if equation.startswith("dc"):
+            pair = pair[::-1]
+        y = partitioned_product(tf.einsum, equation, *pair)
+        assert y.dtype == dtype
+        found = session.run(tf.cast(y, tf.float32))
+    arrays = (table, x) if equation.startswith("dc") else (x, table)
+    wanted = np.einsum(equation, *arrays)
+    assert np.abs(wanted).max() < 256
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_product_reads_partitions_after_the_other_factor():
+    """What is cast is not there before it can be used."""
+    with tf.Graph().as_default():
+        x = tf.ones([4, 3], tf.bfloat16)
+        matrix = partition_rows(tf.constant(TABLE), 16).cast(tf.bfloat16)
+        partitioned_product(tf.einsum, "bc,dc->bd", x, matrix)
+        casts = [o for o in tf.get_default_graph().get_operations() if o.type == "Cast"]
+        waits = [
+            {source.op for source in cast.inputs[0].op.inputs} | {cast}
+            for cast in casts
+        ]
+    assert len(casts) == 2
+    for operations in waits:
+        assert any(x.op in o.control_inputs for o in operations)
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "expected"),
+    [
+        (100, 40, [Tile(0, 32), Tile(32, 32), Tile(64, 32), Tile(96, 4)]),
+        (64, 32, [Tile(0, 32), Tile(32, 32)]),
+        (20, 1, [Tile(0, 16), Tile(16, 4)]),
+        (20, 0, [Tile(0, 16), Tile(16, 4)]),
+        (5, 1000, [Tile(0, 5)]),
+    ],
+)
+def test_tiles_cover_all_rows_in_multiples_of_16(rows, size, expected):
+    assert row_tiles(rows, size) == expected
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_part_of_any_dimension(axis):
+    x = np.arange(60).reshape(3, 4, 5)
+    with tf.Graph().as_default(), tf.Session() as session:
+        part = session.run(slice_along(tf.constant(x), axis, Tile(1, 2)))
+    np.testing.assert_array_equal(part, np.take(x, [1, 2], axis))
+
+
+def test_a_tile_waits_for_the_one_before_the_last():
+    """Only two are worked on at a time."""
+    tiles = row_tiles(80, 16)
+    with tf.Graph().as_default():
+        made = two_at_a_time(lambda tile: [tf.constant(tile.first) + 1], tiles)
+        sums = [tensors[0].op for tensors in made]
+        waits = [
+            {wait for source in op.inputs for wait in source.op.control_inputs}
+            | set(op.control_inputs)
+            for op in sums
+        ]
+    assert len(sums) == 5
+    assert [w - {sums[n - 2]} for n, w in enumerate(waits)] == [set()] * 5
+    assert [sums[n - 2] in w for n, w in enumerate(waits)] == [
+        False, False, True, True, True,
+    ]  # fmt: skip
+
+
+SEED = [7, 12345]
+
+
+@pytest.fixture(scope="module")
+def session():
+    with tf.Graph().as_default(), tf.Session() as session:
+        yield session
+
+
+def expected(session, shape):
+    drawn = tf.random.stateless_truncated_normal(shape, SEED, stddev=0.02)
+    return session.run(drawn)
+
+
+@pytest.mark.parametrize("shape", [[9], [1001, 7], [64, 48], [3, 5, 6], [0, 4]])
+def test_whole(session, shape):
+    found = session.run(truncated_normal(shape, SEED, 0.02))
+    np.testing.assert_array_equal(found, expected(session, shape))
+
+
+@pytest.mark.parametrize(
+    ("columns", "first", "rows"),
+    [(7, 0, 10), (7, 4, 3), (7, 101, 501), (7, 999, 2), (6, 3, 500), (128, 77, 900)],
+)
+def test_some_rows_of_a_matrix(session, columns, first, rows):
+    found = session.run(truncated_normal([rows, columns], SEED, 0.02, first))
+    whole = expected(session, [1001, columns])
+    np.testing.assert_array_equal(found, whole[first : first + rows])
+
+
+def test_some_rows_of_more_dimensions(session):
+    found = session.run(truncated_normal([2, 3, 5], SEED, 1.0, first_row=4))
+    whole = tf.random.stateless_truncated_normal([7, 3, 5], SEED)
+    np.testing.assert_array_equal(found, session.run(whole)[4:6])

@@ -1,0 +1,221 @@
+"""Which tables are row-partitioned, and that nothing but speed depends on it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from decoupled.configs import MeshConfig
+from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
+from decoupled.model import variables
+from decoupled.ops.meshes.placement import PlacementMeshImpl
+from decoupled.ops.row_partitions import saved_variables
+from decoupled.training.checkpoints import check_resumable, find_checkpoint
+from decoupled.training.graph import build_graph
+from decoupled.training.mesh import Placement, shape_and_layout
+from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
+from tests.training.runs import (
+    MODEL_AXIS,
+    ONE_DEVICE,
+    assert_equal_values,
+    graph_config,
+    largest_difference,
+    run_spec,
+    run_steps,
+    said,
+    train_run,
+)
+
+TABLE = "cls/predictions/output_embedding"
+BFLOAT16 = dataclasses.replace(ONE_DEVICE, activation_dtype="bfloat16")
+BFLOAT16_SLICES = MeshConfig("all:1", "", "bfloat16", "gather", "bfloat16", 128)
+
+
+@pytest.fixture(autouse=True)
+def small_partitions(monkeypatch):
+    """The table of 48 x 24 is five partitions, a half of it two."""
+    in_partitions_of(monkeypatch, 220)
+
+
+def in_partitions_of(monkeypatch, elements):
+    monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", elements)
+
+
+def partitions_of(training=True, devices=None, **changes):
+    """Name -> partitions of the variables, slices too, that have several.
+
+    devices: of the mesh; None for those of this host.
+    """
+    config = graph_config(**changes)
+    placement = None
+    if devices is not None:
+        mesh = PlacementMeshImpl(*shape_and_layout(config.mesh), devices)
+        placement = Placement(mesh, None)
+    with tf.Graph().as_default():
+        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
+        lowered = build_graph(config, features, training, placement)
+        slices = {
+            f"{variable.name}, slice {number}": part
+            for variable, laid_out in lowered.lowering.variables.items()
+            for number, part in enumerate(laid_out.laid_out_tensor.tensor_list)
+        }
+        found = {**saved_variables(), **slices}
+    return {n: len(x.partitions) for n, x in found.items() if hasattr(x, "partitions")}
+
+
+@pytest.mark.parametrize("mesh", [ONE_DEVICE, BFLOAT16])
+def test_the_output_embedding_and_its_moments(mesh):
+    saved = {TABLE: 5, f"{TABLE}/adam_m": 5, f"{TABLE}/adam_v": 5}
+    slices = {f"{name}, slice 0": count for name, count in saved.items()}
+    assert partitions_of(mesh=mesh) == saved | slices
+
+
+def test_the_table_of_an_output_embedding_of_low_rank():
+    """[48, 16] in three partitions; the other factor is whole."""
+    names = [TABLE, f"{TABLE}/adam_m", f"{TABLE}/adam_v"]
+    wanted = {n: 3 for name in names for n in (name, f"{name}, slice 0")}
+    assert partitions_of(model=tiny_model(output_embedding_rank=16)) == wanted
+
+
+def test_a_renamed_table_is_still_partitioned(monkeypatch, request):
+    """Its name stands in the declaration alone."""
+    renamed = "cls/predictions/renamed"
+    request.addfinalizer(variables.declare.cache_clear)
+    variables.declare.cache_clear()
+    monkeypatch.setattr(variables, "OUTPUT_EMBEDDING", renamed)
+    names = [renamed, f"{renamed}/adam_m", f"{renamed}/adam_v"]
+    assert partitions_of() == {n: 5 for m in names for n in (m, f"{m}, slice 0")}
+
+
+def test_on_several_devices_their_slices():
+    """What is saved there is a copy that no step reads."""
+    names = [TABLE, f"{TABLE}/adam_m", f"{TABLE}/adam_v"]
+    wanted = {f"{name}, slice {n}": 2 for name in names for n in range(2)}
+    assert partitions_of(mesh=MODEL_AXIS) == wanted
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(optimizer=adamw(name="adafactor", weight_decay=0.0, beta1=0.0)),
+        dict(mesh=BFLOAT16_SLICES),
+        dict(model=tiny_model(coupled=True, output_embedding_size=8)),
+        dict(training=False),
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_nothing_where_no_partition_would_be_updated_alone(changes):
+    assert partitions_of(**changes) == {}
+
+
+@pytest.mark.parametrize("mesh, gpus", [(ONE_DEVICE, 1), (MODEL_AXIS, 2)])
+def test_nothing_on_gpus(mesh, gpus):
+    """Where each would be a small kernel of its own, 128 for a large table."""
+    kinds = {
+        kind: partitions_of(mesh=mesh, devices=[f"{kind}:{n}" for n in range(gpus)])
+        for kind in ("cpu", "gpu")
+    }
+    assert kinds["cpu"] and not kinds["gpu"]
+
+
+def test_initial_weights_do_not_depend_on_partitions(monkeypatch):
+    def initial():
+        with tf.Graph().as_default(), tf.Session() as session:
+            features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
+            build_graph(graph_config(), features, True)
+            session.run(tf.global_variables_initializer())
+            return session.run(tf.identity(saved_variables()[TABLE]))
+
+    partitioned = initial()
+    in_partitions_of(monkeypatch, 10**9)
+    np.testing.assert_array_equal(partitioned, initial())
+    assert np.abs(partitioned).max() > 0
+
+
+TWELVE_STEPS = graph_config(schedule=schedule(12), model=tiny_model(num_layers=1))
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """The variables of a run that nobody stopped, with whole tables."""
+    return train_run(TWELVE_STEPS, run_spec(tmp_path_factory.mktemp("straight")))
+
+
+@pytest.mark.parametrize(
+    ("first", "mesh"),
+    [
+        pytest.param("partitions", ONE_DEVICE, id="to whole", marks=pytest.mark.slow),
+        pytest.param("partitions", MODEL_AXIS, id="to two slices"),
+        pytest.param("whole", ONE_DEVICE, id="to partitions"),
+        pytest.param(
+            "whole", MODEL_AXIS, id="to slices in partitions", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_run_goes_on_with_other_partitions_and_on_another_mesh(
+    straight, tmp_path, monkeypatch, first, mesh
+):
+    sizes = {"partitions": 220, "whole": 10**9}
+
+    class Cut(Exception):
+        pass
+
+    def cut():
+        raise Cut
+
+    in_partitions_of(monkeypatch, sizes.pop(first))
+    spec = run_spec(tmp_path / "cut")
+    with pytest.raises(Cut):
+        train_run(TWELVE_STEPS, spec, every_steps=6, then=cut)
+    in_partitions_of(monkeypatch, *sizes.values())
+    spec = run_spec(tmp_path / "cut")
+    found = train_run(TWELVE_STEPS._replace(mesh=mesh), spec)
+
+    assert said(spec)[0].startswith(f"resuming from {tmp_path}/cut/model.ckpt-6")
+    assert largest_difference(found, straight)[0] < 1e-5
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        pytest.param(ONE_DEVICE, id="all:1"),
+        pytest.param(MODEL_AXIS, id="m:2", marks=pytest.mark.slow),
+    ],
+)
+def test_microbatches_train_the_same(monkeypatch, mesh):
+    """Their gradients are added up whole, and taken a partition at a time."""
+    config = graph_config(model=tiny_model(num_layers=1), mesh=mesh, accumulation=2)
+    partitioned, losses, _ = run_steps(config, 5)
+    in_partitions_of(monkeypatch, 10**9)
+    whole, expected, _ = run_steps(config, 5)
+
+    assert largest_difference(partitioned, whole)[0] < 1e-5
+    np.testing.assert_allclose(losses, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("source", ["partitions", "whole"])
+def test_partitions_start_from_another_runs_checkpoint(tmp_path, monkeypatch, source):
+    rate = adamw(learning_rate=1e-30, weight_decay=0.0)
+    in_partitions_of(monkeypatch, {"partitions": 500, "whole": 10**9}[source])
+    config = graph_config(schedule=schedule(2, 0), model=tiny_model(num_layers=1))
+    first = train_run(config, run_spec(tmp_path / "first"))
+    in_partitions_of(monkeypatch, 220)
+    spec = run_spec(tmp_path / "second")
+    prefix = find_checkpoint(str(tmp_path / "first"))
+    spec = spec._replace(init_checkpoint=prefix)
+    second = train_run(config._replace(optimizer=rate, seed=5), spec)
+
+    weights = [n for n in first if "adam_" not in n and n != "global_step"]
+    assert_equal_values({n: first[n] for n in weights}, {n: second[n] for n in weights})
+
+
+def test_what_a_checkpoint_lacks_is_named_whole(tmp_path):
+    config = graph_config(schedule=schedule(1, 0), model=tiny_model(num_layers=1))
+    config = config._replace(frozen=(TABLE,))
+    train_run(config, run_spec(tmp_path))
+    with tf.Graph().as_default():
+        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
+        build_graph(config._replace(frozen=()), features, True)
+        with pytest.raises(UserError, match=f"no variable {TABLE}/adam_m; go on"):
+            check_resumable(find_checkpoint(str(tmp_path)))
