@@ -98,8 +98,9 @@ def measure(name: str, steps: int, model: ModelConfig = MODEL) -> dict[str, floa
     )
     from decoupled.core.compat import tf
     from decoupled.tasks.mlm import MaskedLM
-    from decoupled.training.graph import GraphConfig, build_graph
+    from decoupled.training.graph import build_step
     from decoupled.training.mesh import session_config
+    from decoupled.training.network import Network, TrainingGraph
 
     graph, mesh, optimizer, sizes = LEVERS[name]
     model = dataclasses.replace(model, **sizes)
@@ -113,10 +114,10 @@ def measure(name: str, steps: int, model: ModelConfig = MODEL) -> dict[str, floa
         **dict(embedding_lookup="gather", slice_dtype="float32", stack_mib=0),
         **mesh,
     }
-    config = GraphConfig(
-        task=MaskedLM(MaskingConfig(LENGTH, PREDICTIONS, 0.15, 0.8, 0.1), 0.0),
-        model=model,
-        mesh=MeshConfig(**settings),
+    task = MaskedLM(MaskingConfig(LENGTH, PREDICTIONS, 0.15, 0.8, 0.1), 0.0)
+    mesh = MeshConfig(**settings)
+    config = TrainingGraph(
+        Network(task, model, mesh),
         optimizer=OptimizerConfig(**optimizer),
         schedule=ScheduleConfig(100, 0, "constant"),
         **{"accumulation": 1, "seed": 0, "frozen": (), **graph},
@@ -135,9 +136,9 @@ def measure(name: str, steps: int, model: ModelConfig = MODEL) -> dict[str, floa
     with tf.Graph().as_default():
         constants = {key: tf.constant(value) for key, value in features.items()}
         tf.train.get_or_create_global_step()
-        lowered = build_graph(config, constants, training=True)
+        lowered = build_step(config, constants)
         copy = lowered.lowering.copy_masters_to_slices()
-        with tf.Session(config=session_config(config.mesh)) as session:
+        with tf.Session(config=session_config(mesh)) as session:
             session.run(tf.global_variables_initializer())
             session.run(copy)
             times = []

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from decoupled.commands.build_corpus import build
 from decoupled.commands.finetune import run_finetuning
-from decoupled.commands.pretrain import PretrainConfig, run_pretraining
 from decoupled.configs import (
     FinetuningConfig,
     MeshConfig,
+    PretrainConfig,
     SamplingConfig,
     VocabularyConfig,
 )
@@ -30,6 +30,7 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary
 from decoupled.exports.serving.saved_model import export
 from decoupled.exports.trained_model import open_trained_model
+from decoupled.runs.pretraining import run_pretraining
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
 
 ANIMALS = "cat dog horse cow sheep goat duck hen fox wolf".split()

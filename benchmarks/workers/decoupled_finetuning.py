@@ -11,7 +11,7 @@ from decoupled.configs import (
     ScheduleConfig,
 )
 from decoupled.tasks.classification import Classification
-from decoupled.training.graph import GraphConfig
+from decoupled.training.network import Network, TrainingGraph
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
@@ -34,10 +34,9 @@ def _graph_config(case):
         dropout=case["dropout"],
         label_smoothing=0.0,
     )
-    return GraphConfig(
-        task=task,
-        model=ModelConfig(**case["model"]),
-        mesh=MeshConfig(**case["mesh"]),
+    model, mesh = ModelConfig(**case["model"]), MeshConfig(**case["mesh"])
+    return TrainingGraph(
+        Network(task, model, mesh),
         optimizer=OptimizerConfig(**case["optimizer"]),
         schedule=ScheduleConfig(train_steps=100_000, warmup_steps=0, decay="constant"),
         accumulation=1,

@@ -14,8 +14,9 @@ from decoupled.configs import (
 from decoupled.core.compat import mtf, tf
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.cluster import Cluster
-from decoupled.training.graph import GraphConfig, Lowered, build_graph
+from decoupled.training.graph import Lowered, build_step
 from decoupled.training.mesh import session_config
+from decoupled.training.network import Network, TrainingGraph
 
 OUTPUT_EMBEDDING = "cls/predictions/output_embedding"
 
@@ -32,7 +33,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 
 
 def training_step(
-    config: GraphConfig, batch: dict[str, np.ndarray], cluster: Cluster | None = None
+    config: TrainingGraph, batch: dict[str, np.ndarray], cluster: Cluster | None = None
 ) -> tuple[protocol.Step, Lowered]:
     """A step of training on the same batch always, in a session that is ready.
 
@@ -42,11 +43,12 @@ def training_step(
       cluster: the processes that the mesh spans, or None for this one.
     """
     placement = cluster.placement() if cluster else None
-    settings = cluster.session_config() if cluster else session_config(config.mesh)
+    mesh = config.network.mesh
+    settings = cluster.session_config() if cluster else session_config(mesh)
     with tf.Graph().as_default():
         dataset = tf.data.Dataset.from_tensors(batch).repeat()
         features = tf.data.make_one_shot_iterator(dataset).get_next()
-        lowered = build_graph(config, features, True, placement)
+        lowered = build_step(config, features, placement)
         with tf.control_dependencies([lowered.update]):
             train = tf.assign_add(tf.train.get_or_create_global_step(), 1)
         copy = lowered.lowering.copy_masters_to_slices()
@@ -61,7 +63,7 @@ def training_step(
     return step, lowered
 
 
-def graph_config(case: dict) -> GraphConfig:
+def graph_config(case: dict) -> TrainingGraph:
     """The graph of a case."""
     masking = MaskingConfig(
         sequence_length=case["sequence_length"],
@@ -70,10 +72,9 @@ def graph_config(case: dict) -> GraphConfig:
         mask_token_rate=0.8,
         random_token_rate=0.1,
     )
-    return GraphConfig(
-        task=MaskedLM(masking, label_smoothing=0.0),
-        model=ModelConfig(**case["model"]),
-        mesh=MeshConfig(**case["mesh"]),
+    model, mesh = ModelConfig(**case["model"]), MeshConfig(**case["mesh"])
+    return TrainingGraph(
+        Network(MaskedLM(masking, label_smoothing=0.0), model, mesh),
         optimizer=OptimizerConfig(**case["optimizer"]),
         schedule=ScheduleConfig(train_steps=100_000, warmup_steps=0, decay="constant"),
         accumulation=1,

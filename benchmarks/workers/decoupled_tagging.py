@@ -7,17 +7,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import protocol
 
-from decoupled.configs import MeshConfig, ModelConfig, OptimizerConfig, ScheduleConfig
+from decoupled.configs import MeshConfig, ModelConfig
 from decoupled.core.compat import tf
 from decoupled.data.array_input_fn import evaluation_batches, longest_first
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs.evaluation import evaluation_lengths
 from decoupled.tasks.tagging import TaggingTask
 from decoupled.tasks.tagging_files import TaggedSentence
-from decoupled.training.graph import GraphConfig, build_predictions
+from decoupled.training.graph import build_predictions
 from decoupled.training.mesh import session_config
-
-UNUSED = OptimizerConfig("adamw", 1e-4, 0.0, 0.9, 0.999, 1e-6, 0.0)
+from decoupled.training.network import Network
 
 Run = Callable[[dict], np.ndarray]
 
@@ -30,12 +29,16 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     sentences = [TaggedSentence(own, None) for own in words]
     vocabulary = Vocabulary(str(folder / "pieces.model"))
     task = TaggingTask(case["task"], case["sequence_length"])
-    config = _config(case, task)
+    network = Network(
+        task.network(dropout=0.0, label_smoothing=0.0),
+        ModelConfig(**case["model"]),
+        MeshConfig(**case["mesh"]),
+    )
     lengths = (case["sequence_length"],)
     if case["by_length"]:
         sizes = task.features(vocabulary, sentences)["input_mask"].sum(1)
-        lengths = evaluation_lengths(config, sizes, case["batch"], case["files"])
-    run = _graph(case, config, task.graph_features, lengths)
+        lengths = evaluation_lengths(network, sizes, case["batch"], case["files"])
+    run = _graph(case, network, task.graph_features, lengths)
 
     def step():
         features = task.features(vocabulary, sentences)
@@ -60,30 +63,17 @@ def checksum(tags: list[list[str]], labels: list[str]) -> float:
     return float(np.dot(flat, np.arange(1, len(flat) + 1)))
 
 
-def _config(case: dict, task: TaggingTask) -> GraphConfig:
-    return GraphConfig(
-        task=task.network(dropout=0.0, label_smoothing=0.0),
-        model=ModelConfig(**case["model"]),
-        mesh=MeshConfig(**case["mesh"]),
-        optimizer=UNUSED,
-        schedule=ScheduleConfig(train_steps=1, warmup_steps=0, decay="constant"),
-        accumulation=1,
-        seed=0,
-        frozen=(),
-    )
-
-
 def _graph(
-    case: dict, config: GraphConfig, names: Sequence[str], lengths: Sequence[int]
+    case: dict, network: Network, names: Sequence[str], lengths: Sequence[int]
 ) -> Run:
     """Gives the labels of a batch, int32 [batch, sequence_length]."""
     with tf.Graph().as_default():
         shape = [case["batch"], None]
         inputs = {name: tf.placeholder(tf.int32, shape) for name in names}
-        outputs, lowering = build_predictions(config, inputs, lengths)
+        outputs, lowering = build_predictions(network, inputs, lengths)
         saved = [v for v in tf.global_variables() if v.op.name != "global_step"]
         copy = lowering.copy_masters_to_slices()
-        session = tf.Session(config=session_config(config.mesh))
+        session = tf.Session(config=session_config(network.mesh))
         tf.train.Saver(saved).restore(session, f"{case['folder']}/ours/model.ckpt-0")
         session.run(copy)
 

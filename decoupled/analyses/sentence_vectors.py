@@ -13,7 +13,6 @@ from decoupled.configs import (
     MeshConfig,
     ModelConfig,
     RetrievalConfig,
-    TrainingConfig,
 )
 from decoupled.core import console
 from decoupled.core.errors import UserError
@@ -30,11 +29,10 @@ from decoupled.tasks.pooling import (
 )
 from decoupled.training.checkpoints import checkpoint_step
 from decoupled.training.estimator import make_estimator
-from decoupled.training.graph import GraphConfig
-from decoupled.training.hooks import StopOnSignal
 from decoupled.training.lengths import choose_lengths, tokens_while_building
 from decoupled.training.mesh import check_mesh, length_step, mesh_size
-from decoupled.training.model_fn import RunSpec
+from decoupled.training.model_fn import PredictionSpec
+from decoupled.training.network import Network
 
 _LENGTH = "RetrievalConfig.max_sequence_length"
 # What the sizes of the mesh's dimensions come from here.
@@ -200,24 +198,10 @@ def _batches(
 
 
 def _estimator(encoder, layers, mesh, lengths, batch_size):
-    graph = GraphConfig(
-        task=PooledLayers(layers, lengths[-1]),
-        model=encoder.model,
-        mesh=mesh,
-        optimizer=None,
-        schedule=None,
-        accumulation=1,
-        seed=0,
-        frozen=(),
-    )
-    run = RunSpec(
-        os.path.dirname(encoder.checkpoint),
-        _bookkeeping(batch_size),
-        None,
-        console.say,
-        StopOnSignal(),
-    )
-    return make_estimator(graph, run, lengths)
+    task = PooledLayers(layers, lengths[-1])
+    network = Network(task, encoder.model, mesh)
+    spec = PredictionSpec(os.path.dirname(encoder.checkpoint), batch_size)
+    return make_estimator(network, spec, lengths)
 
 
 def _check_finite(encoder, pooled):
@@ -226,21 +210,3 @@ def _check_finite(encoder, pooled):
             f"{encoder.checkpoint}: gives numbers that are not finite; the training "
             "diverged, choose an earlier checkpoint"
         )
-
-
-def _bookkeeping(batch_size) -> TrainingConfig:
-    """What an Estimator wants to know; of it, only the batches matter to predict."""
-    return TrainingConfig(
-        batch_size=batch_size,
-        gradient_accumulation=1,
-        save_checkpoints_steps=1,
-        keep_checkpoint_max=1,
-        log_steps=1,
-        eval_every_steps=0,
-        eval_batch_size=batch_size,
-        eval_sequences=0,
-        seed=0,
-        label_smoothing=0.0,
-        recompute_layers=False,
-        iterations_per_loop=1,
-    )

@@ -37,10 +37,9 @@ from absl import flags
 from decoupled.configs.finetuning import FinetuneConfig, finetune
 from decoupled.core import console, files, locks
 from decoupled.launch import start, tpu_flags
+from decoupled.runs.run_folder import MODES, TRAINING_MODES
 from decoupled.xtreme import official
 
-TRAINING_MODES = ("train_and_evaluate", "train")
-MODES = (*TRAINING_MODES, "eval", "predict")
 PREDICTIONS = "predictions"
 
 
@@ -110,46 +109,44 @@ def run_finetuning(
       UserError: checkpoint, task files, settings and folder do not fit each other.
     """
     from decoupled.core import plots
-    from decoupled.runs.finetuning_session import Session
-    from decoupled.runs.zero_shot_results import predict_run
+    from decoupled.runs.finetuning import Finetuning
     from decoupled.tasks.registry import TASKS, make_task
 
     made = make_task(task, data_dir, config.finetuning, config.question_answering)
     cache = feature_dir or os.path.join(folder, "features")
-    session = Session(
+    finetuning = Finetuning(
         config,
         made,
         TASKS[task].kind,
         data_dir,
         init_checkpoint,
         folder,
+        mode,
         num_runs,
         cache,
         tpu,
     )
-    session.check_files(only_train=mode == "train")
-    session.open(reading=mode not in TRAINING_MODES)
     start.save_start(folder)
-    _say_what_is_missing(session)
+    _say_what_is_missing(finetuning)
     if mode in ("eval", "train_and_evaluate"):
         plots.can_draw()
     predictions = os.path.join(folder, PREDICTIONS)
     if mode in TRAINING_MODES:
-        session.train()
+        finetuning.train()
     if mode == "predict":
-        labelled = predict_run(session.grid.best_run(), predictions)
+        labelled = finetuning.grid.best_run().predict(predictions)
         console.say(f"wrote {os.path.join(predictions, task)}")
         _say_how_to_score(task, predictions, data_dir, labelled)
     elif mode != "train":
-        results = _evaluate(session, predictions, anew=mode == "eval")
-        _report(session, results)
+        results = finetuning.evaluate(predictions, anew=mode == "eval")
+        _report(finetuning, results)
         tested = results[0]["test"].items()
         labelled = [name for name, values in tested if made.metrics[0] in values]
         _say_how_to_score(task, predictions, data_dir, labelled)
 
 
-def _say_what_is_missing(session):
-    task, data = session.task, session.data
+def _say_what_is_missing(finetuning):
+    task, data = finetuning.task, finetuning.data
     if not data.has_english_dev():
         console.say(
             f"{task.name}: no English dev file with labels; the last checkpoint counts"
@@ -171,50 +168,37 @@ def _say_what_is_missing(session):
         )
 
 
-def _evaluate(session, predictions, anew):
-    """What each run of the chosen learning rate scores; predictions of the best one."""
-    from decoupled.runs.zero_shot_results import evaluate_run, finished_run
-
-    best = session.grid.best_run()
-    results = []
-    for run in session.grid.chosen_runs():
-        found = None if anew else finished_run(run)
-        written = predictions if run is best else None
-        results.append(found or evaluate_run(run, session.training, written))
-    return results
-
-
-def _report(session, results):
+def _report(finetuning, results):
     """Writes results.json, .csv and .png of all runs, and prints the table."""
     from decoupled.core import plots
-    from decoupled.reports import finetuning
+    from decoupled.reports import finetuning as finetuning_report
 
-    task, folder = session.task, session.folder
-    best = session.grid.best_run()
-    choice = best.chosen()
-    combined = finetuning.combine(results)
+    task, folder = finetuning.task, finetuning.folder
+    best = finetuning.grid.best_run()
+    selected = best.selected()
+    combined = finetuning_report.combine(results)
     summary = {
         "task": task.name,
-        "global_step": choice.step,
-        "checkpoint": session.relative(choice.prefix),
+        "global_step": selected.step,
+        "checkpoint": finetuning.relative(selected.prefix),
         "learning_rate": best.learning_rate,
         "seed": best.seed,
-        "seeds": list(session.grid.seeds),
-        "runs": [_run_summary(session, run) for run in session.grid.all_runs()],
-        "outside_xtreme": finetuning.outside_languages(task.name, combined),
+        "seeds": list(finetuning.grid.seeds),
+        "runs": [_run_summary(finetuning, run) for run in finetuning.grid.all_runs()],
+        "outside_xtreme": finetuning_report.outside_languages(task.name, combined),
         **combined,
     }
     stem = os.path.join(folder, "results")
     files.write_json(f"{stem}.json", summary)
-    finetuning.write_csv(f"{stem}.csv", task.name, combined, task.metrics)
+    finetuning_report.write_csv(f"{stem}.csv", task.name, combined, task.metrics)
     _print_runs(task, summary["runs"])
-    shown = finetuning.shown_metrics(task.metrics, task.headline)
+    shown = finetuning_report.shown_metrics(task.metrics, task.headline)
     seeds = len(results)
     spread = f"; mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
-    title = f"{task.name} at step {choice.step}; trained on English only{spread}"
-    finetuning.print_table(title, task.name, combined, shown)
+    title = f"{task.name} at step {selected.step}; trained on English only{spread}"
+    finetuning_report.print_table(title, task.name, combined, shown)
     drawn = {"task": task.name, "metrics": list(task.headline), **combined}
-    paths = plots.draw(finetuning.plot_results, drawn, stem)
+    paths = plots.draw(finetuning_report.plot_results, drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
 
 
@@ -244,13 +228,13 @@ def _say_how_to_score(task, predictions, data_dir, labelled):
     console.say(f"score with: {shlex.join(command)}")
 
 
-def _run_summary(session, run):
-    choice, scores = run.chosen(), run.scores()
+def _run_summary(finetuning, run):
+    selected, scores = run.selected(), run.scores()
     return {
         "learning_rate": run.learning_rate,
         "seed": run.seed,
-        "checkpoint": session.relative(choice.prefix),
-        "global_step": choice.step,
+        "checkpoint": finetuning.relative(selected.prefix),
+        "global_step": selected.step,
         "english_dev": scores.best,
     }
 

@@ -60,6 +60,13 @@ def size(path: str) -> int:
     return _remote().stat(path).length if _REMOTE in path else os.path.getsize(path)
 
 
+def changed_ns(path: str) -> int:
+    """When a file was last written, in nanoseconds; of remote ones in whole seconds."""
+    if _REMOTE in path:
+        return _remote().stat(path).mtime_nsec
+    return os.stat(path).st_mtime_ns
+
+
 def GFile(path: str, mode: str = "r") -> IO:
     """An open file; text is UTF-8 and its line breaks are as they are."""
     if _REMOTE in path:

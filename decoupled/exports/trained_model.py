@@ -14,8 +14,11 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.model.variables import OUTPUT_BIAS, SPANS, Head
 from decoupled.runs import run_folder
-from decoupled.runs.saved_run import read_folder
-from decoupled.runs.selection import chosen_checkpoint, counting_folder
+from decoupled.runs.saved_run import (
+    read_folder,
+    selected_checkpoint,
+    selected_folder,
+)
 from decoupled.tasks.qa_features import SPECIALS
 from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.training.checkpoints import find_checkpoint
@@ -207,7 +210,7 @@ def chosen_prefix(model_dir: str, checkpoint: str | None) -> str:
     """
     if checkpoint:
         return _named(model_dir, checkpoint)
-    folder = counting_folder(model_dir)
+    folder = selected_folder(model_dir)
     try:
         state = tf.train.get_checkpoint_state(folder)
     except (tf.errors.OpError, ValueError):
@@ -295,7 +298,7 @@ def _find(model_dir: str, checkpoint: str | None) -> str:
     """The prefix of a checkpoint that was read to see that it is whole."""
     if checkpoint:
         return find_checkpoint(_named(model_dir, checkpoint))
-    return chosen_checkpoint(model_dir).prefix
+    return selected_checkpoint(model_dir).prefix
 
 
 def _named(model_dir: str, checkpoint: str) -> str:

@@ -1,31 +1,42 @@
 """Other layouts and other settings of the same run, planned beside each other."""
 
 import dataclasses
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from decoupled.configs import MeshConfig
+from decoupled.configs import MeshConfig, PretrainConfig
+from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.model.dims import make_dims, predictions_dim
 from decoupled.planning.hardware import Slice
-from decoupled.planning.plan import Plan, Run
+from decoupled.planning.plan import Plan, with_mesh, with_training
+from decoupled.planning.report import SUMMARY, summary_row
 from decoupled.training.mesh import check_mesh, parse_mesh_shape
 
 _MODEL_AXIS = "model"
 # A group of cores that computes one model: more are slower than any other way.
 _MOST_MODEL_CORES = 16
 _MOST_MICROBATCHES = 64
+# A change that leaves more than this share of the memory does not help.
+_HELPS = 0.99
+# Programs that take so many seconds are reported one by one.
+_SLOW = 5.0
+
+Planner = Callable[[PretrainConfig], Plan]
 
 
 class Candidate(NamedTuple):
     """A layout on a mesh of the slice's size, and why it cannot be, if so."""
 
     name: str
-    run: Run
+    run: PretrainConfig
     reason: str
 
 
-def candidates(name: str, mesh: MeshConfig, run: Run, tpu: Slice) -> list[Candidate]:
+def candidates(
+    name: str, mesh: MeshConfig, run: PretrainConfig, tpu: Slice
+) -> list[Candidate]:
     """A layout on every mesh of the slice's cores that may make sense.
 
     Args:
@@ -38,7 +49,7 @@ def candidates(name: str, mesh: MeshConfig, run: Run, tpu: Slice) -> list[Candid
     """
     possible, refused = [], []
     for shape in _shapes(list(parse_mesh_shape(mesh.mesh_shape)), tpu.cores):
-        changed = run.on_mesh(mesh_shape=shape, layout_rules=mesh.layout_rules)
+        changed = with_mesh(run, mesh_shape=shape, layout_rules=mesh.layout_rules)
         reason = _why_not(changed)
         (refused if reason else possible).append(Candidate(name, changed, reason))
     return possible or refused[:1]
@@ -75,7 +86,7 @@ class Lever(NamedTuple):
     """A change of settings that saves memory: gin lines, and the run with them."""
 
     settings: tuple[str, ...]
-    run: Run
+    run: PretrainConfig
 
 
 def levers(plan: Plan) -> Iterator[list[Lever]]:
@@ -92,7 +103,7 @@ def levers(plan: Plan) -> Iterator[list[Lever]]:
         yield _with_less_kept(base)
         if not base.run.training.recompute_layers:
             setting = "TrainingConfig.recompute_layers = True"
-            run = base.run.with_training(recompute_layers=True)
+            run = with_training(base.run, recompute_layers=True)
             yield _with_less_kept(Lever((*base.settings, setting), run))
 
 
@@ -116,7 +127,8 @@ def _with_smaller_weights_and_slots(plan):
 
 def _with_bfloat16_slices(lever):
     setting = "MeshConfig.slice_dtype = 'bfloat16'"
-    return Lever((*lever.settings, setting), lever.run.on_mesh(slice_dtype="bfloat16"))
+    run = with_mesh(lever.run, slice_dtype="bfloat16")
+    return Lever((*lever.settings, setting), run)
 
 
 def _with_adafactor(lever):
@@ -141,7 +153,7 @@ def _microbatches(run, settings):
     found = []
     count = run.training.gradient_accumulation * 2
     while count <= _MOST_MICROBATCHES and run.training.batch_size % count == 0:
-        changed = run.with_training(gradient_accumulation=count)
+        changed = with_training(run, gradient_accumulation=count)
         if not _why_not(changed):
             setting = f"TrainingConfig.gradient_accumulation = {count}"
             found.append(Lever((*settings, setting), changed))
@@ -155,3 +167,105 @@ def best(plans: list[Plan]) -> Plan:
     if fitting:
         return min(fitting, key=lambda plan: plan.times.step)
     return min(plans, key=lambda plan: plan.memory.total)
+
+
+def compare_layouts(
+    layouts: Iterable[tuple[str, MeshConfig]],
+    run: PretrainConfig,
+    tpu: Slice,
+    make: Planner,
+) -> Plan:
+    """Plans every layout; prints them in a table and returns the best.
+
+    Args:
+      layouts: names and meshes, whose sizes do not matter. run: all other settings.
+      tpu: the slice. make: plans a run.
+
+    Raises:
+      UserError: no layout can be on the slice.
+    """
+    found = [
+        candidate
+        for name, mesh in layouts
+        for candidate in candidates(name, mesh, run, tpu)
+    ]
+    plans, rows, refused = [], [], []
+    for candidate in console.track(found, "planning layouts"):
+        if candidate.reason:
+            refused.append(
+                f"{candidate.name}, {candidate.run.mesh.mesh_shape}: {candidate.reason}"
+            )
+            continue
+        plans.append(make(candidate.run))
+        rows.append(summary_row(candidate.name, plans[-1]))
+    if not plans:
+        raise UserError(f"--layouts: none can be on {tpu.name}: {'; '.join(refused)}")
+    console.table(f"Layouts on {tpu.name}", ["layout", *SUMMARY[1:]], rows)
+    for line in refused:
+        console.say(f"cannot be: {line}")
+    chosen = best(plans)
+    console.say(
+        f"best: MeshConfig.mesh_shape = {chosen.run.mesh.mesh_shape!r}, "
+        f"MeshConfig.layout_rules = {chosen.run.mesh.layout_rules!r}"
+    )
+    return chosen
+
+
+def advise(plan: Plan, make: Planner, seconds: float, limit: float) -> None:
+    """Tries what saves memory, the cheapest first, until something fits.
+
+    Args:
+      plan: that does not fit. make: plans a run.
+      seconds: that one program took so far. limit: seconds for all.
+    """
+    series = list(levers(plan))
+    count = sum(map(len, series))
+    console.say(
+        f"looking for settings that fit: at most {count} programs of some "
+        f"{console.duration(seconds)} each, and at most {console.duration(limit)} in "
+        "all (--advice_minutes; --noadvice leaves this out)"
+    )
+    deadline = time.monotonic() + limit
+    rows, fits = [], False
+    for lever, made in _try(series, make, deadline):
+        rows.append(summary_row("; ".join(lever.settings), made))
+        fits = made.fits
+        left = min(deadline - time.monotonic(), seconds * (count - len(rows)))
+        if not fits and seconds >= _SLOW:
+            console.say(
+                f"{len(rows)} of at most {count} tried, "
+                f"{console.duration(max(left, 0))} left at most"
+            )
+    if rows:
+        console.table("What to change", ["setting", *SUMMARY[1:]], rows)
+    if not fits:
+        _say_what_else(len(rows), count, limit, time.monotonic() >= deadline)
+
+
+def _say_what_else(tried, count, limit, over):
+    if over:
+        console.say(
+            f"stopped after {console.duration(limit)} with {tried} of at most {count} "
+            "tried: give it more --advice_minutes"
+        )
+    console.say(
+        "none of these fits: split more over `model` (--layouts=all), or take a "
+        "larger slice"
+    )
+
+
+def _try(series, make, deadline) -> Iterator:
+    """Yields levers with their plans until one fits or the time is over."""
+    for tried in series:
+        last = None
+        for lever in tried:
+            if time.monotonic() >= deadline:
+                return
+            made = make(lever.run)
+            yield lever, made
+            if made.fits:
+                return
+            least, last = last, made.memory.total
+            # The rest of a series that no longer helps will not help either.
+            if least and last > _HELPS * least:
+                break

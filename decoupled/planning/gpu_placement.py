@@ -10,15 +10,16 @@ import functools
 from collections import Counter
 from typing import NamedTuple
 
+from decoupled.configs import PretrainConfig
 from decoupled.core import console
 from decoupled.core.compat import kernels, tf
 from decoupled.core.errors import UserError
 from decoupled.core.machine import readable_bytes
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.planning.plan import Run, graph_of
 from decoupled.planning.program import feature_specs
-from decoupled.training.graph import build_graph
+from decoupled.training.graph import build_step
 from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
+from decoupled.training.network import pretraining_graph
 
 # A kernel for every device, e.g. of control flow.
 _DEVICES = ("GPU", "DEFAULT")
@@ -39,7 +40,7 @@ class Landing(NamedTuple):
     master_bytes: int
 
 
-def landing_of_run(run: Run, gpus: int) -> Landing:
+def landing_of_run(run: PretrainConfig, gpus: int) -> Landing:
     """Builds the training graph of a run for a host with GPUs, and reads it.
 
     Raises:
@@ -61,7 +62,7 @@ def landing_of_run(run: Run, gpus: int) -> Landing:
                 run.masking, run.training.batch_size
             ).items()
         }
-        lowered = build_graph(graph_of(run), features, True, Placement(mesh, None))
+        lowered = build_step(pretraining_graph(run), features, Placement(mesh, None))
         lowered.lowering.copy_masters_to_slices()
         lowered.lowering.copy_slices_to_masters()
     return landing(graph)

@@ -1,25 +1,15 @@
 """The plan of one run: what a core holds, computes and sends, and how long it takes."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from decoupled.configs import (
-    MaskingConfig,
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
-    PlanConfig,
-    PretrainConfig,
-    ScheduleConfig,
-    TrainingConfig,
-)
+from decoupled.configs import PlanConfig, PretrainConfig
 from decoupled.planning.hardware import Slice
 from decoupled.planning.memory import Memory, memory_of
 from decoupled.planning.prediction import Times, predict
 from decoupled.planning.program import build_program
 from decoupled.planning.traffic import Collective, collectives_of, flops_of
-from decoupled.tasks.mlm import MaskedLM
-from decoupled.training.graph import GraphConfig
+from decoupled.training.network import pretraining_graph
 
 # A graph travels as one protocol buffer, which may have no more.
 MOST_GRAPH_BYTES = 2**31
@@ -29,43 +19,14 @@ GRAPH_BYTES_OF_A_SLICE = 690
 GRAPH_BYTES_OF_A_VARIABLE = 5300
 
 
-class Run(NamedTuple):
-    """The settings of a pre-training run that a plan depends on."""
-
-    model: ModelConfig
-    mesh: MeshConfig
-    masking: MaskingConfig
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
-    training: TrainingConfig
-
-    def on_mesh(self, **changes) -> "Run":
-        """The same with other fields of MeshConfig."""
-        return self._replace(mesh=dataclasses.replace(self.mesh, **changes))
-
-    def with_training(self, **changes) -> "Run":
-        """The same with other fields of TrainingConfig."""
-        return self._replace(training=dataclasses.replace(self.training, **changes))
+def with_mesh(run: PretrainConfig, **changes: Any) -> PretrainConfig:
+    """The same settings with other fields of MeshConfig."""
+    return run._replace(mesh=dataclasses.replace(run.mesh, **changes))
 
 
-def run_of(settings: PretrainConfig) -> Run:
-    """What a plan takes of the settings of pre-training."""
-    return Run(*(getattr(settings, field) for field in Run._fields))
-
-
-def graph_of(run: Run) -> GraphConfig:
-    """What shapes the graph of a run."""
-    return GraphConfig(
-        task=MaskedLM(run.masking, run.training.label_smoothing),
-        model=run.model,
-        mesh=run.mesh,
-        optimizer=run.optimizer,
-        schedule=run.schedule,
-        accumulation=run.training.gradient_accumulation,
-        seed=run.training.seed,
-        frozen=(),
-        recompute_layers=run.training.recompute_layers,
-    )
+def with_training(run: PretrainConfig, **changes: Any) -> PretrainConfig:
+    """The same settings with other fields of TrainingConfig."""
+    return run._replace(training=dataclasses.replace(run.training, **changes))
 
 
 class Variable(NamedTuple):
@@ -85,7 +46,7 @@ class Plan(NamedTuple):
     """
 
     tpu: Slice
-    run: Run
+    run: PretrainConfig
     assumed: PlanConfig
     memory: Memory
     flops: int
@@ -128,7 +89,7 @@ class Plan(NamedTuple):
         return self.run.training.batch_size * self.run.masking.sequence_length
 
 
-def make_plan(run: Run, tpu: Slice, assumed: PlanConfig) -> Plan:
+def make_plan(run: PretrainConfig, tpu: Slice, assumed: PlanConfig) -> Plan:
     """Builds a run's program for a slice and adds up what it takes.
 
     Args:
@@ -138,7 +99,8 @@ def make_plan(run: Run, tpu: Slice, assumed: PlanConfig) -> Plan:
       UserError: mesh, layout, model, batch and slice do not fit each other.
     """
     microbatches = run.training.gradient_accumulation
-    program = build_program(graph_of(run), run.masking, tpu, run.training.batch_size)
+    batch_size = run.training.batch_size
+    program = build_program(pretraining_graph(run), run.masking, tpu, batch_size)
     memory = memory_of(program)
     flops = flops_of(program, microbatches)
     collectives = collectives_of(program, microbatches)

@@ -12,8 +12,9 @@ from decoupled.core.compat import mtf, tf, tpu_rewriting
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.planning.hardware import Slice
 from decoupled.planning.topology import assign_cores
-from decoupled.training.graph import GraphConfig, Lowered, build_graph
+from decoupled.training.graph import Lowered, build_step
 from decoupled.training.mesh import Placement, shape_and_layout
+from decoupled.training.network import TrainingGraph
 from decoupled.training.tpu import (
     check_mesh_size,
     logical_to_physical,
@@ -70,12 +71,13 @@ class OneCoreMesh(SimdMeshImpl):
 
 
 def build_program(
-    config: GraphConfig, masking: MaskingConfig, tpu: Slice, batch_size: int
+    training: TrainingGraph, masking: MaskingConfig, tpu: Slice, batch_size: int
 ) -> Program:
     """Builds the program of a pre-training step.
 
     Args:
-      config: what is trained; its mesh must have as many processors as `tpu` cores.
+      training: what is trained, and how; its mesh must have as many processors as
+        `tpu` has cores.
       masking: lengths of the features.
       tpu: the slice.
       batch_size: sequences per step over the whole mesh.
@@ -83,23 +85,24 @@ def build_program(
     Raises:
       UserError: mesh, model, batch and slice do not fit each other.
     """
-    check_mesh_size(config.mesh, tpu.cores, tpu.name)
+    mesh_config = training.network.mesh
+    check_mesh_size(mesh_config, tpu.cores, tpu.name)
     with tf.Graph().as_default() as graph:
         tf.train.get_or_create_global_step()
         assignment = assign_cores(tpu)
-        shape, layout = shape_and_layout(config.mesh)
+        shape, layout = shape_and_layout(mesh_config)
         mesh = OneCoreMesh(
             shape,
             layout,
             assignment,
             logical_to_physical(shape, assignment),
-            stack_bytes(config.mesh),
+            stack_bytes(mesh_config),
         )
         built = []
 
         def step():
             features = _infeed(feature_specs(masking, batch_size))
-            built.append(build_graph(config, features, True, Placement(mesh, None)))
+            built.append(build_step(training, features, Placement(mesh, None)))
             with tf.control_dependencies([built[0].update]):
                 return tf.identity(built[0].loss)
 

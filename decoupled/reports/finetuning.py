@@ -1,6 +1,6 @@
 """Fine-tuning results over seeds: means and spreads, a table, CSV and a picture.
 
-What is combined is what `decoupled.runs.zero_shot_results` writes per run.
+What is combined is what `decoupled.runs.finetuning_run` writes per run.
 """
 
 import statistics
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoupled.core import console, files, plots, tables
+from decoupled.runs.finetuning_run import TRIVIAL
 from decoupled.runs.task_data import ENGLISH, SPLITS
-from decoupled.runs.zero_shot_results import TRIVIAL
 from decoupled.xtreme.official import is_official
 
 # After the name of a metric: the sample standard deviation over seeds.

@@ -30,7 +30,7 @@ from decoupled.reports.results import (
     headline,
 )
 from decoupled.runs import run_folder
-from decoupled.runs.zero_shot_results import RESULTS, TRIVIAL
+from decoupled.runs.finetuning_run import RESULTS, TRIVIAL
 from decoupled.xtreme import official
 
 DESCRIPTION = "sweep.json"

@@ -1,21 +1,27 @@
-"""Metrics per language from one pass over several data sets.
+"""Predictions of a checkpoint for several data sets, from one graph and one session.
 
-One graph and one session serve all languages: with a mesh graph to build for each of
-100 languages, the building would take longer than the evaluation.
+With a mesh graph to build for each of 100 languages, the building would take longer
+than the evaluation.
 """
 
 import collections
+import itertools
+import os
+import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.core import files
+from decoupled.core import files, gfile
+from decoupled.data.array_input_fn import evaluation_input_fn, longest_first
+from decoupled.runs.task_data import Features, TaskData
 from decoupled.training.estimator import predict
-from decoupled.training.graph import GraphConfig
 from decoupled.training.lengths import choose_lengths, tokens_while_building
 from decoupled.training.mesh import length_step
-from decoupled.training.model_fn import RunSpec
+from decoupled.training.model_fn import PredictionSpec
+from decoupled.training.network import Network
 
 
 def finished_results(path: str, step: int) -> dict | None:
@@ -39,12 +45,12 @@ class Part(NamedTuple):
 
 
 def evaluation_lengths(
-    graph: GraphConfig, sizes: np.ndarray, batch_size: int, count: int
+    network: Network, sizes: np.ndarray, batch_size: int, count: int
 ) -> tuple[int, ...]:
     """The lengths of the graph that evaluates some files, as batches of like rows.
 
     Args:
-      graph: what evaluates.
+      network: what evaluates.
       sizes: int [rows], tokens of each row of the first file. The others are taken to
         be like it, but may hold rows of any length.
       batch_size: rows that run together. count: of files.
@@ -52,18 +58,18 @@ def evaluation_lengths(
     Returns:
       Lengths, ascending. One alone where more would not pay.
     """
-    longest = graph.task.sequence_length
+    longest = network.task.sequence_length
     # Of each batch the longest row.
     batches = np.sort(sizes)[::-1][::batch_size]
     if count > 1:
         batches = np.append(batches, longest)
-    cost = tokens_while_building(graph.model) / (batch_size * count)
-    return tuple(choose_lengths(batches, longest, cost, length_step(graph.mesh)))
+    cost = tokens_while_building(network.model) / (batch_size * count)
+    return tuple(choose_lengths(batches, longest, cost, length_step(network.mesh)))
 
 
 def predict_parts(
-    graph: GraphConfig,
-    run: RunSpec,
+    network: Network,
+    spec: PredictionSpec,
     input_fn: Callable,
     parts: Iterable[Part],
     lengths: Sequence[int] = (),
@@ -71,7 +77,7 @@ def predict_parts(
     """Predictions of the newest checkpoint for each part, without the padding.
 
     Args:
-      graph, run: what is evaluated.
+      network, spec: what predicts and where.
       input_fn: gives the batches of all parts in order, each part's last one padded.
       parts: their names and sizes; each is read when the one before is done.
       lengths: that batches may have; none where all have the task's.
@@ -79,8 +85,8 @@ def predict_parts(
     Yields:
       (name, prediction name -> array [examples, ...]).
     """
-    rows = predict(graph, run, input_fn, lengths)
-    batch = run.training.eval_batch_size
+    rows = predict(network, spec, input_fn, lengths)
+    batch = spec.batch_size
     for part in parts:
         padded = -(-part.examples // batch) * batch
         own = [next(rows) for _ in range(padded)][: part.examples]
@@ -90,3 +96,116 @@ def predict_parts(
     # A TPU's program ends with a batch that TPUEstimator adds. If nobody read it, the
     # session would close while the program runs.
     collections.deque(rows, maxlen=0)
+
+
+class Answers(NamedTuple):
+    """The examples of a file, and the task's answer to each."""
+
+    split: str
+    language: str
+    examples: list[Any]
+    answers: list[Any]
+
+
+class _Loaded(NamedTuple):
+    split: str
+    language: str
+    examples: list[Any]
+    features: Features
+
+
+def answer_languages(
+    network: Network,
+    spec: PredictionSpec,
+    data: TaskData,
+    wanted: list[tuple[str, str]],
+) -> Iterator[Answers]:
+    """Answers of the newest checkpoint in `spec.model_dir`.
+
+    Args:
+      network, spec: what answers and where. data: of the task.
+      wanted: splits and languages.
+
+    Yields:
+      the answers to one file, in the order of `wanted`; the next file is read and
+      tokenised meanwhile.
+    """
+    waiting: queue.Queue[Features | None] = queue.Queue()
+    files = _load_ahead(data, wanted)
+    sets: Iterable[Features] = iter(waiting.get, None)
+    if not spec.feeds_itself:
+        # All batches are written before the first prediction, and so the features of
+        # all files are in memory at once.
+        loaded = list(files)
+        files, sets = iter(loaded), [data.for_graph(f.features) for f in loaded]
+    # The file in use; none after the last one.
+    current = [next(files)]
+    lengths = _lengths(network, spec, current[0].features, len(wanted))
+
+    def parts():
+        try:
+            while current:
+                split, language, _, features = current[0]
+                waiting.put(data.for_graph(features))
+                order = longest_first(features["input_mask"]) if lengths else None
+                rows = len(features["example_index"])
+                yield Part(f"{split}/{language}", rows, order)
+                current[:] = itertools.islice(files, 1)
+        finally:
+            # The graph's own thread waits for more.
+            waiting.put(None)
+
+    recorded = spec.recorded_batches
+    input_fn = evaluation_input_fn(sets, spec.batch_size, lengths, recorded)
+    try:
+        for _, outputs in predict_parts(network, spec, input_fn, parts(), lengths):
+            split, language, examples, features = current[0]
+            answers = data.task.answers(examples, features, outputs)
+            yield Answers(split, language, examples, answers)
+    finally:
+        if recorded is not None:
+            _remove_batches(recorded)
+
+
+def _remove_batches(path):
+    """Removes the file of batches, and its folder where it holds no others."""
+    if gfile.exists(path):
+        gfile.remove(path)
+    folder = os.path.dirname(path)
+    if gfile.isdir(folder) and not gfile.listdir(folder):
+        gfile.rmtree(folder)
+
+
+def _lengths(network, spec, features, count):
+    """The lengths of the graph; () on a TPU, whose programs have one shape."""
+    if spec.tpu is not None:
+        return ()
+    sizes = features["input_mask"].sum(1)
+    return evaluation_lengths(network, sizes, spec.batch_size, count)
+
+
+def _load_ahead(data: TaskData, wanted: list[tuple[str, str]]) -> Iterable[_Loaded]:
+    """Loads a file while the one before is in use.
+
+    In a thread of its own also because this one is inside a graph as long as
+    predictions come, where a data set cannot be read.
+    """
+
+    def load(split, language):
+        examples = data.examples(split, language)
+        return _Loaded(
+            split, language, examples, data.features(split, language, examples)
+        )
+
+    return _ahead(load, wanted)
+
+
+def _ahead(call: Callable, arguments: list[tuple]) -> Iterator[Any]:
+    """Results of calls in order, each made while the one before is in use."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        pending = [pool.submit(call, *given) for given in arguments[:1]]
+        for following in [*arguments[1:], None]:
+            result = pending.pop().result()
+            if following is not None:
+                pending.append(pool.submit(call, *following))
+            yield result

@@ -1,48 +1,61 @@
-"""One fine-tuning run: a learning rate and a seed, compared on English dev."""
+"""One fine-tuning run: a learning rate and a seed; its training, scores and answers.
 
+Checkpoints are compared on English dev while the run trains. The selected one is then
+evaluated in every language.
+"""
+
+import dataclasses
 import math
 import os
 from typing import Any, NamedTuple
 
-from decoupled.core import console, gfile
+from decoupled.configs import ModelConfig, ScheduleConfig
+from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.core import console, files, gfile
 from decoupled.data.array_input_fn import (
     recorded_training_input_fn,
     training_input_fn,
 )
-from decoupled.runs.selection import (
+from decoupled.model.variables import NO_HEAD, Role, declare
+from decoupled.runs.evaluation import Answers, answer_languages, finished_results
+from decoupled.runs.saved_run import (
     BEST,
-    Choice,
     Scores,
-    chosen_checkpoint,
+    SelectedCheckpoint,
     keep_checkpoint,
     read_scores,
+    selected_checkpoint,
     write_scores,
 )
-from decoupled.runs.task_data import ENGLISH, Features, TaskData
-from decoupled.runs.zero_shot import answer_languages
+from decoupled.runs.task_data import ENGLISH, SPLITS, Features, TaskData
+from decoupled.tasks.finetuning_task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.estimator import train
 from decoupled.training.events import write_scalars
-from decoupled.training.graph import GraphConfig
 from decoupled.training.model_fn import RunSpec
+from decoupled.training.network import Network, TrainingGraph
 
 # Below the run's folder: TensorBoard's scalars of all evaluations.
 EVENTS = "eval"
+RESULTS = "results.json"
+# Before the name of a metric: of the trivial baseline.
+TRIVIAL = "trivial_"
 
 
 class FinetuningRun(NamedTuple):
     """A run and where it lives.
 
     learning_rate, seed: what tells it from the other runs of its task.
-    graph: its schedule counts in training only. spec: folder and bookkeeping.
-    data: of the task.
+    config: the settings of all runs.
+    network: what is trained. spec: folder and bookkeeping. data: of the task.
     selecting: whether its checkpoints are compared on English dev, every
       `TrainingConfig.eval_every_steps` steps and at the end.
     """
 
     learning_rate: float
     seed: int
-    graph: GraphConfig
+    config: FinetuneConfig
+    network: Network
     spec: RunSpec
     data: TaskData
     selecting: bool
@@ -62,43 +75,111 @@ class FinetuningRun(NamedTuple):
           Terminated: SIGTERM came.
           UserError: loss or gradient became infinite or NaN.
         """
-        config = self.spec.training
-        every = config.eval_every_steps if self.selecting else 0
+        every = self.spec.training.eval_every_steps if self.selecting else 0
         self._catch_up(every)
+        graph = finetuning_graph(
+            self.config,
+            self.network,
+            self.learning_rate,
+            self.seed,
+            steps_of(self.config, features),
+        )
+        steps = graph.schedule.train_steps
         train(
-            self.graph,
+            graph,
             self.spec,
-            lambda step: self._input_fn(features, step),
+            lambda step: self._input_fn(features, range(step, steps)),
             every_steps=every,
             then=self._evaluate_dev,
         )
         if self.selecting:
             self._evaluate_dev()
             write_scores(self.folder, read_scores(self.folder)._replace(complete=True))
-        written = self.spec.training_batches
+        written = self.spec.recorded_batches
         if written is not None and gfile.isdir(written):
             gfile.rmtree(written)
-
-    def _input_fn(self, features, step):
-        batch, folder = self.spec.training.batch_size, self.spec.training_batches
-        if folder is None:
-            return training_input_fn(features, batch, self.seed, step)
-        steps = range(step, self.graph.schedule.train_steps)
-        return recorded_training_input_fn(
-            features, batch, self.seed, steps, folder, console.track
-        )
 
     def scores(self) -> Scores:
         """On English dev, as far as the run has got."""
         return read_scores(self.folder)
 
-    def chosen(self) -> Choice:
-        """The checkpoint that counts.
+    def selected(self) -> SelectedCheckpoint:
+        """The checkpoint that is evaluated.
 
         Raises:
           UserError: there is none yet.
         """
-        return chosen_checkpoint(self.folder)
+        return selected_checkpoint(self.folder)
+
+    def evaluate(
+        self, training: list[Any], predictions: str | None = None
+    ) -> dict[str, Any]:
+        """Scores the selected checkpoint; writes results.json and TensorBoard's.
+
+        Args:
+          training: the English training examples, for the trivial baseline.
+          predictions: folder that gets a folder per task with the answers, or None.
+
+        Returns:
+          what results.json holds: `task`, `global_step`, `checkpoint`, `learning_rate`,
+          `seed`, and split -> language -> `examples` and, where the file has labels,
+          metric -> value and "trivial_" + metric -> value.
+        """
+        task, selected = self.data.task, self.selected()
+        results: dict[str, dict] = {split: {} for split in SPLITS}
+        for found in self._answers("evaluating", selected):
+            results[found.split][found.language] = _scores(task, training, found)
+            if predictions is not None:
+                _write(task, predictions, found)
+        _say_unlabelled(task, results)
+        scalars = {
+            _scalar_name(metric, split, language): values[metric]
+            for split, languages in results.items()
+            for language, values in languages.items()
+            for metric in task.metrics
+            if metric in values
+        }
+        write_scalars(os.path.join(self.folder, EVENTS), selected.step, scalars)
+        summary = {
+            "task": task.name,
+            "global_step": selected.step,
+            "checkpoint": os.path.relpath(selected.prefix, self.folder),
+            "learning_rate": self.learning_rate,
+            "seed": self.seed,
+            **results,
+        }
+        files.write_json(os.path.join(self.folder, RESULTS), summary)
+        return summary
+
+    def finished(self) -> dict[str, Any] | None:
+        """results.json, if it is of the selected checkpoint."""
+        path, step = os.path.join(self.folder, RESULTS), self.selected().step
+        results = finished_results(path, step)
+        if results is not None:
+            console.say(f"{path}: of step {step} already, reused")
+        return results
+
+    def predict(self, predictions: str) -> list[str]:
+        """Writes the answers to all dev and test files, labelled or not.
+
+        Returns:
+          the languages whose test files have labels.
+        """
+        task, labelled = self.data.task, []
+        for found in self._answers("predicting", self.selected()):
+            _write(task, predictions, found)
+            scores = task.score(found.language, found.examples, found.answers)
+            if found.split == "test" and scores is not None:
+                labelled.append(found.language)
+        return labelled
+
+    def _input_fn(self, features, steps):
+        batch, folder = self.spec.training.batch_size, self.spec.recorded_batches
+        if folder is None:
+            return training_input_fn(features, batch, self.seed, steps.start)
+        return recorded_training_input_fn(
+            features, batch, self.seed, steps, folder, console.track
+        )
 
     def _catch_up(self, every):
         """Evaluates the newest checkpoint if a kill came before that."""
@@ -112,41 +193,120 @@ class FinetuningRun(NamedTuple):
         scores = read_scores(self.folder)
         if step in scores.by_step:
             return
-        metrics = self._dev_metrics()
+        task = self.data.task
+        wanted = [("dev", ENGLISH)]
+        spec = self.spec.prediction
+        [found] = answer_languages(self.network, spec, self.data, wanted)
+        metrics = task.score(ENGLISH, found.examples, found.answers)
         write_scalars(
             os.path.join(self.folder, EVENTS),
             step,
-            {scalar_name(name, "dev", ENGLISH): v for name, v in metrics.items()},
+            {_scalar_name(name, "dev", ENGLISH): v for name, v in metrics.items()},
         )
         scores.by_step[step] = metrics
-        scores.headline[step] = headline(self.data.task, metrics)
+        headline = [metrics[name] for name in task.headline]
+        scores.headline[step] = sum(headline) / len(headline)
         # The copy comes before the record that names it.
         if scores.best_step == step and self.spec.training.eval_every_steps:
             keep_checkpoint(prefix, os.path.join(self.folder, BEST))
         write_scores(self.folder, scores)
         best = "the best so far" if scores.best_step == step else "not the best"
-        self.spec.say(f"English dev at step {step}: {_shown(metrics)} ({best})")
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+        self.spec.say(f"English dev at step {step}: {shown} ({best})")
 
-    def _dev_metrics(self):
-        wanted = [("dev", ENGLISH)]
-        [found] = answer_languages(self.graph, self.spec, self.data, wanted)
-        return self.data.task.score(ENGLISH, found.examples, found.answers)
-
-
-def steps_of(examples: int, num_epochs: float, batch_size: int) -> int:
-    """Optimizer steps of a run over `examples` rows of features."""
-    return math.ceil(num_epochs * examples / batch_size)
+    def _answers(self, doing, selected):
+        wanted = self.data.files_to_answer()
+        spec = self.spec.prediction._replace(model_dir=selected.folder)
+        answers = answer_languages(self.network, spec, self.data, wanted)
+        name = self.data.task.name
+        return console.track(answers, f"{doing} {name}, files", len(wanted))
 
 
-def headline(task: Any, metrics: dict[str, float]) -> float:
-    """The mean of the metrics that choose checkpoints and learning rates."""
-    return sum(metrics[name] for name in task.headline) / len(task.headline)
+def finetuning_network(
+    config: FinetuneConfig, task: FinetuningTask, model: ModelConfig
+) -> Network:
+    """What fine-tuning trains.
+
+    Args:
+      config: the settings. task: what is learned. model: sizes of the encoder.
+    """
+    dropout = config.finetuning.classifier_dropout
+    graph_side = task.network(dropout, config.training.label_smoothing)
+    return Network(graph_side, model, config.mesh)
 
 
-def scalar_name(metric: str, split: str, language: str) -> str:
+def frozen_variables(config: FinetuneConfig, model: ModelConfig) -> tuple[str, ...]:
+    """Names of the variables that are not trained."""
+    if not config.finetuning.freeze_input_embedding:
+        return ()
+    encoder = declare(model, NO_HEAD)
+    return tuple(n for n, v in encoder.items() if v.role is Role.INPUT_EMBEDDING)
+
+
+def finetuning_graph(
+    config: FinetuneConfig,
+    network: Network,
+    learning_rate: float,
+    seed: int,
+    steps: int,
+) -> TrainingGraph:
+    """The graph of a fine-tuning run.
+
+    Args:
+      config: the settings. network: of `finetuning_network`.
+      learning_rate: the peak. seed: of the run. steps: of the optimizer.
+    """
+    training = config.training
+    warmup = int(config.finetuning.warmup_fraction * steps)
+    return TrainingGraph(
+        network=network,
+        optimizer=dataclasses.replace(config.optimizer, learning_rate=learning_rate),
+        schedule=ScheduleConfig(steps, warmup, decay="linear"),
+        accumulation=training.gradient_accumulation,
+        seed=seed,
+        frozen=frozen_variables(config, network.model),
+        recompute_layers=training.recompute_layers,
+    )
+
+
+def steps_of(config: FinetuneConfig, features: Features) -> int:
+    """Optimizer steps of a run; `features`: of the training set."""
+    epochs, rows = config.finetuning.num_epochs, len(features["input_word_ids"])
+    return math.ceil(epochs * rows / config.training.batch_size)
+
+
+def _scalar_name(metric, split, language):
     """A metric's tag in TensorBoard, which shows a metric's languages together."""
     return f"{metric}/{split}/{language}"
 
 
-def _shown(metrics):
-    return ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+def _scores(
+    task: FinetuningTask, training: list[Any], found: Answers
+) -> dict[str, float]:
+    metrics = task.score(found.language, found.examples, found.answers)
+    scores = {} if metrics is None else dict(metrics)
+    trivial = task.trivial_answers(training, found.examples)
+    if metrics is not None and trivial is not None:
+        baseline = task.score(found.language, found.examples, trivial)
+        scores |= {f"{TRIVIAL}{name}": value for name, value in baseline.items()}
+    return {**scores, "examples": len(found.examples)}
+
+
+def _write(task: FinetuningTask, folder: str, found: Answers) -> None:
+    folder = files.make_folder(os.path.join(folder, task.name))
+    name = f"{found.split}-{found.language}.{task.prediction_suffix}"
+    task.write(os.path.join(folder, name), found.examples, found.answers)
+
+
+def _say_unlabelled(task: FinetuningTask, results: dict[str, dict]) -> None:
+    for split, languages in results.items():
+        missing = [
+            language
+            for language, values in languages.items()
+            if task.metrics[0] not in values
+        ]
+        if missing:
+            console.say(
+                f"{task.name} {split}: no labels in {', '.join(missing)}; predicted, "
+                "not scored"
+            )

@@ -14,6 +14,9 @@ from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
 
+# What `pretrain` and `finetune` do with a run; others than these train nothing.
+TRAINING_MODES = ("train_and_evaluate", "train")
+MODES = (*TRAINING_MODES, "eval", "predict")
 FORMAT = "decoupled-model-1"
 CONFIG = "config.json"
 VOCABULARY = "sentencepiece.model"

@@ -1,18 +1,141 @@
-"""What a run has left: its description, its vocabulary, the checkpoint that counts.
+"""What a run has left: its description, vocabulary and selected checkpoint.
+
+Fine-tuning selects a checkpoint on English dev as it trains: `dev.json` in the run's
+folder has the scores of every checkpoint that was evaluated, and `best/` the weights of
+the best one, which the run's own saver never deletes. Where none was kept, the run's
+newest checkpoint is the selected one.
 
 Fine-tuning, continued pre-training, exports, analyses and retrieval open runs here, so
-that all of them take the same checkpoint and refuse the same folders.
+that all of them take the same checkpoint and refuse the same folders. `run_folder`,
+which reads and writes config.json, is apart: commands import it for its names, and this
+module needs TensorFlow.
 """
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from decoupled.core import gfile
+from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs import run_folder
-from decoupled.runs.selection import BEST, chosen_checkpoint
-from decoupled.training.checkpoints import find_checkpoint
+from decoupled.training.checkpoints import (
+    checkpoint_step,
+    copy_without_slots,
+    find_checkpoint,
+    write_list,
+)
+
+SCORES = "dev.json"
+BEST = "best"
+
+
+class SelectedCheckpoint(NamedTuple):
+    """The folder, prefix and step of a checkpoint."""
+
+    folder: str
+    prefix: str
+    step: int
+
+
+class Scores(NamedTuple):
+    """What dev.json says.
+
+    by_step: step -> metric -> value on English dev. headline: step -> what is compared.
+    complete: whether the run has reached its last step.
+    """
+
+    by_step: dict[int, dict[str, float]]
+    headline: dict[int, float]
+    complete: bool
+
+    @property
+    def best_step(self) -> int | None:
+        """The step of the highest headline, of equal ones the first."""
+        return max(self.headline, key=self.headline.get) if self.headline else None
+
+    @property
+    def best(self) -> float | None:
+        """The highest headline."""
+        return max(self.headline.values()) if self.headline else None
+
+
+def read_scores(folder: str) -> Scores:
+    """The scores of a run, none where nothing was evaluated yet.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    path = os.path.join(folder, SCORES)
+    if not files.exists(path):
+        return Scores({}, {}, False)
+    saved = files.read_json(path)
+    try:
+        return Scores(
+            {row["global_step"]: row["metrics"] for row in saved["evaluations"]},
+            {row["global_step"]: row["headline"] for row in saved["evaluations"]},
+            saved["complete"],
+        )
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not scores by step ({files.reason(error)}); remove it, and the "
+            "run evaluates its newest checkpoint again"
+        ) from error
+
+
+def write_scores(folder: str, scores: Scores) -> None:
+    """Replaces dev.json."""
+    rows = [
+        {"global_step": step, "headline": scores.headline[step], "metrics": metrics}
+        for step, metrics in sorted(scores.by_step.items())
+    ]
+    value: dict[str, Any] = {
+        "best_step": scores.best_step,
+        "complete": scores.complete,
+        "evaluations": rows,
+    }
+    files.write_json(os.path.join(folder, SCORES), value)
+
+
+def keep_checkpoint(prefix: str, folder: str) -> None:
+    """Makes a copy of a checkpoint the only one in `folder`, without the slots.
+
+    Until the copy is whole, the folder's list names the one before; a kill in between
+    leaves that in use.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    files.make_folder(folder)
+    name = os.path.basename(prefix)
+    copy = os.path.join(folder, name)
+    copy_without_slots(prefix, copy)
+    write_list(folder, [name])
+    kept = {os.path.basename(p) for p in gfile.glob(f"{copy}.*")} | {CHECKPOINT_LIST}
+    for other in {name.rstrip("/") for name in gfile.listdir(folder)} - kept:
+        path = os.path.join(folder, other)
+        # Evaluation for a TPU that was killed leaves a folder of batches here.
+        if gfile.isdir(path):
+            gfile.rmtree(path)
+        else:
+            gfile.remove(path)
+
+
+def selected_folder(folder: str) -> str:
+    """Where a run's selected checkpoint lies: its best/, or else the folder."""
+    best = os.path.join(folder, BEST)
+    return best if files.exists(os.path.join(best, CHECKPOINT_LIST)) else folder
+
+
+def selected_checkpoint(folder: str) -> SelectedCheckpoint:
+    """The selected checkpoint of a run: the best one kept, or else the newest.
+
+    Raises:
+      UserError: there is none.
+    """
+    place = selected_folder(folder)
+    prefix = find_checkpoint(place)
+    return SelectedCheckpoint(place, prefix, checkpoint_step(prefix))
 
 
 class SavedRun(NamedTuple):
@@ -47,7 +170,7 @@ def open_run(path: str) -> SavedRun:
     # Before the checkpoint, so that a folder of something else is called so.
     description, vocabulary = read_folder(folder)
     if prefix is None:
-        prefix = chosen_checkpoint(place).prefix
+        prefix = selected_checkpoint(place).prefix
     return SavedRun(folder, prefix, description, vocabulary)
 
 

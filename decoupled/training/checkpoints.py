@@ -29,6 +29,8 @@ _MLM_HEAD = (Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
 
 # Damaged checkpoints that this process has spoken of.
 _passed_over: set[str] = set()
+# Prefixes of checkpoints that this process has read whole -> their files then.
+_verified: dict[str, list[tuple[str, int, int]]] = {}
 
 
 class Report(NamedTuple):
@@ -152,18 +154,36 @@ def _checkpoint_state(model_dir):
     return state
 
 
-def _problem(prefix):
-    """Why a checkpoint cannot be read, or None."""
+def _problem(prefix: str) -> str | None:
+    """Why a checkpoint cannot be read, or None.
+
+    All of it is read, which for a large model takes minutes; and not again before one
+    of its files changes.
+    """
     if not tf.io.gfile.exists(f"{prefix}.index"):
         return "no such checkpoint (its .index file is missing)"
     try:
-        reader = tf.train.load_checkpoint(prefix)
-        # Reading checks every tensor's checksum.
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
+        # Before reading: what changes meanwhile is read again the next time.
+        state = _state_of_files(prefix)
+        if _verified.get(prefix) != state:
+            _read_all(prefix)
+            _verified[prefix] = state
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         return f"cannot be read: {files.reason(error)}"
     return None
+
+
+def _state_of_files(prefix: str) -> list[tuple[str, int, int]]:
+    """Name, size and time of the last change of a checkpoint's files."""
+    paths = gfile.glob(f"{prefix}.index") + gfile.glob(f"{prefix}.data-*")
+    return [(path, gfile.size(path), gfile.changed_ns(path)) for path in paths]
+
+
+def _read_all(prefix: str) -> None:
+    """Reads every tensor of a checkpoint, which compares its checksum."""
+    reader = tf.train.load_checkpoint(prefix)
+    for name in reader.get_variable_to_shape_map():
+        reader.get_tensor(name)
 
 
 def checkpoint_step(prefix: str | None) -> int:

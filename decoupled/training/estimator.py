@@ -14,65 +14,79 @@ from decoupled.training.checkpoints import (
     latest_complete,
     remove_unfinished,
 )
-from decoupled.training.graph import GraphConfig
 from decoupled.training.mesh import session_config
-from decoupled.training.model_fn import RunSpec, make_model_fn
+from decoupled.training.model_fn import (
+    PredictionSpec,
+    RunSpec,
+    make_model_fn,
+)
+from decoupled.training.network import Network, TrainingGraph
 
 _SHUTDOWN_MODE = "TF_TPU_GRACEFUL_SHUTDOWN_MODE"
 
 
 def make_estimator(
-    graph: GraphConfig, run: RunSpec, lengths: Sequence[int] = ()
+    graph: TrainingGraph | Network,
+    run: RunSpec | PredictionSpec,
+    lengths: Sequence[int] = (),
 ) -> estimator.tpu.TPUEstimator:
     """The TPUEstimator of a run, on CPUs or GPUs or on the run's TPU.
 
     Args:
-      graph, run: what it computes and where.
+      graph, run: what it computes and where: a `TrainingGraph` and a `RunSpec` to
+        train, a `Network` and a `PredictionSpec` to evaluate and predict.
       lengths: see `predict`.
     """
-    config = run.training
     tf.logging.set_verbosity(tf.logging.ERROR)
     if run.tpu is None:
         compile_first_quietly()
+    if isinstance(run, RunSpec):
+        network, config = graph.network, run.training
+        of_training = {"train_batch_size": config.batch_size}
+        seed, loop = config.seed, config.iterations_per_loop
+        eval_batch_size = config.eval_batch_size
+    else:
+        network, of_training, seed, loop = graph, {}, None, 1
+        eval_batch_size = run.batch_size
     run_config = estimator.tpu.RunConfig(
         model_dir=run.model_dir,
-        tf_random_seed=config.seed,
-        **_session(graph, run),
+        tf_random_seed=seed,
+        **_session(network.mesh, run),
         # Our own hooks save and log; a second saver would save untrained masters.
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
         save_summary_steps=0,
         log_step_count_steps=None,
-        tpu_config=tpu.tpu_config(run.tpu, config.iterations_per_loop),
+        tpu_config=tpu.tpu_config(run.tpu, loop),
     )
     return estimator.tpu.TPUEstimator(
         model_fn=make_model_fn(graph, run, lengths),
         config=run_config,
         use_tpu=run.tpu is not None,
-        train_batch_size=config.batch_size,
-        eval_batch_size=config.eval_batch_size,
-        predict_batch_size=config.eval_batch_size,
+        eval_batch_size=eval_batch_size,
+        predict_batch_size=eval_batch_size,
+        **of_training,
     )
 
 
-def _session(graph, run):
+def _session(mesh, spec):
     """The session's settings and, elsewhere than here, the address it talks to."""
-    if run.tpu is not None:
+    if spec.tpu is not None:
         return {
             "session_config": tpu.session_config(),
-            "cluster": tpu.resolver(run.tpu),
+            "cluster": tpu.resolver(spec.tpu),
         }
-    if run.cluster is None:
-        return {"session_config": session_config(graph.mesh)}
+    if spec.cluster is None:
+        return {"session_config": session_config(mesh)}
     return {
-        "session_config": run.cluster.session_config(),
-        "master": run.cluster.master,
-        "evaluation_master": run.cluster.master,
+        "session_config": spec.cluster.session_config(),
+        "master": spec.cluster.master,
+        "evaluation_master": spec.cluster.master,
     }
 
 
 @contextlib.contextmanager
-def _tpu_program(run):
+def _tpu_program(spec):
     """Settings of this process under which TPUEstimator can run on a TPU.
 
     1. Control flow of TensorFlow 1. The training loop would else be a functional While
@@ -84,7 +98,7 @@ def _tpu_program(run):
     2. No GracefulShutdownHook. It saves the variables of the hosts, which are older
        than the slices that the cores train (`hooks.SaveCheckpoints` copies them first).
     """
-    if run.tpu is None:
+    if spec.tpu is None:
         yield
         return
     enabled = tf.control_flow_v2_enabled()
@@ -102,7 +116,7 @@ def _tpu_program(run):
 
 
 def train(
-    graph: GraphConfig,
+    graph: TrainingGraph,
     run: RunSpec,
     input_fn_from: Callable[[int], Callable],
     every_steps: int = 0,
@@ -170,8 +184,8 @@ def _announce(graph, run):
 
 
 def evaluate(
-    graph: GraphConfig,
-    run: RunSpec,
+    network: Network,
+    spec: PredictionSpec,
     input_fn: Callable,
     name: str,
     steps: int | None = None,
@@ -179,7 +193,7 @@ def evaluate(
     """Metrics of the newest checkpoint over one data set.
 
     Args:
-      graph, run: what is evaluated.
+      network, spec: what is evaluated and where.
       input_fn: gives the data set once.
       name: of the data set, for TensorBoard (`eval_NAME/`).
       steps: batches of the data set. A TPU needs the number, because its program loops
@@ -188,26 +202,29 @@ def evaluate(
     Returns:
       metric -> float, and `global_step`.
     """
-    with _tpu_program(run):
-        metrics = make_estimator(graph, run).evaluate(input_fn, steps, name=name)
+    with _tpu_program(spec):
+        metrics = make_estimator(network, spec).evaluate(input_fn, steps, name=name)
     return {key: float(value) for key, value in metrics.items()}
 
 
 def predict(
-    graph: GraphConfig, run: RunSpec, input_fn: Callable, lengths: Sequence[int] = ()
+    network: Network,
+    spec: PredictionSpec,
+    input_fn: Callable,
+    lengths: Sequence[int] = (),
 ) -> Iterator[dict]:
     """Predictions of the newest checkpoint, one dict of arrays per example.
 
     Args:
-      graph, run: what predicts.
+      network, spec: what predicts and where.
       input_fn: gives the data set once.
       lengths: that its batches may have; none where all have the task's. Predictions
         have the task's in any case, with zeros behind shorter ones.
     """
-    rows = make_estimator(graph, run, lengths).predict(input_fn)
+    rows = make_estimator(network, spec, lengths).predict(input_fn)
     while True:
         # Only while TensorFlow runs: what the caller does with a row is its own.
-        with _tpu_program(run):
+        with _tpu_program(spec):
             row = next(rows, None)
         if row is None:
             return

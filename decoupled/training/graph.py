@@ -1,27 +1,22 @@
 """One mesh graph for training, evaluation and prediction of any task."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from decoupled.configs import (
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    TrainingConfig,
-)
+from decoupled.configs import TrainingConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import FLOAT_FEATURES, make_dims
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
-from decoupled.model.variables import Variable, declare
 from decoupled.training import mesh as meshes
 from decoupled.training.lengths import join_lengths, split_by_length
+from decoupled.training.network import Network, TrainingGraph
 from decoupled.training.optimizer import apply_gradients, learning_rate
 from decoupled.training.partitioned_tables import partition_large_tables
 
-DROPOUT_SEED = "dropout_seed"
+Features = dict[str, tf.Tensor]
+MeshFeatures = dict[str, mtf.Tensor]
 
 
 class Lowered(NamedTuple):
@@ -42,47 +37,32 @@ class Lowered(NamedTuple):
     gradients: list[mtf.Tensor]
 
 
-class GraphConfig(NamedTuple):
-    """All that shapes a graph but the features.
-
-    task: a `decoupled.tasks.task.Task`.
-    seed: of initial weights and dropout. accumulation: microbatches per step.
-    frozen: names of variables that are not trained.
-    recompute_layers: the backward pass computes the inside of every layer again.
-    """
-
-    task: Any
-    model: ModelConfig
-    mesh: MeshConfig
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
-    accumulation: int
-    seed: int
-    frozen: tuple[str, ...]
-    recompute_layers: bool = False
-
-    @property
-    def variables(self) -> Mapping[str, Variable]:
-        """What the graph has to train or to hold fixed, by name; no slots."""
-        return declare(self.model, self.task.head)
-
-
 # What the size of the batch comes from, where that is not the batch of a step.
 _OF_A_MICROBATCH = {
     "batch": "TrainingConfig.batch_size or TrainingConfig.gradient_accumulation"
 }
 _OF_AN_EVALUATION = {"batch": "TrainingConfig.eval_batch_size"}
+# Of an example in its batch.
+_EXAMPLE = "example_number"
 
 
 class _Context(NamedTuple):
-    config: GraphConfig
+    """What is built, and where; `training` is None where nothing is trained."""
+
+    network: Network
+    training: TrainingGraph | None
     mesh: mtf.Mesh
-    training: bool
-    implementation: mtf.MeshImpl
+    implementation: mtf.MeshImpl | None
 
 
-def check_graph(config: GraphConfig, training: TrainingConfig) -> None:
+def check_graph(
+    network: Network, training: TrainingConfig, frozen: Sequence[str] = ()
+) -> None:
     """Checks that the mesh fits model, task and batches, before anything is run.
+
+    Args:
+      network: what is trained and predicts. training: sizes of its batches.
+      frozen: names of variables that are not trained.
 
     Raises:
       UserError: naming the rule, the dimension, the sizes and the setting.
@@ -93,89 +73,119 @@ def check_graph(config: GraphConfig, training: TrainingConfig) -> None:
         (training.eval_batch_size, _OF_AN_EVALUATION),
         (training.batch_size // accumulation, of_a_step),
     ):
-        dims = make_dims(config.model, batch, config.task.sequence_length)
-        meshes.check_mesh(config.mesh, dims, config.task.extra_dims(), settings)
-    if config.mesh.layout_rules:
-        _check_layout(config, dims)
+        dims = make_dims(network.model, batch, network.task.sequence_length)
+        meshes.check_mesh(network.mesh, dims, network.task.extra_dims(), settings)
+    if network.mesh.layout_rules:
+        _check_layout(network, training, frozen, dims)
 
 
-def _check_layout(config, dims):
+def _check_layout(network, training, frozen, dims):
     """Builds the mesh graph of a step and looks at every tensor in it.
 
     It is not lowered, so that it needs no devices and little time. Two layers have all
     tensors that more have.
     """
-    layers = min(config.model.num_layers, 2)
-    config = config._replace(model=dataclasses.replace(config.model, num_layers=layers))
-    layouts = {**config.task.feature_dims(dims), DROPOUT_SEED: [dims.batch]}
+    model = network.model
+    layers = min(model.num_layers, 2)
+    network = network._replace(model=dataclasses.replace(model, num_layers=layers))
     with tf.Graph().as_default():
         mesh = mtf.Mesh(mtf.Graph(), "mesh")
+        context = _Context(network, None, mesh, None)
         features = {
             name: tf.placeholder(
                 tf.float32 if name.endswith(FLOAT_FEATURES) else tf.int32,
                 [dimension.size for dimension in layout],
             )
-            for name, layout in layouts.items()
+            for name, layout in network.task.feature_dims(dims).items()
         }
-        context = _Context(config, mesh, True, None)
-        forward = _forward(context, dims, _import(context, features, dims))
+        build = dataclasses.replace(
+            _builder(context, dims),
+            dropout_seed=_import_scalar(context, tf.placeholder(tf.int32, [])),
+            frozen=tuple(frozen),
+            recompute_layers=training.recompute_layers,
+        )
+        forward = network.task.forward(build, _import(context, features, dims))
         variables = mesh.graph.trainable_variables
         mtf.gradients([forward.loss], [variable.value for variable in variables])
-        meshes.check_conflicts(config.mesh, mesh.graph)
+        meshes.check_conflicts(network.mesh, mesh.graph)
 
 
-def build_graph(
-    config: GraphConfig,
-    features: dict,
-    training: bool,
+def build_step(
+    graph: TrainingGraph,
+    features: Features,
     placement: meshes.Placement | None = None,
 ) -> Lowered:
-    """Builds and lowers the graph of one step.
+    """Builds and lowers the graph of one training step, with dropout and update.
 
     Args:
-      config: task, model, mesh and optimizer.
+      graph: what is trained, and how.
       features: name -> tf.Tensor of static shape, as the task declares them.
-      training: with dropout, gradients and update.
       placement: the cores of a TPU; None is this host's devices.
-
-    Returns:
-      The lowered graph.
 
     Raises:
       UserError: the mesh does not fit the model or the batch.
     """
-    features = config.task.prepare(features)
+    network = graph.network
+    features = network.task.prepare(features)
     batch = features["input_word_ids"].shape.as_list()[0]
-    microbatch = batch // config.accumulation if training else batch
-    length = config.task.sequence_length
-    dims = make_dims(config.model, microbatch, length)
-    meshes.check_mesh(config.mesh, dims, config.task.extra_dims())
-    context = _make_context(config, training, placement)
+    dims = _checked_dims(network, batch // graph.accumulation)
+    context = _make_context(network, graph, placement)
     step = tf.train.get_or_create_global_step()
-    if training:
-        # Distinct for each step and microbatch; see `_dropout_seed`.
-        first = tf.cast(step, tf.int32) * batch
-        features = {**features, DROPOUT_SEED: first + tf.range(batch)}
-    imported = _import(context, features, make_dims(config.model, batch, length))
-    if not training:
-        forward = _forward(context, dims, imported)
-        return _lower(context, forward, None)
+    whole = make_dims(network.model, batch, network.task.sequence_length)
+    imported = _import(context, features, whole)
+    # Microbatches add their number, so that no two of a run have equal masks.
+    first = tf.cast(step, tf.int32) * batch + graph.seed * 1_000_003
+    dropout_seed = _import_scalar(context, first)
     with partition_large_tables(
-        config.variables, config.optimizer, config.mesh, context.implementation
+        network.variables, graph.optimizer, network.mesh, context.implementation
     ):
-        return _build_training(context, dims, imported, step)
+        forward, gradients = _forward_and_gradients(
+            context, dims, imported, dropout_seed
+        )
+        return _with_update(context, forward, gradients, step)
 
 
-def _build_training(context, dims, imported, step):
-    config = context.config
-    forward, gradients, variables = _forward_and_gradients(context, dims, imported)
-    meshes.check_conflicts(config.mesh, context.mesh.graph)
-    rate = learning_rate(config.optimizer.learning_rate, config.schedule, step)
+def build_evaluation(
+    network: Network,
+    features: Features,
+    placement: meshes.Placement | None = None,
+) -> Lowered:
+    """Builds and lowers the graph of loss, sums and predictions of one batch.
+
+    Args:
+      network: what is evaluated.
+      features, placement: see `build_step`.
+
+    Raises:
+      UserError: the mesh does not fit the model or the batch.
+    """
+    features = network.task.prepare(features)
+    batch = features["input_word_ids"].shape.as_list()[0]
+    dims = _checked_dims(network, batch)
+    context = _make_context(network, None, placement)
+    tf.train.get_or_create_global_step()
+    imported = _import(context, features, dims)
+    forward = network.task.forward(_builder(context, dims), imported)
+    return _lower(context, forward)
+
+
+def _checked_dims(network, batch):
+    task = network.task
+    dims = make_dims(network.model, batch, task.sequence_length)
+    meshes.check_mesh(network.mesh, dims, task.extra_dims())
+    return dims
+
+
+def _with_update(context, forward, gradients, step):
+    graph = context.training
+    meshes.check_conflicts(context.network.mesh, context.mesh.graph)
+    rate = learning_rate(graph.optimizer.learning_rate, graph.schedule, step)
+    declared = context.network.variables
     updates = apply_gradients(
-        config.optimizer,
+        graph.optimizer,
         gradients,
-        variables,
-        [name for name, v in config.variables.items() if v.is_decayed],
+        list(context.mesh.graph.trainable_variables),
+        [name for name, v in declared.items() if v.is_decayed],
         _import_scalar(context, rate),
         _import_scalar(context, tf.cast(step + 1, tf.float32)),
         context.implementation,
@@ -186,15 +196,15 @@ def _build_training(context, dims, imported, step):
 
 
 def build_predictions(
-    config: GraphConfig,
-    features: dict,
+    network: Network,
+    features: Features,
     lengths: Sequence[int],
     placement: meshes.Placement | None = None,
 ) -> tuple[dict[str, tf.Tensor], mtf.Lowering]:
     """Builds and lowers the graph that predicts batches of several lengths.
 
     Args:
-      config: task, model and mesh.
+      network: what predicts.
       features: name -> tf.Tensor [batch, length] or [batch], as the task declares them;
         the length is one of `lengths`, none above the task's.
       lengths: that a batch may have.
@@ -207,22 +217,24 @@ def build_predictions(
     Raises:
       UserError: the mesh does not fit the model or the batch.
     """
-    context = _make_context(config, False, placement)
+    task = network.task
+    context = _make_context(network, None, placement)
     tf.train.get_or_create_global_step()
     parts = []
     for length, own in split_by_length(features, lengths):
-        own = config.task.prepare(own)
+        own = task.prepare(own)
         batch = own["input_word_ids"].shape.as_list()[0]
-        dims = make_dims(config.model, batch, length)
-        meshes.check_mesh(config.mesh, dims, config.task.extra_dims())
-        found = _forward(context, dims, _import(context, own, dims)).predictions
+        dims = make_dims(network.model, batch, length)
+        meshes.check_mesh(network.mesh, dims, task.extra_dims())
+        imported = _import(context, own, dims)
+        found = task.forward(_builder(context, dims), imported).predictions
         # Dimensions lose their names with their layout.
         parts.append({k: (mtf.anonymize(v), v.shape) for k, v in found.items()})
     lowering = _lowering(context)
 
     def exported(prediction, shape):
         value = lowering.export_to_tf_tensor(prediction)
-        return _filled_up(value, shape, config.task.sequence_length)
+        return _filled_up(value, shape, task.sequence_length)
 
     joined = {
         name: join_lengths([exported(*part[name]) for part in parts])
@@ -239,95 +251,94 @@ def _filled_up(value, shape, length):
     return tf.pad(value, missing) if any(after for _, after in missing) else value
 
 
-def _make_context(config, training, placement):
+def _make_context(network, training, placement):
     if placement is None:
-        placement = meshes.Placement(meshes.make_mesh_impl(config.mesh), None)
+        placement = meshes.Placement(meshes.make_mesh_impl(network.mesh), None)
     mesh = mtf.Mesh(mtf.Graph(), "mesh", placement.variable_placer)
-    return _Context(config, mesh, training, placement.implementation)
+    return _Context(network, training, mesh, placement.implementation)
 
 
-def _import(context, features, dims):
-    layouts = context.config.task.feature_dims(dims)
-    layouts[DROPOUT_SEED] = [dims.batch]
+def _import(context, features: Features, dims) -> MeshFeatures:
+    layouts = context.network.task.feature_dims(dims)
     return {
         name: mtf.import_tf_tensor(context.mesh, value, mtf.Shape(layouts[name]))
         for name, value in features.items()
     }
 
 
-def _import_scalar(context, value):
+def _import_scalar(context, value: tf.Tensor) -> mtf.Tensor:
     return mtf.import_tf_tensor(context.mesh, value, mtf.Shape([]))
 
 
-def _forward(context, dims, features):
-    config = context.config
-    features = dict(features)
-    seed = features.pop(DROPOUT_SEED, None)
-    build = Builder(
-        config=config.model,
+def _builder(context, dims, dropout_seed: mtf.Tensor | None = None) -> Builder:
+    network, training = context.network, context.training
+    return Builder(
+        config=network.model,
         dims=dims,
         mesh=context.mesh,
-        activation_dtype=tf.as_dtype(config.mesh.activation_dtype),
-        initializer_seed=config.seed,
-        dropout_seed=_dropout_seed(config, seed) if context.training else None,
-        frozen=config.frozen,
-        embedding_lookup=config.mesh.embedding_lookup,
-        recompute_layers=config.recompute_layers and context.training,
-        slice_dtype=tf.as_dtype(config.mesh.slice_dtype),
+        activation_dtype=tf.as_dtype(network.mesh.activation_dtype),
+        # What only predicts gets its weights from a checkpoint.
+        initializer_seed=training.seed if training else 0,
+        dropout_seed=dropout_seed,
+        frozen=training.frozen if training else (),
+        embedding_lookup=network.mesh.embedding_lookup,
+        recompute_layers=training is not None and training.recompute_layers,
+        slice_dtype=tf.as_dtype(network.mesh.slice_dtype),
     )
-    return config.task.forward(build, features)
 
 
-def _dropout_seed(config, seeds):
-    # One number per microbatch: its first example's place in the run.
-    smallest = -mtf.reduce_max(-seeds, output_shape=[])
-    return smallest + config.seed * 1_000_003
-
-
-def _rounding_seed(context, step):
+def _rounding_seed(context, step: tf.Tensor) -> mtf.Tensor | None:
     """One number per step for stochastic rounding; None where no weight needs it."""
-    if context.config.mesh.slice_dtype == "float32":
+    if context.network.mesh.slice_dtype == "float32":
         return None
-    seed = context.config.seed * 1_000_003 % 2**30
+    seed = context.training.seed * 1_000_003 % 2**30
     return _import_scalar(context, tf.cast(step, tf.int32) + seed)
 
 
-def _forward_and_gradients(context, dims, features):
-    if context.config.accumulation == 1:
-        forward = _forward(context, dims, features)
-        variables = list(context.mesh.graph.trainable_variables)
+def _forward_and_gradients(
+    context, dims, features: MeshFeatures, dropout_seed: mtf.Tensor
+) -> tuple[Forward, list[mtf.Tensor]]:
+    """Loss and sums of a step, and the gradients of its trainable variables.
+
+    Args:
+      dims: of a microbatch. features: of the whole batch. dropout_seed: of the step.
+    """
+    task, accumulation = context.network.task, context.training.accumulation
+    if accumulation == 1:
+        forward = task.forward(_builder(context, dims, dropout_seed), features)
+        variables = context.mesh.graph.trainable_variables
         gradients = mtf.gradients([forward.loss], [v.value for v in variables])
-        return forward, gradients, variables
-    return _accumulate(context, dims, features)
-
-
-def _accumulate(context, dims, features):
+        return forward, gradients
+    batch = mtf.Dimension("batch", dims.batch.size * accumulation)
     names = []
 
     def microbatch(part):
-        forward = _forward(context, dims, part)
+        # Microbatch m has examples m, m + accumulation, ...
+        number = -mtf.reduce_max(-part.pop(_EXAMPLE), output_shape=[])
+        build = _builder(context, dims, dropout_seed + number)
+        forward = task.forward(build, part)
         names[:] = forward.sums
         return {"loss": forward.loss, **forward.sums}
 
-    batch = mtf.Dimension("batch", dims.batch.size * context.config.accumulation)
+    # Mesh-TensorFlow tells a microbatch nothing but its part of these tensors.
+    numbered = {**features, _EXAMPLE: mtf.range(context.mesh, batch, tf.int32)}
     gradients, outputs = mtf.serialize_training_step(
-        features, microbatch, batch, context.config.accumulation
+        numbered, microbatch, batch, accumulation
     )
     sums = {name: outputs[name] for name in names}
-    variables = list(context.mesh.graph.trainable_variables)
-    return Forward(outputs["loss"], sums, {}), gradients, variables
+    return Forward(outputs["loss"], sums, {}), gradients
 
 
 def _lowering(context):
     graph = context.mesh.graph
-    meshes.check_conflicts(context.config.mesh, graph)
+    meshes.check_conflicts(context.network.mesh, graph)
     # Stacked variables have no slice of their own for the fused optimizer.
     return mtf.Lowering(graph, {context.mesh: context.implementation}, autostack=False)
 
 
-def _lower(context, forward, updates):
+def _lower(context, forward, updates=None):
     predictions = {}
-    if not context.training:
+    if context.training is None:
         predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}
     lowering = _lowering(context)
     export = lowering.export_to_tf_tensor

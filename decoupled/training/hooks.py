@@ -177,7 +177,7 @@ class LoopProgress(CountingHook):
         )
 
 
-class Metronome(CountingHook):
+class TrainingMonitor(CountingHook):
     """Progress on the terminal, scalars for TensorBoard, and a stop on NaN.
 
     Every `log_steps` steps, and at the last one, it writes loss, metrics, learning

@@ -13,12 +13,40 @@ from decoupled.training.checkpoints import (
     initialize_from,
 )
 from decoupled.training.cluster import Cluster, OneSession
-from decoupled.training.graph import GraphConfig, build_graph, build_predictions
+from decoupled.training.graph import build_evaluation, build_predictions, build_step
+from decoupled.training.network import Network, TrainingGraph
 from decoupled.training.tpu import TpuAddress, host_call, place
 
 
+class PredictionSpec(NamedTuple):
+    """Where a network predicts.
+
+    model_dir: of the checkpoints. batch_size: rows that run together.
+    cluster, tpu: see `RunSpec`.
+    """
+
+    model_dir: str
+    batch_size: int
+    cluster: Cluster | None = None
+    tpu: TpuAddress | None = None
+
+    @property
+    def feeds_itself(self) -> bool:
+        """Whether Python code of this process may make the batches.
+
+        "local" is a TPU of this host, whose session runs in this process. Any other TPU
+        is reached through workers that run no Python.
+        """
+        return self.tpu is None or self.tpu.name == "local"
+
+    @property
+    def recorded_batches(self) -> str | None:
+        """The file by way of which batches to predict go; None: they need none."""
+        return None if self.feeds_itself else f"{self.model_dir}/batches/evaluation"
+
+
 class RunSpec(NamedTuple):
-    """A run beside its graph.
+    """Where a graph is trained, and its bookkeeping.
 
     model_dir: where checkpoints and events go. training: bookkeeping.
     init_checkpoint: prefix that a new run starts from, or None.
@@ -36,50 +64,46 @@ class RunSpec(NamedTuple):
     tpu: TpuAddress | None = None
 
     @property
-    def feeds_itself(self) -> bool:
-        """Whether Python code of this process may make the batches.
-
-        "local" is a TPU of this host, whose session runs in this process. Any other TPU
-        is reached through workers that run no Python.
-        """
-        return self.tpu is None or self.tpu.name == "local"
+    def prediction(self) -> PredictionSpec:
+        """The same place, to evaluate what is trained."""
+        batch_size = self.training.eval_batch_size
+        return PredictionSpec(self.model_dir, batch_size, self.cluster, self.tpu)
 
     @property
-    def training_batches(self) -> str | None:
+    def recorded_batches(self) -> str | None:
         """The folder by way of which fine-tuning's batches go; None: they need none."""
-        return None if self.feeds_itself else f"{self.model_dir}/batches/training"
-
-    @property
-    def evaluation_batches(self) -> str | None:
-        """The file by way of which batches to predict go; None: they need none."""
-        return None if self.feeds_itself else f"{self.model_dir}/batches/evaluation"
+        is_fed = self.prediction.feeds_itself
+        return None if is_fed else f"{self.model_dir}/batches/training"
 
 
 def make_model_fn(
-    graph: GraphConfig, run: RunSpec, lengths: Sequence[int] = ()
+    graph: TrainingGraph | Network,
+    run: RunSpec | PredictionSpec,
+    lengths: Sequence[int] = (),
 ) -> Callable:
     """A model_fn(features, labels, mode, params) for TPUEstimator.
 
     Args:
-      graph, run: what is computed and where.
+      graph, run: what is computed and where; a network and a place to predict at know
+        no mode TRAIN.
       lengths: that a batch to predict may have; none where all have the task's.
     """
+    network = graph.network if isinstance(graph, TrainingGraph) else graph
 
     def model_fn(features, labels, mode, params):
         del labels
-        training = mode == estimator.ModeKeys.TRAIN
-        placement = _placement(graph, run, params)
-        if mode == estimator.ModeKeys.PREDICT:
-            predictions, lowering = build_predictions(
-                graph, features, lengths or (graph.task.sequence_length,), placement
-            )
-            return estimator.tpu.TPUEstimatorSpec(
-                mode, predictions=predictions, prediction_hooks=_restore(lowering)
-            )
-        lowered = build_graph(graph, features, training, placement)
-        if training:
-            return _train_spec(graph, run, lowered)
-        return _eval_spec(graph, lowered, _restore(lowered.lowering))
+        placement = _placement(network, run, params)
+        if mode == estimator.ModeKeys.TRAIN:
+            return _train_spec(graph, run, build_step(graph, features, placement))
+        if mode == estimator.ModeKeys.EVAL:
+            lowered = build_evaluation(network, features, placement)
+            return _eval_spec(network, lowered)
+        predictions, lowering = build_predictions(
+            network, features, lengths or (network.task.sequence_length,), placement
+        )
+        return estimator.tpu.TPUEstimatorSpec(
+            mode, predictions=predictions, prediction_hooks=_restore(lowering)
+        )
 
     return model_fn
 
@@ -88,22 +112,22 @@ def _restore(lowering):
     return [mtf.MtfRestoreHook(lowering), OneSession()]
 
 
-def _placement(graph, run, params):
+def _placement(network, run, params):
     if run.tpu is not None:
-        return place(graph.mesh, params["context"])
+        return place(network.mesh, params["context"])
     return run.cluster.placement() if run.cluster else None
 
 
 def _train_spec(graph, run, lowered):
     # Outside the program where there is one for a TPU; nothing changes elsewhere.
     with mtf.utils.outside_all_rewrites():
-        _initialize(run, graph.variables)
+        _initialize(run, graph.network.variables)
     with tf.control_dependencies([lowered.update]):
         train_op = tf.assign_add(tf.train.get_global_step(), 1)
     sums = lowered.sums
     metrics = {
         name: sums[numerator] / tf.maximum(sums[denominator], 1.0)
-        for name, (numerator, denominator) in graph.task.metrics.items()
+        for name, (numerator, denominator) in graph.network.task.metrics.items()
         if "loss" not in name
     }
     scalars = {"loss": lowered.loss, **metrics, **lowered.scalars}
@@ -146,7 +170,7 @@ def _initialize(run, variables):
 def _training_hooks(graph, run, lowered, scalars):
     config, steps = run.training, graph.schedule.train_steps
     if run.tpu is None:
-        progress = hooks.Metronome(
+        progress = hooks.TrainingMonitor(
             run.model_dir, scalars, config.log_steps, config.batch_size, steps, run.say
         )
     else:
@@ -163,18 +187,18 @@ def _training_hooks(graph, run, lowered, scalars):
     return [OneSession(), restore, progress, run.stop, saver]
 
 
-def _eval_spec(graph, lowered, evaluation_hooks):
+def _eval_spec(network, lowered):
     def metric_fn(**sums):
         return {
             name: _quotient(sums[numerator], sums[denominator], name)
-            for name, (numerator, denominator) in graph.task.metrics.items()
+            for name, (numerator, denominator) in network.task.metrics.items()
         }
 
     return estimator.tpu.TPUEstimatorSpec(
         estimator.ModeKeys.EVAL,
         loss=lowered.loss,
         eval_metrics=(metric_fn, dict(lowered.sums)),
-        evaluation_hooks=evaluation_hooks,
+        evaluation_hooks=_restore(lowered.lowering),
     )
 
 

@@ -16,7 +16,7 @@ from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.training.hooks import SaveCheckpoints
-from decoupled.training.model_fn import RunSpec
+from decoupled.training.model_fn import PredictionSpec
 from tests.data.small_corpus import make_vocabulary
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import make_pretrained
@@ -110,7 +110,7 @@ def test_learns_and_reports(folder, capsys):
 def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):
     # A little more than two epochs.
     here = tune(folder, "here", num_epochs=2.0)
-    monkeypatch.setattr(RunSpec, "feeds_itself", False)
+    monkeypatch.setattr(PredictionSpec, "feeds_itself", False)
 
     def refused(function):
         raise AssertionError("No registered 'PyFunc'")

@@ -23,7 +23,7 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.trained_model import chosen_prefix, open_trained_model
-from decoupled.runs.selection import chosen_checkpoint
+from decoupled.runs.saved_run import selected_checkpoint
 from decoupled.tasks.classification import SequenceClassificationTask
 from decoupled.training.events import read_scalars
 from decoupled.xtreme.official import TASKS
@@ -123,7 +123,7 @@ def test_the_rate_that_is_best_on_english_dev_is_repeated(grid):
     assert tried - {(rate, 3) for rate in first} == {(results["learning_rate"], 4)}
     for run in results["runs"]:
         path = grid / f"learning_rate_{run['learning_rate']:g}" / f"seed_{run['seed']}"
-        assert chosen_checkpoint(str(path)).step == run["global_step"] == STEPS
+        assert selected_checkpoint(str(path)).step == run["global_step"] == STEPS
         assert read(path / "dev.json")["complete"]
 
 
@@ -239,7 +239,7 @@ def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
         patch.setattr("decoupled.runs.finetuning_run.write_scores", kill)
         with pytest.raises(KeyboardInterrupt):
             tune(folder, tmp_path, "train", **settings)
-    assert chosen_checkpoint(str(tmp_path)).step == 4
+    assert selected_checkpoint(str(tmp_path)).step == 4
     assert not (tmp_path / "dev.json").exists()
 
     dev_scores[:] = [90.0, 80.0]
@@ -253,7 +253,7 @@ def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
         (STEPS, 80.0),
     ]
     assert dev["best_step"] == 4
-    assert chosen_checkpoint(str(tmp_path)).prefix == f"{tmp_path}/best/model.ckpt-4"
+    assert selected_checkpoint(str(tmp_path)).prefix == f"{tmp_path}/best/model.ckpt-4"
     assert open_trained_model(str(tmp_path)).weights.global_step == 4
 
     tune(folder, tmp_path, "eval", **settings)

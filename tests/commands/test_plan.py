@@ -16,7 +16,8 @@ from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 from decoupled.ops import adam
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.plan import make_plan, run_of
+from decoupled.planning.plan import make_plan
+from decoupled.runs import pretraining
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
@@ -110,7 +111,7 @@ def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_
     monkeypatch.setattr(pretrain.flags, "FLAGS", given)
     monkeypatch.setattr(start, "parse_gin", lambda root, path: read.append(path))
     monkeypatch.setattr(pretrain.tpu_flags, "parse", lambda: None)
-    monkeypatch.setattr(pretrain, "run_pretraining", lambda *_: None)
+    monkeypatch.setattr(pretraining, "run_pretraining", lambda *_: None)
     pretrain.main()
     assert read == [defaults]
 
@@ -166,7 +167,7 @@ def documented_launches():
 @pytest.mark.parametrize("topology, names, params", list(documented_launches()))
 def test_a_documented_launch_fits(topology, names, params):
     settings = gin_files.configure(plan.plan, [plan.DEFAULTS, *names], params)
-    made = make_plan(run_of(settings.run), parse_topology(topology), settings.config)
+    made = make_plan(settings.run, parse_topology(topology), settings.config)
     assert made.fits and made.can_start
 
 
@@ -176,7 +177,7 @@ def test_the_largest_row_of_a_sweep_fits_on_its_slices():
     sweep = gin_files.configure(configs.sweep, [*scale, "sweeps/v3_32.gin"], [])
     files = [plan.DEFAULTS, "models/e_out_3072.gin"]
     settings = gin_files.configure(plan.plan, files, sweep.sweep.pretraining)
-    made = make_plan(run_of(settings.run), parse_topology("v3-32"), settings.config)
+    made = make_plan(settings.run, parse_topology("v3-32"), settings.config)
     assert made.fits and made.can_start
 
 

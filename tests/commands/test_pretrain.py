@@ -13,13 +13,14 @@ import time
 import numpy as np
 import pytest
 
-from decoupled.commands.pretrain import PretrainConfig, run_pretraining
-from decoupled.configs import MeshConfig, SamplingConfig
+from decoupled.configs import MeshConfig, PretrainConfig, SamplingConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest
 from decoupled.data.records_build import build_records
 from decoupled.data.sequence_order import chunk_counts
+from decoupled.launch.start import save_start
+from decoupled.runs.pretraining import run_pretraining
 from decoupled.training.events import read_scalars
 from tests.data.record_folders import flip_byte
 from tests.data.small_corpus import make_corpus, make_vocabulary
@@ -96,7 +97,11 @@ def checkpoint(folder):
 def test_modes(data, tmp_path, capsys):
     folder = str(tmp_path / "run")
     settings = config(training=tiny_training(eval_every_steps=20))
-    run_pretraining(settings, *data, folder, "train_and_evaluate")
+
+    def pretrain(mode):
+        run_pretraining(settings, *data, folder, mode, record_start=save_start)
+
+    pretrain("train_and_evaluate")
     printed = capsys.readouterr().out
     assert "starting from initial weights" in printed
     assert "held-out text at step 20" in printed
@@ -108,13 +113,13 @@ def test_modes(data, tmp_path, capsys):
     assert 0 < loss < np.log(54)
     assert set(read_scalars(f"{folder}/eval", "masked_lm_loss/sw")) == {20, 40}
 
-    run_pretraining(settings, *data, folder, "predict")
+    pretrain("predict")
     lines = (tmp_path / "run/predictions.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     total = sum(row["loss_sum"] for row in rows) / sum(row["weight"] for row in rows)
     assert total == pytest.approx(loss, rel=1e-6)
 
-    run_pretraining(settings, *data, folder, "train_and_evaluate")
+    pretrain("train_and_evaluate")
     printed = capsys.readouterr().out
     assert "complete at step 40; nothing to train" in printed
     assert "of step 40 already, reused" in printed

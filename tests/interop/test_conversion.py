@@ -34,7 +34,8 @@ from decoupled.runs.run_folder import read
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.training.checkpoints import initialize_from
-from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.graph import build_step
+from decoupled.training.network import Network, TrainingGraph
 from tests.exports.models import (
     finetuned_weights,
     model_config,
@@ -431,12 +432,13 @@ def training_batches():
 
 def our_losses(folder, batches):
     """Fine-tuning that starts from all variables of a converted checkpoint."""
-    config = GraphConfig(
-        task=Classification("ours", ["a", "b", "c"], 17, 0.0, 0.0),
-        model=dataclasses.replace(
-            read(str(folder)).model, hidden_dropout=0.0, attention_dropout=0.0
-        ),
-        mesh=MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+    model = dataclasses.replace(
+        read(str(folder)).model, hidden_dropout=0.0, attention_dropout=0.0
+    )
+    task = Classification("ours", ["a", "b", "c"], 17, 0.0, 0.0)
+    mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+    config = TrainingGraph(
+        Network(task, model, mesh),
         optimizer=OPTIMIZER,
         schedule=schedule(100, 0, "constant"),
         accumulation=1,
@@ -449,8 +451,9 @@ def our_losses(folder, batches):
             name: tf.constant(np.stack([batch[name] for batch in batches]))[step]
             for name in batches[0]
         }
-        lowered = build_graph(config, features, training=True)
-        report = initialize_from(chosen_prefix(str(folder), None), config.variables)
+        lowered = build_step(config, features)
+        prefix = chosen_prefix(str(folder), None)
+        report = initialize_from(prefix, config.network.variables)
         assert report.fresh == report.dropped == []
         with tf.control_dependencies([lowered.update]):
             counted = tf.compat.v1.assign_add(step, 1)

@@ -6,7 +6,8 @@ import pytest
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.pooling import PooledLayers
-from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.graph import build_evaluation
+from decoupled.training.network import Network
 from tests.exports.models import model_config, pretrained_weights
 from tests.interop.reference import PYTHON, run_reference
 from tests.interop.test_transformers import masked_lm_batch
@@ -30,10 +31,10 @@ def test_means_of_hidden_states():
     layers = [1, 2]
     task = PooledLayers(layers, mask.shape[1])
     mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
-    graph = GraphConfig(task, config, mesh, None, None, 1, 0, ())
+    network = Network(task, config, mesh)
     with tf.Graph().as_default():
         tensors = {name: tf.constant(value) for name, value in features.items()}
-        lowered = build_graph(graph, tensors, training=False)
+        lowered = build_evaluation(network, tensors)
         variables = tf.global_variables()
         values = {v.initializer.inputs[1]: weights.get(v.op.name, 0) for v in variables}
         with tf.Session() as session:

@@ -14,7 +14,8 @@ from decoupled.model import parameters
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
-from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.graph import build_step
+from decoupled.training.network import Network, TrainingGraph
 from tests.helpers import MASKING, adamw, masked_lm_features, schedule, tiny_model
 
 # Of two layers: V 48, E_in 8, E_out 24, H 16, feed-forward 32, 20 positions.
@@ -91,10 +92,9 @@ def test_layers_that_cannot_be_kept(keep_layers):
 
 def variables_in_training(task, features, model):
     """Total size of what a training step of `task` really updates."""
-    config = GraphConfig(
-        task=task,
-        model=model,
-        mesh=MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+    mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+    config = TrainingGraph(
+        Network(task, model, mesh),
         optimizer=adamw(),
         schedule=schedule(),
         accumulation=1,
@@ -103,7 +103,7 @@ def variables_in_training(task, features, model):
     )
     with tf.Graph().as_default():
         tensors = {name: tf.constant(value) for name, value in features.items()}
-        build_graph(config, tensors, training=True)
+        build_step(config, tensors)
         shapes = [v.shape.as_list() for v in tf.trainable_variables()]
     return sum(math.prod(shape) for shape in shapes)
 

@@ -31,7 +31,7 @@ from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training.graph import build_graph
+from decoupled.training.graph import build_step
 from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
 from tests.training.runs import graph_config
 
@@ -83,7 +83,7 @@ def built(task, **changes):
     config = graph_config(task=TASKS[task][0], **changes)
     with tf.Graph().as_default():
         tensors = {name: tf.constant(x) for name, x in features()[task].items()}
-        lowered = build_graph(config, tensors, training=True)
+        lowered = build_step(config, tensors)
         return lowered.lowering.graph.all_variables, set(saved_variables())
 
 

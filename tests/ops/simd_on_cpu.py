@@ -9,7 +9,7 @@ from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.topology import assign_cores
-from decoupled.training.graph import build_graph
+from decoupled.training.graph import build_step
 from decoupled.training.mesh import Placement, shape_and_layout
 from tests.helpers import SESSION_CONFIG
 
@@ -65,8 +65,8 @@ def run_compiled(config, features, steps):
         built = []
 
         def program():
-            mesh = OneCore(*shape_and_layout(config.mesh))
-            built.append(build_graph(config, constants, True, Placement(mesh, None)))
+            mesh = OneCore(*shape_and_layout(config.network.mesh))
+            built.append(build_step(config, constants, Placement(mesh, None)))
             with tf.control_dependencies([built[0].update]):
                 return tf.identity(built[0].loss)
 
@@ -116,8 +116,8 @@ def run_compiled_loop(config, feature_sets):
             name: tf.constant(np.stack([f[name] for f in feature_sets]))[place]
             for name in feature_sets[0]
         }
-        mesh = OneCore(*shape_and_layout(config.mesh))
-        built.append(build_graph(config, features, True, Placement(mesh, None)))
+        mesh = OneCore(*shape_and_layout(config.network.mesh))
+        built.append(build_step(config, features, Placement(mesh, None)))
         with tf.control_dependencies([built[0].update]):
             count = tf.assign_add(tf.train.get_global_step(), 1)
         with tf.control_dependencies([count]):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from decoupled.configs import MeshConfig, PlanConfig
+from decoupled.configs import MeshConfig, PlanConfig, PretrainConfig
 from decoupled.core.errors import UserError
 from decoupled.planning.comparison import best, candidates, levers
 from decoupled.planning.hardware import GIB, parse_topology
 from decoupled.planning.memory import Memory
-from decoupled.planning.plan import Plan, Run
+from decoupled.planning.plan import Plan, with_mesh
 from decoupled.planning.prediction import Times
 from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 
@@ -18,13 +18,15 @@ LAYOUT = MeshConfig(
 
 
 def make_run(**training):
-    return Run(
+    return PretrainConfig(
         model=tiny_model(),
         mesh=MeshConfig("all:32", "", "bfloat16", "gather", "float32", 128),
         masking=MASKING,
+        sampling=None,
         optimizer=adamw(),
         schedule=schedule(),
         training=tiny_training(**{"batch_size": 64, **training}),
+        cluster=None,
     )
 
 
@@ -85,7 +87,7 @@ ADAFACTOR = (
 
 
 def large_plan(**memory):
-    run = make_run().on_mesh(mesh_shape="data:32", layout_rules="batch:data")
+    run = with_mesh(make_run(), mesh_shape="data:32", layout_rules="batch:data")
     plan = make_plan(20, 1.0, run)
     return plan._replace(memory=plan.memory._replace(**memory))
 

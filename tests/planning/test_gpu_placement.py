@@ -11,8 +11,9 @@ from decoupled.planning.gpu_placement import has_kernel, landing
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training.graph import build_graph, build_predictions
+from decoupled.training.graph import build_predictions, build_step
 from decoupled.training.mesh import Placement, shape_and_layout
+from decoupled.training.network import Network
 from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
 from tests.training.runs import graph_config, tile_everything
 from tests.training.test_tpu_program import head_features
@@ -38,7 +39,7 @@ def training(mesh, features=None, **changes):
     with tf.Graph().as_default() as graph:
         tf.train.get_or_create_global_step()
         tensors = {name: tf.constant(value) for name, value in features.items()}
-        lowered = build_graph(config, tensors, True, gpus(mesh))
+        lowered = build_step(config, tensors, gpus(mesh))
         lowered.lowering.copy_masters_to_slices()
         lowered.lowering.copy_slices_to_masters()
     return landing(graph)
@@ -80,10 +81,10 @@ def test_kernels_for_large_tensors_stay_on_the_gpus(monkeypatch):
 def test_all_of_fine_tuning_and_prediction_stays_on_the_gpus(task):
     features = head_features(task)
     assert not training(TWO, features, task=task).moved
-    config = graph_config(mesh=TWO, model=MODEL, task=task)
+    network = Network(task, MODEL, TWO)
     with tf.Graph().as_default() as graph:
         tensors = {name: tf.constant(value) for name, value in features.items()}
-        build_predictions(config, tensors, (LENGTH,), gpus(TWO))
+        build_predictions(network, tensors, (LENGTH,), gpus(TWO))
     assert not landing(graph).moved
 
 

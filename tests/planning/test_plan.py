@@ -7,17 +7,17 @@ import pytest
 
 from benchmarks.flops import pretraining_flops
 from benchmarks.sizes import Batch
-from decoupled.configs import MeshConfig, OptimizerConfig, PlanConfig
+from decoupled.configs import MeshConfig, OptimizerConfig, PlanConfig, PretrainConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import GIB, parse_topology
 from decoupled.planning.memory import Memory
-from decoupled.planning.plan import Run, make_plan
+from decoupled.planning.plan import make_plan, with_mesh, with_training
 from decoupled.planning.prediction import Times, predict, seconds
 from decoupled.planning.report import as_json
 from decoupled.planning.traffic import Collective
-from decoupled.tasks.mlm import MaskedLM
-from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.graph import build_step
+from decoupled.training.network import pretraining_graph
 from tests.helpers import (
     MASKING,
     adamw,
@@ -45,11 +45,13 @@ def make_run(mesh, **changes):
         model=tiny_model(num_layers=1),
         mesh=mesh,
         masking=MASKING,
+        sampling=None,
         optimizer=adamw(),
         schedule=schedule(),
         training=tiny_training(batch_size=16),
+        cluster=None,
     )
-    return Run(**{**fields, **changes})
+    return PretrainConfig(**{**fields, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +66,12 @@ def both_plan():
 
 def allocated(run):
     """Bytes of the slices on each of 8 virtual CPU devices: weights, and slots."""
-    config = GraphConfig(
-        task=MaskedLM(MASKING, 0.0),
-        model=run.model,
-        mesh=run.mesh,
-        optimizer=run.optimizer,
-        schedule=run.schedule,
-        accumulation=1,
-        seed=0,
-        frozen=(),
-    )
     with tf.Graph().as_default():
         features = {
             name: tf.constant(value)
             for name, value in masked_lm_features(run.training.batch_size).items()
         }
-        lowering = build_graph(config, features, training=True).lowering
+        lowering = build_step(pretraining_graph(run), features).lowering
         weights = {v.name for v in lowering.graph.trainable_variables}
         slices = {
             variable.name: laid_out.laid_out_tensor.all_slices
@@ -130,7 +122,7 @@ def test_flops_are_those_of_the_formula(data_plan):
 
 
 def test_recomputed_layers_add_a_forward_pass_of_the_layers(data_plan):
-    changed = data_plan.run.with_training(recompute_layers=True)
+    changed = with_training(data_plan.run, recompute_layers=True)
     plan = make_plan(changed, TPU, ASSUMED)
     # Two sequences of 12 tokens on a core; H 16, feed-forward 32. In the only layer
     # keys and values are of all tokens, the rest is of the 4 that are predicted.
@@ -142,7 +134,7 @@ def test_recomputed_layers_add_a_forward_pass_of_the_layers(data_plan):
 def test_microbatches_compute_the_same_and_keep_less():
     wide = make_run(DATA, training=tiny_training(batch_size=256))
     whole = make_plan(wide, TPU, ASSUMED)
-    parts = make_plan(wide.with_training(gradient_accumulation=8), TPU, ASSUMED)
+    parts = make_plan(with_training(wide, gradient_accumulation=8), TPU, ASSUMED)
     assert parts.flops == whole.flops
     assert parts.memory.total < whole.memory.total / 2
 
@@ -157,7 +149,7 @@ def test_gradients_of_microbatches_cross_the_mesh_once():
         return sum(c.bytes * c.count for c in plan.collectives)
 
     once, twice, often = (
-        sent(wide.with_training(gradient_accumulation=n)) for n in (1, 2, 4)
+        sent(with_training(wide, gradient_accumulation=n)) for n in (1, 2, 4)
     )
     assert often < 1.1 * twice < 2.2 * once
 
@@ -166,15 +158,15 @@ def test_recomputed_layers_keep_less():
     model = tiny_model(num_layers=3)
     deep = make_run(DATA, model=model, training=tiny_training(batch_size=256))
     kept = make_plan(deep, TPU, ASSUMED).memory
-    again = make_plan(deep.with_training(recompute_layers=True), TPU, ASSUMED).memory
+    again = make_plan(with_training(deep, recompute_layers=True), TPU, ASSUMED).memory
     assert again.activations < 0.7 * kept.activations
 
 
 def test_data_parallel_cores_add_up_the_gradients_of_all_weights(data_plan):
     summed = sum(c.bytes * c.count for c in data_plan.collectives if c.bytes > 4)
     assert all(len(c.group) == 8 for c in data_plan.collectives)
-    # Of 20 positions, the 12 that there are; and 8 numbers that dropout is seeded with.
-    assert summed == data_plan.memory.weights - 8 * 8 * 4 + 8 * 4
+    # Of 20 positions, the 12 that there are.
+    assert summed == data_plan.memory.weights - 8 * 8 * 4
 
 
 def test_split_heads_and_feed_forward_add_up_activations_over_two_cores(both_plan):
@@ -200,7 +192,9 @@ def test_a_split_model_takes_less_memory(data_plan, both_plan):
 
 
 def test_bfloat16_halves_activations(data_plan):
-    narrow = make_plan(data_plan.run.on_mesh(activation_dtype="bfloat16"), TPU, ASSUMED)
+    narrow = make_plan(
+        with_mesh(data_plan.run, activation_dtype="bfloat16"), TPU, ASSUMED
+    )
     wide = {t.shape for t in data_plan.memory.largest}
     assert not any("bfloat16" in shape for shape in wide)
     assert narrow.memory.total < data_plan.memory.total
@@ -208,7 +202,7 @@ def test_bfloat16_halves_activations(data_plan):
 
 
 def test_bfloat16_slices_halve_the_weights_but_vectors_and_nothing_else(data_plan):
-    narrow = make_plan(data_plan.run.on_mesh(slice_dtype="bfloat16"), TPU, ASSUMED)
+    narrow = make_plan(with_mesh(data_plan.run, slice_dtype="bfloat16"), TPU, ASSUMED)
     before, after = data_plan.memory, narrow.memory
     vectors = sum(v.shape[0] for v in data_plan.variables if len(v.shape) == 1)
     assert after.weights == before.weights // 2 + 2 * vectors
@@ -237,7 +231,7 @@ def test_every_host_gets_ids_and_masked_positions_of_the_whole_batch(data_plan):
 
 
 def test_the_graph_has_every_stack_of_weights_and_slots_for_every_core(data_plan):
-    apart = make_plan(data_plan.run.on_mesh(stack_mib=0), TPU, ASSUMED)
+    apart = make_plan(with_mesh(data_plan.run, stack_mib=0), TPU, ASSUMED)
     assert apart.slice_count == 8 * 3 * len(data_plan.variables)
     assert apart.variable_count == data_plan.variable_count == apart.slice_count // 8
     # Weights and slots are stacked alike; a layer has vectors of one shape.

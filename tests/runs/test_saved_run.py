@@ -1,4 +1,4 @@
-"""Which checkpoint of a run counts for all who open it, and what is refused."""
+"""The selected checkpoint of a run: what is recorded, copied, opened and refused."""
 
 import json
 import pathlib
@@ -8,11 +8,21 @@ import pytest
 
 from decoupled.analyses.models import open_models
 from decoupled.analyses.sentence_vectors import open_encoder
+from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.trained_model import chosen_prefix, open_trained_model
-from decoupled.runs.saved_run import open_run, read_folder
-from decoupled.runs.selection import keep_checkpoint
+from decoupled.runs import saved_run
+from decoupled.runs.saved_run import (
+    Scores,
+    keep_checkpoint,
+    open_run,
+    read_folder,
+    read_scores,
+    selected_checkpoint,
+    write_scores,
+)
+from decoupled.training.checkpoints import latest_complete
 from tests.analyses.tiny_runs import write_finetuned_run
 from tests.exports.models import train_sentencepiece
 
@@ -101,3 +111,119 @@ def test_every_piece_must_have_its_row(run):
         f"{run}/sentencepiece.model: 48 pieces, the model has embeddings for 40; it is "
         "another vocabulary"
     )
+
+
+def save(folder, step):
+    """A checkpoint with nothing but its step; returns its prefix."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("global_step", initializer=tf.constant(step, tf.int64))
+        session.run(tf.global_variables_initializer())
+        saver = tf.train.Saver(save_relative_paths=True)
+        prefix = str(folder / "model.ckpt")
+        return saver.save(session, prefix, step, write_meta_graph=False)
+
+
+def test_scores_come_back_with_their_best(tmp_path):
+    assert read_scores(str(tmp_path)) == Scores({}, {}, False)
+    assert read_scores(str(tmp_path)).best is None
+    by_step = {20: {"f1": 50.0}, 10: {"f1": 60.0}, 30: {"f1": 60.0}}
+    headline = {step: values["f1"] for step, values in by_step.items()}
+    write_scores(str(tmp_path), Scores(by_step, headline, True))
+    scores = read_scores(str(tmp_path))
+    assert scores == Scores(by_step, headline, True)
+    # Of equally good steps the first.
+    assert (scores.best_step, scores.best) == (10, 60.0)
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    (tmp_path / "dev.json").write_text('{"evaluations": [{"global_step": 1}]}')
+    with pytest.raises(UserError, match=r"dev\.json: not scores by step"):
+        read_scores(str(tmp_path))
+
+
+def test_the_newest_checkpoint_counts_until_one_is_kept(tmp_path):
+    first, best = save(tmp_path, 10), tmp_path / "best"
+    save(tmp_path, 20)
+    assert selected_checkpoint(str(tmp_path)).step == 20
+    keep_checkpoint(first, str(best))
+    choice = selected_checkpoint(str(tmp_path))
+    assert choice == (str(best), f"{best}/model.ckpt-10", 10)
+    # The run's own saver goes on from its newest one.
+    assert latest_complete(str(tmp_path)) == f"{tmp_path}/model.ckpt-20"
+
+
+def test_only_the_last_one_is_kept(tmp_path):
+    for step in (10, 20):
+        keep_checkpoint(save(tmp_path, step), str(tmp_path / "best"))
+        # As evaluation for a TPU leaves it.
+        (tmp_path / "best/batches").mkdir(exist_ok=True)
+        (tmp_path / "best/batches/evaluation").write_text("")
+    keep_checkpoint(save(tmp_path, 20), str(tmp_path / "best"))
+    assert sorted(path.name for path in (tmp_path / "best").iterdir()) == [
+        "checkpoint",
+        "model.ckpt-20.data-00000-of-00001",
+        "model.ckpt-20.index",
+    ]
+    assert selected_checkpoint(str(tmp_path)).step == 20
+
+
+def test_slots_are_left_out_and_weights_are_equal(tmp_path):
+    values = {
+        "bert/a": [[1.5, -2.0]],
+        "output_bias": [0.25],
+        "bert/a/adam_m": [[1.0, 1.0]],
+        "bert/a/adam_v": [[1.0, 1.0]],
+        "bert/a_slot_vr": [3.0],
+    }
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("global_step", initializer=tf.constant(20, tf.int64))
+        for name, value in values.items():
+            tf.get_variable(name, initializer=tf.constant(value))
+        session.run(tf.global_variables_initializer())
+        # Several files, as a run writes them.
+        saver = tf.train.Saver(sharded=True)
+        prefix = saver.save(session, f"{tmp_path}/model.ckpt", 20)
+    keep_checkpoint(prefix, str(tmp_path / "best"))
+    kept = tf.train.load_checkpoint(f"{tmp_path}/best/model.ckpt-20")
+    names = set(kept.get_variable_to_shape_map())
+    assert names == {"bert/a", "output_bias", "global_step"}
+    assert kept.get_tensor("bert/a").tolist() == values["bert/a"]
+    assert kept.get_tensor("output_bias").tolist() == values["output_bias"]
+    assert kept.get_tensor("global_step") == 20
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+    prefix = save(tmp_path, 10)
+    (tmp_path / "best/model.ckpt-10.index").mkdir(parents=True)
+    with pytest.raises(
+        UserError, match="best/model.ckpt-10: cannot be saved"
+    ) as caught:
+        keep_checkpoint(prefix, str(tmp_path / "best"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("killed_at", ["copy", "list"])
+def test_a_kill_leaves_the_one_before_in_use(tmp_path, monkeypatch, killed_at):
+    keep_checkpoint(save(tmp_path, 10), str(tmp_path / "best"))
+    second = save(tmp_path, 20)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if killed_at == "copy":
+            patch.setattr(saved_run, "copy_without_slots", killed)
+        else:
+            patch.setattr("decoupled.core.files.write_text", killed)
+        with pytest.raises(KeyboardInterrupt):
+            keep_checkpoint(second, str(tmp_path / "best"))
+    assert selected_checkpoint(str(tmp_path)).step == 10
+
+    keep_checkpoint(second, str(tmp_path / "best"))
+    assert selected_checkpoint(str(tmp_path)).step == 20
+    assert len(list((tmp_path / "best").iterdir())) == 3
+
+
+def test_without_checkpoints_there_is_nothing_to_choose(tmp_path):
+    with pytest.raises(UserError, match="no complete checkpoint"):
+        selected_checkpoint(str(tmp_path))

@@ -7,7 +7,8 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
-from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.graph import build_evaluation, build_step
+from decoupled.training.network import Network, TrainingGraph
 from tests.helpers import (
     MASKING,
     SESSION_CONFIG,
@@ -20,10 +21,9 @@ from tests.helpers import (
 
 def evaluate(task, features, training=False):
     """(loss, sums, predictions) of initial weights; predictions outside training."""
-    config = GraphConfig(
-        task,
-        tiny_model(),
-        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+    mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+    config = TrainingGraph(
+        Network(task, tiny_model(), mesh),
         adamw(),
         schedule(),
         accumulation=1,
@@ -32,7 +32,10 @@ def evaluate(task, features, training=False):
     )
     with tf.Graph().as_default():
         tensors = {name: tf.constant(value) for name, value in features.items()}
-        lowered = build_graph(config, tensors, training)
+        if training:
+            lowered = build_step(config, tensors)
+        else:
+            lowered = build_evaluation(config.network, tensors)
         with tf.Session(config=SESSION_CONFIG) as session:
             session.run(tf.global_variables_initializer())
             return session.run([lowered.loss, lowered.sums, lowered.predictions])

@@ -10,8 +10,9 @@ from decoupled.core.compat import tf
 from decoupled.exports.serving.encoder import Encoder
 from decoupled.tasks import pooling as batches
 from decoupled.tasks.pooling import PooledLayers, layer_name
-from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.graph import build_evaluation
 from decoupled.training.mesh import session_config
+from decoupled.training.network import Network
 from tests.exports.models import model_config, pretrained_weights, random_batch
 
 CONFIG = model_config()
@@ -30,9 +31,9 @@ def features():
 
 def build(layers, mesh, batch):
     task = PooledLayers(layers, LENGTH)
-    graph = GraphConfig(task, CONFIG, mesh, None, None, 1, 0, ())
+    network = Network(task, CONFIG, mesh)
     tensors = {name: tf.constant(value) for name, value in batch.items()}
-    return build_graph(graph, tensors, training=False)
+    return build_evaluation(network, tensors)
 
 
 def run(layers, batch, mesh_shape="all:1", layout="", dtype="float32"):

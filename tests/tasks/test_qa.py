@@ -6,7 +6,8 @@ import pytest
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.qa import ExtractiveQA
-from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.graph import build_evaluation, build_step
+from decoupled.training.network import Network, TrainingGraph
 from tests.helpers import (
     SESSION_CONFIG,
     adamw,
@@ -28,10 +29,10 @@ def features():
 
 def run(arrays, mesh=("all:1", ""), training=False, label_smoothing=0.0):
     """(loss, sums, predictions, weights) of initial weights, without dropout."""
-    config = GraphConfig(
-        ExtractiveQA("xquad", LENGTH, 0.0, label_smoothing),
-        tiny_model(),
-        MeshConfig(*mesh, "float32", "gather", "float32", 128),
+    placed = MeshConfig(*mesh, "float32", "gather", "float32", 128)
+    task = ExtractiveQA("xquad", LENGTH, 0.0, label_smoothing)
+    config = TrainingGraph(
+        Network(task, tiny_model(), placed),
         adamw(),
         schedule(),
         accumulation=1,
@@ -40,7 +41,10 @@ def run(arrays, mesh=("all:1", ""), training=False, label_smoothing=0.0):
     )
     with tf.Graph().as_default():
         tensors = {name: tf.constant(value) for name, value in arrays.items()}
-        lowered = build_graph(config, tensors, training)
+        if training:
+            lowered = build_step(config, tensors)
+        else:
+            lowered = build_evaluation(config.network, tensors)
         head = {
             v.op.name: v
             for v in tf.global_variables()

@@ -18,9 +18,9 @@ from decoupled.tasks.qa import (
     usual_length,
 )
 from decoupled.training.estimator import train
-from decoupled.training.graph import GraphConfig
 from decoupled.training.hooks import StopOnSignal
 from decoupled.training.model_fn import RunSpec
+from decoupled.training.network import Network, TrainingGraph
 from decoupled.xtreme.scoring import score
 from tests.helpers import adamw, schedule, tiny_model, tiny_training
 from tests.tasks.question_samples import (
@@ -315,10 +315,10 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
         hidden_size=64, num_layers=1, head_size=16, intermediate_size=128,
         max_positions=128, initializer_range=0.05,
     )  # fmt: skip
-    graph = GraphConfig(
-        task.network(0.0, 0.0), model,
-        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
-        adamw(learning_rate=5e-3), schedule(train_steps=150, warmup_steps=15),
+    mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+    network = Network(task.network(0.0, 0.0), model, mesh)
+    graph = TrainingGraph(
+        network, adamw(learning_rate=5e-3), schedule(train_steps=150, warmup_steps=15),
         accumulation=1, seed=3, frozen=(),
     )  # fmt: skip
     training = tiny_training(
@@ -328,7 +328,7 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
     train(graph, run, lambda step: training_input_fn(arrays, 32, training.seed, step))
     parts = [Part("en", len(features["example_index"]))]
     input_fn = evaluation_input_fn([arrays], training.eval_batch_size)
-    ((_, outputs),) = predict_parts(graph, run, input_fn, parts)
+    ((_, outputs),) = predict_parts(network, run.prediction, input_fn, parts)
     answers = task.answers(examples, features, outputs)
     os.makedirs(tmp_path / "predictions/xquad")
     task.write(str(tmp_path / "predictions/xquad/test-en.json"), examples, answers)

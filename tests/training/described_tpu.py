@@ -91,7 +91,7 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
 
     Args:
       mode: the name of a function of `decoupled.training.estimator`.
-      graph: GraphConfig. input_fn: an input_fn with batches of the right size.
+      graph: TrainingGraph. input_fn: an input_fn with batches of the right size.
       folder: of the run. slice_type, hosts: of the slice.
       training: changes of `tiny_training`.
 
@@ -103,8 +103,12 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
     spec = spec._replace(tpu=ADDRESS, init_checkpoint=init_checkpoint)
     calls = {
         "train": lambda: estimator.train(graph, spec, lambda step: input_fn),
-        "evaluate": lambda: estimator.evaluate(graph, spec, input_fn, "some", steps=3),
-        "predict": lambda: list(estimator.predict(graph, spec, input_fn)),
+        "evaluate": lambda: estimator.evaluate(
+            graph.network, spec.prediction, input_fn, "some", steps=3
+        ),
+        "predict": lambda: list(
+            estimator.predict(graph.network, spec.prediction, input_fn)
+        ),
     }
     built = []
 

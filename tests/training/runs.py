@@ -12,10 +12,11 @@ from decoupled.ops.row_partitions import saved_variables
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import train
-from decoupled.training.graph import GraphConfig, build_graph
+from decoupled.training.graph import build_step
 from decoupled.training.hooks import StopOnSignal
 from decoupled.training.mesh import session_config
 from decoupled.training.model_fn import RunSpec
+from decoupled.training.network import Network, TrainingGraph
 from tests.helpers import (
     MASKING,
     adamw,
@@ -43,17 +44,19 @@ BOTH_AXES = MeshConfig(
 
 def graph_config(**changes):
     """A masked-LM graph of `tiny_model` for 20 steps; keywords change single fields."""
+    network = Network(
+        changes.pop("task", MaskedLM(MASKING, label_smoothing=0.0)),
+        changes.pop("model", tiny_model()),
+        changes.pop("mesh", ONE_DEVICE),
+    )
     fields = dict(
-        task=MaskedLM(MASKING, label_smoothing=0.0),
-        model=tiny_model(),
-        mesh=ONE_DEVICE,
         optimizer=adamw(),
         schedule=schedule(),
         accumulation=1,
         seed=3,
         frozen=(),
     )
-    return GraphConfig(**{**fields, **changes})
+    return TrainingGraph(network, **{**fields, **changes})
 
 
 class Steps:
@@ -66,7 +69,7 @@ class Steps:
 
     def __init__(self, config, feature_sets=None):
         feature_sets = feature_sets or [masked_lm_features(seed=s) for s in range(3)]
-        self._session = session_config(config.mesh)
+        self._session = session_config(config.network.mesh)
         self._graph = tf.Graph()
         with self._graph.as_default():
             step = tf.train.get_or_create_global_step()
@@ -76,7 +79,7 @@ class Steps:
                 ]
                 for name in feature_sets[0]
             }
-            lowered = build_graph(config, features, training=True)
+            lowered = build_step(config, features)
             self._initialize = tf.global_variables_initializer()
             self._saved = {
                 name: tf.convert_to_tensor(v) for name, v in saved_variables().items()

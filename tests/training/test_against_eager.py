@@ -5,10 +5,11 @@ import pytest
 
 from decoupled.core.compat import tf
 from decoupled.model.variables import NO_HEAD, shapes
-from decoupled.training.graph import build_graph
+from decoupled.ops.row_partitions import saved_variables
+from decoupled.training.graph import build_step
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.training import eager
-from tests.training.runs import BOTH_AXES, DATA_AXIS, Steps, graph_config
+from tests.training.runs import BOTH_AXES, DATA_AXIS, ONE_DEVICE, Steps, graph_config
 
 STEPS = 10
 PROJECTION = tiny_model(
@@ -53,9 +54,9 @@ def initial_weights(config):
     """name -> array; neither slots nor the step."""
     with tf.Graph().as_default():
         features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        build_graph(config, features, training=False)
-        variables = {v.op.name: v for v in tf.global_variables()}
-        variables.pop("global_step")
+        build_step(config, features)
+        saved, names = saved_variables(), config.network.variables
+        variables = {n: tf.convert_to_tensor(saved[n]) for n in names}
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
             return session.run(variables)
@@ -69,10 +70,10 @@ def test_weights_and_slots_after_ten_steps(name):
     found, losses, norms = Steps(config, given).run(STEPS)
 
     expected, expected_losses, expected_norms = eager.train(
-        config.model,
+        config.network.model,
         config.optimizer,
         config.schedule,
-        initial_weights(config._replace(mesh=graph_config().mesh)),
+        initial_weights(graph_config(**{**CASES[name], "mesh": ONE_DEVICE})),
         [given[step % 3] for step in range(STEPS)],
         config.frozen,
     )
@@ -92,7 +93,7 @@ def test_ten_steps_move_every_weight_by_far_more_than_the_tolerance():
     config = graph_config()
     start = initial_weights(config)
     moved, _, _ = eager.train(
-        config.model, config.optimizer, config.schedule, start, batches() * 3
+        config.network.model, config.optimizer, config.schedule, start, batches() * 3
     )
     for name, value in start.items():
         # Adam's step has the size of the rate; a key's bias has no gradient.

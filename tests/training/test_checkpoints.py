@@ -20,6 +20,7 @@ from decoupled.model.variables import (
 )
 from decoupled.model.variables import classifier as classifier_of
 from decoupled.tasks.classification import Classification
+from decoupled.training import checkpoints
 from decoupled.training.checkpoints import (
     checkpoint_step,
     find_checkpoint,
@@ -242,6 +243,44 @@ def test_a_given_checkpoint_that_is_none_is_named(tmp_path):
             find_checkpoint(str(path))
         assert str(caught.value).startswith(f"{path}: {told}")
         assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def read_whole(monkeypatch):
+    """The prefixes that are read, in order."""
+    prefixes, read = [], checkpoints._read_all
+
+    def noted(prefix):
+        prefixes.append(prefix)
+        read(prefix)
+
+    monkeypatch.setattr(checkpoints, "_read_all", noted)
+    return prefixes
+
+
+def test_a_checkpoint_is_read_whole_once(tmp_path, read_whole):
+    folder = write_checkpoints(tmp_path, [1, 2])
+    newest = f"{folder}/model.ckpt-2"
+    found = {latest_complete(folder), find_checkpoint(folder), find_checkpoint(newest)}
+    assert found == {newest}
+    assert read_whole == [newest]
+    find_checkpoint(f"{folder}/model.ckpt-1")
+    assert read_whole == [newest, f"{folder}/model.ckpt-1"]
+
+
+@pytest.mark.parametrize("damage", [truncate, change_byte])
+def test_a_checkpoint_that_changed_is_read_again(tmp_path, read_whole, damage):
+    folder = write_checkpoints(tmp_path, [1, 2])
+    newest = f"{folder}/model.ckpt-2"
+    assert latest_complete(folder) == newest
+    damage(folder, 2)
+    assert latest_complete(folder) == f"{folder}/model.ckpt-1"
+    with pytest.raises(UserError, match="model.ckpt-2: cannot be read"):
+        find_checkpoint(newest)
+    # Repaired, and so of another time.
+    write_checkpoints(tmp_path, [2])
+    assert find_checkpoint(newest) == newest
+    assert read_whole.count(newest) == 4
 
 
 @pytest.fixture(scope="module")

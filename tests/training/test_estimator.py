@@ -147,11 +147,14 @@ def split_run(tmp_path_factory):
 def test_what_a_mesh_trained_evaluates_the_same_on_one_device(split_run):
     features = masked_lm_features(seed=77)
     one = evaluate(
-        shallow(), run_spec(split_run), constant_input_fn(features, False), "one"
+        shallow().network,
+        run_spec(split_run).prediction,
+        constant_input_fn(features, False),
+        "one",
     )
     two = evaluate(
-        shallow(mesh=MODEL_AXIS),
-        run_spec(split_run),
+        shallow(mesh=MODEL_AXIS).network,
+        run_spec(split_run).prediction,
         constant_input_fn(features, False),
         "two",
     )
@@ -173,10 +176,10 @@ def test_evaluation_weighs_batches_by_their_predictions(split_run):
         dataset = tf.data.Dataset.from_tensors(heavy)
         return dataset.concatenate(tf.data.Dataset.from_tensors(light))
 
-    config, spec = shallow(), run_spec(split_run)
-    found = evaluate(config, spec, input_fn, "both")
+    network, spec = shallow().network, run_spec(split_run).prediction
+    found = evaluate(network, spec, input_fn, "both")
     apart = [
-        evaluate(config, spec, constant_input_fn(features, False), "apart")
+        evaluate(network, spec, constant_input_fn(features, False), "apart")
         for features in (heavy, light)
     ]
 
@@ -188,14 +191,14 @@ def test_evaluation_weighs_batches_by_their_predictions(split_run):
 
 def test_predictions_are_per_example_and_agree_with_evaluation(split_run):
     features = masked_lm_features(seed=77)
-    config, spec = shallow(), run_spec(split_run)
+    network, spec = shallow().network, run_spec(split_run).prediction
 
-    rows = list(predict(config, spec, constant_input_fn(features, False)))
+    rows = list(predict(network, spec, constant_input_fn(features, False)))
 
     assert len(rows) == 8
     assert set(rows[0]) == {"loss_sum", "hits", "weight"}
     assert [row["weight"] for row in rows] == [4, 4, 3, 4, 4, 3, 4, 4]
-    metrics = evaluate(config, spec, constant_input_fn(features, False), "agree")
+    metrics = evaluate(network, spec, constant_input_fn(features, False), "agree")
     loss = sum(row["loss_sum"] for row in rows) / 30
     assert loss == pytest.approx(metrics["masked_lm_loss"], rel=1e-5)
 
@@ -207,10 +210,11 @@ def test_predictions_of_parts_come_without_padding(split_run):
         arrays = {name: np.stack([f[name] for f in sets]) for name in sets[0]}
         return tf.data.Dataset.from_tensor_slices(arrays)
 
-    config, spec = shallow(), run_spec(split_run)
-    everything = list(predict(config, spec, input_fn))
+    network, spec = shallow().network, run_spec(split_run).prediction
+    everything = list(predict(network, spec, input_fn))
     # "aa" fills a batch of 8 and 3 rows of the next, "bb" 2 of the third.
-    parts = dict(predict_parts(config, spec, input_fn, [Part("aa", 11), Part("bb", 2)]))
+    wanted = [Part("aa", 11), Part("bb", 2)]
+    parts = dict(predict_parts(network, spec, input_fn, wanted))
 
     assert list(parts) == ["aa", "bb"]
     expected = [row["loss_sum"] for row in everything]
@@ -244,7 +248,8 @@ def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
     assert losses[20] > losses[40] > losses[120]
     assert losses[120] < 0.05
     assert read_scalars(str(tmp_path), "masked_lm_accuracy")[120] == 1.0
-    metrics = evaluate(config, spec, constant_input_fn(features, False), "same")
+    input_fn = constant_input_fn(features, False)
+    metrics = evaluate(config.network, spec.prediction, input_fn, "same")
     assert metrics["masked_lm_loss"] < 0.05
     assert metrics["masked_lm_accuracy"] == 1.0
 

@@ -11,7 +11,7 @@ from decoupled.core.errors import UserError
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training.graph import build_graph, check_graph
+from decoupled.training.graph import build_evaluation, build_step, check_graph
 from tests.helpers import (
     MASKING,
     adamw,
@@ -83,7 +83,7 @@ def test_parameters_and_slots_are_the_same_on_every_mesh(name, twenty_steps):
 )
 def test_a_batch_that_does_not_divide_is_told_with_its_setting(changes, size, setting):
     with pytest.raises(UserError) as caught:
-        check_graph(graph_config(mesh=DATA_AXIS), tiny_training(**changes))
+        check_graph(graph_config(mesh=DATA_AXIS).network, tiny_training(**changes))
     assert f"dimension 'batch' of size {size} does not divide" in str(caught.value)
     assert str(caught.value).endswith(f"; change mesh_shape or {setting}")
 
@@ -105,7 +105,7 @@ def test_tables_are_looked_up_as_configured(lookup, one_hots):
     with tf.Graph().as_default() as graph:
         features = masked_lm_features()
         constants = {name: tf.constant(value) for name, value in features.items()}
-        build_graph(graph_config(mesh=mesh), constants, training=True)
+        build_step(graph_config(mesh=mesh), constants)
         kinds = [operation.type for operation in graph.get_operations()]
     assert kinds.count("OneHot") == one_hots
 
@@ -250,7 +250,10 @@ def build(config, training, features=None):
             name: tf.constant(value)
             for name, value in (features or masked_lm_features()).items()
         }
-        lowered = build_graph(config, constants, training)
+        if training:
+            lowered = build_step(config, constants)
+        else:
+            lowered = build_evaluation(config.network, constants)
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
             fetched = session.run((lowered.loss, lowered.sums, lowered.predictions))
@@ -315,7 +318,8 @@ def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
     )
 
     training = tiny_training(gradient_accumulation=accumulation)
-    for refuse in (lambda: build(config, True), lambda: check_graph(config, training)):
+    network = config.network
+    for refuse in (lambda: build(config, True), lambda: check_graph(network, training)):
         with pytest.raises(UserError, match="^MeshConfig.layout_rules: ") as caught:
             refuse()
         assert told in str(caught.value)
@@ -324,7 +328,7 @@ def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
 @pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS, DATA_AXIS, BOTH_AXES])
 def test_a_mesh_that_fits_is_checked_without_devices(mesh, monkeypatch):
     monkeypatch.setattr("decoupled.training.mesh.devices", None)
-    check_graph(graph_config(mesh=mesh), tiny_training())
+    check_graph(graph_config(mesh=mesh).network, tiny_training())
 
 
 @pytest.mark.parametrize(
@@ -337,10 +341,10 @@ def test_a_mesh_that_fits_is_checked_without_devices(mesh, monkeypatch):
     ids=lambda task: task.name,
 )
 def test_the_layout_of_every_task_is_checked(task):
-    check_graph(graph_config(task=task, mesh=MODEL_AXIS), tiny_training())
+    check_graph(graph_config(task=task, mesh=MODEL_AXIS).network, tiny_training())
     mesh = MeshConfig("m:2", "sequence:m;vocab:m", "float32", "gather", "float32", 128)
     with pytest.raises(UserError, match="rules vocab:m and sequence:m split rows"):
-        check_graph(graph_config(task=task, mesh=mesh), tiny_training())
+        check_graph(graph_config(task=task, mesh=mesh).network, tiny_training())
 
 
 def test_a_run_of_another_length_has_another_schedule(twenty_steps):

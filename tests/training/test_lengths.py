@@ -14,7 +14,8 @@ from decoupled.tasks.tagging import Tagging
 from decoupled.training.graph import build_predictions
 from decoupled.training.lengths import choose_lengths
 from decoupled.training.mesh import length_step, session_config
-from tests.training.runs import ONE_DEVICE, graph_config, run_spec
+from decoupled.training.model_fn import PredictionSpec
+from tests.training.runs import ONE_DEVICE, graph_config
 
 LENGTH, BATCH = 20, 4
 TAGS = Tagging("tags", ("A", "B", "C"), LENGTH, 0.0, 0.0)
@@ -61,8 +62,8 @@ def test_the_mesh_can_split_every_length():
 
 def lengths_for(sizes, count, flops, monkeypatch):
     monkeypatch.setattr("decoupled.training.lengths._FLOPS_PER_GRAPH", flops)
-    config = graph_config(task=TAGS)
-    return evaluation_lengths(config, np.array(sizes), batch_size=2, count=count)
+    network = graph_config(task=TAGS).network
+    return evaluation_lengths(network, np.array(sizes), batch_size=2, count=count)
 
 
 def test_one_file_needs_no_graph_for_longer_rows(monkeypatch):
@@ -111,10 +112,10 @@ def predictions(config, batches, lengths):
             name: tf.placeholder(tf.int32, [BATCH, *[None] * (value.ndim - 1)])
             for name, value in batches[0].items()
         }
-        outputs, lowering = build_predictions(config, inputs, lengths)
+        outputs, lowering = build_predictions(config.network, inputs, lengths)
         initialize = tf.global_variables_initializer()
         copy = lowering.copy_masters_to_slices()
-        with tf.Session(config=session_config(config.mesh)) as session:
+        with tf.Session(config=session_config(config.network.mesh)) as session:
             session.run(initialize)
             session.run(copy)
             return [
@@ -172,11 +173,11 @@ def run(tmp_path_factory):
     config = graph_config(task=TAGS)
     with tf.Graph().as_default(), tf.Session() as session:
         features = {k: tf.constant(v[:BATCH]) for k, v in arrays(BATCH)[TAGS].items()}
-        build_predictions(config, features, (LENGTH,))
+        build_predictions(config.network, features, (LENGTH,))
         session.run(tf.global_variables_initializer())
         prefix = f"{folder}/model.ckpt"
         tf.train.Saver().save(session, prefix, 0, write_meta_graph=False)
-    return run_spec(folder, eval_batch_size=BATCH)
+    return PredictionSpec(str(folder), BATCH)
 
 
 def test_rows_come_back_in_the_order_of_their_files(run):
@@ -193,7 +194,7 @@ def test_rows_come_back_in_the_order_of_their_files(run):
             for place, (d, order) in enumerate(zip(data_sets, orders, strict=True))
         ]
         input_fn = evaluation_input_fn(data_sets, BATCH, lengths)
-        return dict(predict_parts(config, run, input_fn, parts, lengths))
+        return dict(predict_parts(config.network, run, input_fn, parts, lengths))
 
     expected, found = answers(()), answers((8, 16, LENGTH))
     assert list(found) == ["0", "1", "2"]

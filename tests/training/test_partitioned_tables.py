@@ -12,7 +12,7 @@ from decoupled.model import variables
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.row_partitions import saved_variables
 from decoupled.training.checkpoints import check_resumable, find_checkpoint
-from decoupled.training.graph import build_graph
+from decoupled.training.graph import build_evaluation, build_step
 from decoupled.training.mesh import Placement, shape_and_layout
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.training.runs import (
@@ -50,11 +50,14 @@ def partitions_of(training=True, devices=None, **changes):
     config = graph_config(**changes)
     placement = None
     if devices is not None:
-        mesh = PlacementMeshImpl(*shape_and_layout(config.mesh), devices)
+        mesh = PlacementMeshImpl(*shape_and_layout(config.network.mesh), devices)
         placement = Placement(mesh, None)
     with tf.Graph().as_default():
         features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        lowered = build_graph(config, features, training, placement)
+        if training:
+            lowered = build_step(config, features, placement)
+        else:
+            lowered = build_evaluation(config.network, features, placement)
         slices = {
             f"{variable.name}, slice {number}": part
             for variable, laid_out in lowered.lowering.variables.items()
@@ -123,7 +126,7 @@ def test_initial_weights_do_not_depend_on_partitions(monkeypatch):
     def initial():
         with tf.Graph().as_default(), tf.Session() as session:
             features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-            build_graph(graph_config(), features, True)
+            build_step(graph_config(), features)
             session.run(tf.global_variables_initializer())
             return session.run(tf.identity(saved_variables()[TABLE]))
 
@@ -170,7 +173,8 @@ def test_a_run_goes_on_with_other_partitions_and_on_another_mesh(
         train_run(TWELVE_STEPS, spec, every_steps=6, then=cut)
     in_partitions_of(monkeypatch, *sizes.values())
     spec = run_spec(tmp_path / "cut")
-    found = train_run(TWELVE_STEPS._replace(mesh=mesh), spec)
+    network = TWELVE_STEPS.network._replace(mesh=mesh)
+    found = train_run(TWELVE_STEPS._replace(network=network), spec)
 
     assert said(spec)[0].startswith(f"resuming from {tmp_path}/cut/model.ckpt-6")
     assert largest_difference(found, straight)[0] < 1e-5
@@ -216,6 +220,6 @@ def test_what_a_checkpoint_lacks_is_named_whole(tmp_path):
     train_run(config, run_spec(tmp_path))
     with tf.Graph().as_default():
         features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        build_graph(config._replace(frozen=()), features, True)
+        build_step(config._replace(frozen=()), features)
         with pytest.raises(UserError, match=f"no variable {TABLE}/adam_m; go on"):
             check_resumable(find_checkpoint(str(tmp_path)))

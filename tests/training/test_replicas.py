@@ -11,7 +11,7 @@ import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
-from decoupled.training.graph import build_graph
+from decoupled.training.graph import build_step
 from decoupled.training.mesh import session_config
 from tests.helpers import masked_lm_features, tiny_model
 from tests.training.runs import BOTH_AXES, graph_config
@@ -36,7 +36,7 @@ def trained_slices(config):
     with tf.Graph().as_default():
         features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
         step = tf.train.get_or_create_global_step()
-        lowered = build_graph(config, features, training=True)
+        lowered = build_step(config, features)
         with tf.control_dependencies([lowered.update]):
             counted = tf.assign_add(step, 1)
         laid_out = lowered.lowering.variables
@@ -49,7 +49,7 @@ def trained_slices(config):
                 for number in range(implementation.size)
             ]
         to_slices = lowered.lowering.copy_masters_to_slices()
-        with tf.Session(config=session_config(config.mesh)) as session:
+        with tf.Session(config=session_config(config.network.mesh)) as session:
             session.run(tf.global_variables_initializer())
             session.run(to_slices)
             for _ in range(STEPS):

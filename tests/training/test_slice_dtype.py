@@ -9,7 +9,7 @@ import pytest
 from decoupled.core.compat import tf
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import evaluate
-from decoupled.training.graph import build_graph
+from decoupled.training.graph import build_step
 from tests.helpers import (
     adamw,
     constant_input_fn,
@@ -63,7 +63,7 @@ def is_matrix(name, value):
 def lowered_graph(mesh):
     with tf.Graph().as_default():
         features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        return build_graph(config(mesh), features, training=True)
+        return build_step(config(mesh), features)
 
 
 def test_matrices_lie_in_bfloat16_vectors_slots_and_masters_in_float32():
@@ -154,7 +154,10 @@ def test_a_resumed_run_ends_as_one_that_was_not_stopped(folder, tmp_path):
 def test_evaluation_with_float32_slices_gives_the_same_loss(folder):
     losses = [
         evaluate(
-            config(mesh), run_spec(folder), constant_input_fn(features, False), "dev"
+            config(mesh).network,
+            run_spec(folder).prediction,
+            constant_input_fn(features, False),
+            "dev",
         )["loss"]
         for features in [masked_lm_features(seed=9)]
         for mesh in (ONE_DEVICE, bfloat16(ONE_DEVICE))

@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 
 from decoupled.core.compat import tf
-from decoupled.training.graph import build_graph
+from decoupled.training.graph import build_step
 from tests.helpers import adamw, masked_lm_features, tiny_model
 from tests.training.runs import (
     MODEL_AXIS,
@@ -53,7 +53,7 @@ class StepGraph:
         fields = {"model": tiny_model(num_layers=1), **changes}
         with tf.Graph().as_default():
             features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-            self.lowered = build_graph(graph_config(**fields), features, training=True)
+            self.lowered = build_step(graph_config(**fields), features)
         self.all = ancestors([self.lowered.update])
         self.before_clipping = ancestors([self.lowered.scalars["gradient_norm"].op])
         self.weights = {op.inputs[0].op for op in self.of_type("ResourceApplyAdam")}

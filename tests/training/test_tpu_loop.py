@@ -14,7 +14,7 @@ from decoupled.runs.evaluation import Part, predict_parts
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import evaluate, predict
 from decoupled.training.events import read_scalars
-from decoupled.training.graph import build_graph
+from decoupled.training.graph import build_step
 from decoupled.training.tpu import session_config
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.training.described_tpu import one_core
@@ -127,15 +127,16 @@ class _StopAt(type(run_spec("").stop)):
 
 def test_predictions_and_metrics_are_those_of_the_host(trained, tmp_path):
     features = masked_lm_features()
-    here = graph_config(model=MODEL)
+    here = graph_config(model=MODEL).network
 
     def three_batches(params=None):
         return tf.data.Dataset.from_tensors(features).repeat(3)
 
     with one_core():
-        rows = list(predict(core_config(), trained, three_batches))
-        found = evaluate(core_config(), trained, three_batches, "there", steps=3)
-    local = trained._replace(tpu=None)
+        network, spec = core_config().network, trained.prediction
+        rows = list(predict(network, spec, three_batches))
+        found = evaluate(network, spec, three_batches, "there", steps=3)
+    local = trained._replace(tpu=None).prediction
     expected = list(predict(here, local, three_batches))
     assert len(rows) == len(expected) == 24
     for name in expected[0]:
@@ -155,8 +156,9 @@ def test_the_program_has_ended_when_the_last_part_is_there(trained, monkeypatch)
         read.append("the batch that ends the program")
 
     monkeypatch.setattr("decoupled.runs.evaluation.predict", rows)
-    parts = [Part("a", 5)]
-    ((name, found),) = predict_parts(core_config(), trained, lambda: features, parts)
+    parts, network = [Part("a", 5)], core_config().network
+    found = predict_parts(network, trained.prediction, lambda: features, parts)
+    ((name, found),) = found
     assert (name, len(found["x"])) == ("a", 5)
     assert read
 
@@ -198,11 +200,11 @@ def test_a_gradient_that_is_infinite_ends_the_run_before_it_is_saved(
     """The loss may be finite still, and the host's own check may come too late."""
 
     def infinite(*arguments):
-        lowered = build_graph(*arguments)
+        lowered = build_step(*arguments)
         scalars = {**lowered.scalars, "gradient_norm": tf.constant(np.inf)}
         return lowered._replace(scalars=scalars)
 
-    monkeypatch.setattr("decoupled.training.model_fn.build_graph", infinite)
+    monkeypatch.setattr("decoupled.training.model_fn.build_step", infinite)
     monkeypatch.setattr("decoupled.training.model_fn.host_call", lambda *_: None)
     spec = run_spec(tmp_path, iterations_per_loop=4)._replace(tpu=tpu)
     with pytest.raises(UserError, match="loss or gradient_norm is infinite or NaN"):

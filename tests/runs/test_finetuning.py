@@ -1,10 +1,11 @@
-"""Which runs are trained, in which order, and which of them counts."""
+"""What fine-tuning computes before it trains; which runs it trains, in which order."""
 
+import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.runs.grid import Grid
-from decoupled.runs.selection import Scores
+from decoupled.runs.finetuning import Grid, class_weights
+from decoupled.runs.saved_run import Scores
 
 DEV = {(1e-5, 0): 60.0, (2e-5, 0): 70.0, (3e-5, 0): 65.0, (2e-5, 1): 72.0}
 
@@ -71,3 +72,10 @@ def test_no_rate_is_chosen_before_all_are_trained():
     trained.append((1e-5, 0))
     with pytest.raises(UserError, match=r"\(2e-05, 0\): not complete.*--mode=train"):
         grid.chosen_rate()
+
+
+def test_every_class_weighs_the_same_in_all():
+    weights = class_weights(np.array([0, 0, 0, 2], np.int32), num_labels=3)
+    # 4 examples, 2 classes that occur: 4 / (2 * 3) and 4 / (2 * 1).
+    assert weights.tolist() == pytest.approx([2 / 3, 0, 2])
+    assert weights.dtype == np.float32

@@ -8,8 +8,8 @@ import pytest
 
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.runs import zero_shot
-from decoupled.runs.zero_shot import _ahead, answer_languages
+from decoupled.runs import evaluation
+from decoupled.runs.evaluation import _ahead, answer_languages
 
 
 def test_results_come_in_order_each_loaded_before_it_is_asked_for():
@@ -52,8 +52,8 @@ def test_the_batches_of_a_tpu_of_several_hosts_are_gone_afterwards(
     run = SimpleNamespace(
         tpu="of several hosts",
         feeds_itself=False,
-        evaluation_batches=str(path),
-        training=SimpleNamespace(eval_batch_size=2),
+        recorded_batches=str(path),
+        batch_size=2,
     )
 
     def write(sets, batch_size, lengths, record_to):
@@ -65,8 +65,8 @@ def test_the_batches_of_a_tpu_of_several_hosts_are_gone_afterwards(
             assert path.exists()
             yield part.name, None
 
-    monkeypatch.setattr(zero_shot, "evaluation_input_fn", write)
-    monkeypatch.setattr(zero_shot, "predict_parts", predict)
+    monkeypatch.setattr(evaluation, "evaluation_input_fn", write)
+    monkeypatch.setattr(evaluation, "predict_parts", predict)
     answers = answer_languages(None, run, data, [("test", "de"), ("test", "sw")])
     if all_answers:
         assert [one.language for one in answers] == ["de", "sw"]

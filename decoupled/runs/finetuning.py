@@ -1,0 +1,336 @@
+"""The fine-tuning of a task: learning rates to choose from, seeds, and their folders.
+
+Every rate is trained with the first seed. The rate that is best on English dev is then
+trained with the other seeds, so that no other language has a say in the choice.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.configs import FinetuningConfig, ModelConfig
+from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
+from decoupled.runs import run_folder
+from decoupled.runs.finetuning_run import (
+    FinetuningRun,
+    finetuning_network,
+    frozen_variables,
+    steps_of,
+)
+from decoupled.runs.saved_run import BEST, keep_checkpoint, open_run
+from decoupled.runs.task_data import ENGLISH, Features, TaskData
+from decoupled.tasks.finetuning_task import FinetuningTask
+from decoupled.training.cluster import join_cluster
+from decoupled.training.graph import check_graph
+from decoupled.training.hooks import StopOnSignal
+from decoupled.training.model_fn import RunSpec
+from decoupled.training.tpu import TpuAddress
+
+CHOSEN = "chosen.json"
+
+
+class Finetuning:
+    """A task, what it is fine-tuned from, and the runs in a folder.
+
+    One run lives in the folder itself; several have learning_rate_R/seed_S/ below it,
+    and a folder that has several keeps doing so.
+
+    Attributes: `task`; `folder`; `data`, its files; `training`, its English examples;
+    `grid`, its runs.
+
+    Args:
+      config: the settings.
+      task: what is learned. kind: of its head.
+      data_dir: the folder with a folder per task.
+      init_checkpoint: a pre-training run's folder, or a prefix.
+      folder: of all runs. mode: one of `run_folder.MODES`.
+      num_runs: seeds. cache: folder of features.
+      tpu: fields of a `TpuAddress`, or None.
+
+    Raises:
+      UserError: checkpoint, task files, settings and folder do not fit each other.
+        Nothing is written before all files are read, so that no training ends in a bad
+        one.
+      WorkerLost: a process of the cluster did not answer.
+    """
+
+    def __init__(
+        self,
+        config: FinetuneConfig,
+        task: FinetuningTask,
+        kind: str,
+        data_dir: str,
+        init_checkpoint: str,
+        folder: str,
+        mode: str,
+        num_runs: int,
+        cache: str,
+        tpu: dict[str, str | None] | None = None,
+    ):
+        self.config, self.task, self.folder = config, task, folder
+        self._kind, self._reading = kind, mode not in run_folder.TRAINING_MODES
+        self._source = open_run(init_checkpoint)
+        model = finetuned_model(self._source.description.model, config.finetuning)
+        self.data = TaskData(task, data_dir, self._source.vocabulary, cache)
+        self.training = self.data.examples("train", ENGLISH)
+        task.see_training(self.training)
+        rates = _learning_rates(config, self.data)
+        seeds = range(config.training.seed, config.training.seed + num_runs)
+        self._several = len(rates) * num_runs > 1 or _holds_several(folder)
+        self._network = finetuning_network(config, task, model)
+        frozen = frozen_variables(config, model)
+        check_graph(self._network, config.training, frozen)
+        self._check_files(only_train=mode == "train")
+        self._stop = StopOnSignal()
+        self._tpu = TpuAddress(**tpu) if tpu else None
+        self._cluster = config.cluster and join_cluster(
+            config.cluster, config.mesh, console.say, on_tpu=tpu is not None
+        )
+        self._runs: dict[tuple[float, int], FinetuningRun] = {}
+        if self._several:
+            self._claim(folder, {})
+        self._run(rates[0], seeds[0])
+        self.grid = Grid(rates, tuple(seeds), self._run)
+
+    def train(self) -> None:
+        """Trains every run that is not complete, and keeps the best of several."""
+        features = self.data.features("train", ENGLISH, self.training, progress=True)
+        rows = len(features["example_index"])
+        steps = steps_of(self.config, features)
+        inputs = "" if rows == len(self.training) else f" in {rows:,} windows"
+        console.say(f"{len(self.training):,} English examples{inputs}, {steps:,} steps")
+        self.grid.train(self._training_features(features))
+        if self._several:
+            self._keep_best()
+
+    def relative(self, path: str) -> str:
+        """A path inside the folder, as seen from it."""
+        return os.path.relpath(path, self.folder)
+
+    def evaluate(self, predictions: str, anew: bool) -> list[dict[str, Any]]:
+        """Scores each run of the chosen learning rate, and answers with the best one.
+
+        Args:
+          predictions: folder that gets the answers of the best run.
+          anew: whether also runs that have results of their selected checkpoint are
+            evaluated.
+
+        Returns:
+          what `FinetuningRun.evaluate` gives, a run after the other.
+        """
+        best = self.grid.best_run()
+        results = []
+        for run in self.grid.chosen_runs():
+            found = None if anew else run.finished()
+            written = predictions if run is best else None
+            results.append(found or run.evaluate(self.training, written))
+        return results
+
+    def _check_files(self, only_train):
+        """Reads the dev and test files; of a run that only trains, English dev."""
+        english_dev = [("dev", ENGLISH)] if self.data.has_english_dev() else []
+        wanted = english_dev if only_train else self.data.files_to_answer()
+        self.data.check(self.training, wanted)
+
+    def _training_features(self, features):
+        selected = self.data.for_graph(features)
+        if self.config.finetuning.class_weights == "balanced":
+            weights = class_weights(features["label_ids"], len(self.task.labels))
+            selected["example_weights"] = weights[features["label_ids"]]
+        return selected
+
+    def _run(self, rate, seed):
+        """The run of a learning rate and a seed, its folder claimed."""
+        if (rate, seed) not in self._runs:
+            self._runs[rate, seed] = self._make_run(rate, seed)
+        return self._runs[rate, seed]
+
+    def _make_run(self, rate, seed):
+        config, folder = self.config, self.folder
+        if self._several:
+            folder = os.path.join(folder, f"learning_rate_{rate:g}", f"seed_{seed}")
+        self._claim(folder, {"learning_rate": rate, "seed": seed})
+        training = dataclasses.replace(config.training, seed=seed)
+        compared = self._several or config.training.eval_every_steps > 0
+        return FinetuningRun(
+            learning_rate=rate,
+            seed=seed,
+            config=config,
+            network=self._network,
+            spec=RunSpec(
+                folder,
+                training,
+                self._source.prefix,
+                console.say,
+                self._stop,
+                self._cluster,
+                self._tpu,
+            ),
+            data=self.data,
+            selecting=compared and self.data.has_english_dev(),
+        )
+
+    def _claim(self, folder, run):
+        finetuning, training = self.config.finetuning, self.config.training
+        data = {
+            "init_checkpoint": os.path.basename(self._source.prefix),
+            "train": self.data.fingerprint("train", ENGLISH),
+            "features": self.task.settings(),
+            "num_epochs": finetuning.num_epochs,
+            "class_weights": finetuning.class_weights,
+            "batch_size": training.batch_size,
+            "eval_every_steps": training.eval_every_steps,
+            **run,
+        }
+        vocabulary = self._source.vocabulary
+        description = run_folder.ModelDir(
+            command="finetune",
+            model=self._network.model,
+            vocabulary_fingerprint=vocabulary.fingerprint,
+            task={
+                "name": self.task.name,
+                "kind": self._kind,
+                "labels": list(self.task.labels),
+            },
+            data=data,
+        )
+        run_folder.claim(folder, description, vocabulary.path, self._reading)
+        if answers := self.task.answer_settings():
+            files.write_json(os.path.join(folder, run_folder.ANSWERS), answers)
+
+    def _keep_best(self):
+        """Copies the best run's checkpoint to best/, unless it is there."""
+        best = self.grid.best_run().selected()
+        path = os.path.join(self.folder, CHOSEN)
+        wanted = {
+            "checkpoint": self.relative(best.prefix),
+            "global_step": best.step,
+        }
+        if files.exists(path) and files.read_json(path) == wanted:
+            return
+        keep_checkpoint(best.prefix, os.path.join(self.folder, BEST))
+        files.write_json(path, wanted)
+
+
+def _learning_rates(config: FinetuneConfig, data: TaskData) -> tuple[float, ...]:
+    rates = config.finetuning.learning_rates or (config.optimizer.learning_rate,)
+    if len(rates) > 1 and not data.has_english_dev():
+        raise UserError(
+            f"FinetuningConfig.learning_rates: {len(rates)} to choose from, but "
+            f"{data.task.name} has no English dev file with labels to choose by; "
+            "give one rate"
+        )
+    return rates
+
+
+def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig:
+    """The pre-trained model's sizes with only the layers that are kept.
+
+    Raises:
+      UserError: the settings want more layers or positions than there are.
+    """
+    if config.keep_layers > model.num_layers:
+        raise UserError(
+            f"FinetuningConfig.keep_layers: {config.keep_layers}, but the checkpoint's "
+            f"model has {model.num_layers} layers"
+        )
+    if config.max_sequence_length > model.max_positions:
+        raise UserError(
+            f"FinetuningConfig.max_sequence_length: {config.max_sequence_length}, but "
+            f"the checkpoint's model has max_positions = {model.max_positions}"
+        )
+    return dataclasses.replace(model, num_layers=config.keep_layers or model.num_layers)
+
+
+def class_weights(label_ids: Features, num_labels: int) -> np.ndarray:
+    """Weights that give every class of a training set the same total.
+
+    Args:
+      label_ids: int32 [examples]. num_labels: classes.
+
+    Returns:
+      float32 [num_labels], examples / (classes that occur * examples of the class), so
+      that an example weighs 1 on average; 0 for a class that does not occur.
+    """
+    counts = np.bincount(label_ids, minlength=num_labels)
+    weights = len(label_ids) / np.maximum(counts, 1) / np.count_nonzero(counts)
+    return np.where(counts, weights, 0.0).astype(np.float32)
+
+
+def _holds_several(folder):
+    """Whether a folder was claimed for several runs."""
+    if not files.exists(os.path.join(folder, run_folder.CONFIG)):
+        return False
+    return "seed" not in run_folder.read(folder).data
+
+
+class Grid(NamedTuple):
+    """The runs of a task.
+
+    rates: learning rates to choose from. seeds: of the chosen rate's runs.
+    make_run: (rate, seed) -> its run.
+    """
+
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    make_run: Callable[[float, int], FinetuningRun]
+
+    def train(self, features: Features) -> None:
+        """Trains what is not complete yet.
+
+        Args:
+          features: of the English training set.
+        """
+        count = len(self.rates) + len(self.seeds) - 1
+        for number, rate in enumerate(self.rates, start=1):
+            self._train(rate, self.seeds[0], f"{number} of {count}", features)
+        rate = self.chosen_rate()
+        for number, seed in enumerate(self.seeds[1:], start=len(self.rates) + 1):
+            self._train(rate, seed, f"{number} of {count}", features)
+
+    def chosen_rate(self) -> float:
+        """The rate whose first run is best on English dev, of equal ones the first.
+
+        Raises:
+          UserError: a rate's run is not complete.
+        """
+        if len(self.rates) == 1:
+            return self.rates[0]
+        best = {}
+        for rate in self.rates:
+            run = self.make_run(rate, self.seeds[0])
+            scores = run.scores()
+            if not scores.complete:
+                raise UserError(
+                    f"{run.folder}: not complete, so that no learning rate can be "
+                    "chosen; --mode=train goes on"
+                )
+            best[rate] = scores.best
+        return max(best, key=best.get)
+
+    def chosen_runs(self) -> list[FinetuningRun]:
+        """The runs of the chosen rate, one per seed."""
+        rate = self.chosen_rate()
+        return [self.make_run(rate, seed) for seed in self.seeds]
+
+    def all_runs(self) -> list[FinetuningRun]:
+        """The runs that are trained: the first of each rate, then the chosen one's."""
+        first = [self.make_run(rate, self.seeds[0]) for rate in self.rates]
+        return [*first, *self.chosen_runs()[1:]]
+
+    def best_run(self) -> FinetuningRun:
+        """Of the chosen runs the best on English dev; without one, the first."""
+        runs = self.chosen_runs()
+        best = [run.scores().best for run in runs]
+        return runs[0] if None in best else runs[best.index(max(best))]
+
+    def _train(self, rate, seed, number, features):
+        run = self.make_run(rate, seed)
+        if len(self.rates) + len(self.seeds) > 2:
+            console.say(f"run {number}: learning rate {rate:g}, seed {seed}")
+        run.train(features)

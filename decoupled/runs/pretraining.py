@@ -1,0 +1,321 @@
+"""Pre-training: a run's data, its training, and its evaluation on held-out text.
+
+Writes checkpoints, events, config.json, sampling.json, eval.json and predictions.jsonl
+to the folder of the run.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from decoupled.configs import PretrainConfig
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
+from decoupled.corpora.sampling import LanguageRow, as_json, print_rows
+from decoupled.data.input_fn import languages_input_fn, pretraining_input_fn
+from decoupled.data.reading import named_errors
+from decoupled.data.records import RecordsManifest, read_manifest
+from decoupled.data.sequence_order import EVAL, sampling_rows
+from decoupled.data.sequences import evaluation_count
+from decoupled.data.verification import check_beginnings
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.runs import run_folder
+from decoupled.runs.evaluation import Part, finished_results, predict_parts
+from decoupled.runs.run_folder import TRAINING_MODES
+from decoupled.runs.saved_run import open_run
+from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
+from decoupled.training.cluster import join_cluster
+from decoupled.training.estimator import train
+from decoupled.training.events import write_scalars
+from decoupled.training.graph import check_graph
+from decoupled.training.hooks import StopOnSignal
+from decoupled.training.model_fn import RunSpec
+from decoupled.training.network import pretraining_graph
+from decoupled.training.tpu import TpuAddress
+
+EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
+SAMPLING = "sampling.json"
+_METRICS = ("masked_lm_accuracy", "masked_lm_loss")
+
+
+def run_pretraining(
+    config: PretrainConfig,
+    records_dir: str,
+    vocabulary: str,
+    folder: str,
+    mode: str,
+    tpu: dict[str, str | None] | None = None,
+    init_checkpoint: str | None = None,
+    record_start: Callable[[str], None] = lambda folder: None,
+) -> None:
+    """Trains, evaluates or predicts.
+
+    Args:
+      config: the settings.
+      records_dir: what build_records wrote. vocabulary: its sentencepiece.model.
+      folder: of the run, made if missing.
+      mode: one of `run_folder.MODES`.
+      tpu: fields of a `TpuAddress`, or None.
+      init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
+      record_start: called with the folder once it is this run's.
+
+    Raises:
+      UserError: settings, records, vocabulary and folder do not fit each other.
+    """
+    manifest = read_manifest(records_dir)
+    pieces = Vocabulary(vocabulary)
+    manifest.check_vocabulary(pieces.fingerprint, vocabulary)
+    _check_sizes(config, pieces)
+    prefix = _initial_checkpoint(init_checkpoint, pieces)
+    training = mode in TRAINING_MODES
+    rows = _sampling_rows(config, manifest) if training else []
+    if mode != "train":
+        held_out_counts(config, manifest)
+    check_beginnings(manifest)
+    run = Pretraining(config, manifest, pieces, folder, tpu, prefix)
+    description = _describe(config, manifest, pieces, prefix)
+    run_folder.claim(folder, description, vocabulary, reading=not training)
+    record_start(folder)
+    with named_errors(records_dir):
+        if training:
+            _show_sampling(rows, config, folder)
+            run.train(evaluating=mode == "train_and_evaluate")
+        if mode == "eval" or (mode == "train_and_evaluate" and not run.is_evaluated()):
+            run.evaluate()
+        if mode == "predict":
+            run.predict()
+
+
+class Pretraining:
+    """One run: its graph, data and folder.
+
+    Args:
+      config: the settings. manifest: of the records. vocabulary: their pieces.
+      folder: of the run. tpu: fields of a `TpuAddress`, or None.
+      init_checkpoint: prefix that a new run starts from, or None.
+
+    Raises:
+      UserError: the mesh does not fit model and batches.
+      WorkerLost: a process of the cluster did not answer.
+    """
+
+    def __init__(
+        self,
+        config: PretrainConfig,
+        manifest: RecordsManifest,
+        vocabulary: Vocabulary,
+        folder: str,
+        tpu: dict[str, str | None] | None,
+        init_checkpoint: str | None,
+    ):
+        self._config, self._manifest = config, manifest
+        self._vocabulary, self._folder = vocabulary, folder
+        self._graph = pretraining_graph(config, vocabulary.pad_id)
+        # Before the other processes are waited for.
+        check_graph(self._graph.network, config.training)
+        cluster = join_cluster(config.cluster, config.mesh, console.say, bool(tpu))
+        self._spec = RunSpec(
+            model_dir=folder,
+            training=config.training,
+            init_checkpoint=init_checkpoint,
+            say=console.say,
+            stop=StopOnSignal(),
+            cluster=cluster,
+            tpu=TpuAddress(**tpu) if tpu else None,
+        )
+
+    def train(self, evaluating: bool) -> None:
+        """Trains to the end, or resumes.
+
+        Args:
+          evaluating: whether held-out text is evaluated every
+            `TrainingConfig.eval_every_steps` steps.
+        """
+        every = self._config.training.eval_every_steps if evaluating else 0
+        train(
+            self._graph,
+            self._spec,
+            self._input_fn_from,
+            every_steps=every,
+            then=self.evaluate,
+        )
+
+    def is_evaluated(self) -> bool:
+        """Whether eval.json is of the newest checkpoint."""
+        step = self._step()
+        path = os.path.join(self._folder, EVALUATION)
+        found = finished_results(path, step) is not None
+        if found:
+            console.say(f"{path}: of step {step} already, reused")
+        return found
+
+    def evaluate(self) -> None:
+        """Writes eval.json and TensorBoard scalars; prints the averages."""
+        step, results = self._step(), {}
+        for language, rows in self._predictions():
+            weight = float(rows["weight"].sum())
+            results[language] = {
+                "masked_lm_accuracy": float(rows["hits"].sum()) / weight,
+                "masked_lm_loss": float(rows["loss_sum"].sum()) / weight,
+                "predictions": int(weight),
+            }
+        average = _weighted_average(results)
+        files.write_json(
+            os.path.join(self._folder, EVALUATION),
+            {"global_step": step, "all": average, "languages": results},
+        )
+        scalars = {
+            f"{metric}/{language}": values[metric]
+            for language, values in {"all": average, **results}.items()
+            for metric in _METRICS
+        }
+        write_scalars(os.path.join(self._folder, "eval"), step, scalars)
+        console.say(
+            f"held-out text at step {step}, {len(results)} languages: "
+            f"masked_lm_accuracy {average['masked_lm_accuracy']:.4f}  "
+            f"masked_lm_loss {average['masked_lm_loss']:.4f}"
+        )
+
+    def predict(self) -> None:
+        """Writes predictions.jsonl: loss and hits of every held-out sequence."""
+        path = os.path.join(self._folder, PREDICTIONS)
+        with files.atomic_write(path) as handle:
+            for language, rows in self._predictions():
+                for index in range(len(rows["weight"])):
+                    row = {name: float(values[index]) for name, values in rows.items()}
+                    line = {"language": language, "sequence": index, **row}
+                    handle.write(json.dumps(line) + "\n")
+        console.say(f"wrote {path}")
+
+    def _step(self):
+        """Of the newest checkpoint."""
+        return checkpoint_step(find_checkpoint(self._folder))
+
+    def _input_fn_from(self, step):
+        config = self._config
+        return pretraining_input_fn(
+            self._manifest,
+            self._vocabulary,
+            config.masking,
+            config.sampling,
+            config.training.batch_size,
+            config.training.seed,
+            step,
+            config.schedule.train_steps,
+        )
+
+    def _predictions(self) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """Languages with what is predicted for each of their held-out sequences."""
+        config = self._config
+        counts = held_out_counts(config, self._manifest)
+        parts = [Part(language, count) for language, count in counts.items()]
+        input_fn = languages_input_fn(
+            self._manifest,
+            self._vocabulary,
+            config.masking,
+            config.training.eval_batch_size,
+            config.training.seed,
+            [part.name for part in parts],
+            config.training.eval_sequences,
+        )
+        network, spec = self._graph.network, self._spec.prediction
+        predictions = predict_parts(network, spec, input_fn, parts)
+        return console.track(predictions, "evaluating languages", len(parts))
+
+
+def held_out_counts(
+    config: PretrainConfig, manifest: RecordsManifest
+) -> dict[str, int]:
+    """Language -> how many held-out sequences are evaluated, none of them 0.
+
+    Raises:
+      UserError: there are none at all.
+    """
+    length, limit = config.masking.sequence_length, config.training.eval_sequences
+    counts = {
+        language: evaluation_count(entry, length, limit)
+        for language, entry in manifest.splits.get(EVAL, {}).items()
+    }
+    if not any(counts.values()):
+        raise UserError(
+            f"{manifest.folder}: no held-out text (split {EVAL!r}) to evaluate; build "
+            "corpus and records with some, or train without evaluation: --mode=train"
+        )
+    return {language: count for language, count in counts.items() if count}
+
+
+def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
+    """What config.json says of the run."""
+    return run_folder.ModelDir(
+        command="pretrain",
+        model=config.model,
+        vocabulary_fingerprint=pieces.fingerprint,
+        task=None,
+        data={
+            "records": manifest.corpus_fingerprint,
+            "masking": vars(config.masking),
+            "sampling": vars(config.sampling),
+            # Limits on epochs make the order depend on the length of the run.
+            "sequences": _sequences(config) if config.sampling.limits_epochs else None,
+            "batch_size": config.training.batch_size,
+            "seed": config.training.seed,
+            # Not the path: folders move.
+            "init_checkpoint": prefix and os.path.basename(prefix),
+        },
+    )
+
+
+def _initial_checkpoint(path, pieces) -> str | None:
+    """The prefix that `path` names, or None; it must have the pieces of the records."""
+    if path is None:
+        return None
+    source = open_run(path)
+    if source.vocabulary.fingerprint != pieces.fingerprint:
+        raise UserError(
+            f"--init_checkpoint: {path} has another vocabulary than {pieces.path}; "
+            "build the records with its sentencepiece.model"
+        )
+    return source.prefix
+
+
+def _check_sizes(config, pieces):
+    model, masking = config.model, config.masking
+    if model.vocab_size != pieces.size:
+        raise UserError(
+            f"ModelConfig.vocab_size: {model.vocab_size}, but {pieces.path} has "
+            f"{pieces.size} pieces; make them equal"
+        )
+    if masking.sequence_length > model.max_positions:
+        raise UserError(
+            f"MaskingConfig.sequence_length: {masking.sequence_length} is more than "
+            f"ModelConfig.max_positions = {model.max_positions}"
+        )
+
+
+def _sampling_rows(config, manifest) -> list[LanguageRow]:
+    """A row per language; refuses sampling that the records cannot give."""
+    length, sequences = config.masking.sequence_length, _sequences(config)
+    return sampling_rows(manifest, config.sampling, length, sequences)
+
+
+def _sequences(config) -> int:
+    """How many sequences the whole run draws."""
+    return config.training.batch_size * config.schedule.train_steps
+
+
+def _show_sampling(rows, config, folder):
+    """Prints the table and keeps all of it in the folder."""
+    path = os.path.join(folder, SAMPLING)
+    files.write_json(path, as_json(rows))
+    print_rows(f"{len(rows)} languages, alpha {config.sampling.alpha}", rows)
+    console.say(f"the whole table: {path}")
+
+
+def _weighted_average(results: dict[str, dict[str, float]]) -> dict[str, float]:
+    total = sum(values["predictions"] for values in results.values())
+    return {
+        metric: sum(v[metric] * v["predictions"] for v in results.values()) / total
+        for metric in _METRICS
+    } | {"predictions": total}
