@@ -1,8 +1,7 @@
 """The kinds of files that a corpus is built from: an entry of `SOURCES` for each.
 
-A source reads a file into documents. A document is a list of lines without line breaks:
-of paragraphs where the source says that they are split into sentences, otherwise of
-sentences as they are.
+A source reads a file into documents. A document is a list of lines: paragraphs, if the
+source says that they are split into sentences, or sentences.
 
 To read another kind of file, add an entry before the last one, which takes every name.
 """
@@ -33,14 +32,15 @@ class Source:
       name: for people, with the endings of file names. pattern: a regular expression
         that is searched in a path to tell the kind.
       reads: (path, dropped, part, parts) -> the documents of a file, each a list of
-        lines, of which memory holds one at a time: those whose number, from 0, is
-        `part` modulo `parts`. `dropped` counts what was left out, by reason. It raises
-        a UserError that names the file and the place where the file is bad.
-      splits: whether lines are paragraphs to be split into sentences; large files are
-        then cut into parts, because to clean them takes longer than to read them.
+        lines. It yields every `parts`-th document from number `part` on, holds one in
+        memory, and counts in `dropped` what it leaves out, by reason. It raises a
+        UserError that names the file and the place where the file is bad.
+      splits: whether lines are paragraphs, which are split into sentences. Large files
+        are then cut into parts, because cleaning takes longer than reading.
       needs: packages that read the file. A corpus also depends on their versions.
-      rules: versions of the rules that turn the file into paragraphs: whoever changes
-        what a file becomes adds 1, and a corpus of older rules is refused.
+      rules: versions of the rules that turn the file into lines. Whoever changes what a
+        file becomes adds 1, so that a corpus of older rules is refused. A new source
+        has one too: the same file may be in a corpus that read it as plain text.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """One unit of a text corpus: a file, or every n-th document of it -> clean text files.
 
     text/{train,eval}/LANGUAGE/UNIT/text-00000-of-0000N.txt
-    work/UNIT.digests       8 bytes a document, to find equal ones with
+    work/UNIT.digests       8 bytes a document, to find equal documents
 
-A dump that is cut into parts is read whole by each, as reading takes a small share of
-the time that cleaning takes; so no document needs to travel between processes.
+Each part of a dump reads the whole dump, because reading takes little time beside
+cleaning. So no document travels between processes.
 """
 
 import collections
