@@ -7,6 +7,7 @@ from benchmarks.interleave import Measured, Spread, ratio
 from benchmarks.machine import is_matmul
 from benchmarks.results import Comparison
 from decoupled.core import console
+from decoupled.core.tables import to_markdown
 
 
 class Table(NamedTuple):
@@ -29,9 +30,7 @@ def show(table: Table) -> None:
 
 def markdown(table: Table) -> str:
     """The table as Markdown: first column to the left, the others to the right."""
-    rules = ["---", *["---:"] * (len(table.columns) - 1)]
-    lines = [table.columns, rules, *table.rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+    return f"{to_markdown(table.columns, table.rows)}\n"
 
 
 def worker_table(

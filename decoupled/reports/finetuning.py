@@ -30,8 +30,8 @@ def combine(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict]]:
 
     Returns:
       split -> language -> metric -> mean over the runs and, where there are several,
-      metric + "_spread" -> their sample standard deviation. What needs no model
-      ("trivial_...", "examples") is that of the first run.
+      metric + "_spread" -> their sample standard deviation. The trivial baseline
+      ("trivial_...") and "examples" are those of the first run.
     """
     return {
         split: {
@@ -176,7 +176,8 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     """Draws `stem`.png and `stem`.svg; returns their paths, none without labels.
 
     Bars are of the test files, or where these have no labels of the dev files. A line
-    over a bar is the spread over seeds, a short black line across it the trivial score.
+    over a bar is the spread over seeds, a short black line across it the trivial
+    baseline.
 
     Args:
       result: `task`, `metrics` (those to draw), and split -> language -> values, as
@@ -252,5 +253,5 @@ def _bars(axes, places, width, rows, metric, index):
             [x + width / 2 for x, _ in known],
             color=plots.BLACK,
             linewidth=1.6,
-            label=None if index else "trivial answers",
+            label=None if index else "trivial baseline",
         )

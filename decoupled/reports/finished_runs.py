@@ -120,12 +120,16 @@ def _numbers(folder, described, row):
         path = os.path.join(run, "eval.json")
         if files.exists(os.path.join(run, _RECORD)) and files.exists(path):
             value = 100 * files.read_json(path)["all"]["masked_lm_accuracy"]
-            yield Number(row, PRETRAINING, MLM, seed, value, run, settings_of(run))
+            yield _number(run, row, PRETRAINING, MLM, seed, value)
     for seed in seeds:
         for task in described["tasks"]:
             run = os.path.join(folder, "tasks", task, row, f"seed_{seed}")
             for metric, mean in _task_means(run, task).items():
-                yield Number(row, task, metric, seed, mean, run, settings_of(run))
+                yield _number(run, row, task, metric, seed, mean)
+
+
+def _number(run, *measured):
+    return Number(*measured, folder=run, settings=settings_of(run))
 
 
 def _task_means(run, task, prefix=""):
@@ -212,15 +216,7 @@ def _finetuned(sweep_dir, kind, levels, tasks):
             if kind == LAYER_DROP:
                 what = f"layers 1 to {run_folder.read(run).model.num_layers}"
             score = statistics.fmean(means.values())
-            yield Number(
-                row,
-                kind,
-                f"{task}, {what}",
-                _seed(seed),
-                score,
-                run,
-                settings_of(run),
-            )
+            yield _number(run, row, kind, f"{task}, {what}", _seed(seed), score)
 
 
 def _analysed(sweep_dir, name) -> Iterator[tuple[str, int, dict]]:

@@ -13,6 +13,7 @@ from decoupled.reports.results import (
     SIMILARITY,
     Number,
     Results,
+    embedding,
 )
 
 # Scores on XTREME's dev files in percent, means of three runs; a task of questions has
@@ -136,7 +137,7 @@ def as_results() -> Results:
         *((row, AVERAGE, "accuracy", tasks[AVERAGE][0])
           for row, tasks in SCORES.items() if AVERAGE in tasks),
         *((row, PRETRAINING, MLM, value) for row, value in MASKED_LM.items()),
-        *((row, SIMILARITY, f"{name}, {kind} embedding", value)
+        *((row, SIMILARITY, f"{name}{embedding(kind)}", value)
           for row, sets in WORD_SIMILARITY.items()
           for name, values in sets.items()
           for kind, value in zip(KINDS, values, strict=False)),

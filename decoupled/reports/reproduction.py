@@ -5,9 +5,7 @@ name: figures, every number by seed (scores.csv), and the page that numbers link
 runs.md, which has them by seed too, each with the settings of its run.
 """
 
-import itertools
 import os
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,6 +26,7 @@ from decoupled.reports.results import (
     SIMILARITY,
     SPECTRUM,
     Results,
+    embedding,
     spread,
 )
 
@@ -36,8 +35,6 @@ SIMILARITY_ROWS = ("coupled", "decoupled", "e_out_128", "e_out_768", "e_out_3072
 FIGURE_ROWS = ("e_out_128", "e_out_768", "e_out_3072")
 # Of the best model's masked-LM accuracy: below, a model has not learned.
 _LEARNED = 0.5
-# The line of a gin file by which runs of one row differ.
-_SEED = re.compile(r"^\w+\.seed = \d+$", re.MULTILINE)
 
 
 class PaperTable(NamedTuple):
@@ -81,11 +78,7 @@ def write_document(
     _limits(page, limits, results)
     csv = os.path.join(page.folder, "scores.csv")
     files.write_text(csv, sweeps.numbers_as_csv(results.numbers))
-    settings = _copy_settings(results, os.path.join(page.folder, "settings"))
-    numbers = [
-        one._replace(settings=settings.get(one.settings, one.settings))
-        for one in results.numbers
-    ]
+    numbers = sweeps.copy_settings(results, os.path.join(page.folder, "settings"))
     sweeps.write_runs(os.path.join(page.folder, RUNS), numbers)
     page.write()
     return claims
@@ -171,7 +164,7 @@ def _similarity(page, results):
     for row in SIMILARITY_ROWS:
         cells = []
         for name in sets:
-            metrics = [f"{name}, {kind} embedding" for kind in KINDS]
+            metrics = [f"{name}{embedding(kind)}" for kind in KINDS]
             values = [results.values(row, SIMILARITY, metric) for metric in metrics]
             printed = published.WORD_SIMILARITY[row].get(name, ())
             paper = " / ".join(f"{value:.1f}" for value in printed)
@@ -292,7 +285,7 @@ def _ranks(page, results):
     for name, row in results.rows.items():
         cells = [name]
         for kind in KINDS:
-            metric = f"effective rank, {kind} embedding"
+            metric = f"effective rank{embedding(kind)}"
             values = results.values(name, SPECTRUM, metric)
             width = getattr(row.model, f"{kind}_embedding_size")
             cells += [page.number(name, values), str(width) if values else GAP]
@@ -374,43 +367,3 @@ def _unlearned(results):
             f"best model ({best:.1f}%). At this length and rate it has not learned "
             "what the others have. Claims that compare it say nothing about its size."
         )
-
-
-def _copy_settings(results, folder):
-    """Copies settings to `folder` as they lie in the runs; settings -> copy.
-
-    The runs of a row or an analysis, folders seed_N beside each other, share one copy
-    where their settings differ by the seed alone.
-    """
-    seeds = {one.settings: one.seed for one in results.numbers}
-    texts = {
-        path: files.read_text(path)
-        for path in sorted(seeds, key=seeds.get)
-        if files.exists(path)
-    }
-    copies = {}
-    for row, group in itertools.groupby(sorted(texts, key=_row_of), _row_of):
-        paths = list(group)
-        name = os.path.join(folder, os.path.relpath(row, results.folder))
-        if len({_SEED.sub("", texts[path]) for path in paths}) == 1:
-            copies |= dict.fromkeys(paths, f"{name}.gin")
-            told = ", ".join(str(seeds[path]) for path in paths)
-            head = f"# Seeds {told}: nothing else differs. Below: seed "
-            text = f"{head}{seeds[paths[0]]}.\n{texts[paths[0]]}"
-            _write_copy(copies[paths[0]], text)
-            continue
-        for path in paths:
-            run = os.path.basename(os.path.dirname(path))
-            copies[path] = os.path.join(name, f"{run}.gin")
-            _write_copy(copies[path], texts[path])
-    return copies
-
-
-def _row_of(settings):
-    """The folder of all seeds, of the settings in the folder of one."""
-    return os.path.dirname(os.path.dirname(settings))
-
-
-def _write_copy(path, text):
-    files.make_folder(os.path.dirname(path))
-    files.write_text(path, text)

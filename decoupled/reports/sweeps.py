@@ -6,7 +6,9 @@ column in bold, the paper's number below ours. A number links to the page of the
 that it is made of.
 """
 
+import itertools
 import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -19,6 +21,8 @@ from decoupled.reports.page import RUNS, Page, mean
 from decoupled.reports.published import AVERAGE, printed
 from decoupled.reports.results import MLM, Number, Results, headline, spread
 
+# The line of a gin file by which runs of one row differ.
+_SEED = re.compile(r"^\w+\.seed = \d+$", re.MULTILINE)
 _SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
 
 
@@ -173,3 +177,46 @@ def write_runs(path: str, numbers: Sequence[Number]) -> None:
             words=2,
         )
     page.write()
+
+
+def copy_settings(results: Results, folder: str) -> list[Number]:
+    """Copies settings to `folder` as they lie in the runs; numbers with the copies.
+
+    The runs of a row or an analysis, folders seed_N beside each other, share one copy
+    where their settings differ by the seed alone.
+    """
+    seeds = {one.settings: one.seed for one in results.numbers}
+    texts = {
+        path: files.read_text(path)
+        for path in sorted(seeds, key=seeds.get)
+        if files.exists(path)
+    }
+    copies = {}
+    for row, group in itertools.groupby(sorted(texts, key=_row_of), _row_of):
+        paths = list(group)
+        name = os.path.join(folder, os.path.relpath(row, results.folder))
+        if len({_SEED.sub("", texts[path]) for path in paths}) == 1:
+            copies |= dict.fromkeys(paths, f"{name}.gin")
+            told = ", ".join(str(seeds[path]) for path in paths)
+            head = f"# Seeds {told}: nothing else differs. Below: seed "
+            text = f"{head}{seeds[paths[0]]}.\n{texts[paths[0]]}"
+            _write_copy(copies[paths[0]], text)
+            continue
+        for path in paths:
+            run = os.path.basename(os.path.dirname(path))
+            copies[path] = os.path.join(name, f"{run}.gin")
+            _write_copy(copies[path], texts[path])
+    return [
+        one._replace(settings=copies.get(one.settings, one.settings))
+        for one in results.numbers
+    ]
+
+
+def _row_of(settings):
+    """The folder of all seeds, of the settings in the folder of one."""
+    return os.path.dirname(os.path.dirname(settings))
+
+
+def _write_copy(path, text):
+    files.make_folder(os.path.dirname(path))
+    files.write_text(path, text)

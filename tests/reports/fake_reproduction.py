@@ -185,7 +185,7 @@ def _spectrum(row, seed):
 
 
 def _probing(row, seed):
-    # 2 points between e_out_128 and e_out_3072, in every seed; test counts, not dev.
+    # 2 points between e_out_128 and e_out_3072, in every seed of test, not of dev.
     f1 = {"e_out_3072": 0.82}.get(row, 0.8) + 0.01 * seed
     dev = {"f1": 0.9}
     return {
