@@ -141,6 +141,23 @@ def adamw(**changes):
     return OptimizerConfig(**{**fields, **changes})
 
 
+def adamw_step(w, m, v, g, step, rate, *, weight_decay, beta1, beta2, epsilon):
+    """A step of AdamW by numpy: Loshchilov and Hutter 2019, algorithm 2.
+
+    Args:
+      w, m, v: the weights and their moments before. g: the gradient.
+      step: from 1 on. The others are settings.
+
+    Returns:
+      w, m and v after the step.
+    """
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g**2
+    w = w - rate * weight_decay * w
+    corrected = np.sqrt(v / (1 - beta2**step)) + epsilon
+    return w - rate * m / (1 - beta1**step) / corrected, m, v
+
+
 def schedule(train_steps=20, warmup_steps=4, decay="linear"):
     """A schedule of a few steps."""
     return ScheduleConfig(train_steps, warmup_steps, decay)

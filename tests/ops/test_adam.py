@@ -5,7 +5,7 @@ import pytest
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.adam import AdamUpdate, step_scalars
-from tests.helpers import SESSION_CONFIG, mesh_impl
+from tests.helpers import SESSION_CONFIG, adamw_step, mesh_impl
 
 ROWS, COLUMNS = mtf.Dimension("rows", 6), mtf.Dimension("columns", 4)
 SETTINGS = {"weight_decay": 0.1, "beta1": 0.9, "beta2": 0.99, "epsilon": 1e-3}
@@ -62,14 +62,10 @@ def run(mesh_shape, layout_rules, is_decayed=True, on_gpus=False):
 
 def reference(weight_decay=SETTINGS["weight_decay"]):
     w, m, v = START.astype(np.float64), np.zeros((6, 4)), np.zeros((6, 4))
-    beta1, beta2 = SETTINGS["beta1"], SETTINGS["beta2"]
-    for step in range(1, STEPS + 1):
+    settings = {**SETTINGS, "weight_decay": weight_decay}
+    for step, rate in enumerate(RATES, start=1):
         g = SCALE * 2 * (w * w - PULL) * 2 * w
-        w = w - RATES[step - 1] * weight_decay * w
-        m = beta1 * m + (1 - beta1) * g
-        v = beta2 * v + (1 - beta2) * g * g
-        corrected = np.sqrt(v / (1 - beta2**step)) + SETTINGS["epsilon"]
-        w = w - RATES[step - 1] * m / (1 - beta1**step) / corrected
+        w, m, v = adamw_step(w, m, v, g, step, rate, **settings)
     return w, m, v
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.exports.reference import Reference
+from tests.helpers import adamw_step
 
 
 def _rate(peak, schedule, step):
@@ -27,7 +28,7 @@ def _is_decayed(name):
 
 
 def train(model, optimizer, schedule, weights, batches, frozen=()):
-    """AdamW (Loshchilov and Hutter 2019, algorithm 2) with clipping by global norm.
+    """AdamW with clipping by global norm.
 
     Args:
       model, optimizer, schedule: configs.
@@ -56,13 +57,11 @@ def train(model, optimizer, schedule, weights, batches, frozen=()):
         losses.append(float(loss))
         norms.append(norm)
         for name in names:
-            b1, b2, t = optimizer.beta1, optimizer.beta2, step + 1
-            m[name] = b1 * m[name] + (1 - b1) * g[name] * scale
-            v[name] = b2 * v[name] + (1 - b2) * (g[name] * scale) ** 2
-            if _is_decayed(name):
-                x[name] *= 1 - rate * optimizer.weight_decay
-            corrected = np.sqrt(v[name] / (1 - b2**t)) + optimizer.epsilon
-            x[name] -= rate * m[name] / (1 - b1**t) / corrected
+            x[name], m[name], v[name] = adamw_step(
+                x[name], m[name], v[name], g[name] * scale, step + 1, rate,
+                weight_decay=optimizer.weight_decay if _is_decayed(name) else 0.0,
+                beta1=optimizer.beta1, beta2=optimizer.beta2, epsilon=optimizer.epsilon,
+            )  # fmt: skip
     for name in names:
         x |= {f"{name}/adam_m": m[name], f"{name}/adam_v": v[name]}
     return x, losses, norms

@@ -6,7 +6,7 @@ import pytest
 from decoupled.configs import OptimizerConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.training.optimizer import apply_gradients, learning_rate
-from tests.helpers import SESSION_CONFIG, adamw, mesh_impl, schedule
+from tests.helpers import SESSION_CONFIG, adamw, adamw_step, mesh_impl, schedule
 
 
 def rates(schedule_config, steps, peak=0.02):
@@ -104,13 +104,12 @@ def numpy_adamw(config, updates):
     for name, start in START.items():
         x, g = np.array(start), np.array(GRADIENTS[name]) * scale
         m, v = np.zeros_like(x), np.zeros_like(x)
-        for t in range(1, updates + 1):
-            m = config.beta1 * m + (1 - config.beta1) * g
-            v = config.beta2 * v + (1 - config.beta2) * g**2
-            if name in DECAYED:
-                x = x - RATE * config.weight_decay * x
-            corrected = np.sqrt(v / (1 - config.beta2**t)) + config.epsilon
-            x = x - RATE * m / (1 - config.beta1**t) / corrected
+        for step in range(1, updates + 1):
+            x, m, v = adamw_step(
+                x, m, v, g, step, RATE,
+                weight_decay=config.weight_decay if name in DECAYED else 0.0,
+                beta1=config.beta1, beta2=config.beta2, epsilon=config.epsilon,
+            )  # fmt: skip
         result |= {name: x, f"{name}/adam_m": m, f"{name}/adam_v": v}
     return result
 

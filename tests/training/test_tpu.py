@@ -4,7 +4,6 @@ import types
 
 import pytest
 from tensorflow.python.ops import summary_ops_v2
-from tensorflow_estimator.python.estimator.tpu import error_handling
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import estimator, tf
@@ -75,6 +74,9 @@ def test_tpu_estimator_closes_the_session_when_the_host_ends_a_run(
 
     By TPUEstimator's own code, which makes an exception of CheckNumerics.
     """
+    # It can be imported after `compat`.
+    from tensorflow_estimator.python.estimator.tpu import error_handling
+
     without_pause = types.SimpleNamespace(sleep=lambda seconds: None)
     monkeypatch.setattr(error_handling, "time", without_pause)
 
