@@ -8,7 +8,7 @@ threshold is tuned on the dev set's gold pairs.
 
 Writes to --output_dir: predictions/TASK/test-LANGUAGE.tsv, which `decoupled score` and
 XTREME's own script take; results.json and results.csv, a language a row beside what
-random pairs would give, as far as the data tell what is right. Languages that XTREME
+random pairs would give, where the data say which pairs are right. Languages that XTREME
 does not list for the task are marked and in no mean. Started again it goes on
 with the languages that are missing; a folder with other settings is refused.
 

@@ -21,7 +21,6 @@ PER_FILE = 500
 _COMPRESSION, _LEVEL = "ZLIB", 1
 
 Arrays = dict[str, np.ndarray]
-Signature = dict[str, tf.TensorSpec]
 
 
 def training_input_fn(
@@ -79,7 +78,7 @@ def recorded_training_input_fn(
       folder: gets a folder for this training set, batch size and seed.
       track: as `console.track`.
     """
-    paths = write_training_batches(
+    paths = _write_training_batches(
         os.path.join(folder, _fingerprint(arrays, batch_size, seed)),
         lambda step: training_batches(arrays, batch_size, seed, step),
         steps.start,
@@ -88,7 +87,7 @@ def recorded_training_input_fn(
     )
     signature = _signature(arrays, batch_size)
     skip = steps.start % PER_FILE
-    return lambda params=None: read_batches(paths, signature, skip).prefetch(4)
+    return lambda params=None: _read_batches(paths, signature, skip).prefetch(4)
 
 
 def evaluation_input_fn(
@@ -125,17 +124,34 @@ def evaluation_input_fn(
 
         if record_to is not None:
             files.make_folder(os.path.dirname(record_to))
-            write_batches(record_to, batches())
-            return read_batches([record_to], _signature(first, batch_size)).prefetch(4)
+            _write_batches(record_to, batches())
+            return _read_batches([record_to], _signature(first, batch_size)).prefetch(4)
         return _dataset(batches, first, batch_size, any_length=bool(lengths))
 
     return input_fn
 
 
-def longest_first(input_mask: np.ndarray) -> np.ndarray:
-    """Places of rows by falling length; those of one length as they stood.
+def generated_dataset(
+    batches: Callable[[], Iterable[Arrays]], signature: dict[str, tf.TensorSpec]
+) -> tf.data.Dataset:
+    """A dataset of batches that Python code of this process makes, a few ahead.
 
-    So rows of like length are together, and the batch that is padded is a short one.
+    Args:
+      batches: makes them from the first one on, at every iteration of the dataset.
+      signature: name -> shape and dtype of each batch's array.
+    """
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    # There is nothing to tune, and the thread that tunes can delay a session's end for
+    # as long as the session has run, up to a minute (TF 2.15).
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(4).with_options(options)
+
+
+def longest_first(input_mask: np.ndarray) -> np.ndarray:
+    """Places of rows in order of decreasing length; equal lengths keep their order.
+
+    Rows of similar length come together, and the batch that is padded is a short one.
 
     Args:
       input_mask: int [rows, tokens], 1 at the tokens of a row, 0 behind them.
@@ -197,16 +213,10 @@ def _signature(arrays, batch_size, any_length=False):
 
 
 def _dataset(batches, arrays, batch_size, any_length=False):
-    signature = _signature(arrays, batch_size, any_length)
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    # Nothing is left to tune, and the thread that tunes can hold up a session's end for
-    # as long as the session has run, up to a minute (TF 2.15).
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.prefetch(4).with_options(options)
+    return generated_dataset(batches, _signature(arrays, batch_size, any_length))
 
 
-def write_training_batches(
+def _write_training_batches(
     folder: str,
     batches_from: Callable[[int], Iterator[Arrays]],
     start: int,
@@ -233,11 +243,11 @@ def write_training_batches(
     ]
     for number in track(missing, "writing batches for the TPU's hosts"):
         batches = itertools.islice(batches_from(number * PER_FILE), PER_FILE)
-        write_batches(paths[number - numbers.start], batches)
+        _write_batches(paths[number - numbers.start], batches)
     return paths
 
 
-def write_batches(path: str, batches: Iterator[Arrays]) -> None:
+def _write_batches(path: str, batches: Iterator[Arrays]) -> None:
     """Writes one file, atomically."""
     options = tf.io.TFRecordOptions(_COMPRESSION, compression_level=_LEVEL)
     with files.atomic_path(path) as temporary:
@@ -246,13 +256,13 @@ def write_batches(path: str, batches: Iterator[Arrays]) -> None:
                 writer.write(_example(batch).SerializeToString())
 
 
-def read_batches(
-    paths: Sequence[str], signature: Signature, skip: int = 0
+def _read_batches(
+    paths: Sequence[str], signature: dict[str, tf.TensorSpec], skip: int = 0
 ) -> tf.data.Dataset:
     """The batches of some files in order, without those that are skipped.
 
     Args:
-      paths: of `write_batches`.
+      paths: of `_write_batches`.
       signature: name -> shape and dtype, int32 or float32, of each batch's array.
       skip: batches of the first file that are left out.
     """

@@ -272,7 +272,7 @@ def _save(folder, progress) -> None:
 
 
 def _read_progress(folder: str, inputs: dict) -> _Progress:
-    """What was done with the same inputs; of other inputs nothing is left."""
+    """What was done with the same inputs; work of other inputs is removed."""
     path = os.path.join(folder, _PROGRESS)
     if files.exists(path):
         saved = files.read_json(path)
@@ -283,7 +283,7 @@ def _read_progress(folder: str, inputs: dict) -> _Progress:
 
 
 def _is_progress(saved: Any) -> bool:
-    """True for what `_save` wrote; anybody may have changed it."""
+    """True for what `_save` wrote; the file may have been edited."""
     counted = {field.name for field in dataclasses.fields(_Progress)}
     if not isinstance(saved, dict) or saved.keys() != counted:
         return False
@@ -296,7 +296,7 @@ def _part_name(index: int) -> str:
 
 
 def _are_parts(shards: Any) -> bool:
-    """True for what a note says of shards; anybody may have written it."""
+    """True for what a note says of shards; the file may have been edited."""
     try:
         names = [read_shard(shard).name for shard in shards]
     except (KeyError, TypeError):

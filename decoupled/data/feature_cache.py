@@ -7,7 +7,7 @@ arrays' bytes, one array after the other, 4 MiB a record.
 
 Other inputs have another key and another file, so that features of an earlier
 vocabulary are never found; the key in the file is compared too. A file that is
-truncated, damaged or of another format is replaced, with a word about it.
+truncated, damaged or of another format is replaced, and a line says so.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _SUFFIX = ".tfrecord"
 _RECORD_BYTES = 4 << 20
 # Rows are mostly padding: level 1 makes them 15 times smaller, at 400 MB/s.
 _COMPRESSION, _LEVEL = "ZLIB", 1
-# Booleans, numbers, bytes and text; nothing that would have to be pickled.
+# Booleans, numbers, bytes and text; no objects, which would need pickle.
 _KINDS = "biufcSU"
 # What zlib makes of a byte at most (zlib.net/zlib_tech.html).
 _MAX_RATIO = 1032

@@ -2,8 +2,8 @@
 
 BERT's scheme (Devlin et al. 2019, section 3.1; the paper keeps it). Each choice is a
 function of (seed, sequence number, position), so masks do not depend on the batch, on
-threads, or on where a run was resumed. The budget of predictions is exact, where a coin
-per token would make it vary.
+threads, or on where a run was resumed. The budget of predictions is exact; independent
+draws per token would make it vary.
 """
 
 import numpy as np
@@ -43,10 +43,10 @@ def mask_sequences(
       seed: of the stream.
 
     Returns:
-      `input_word_ids` int32 [batch, sequence_length]; `masked_lm_positions` (rising),
-      `masked_lm_ids` int32 and `masked_lm_weights` float32 [batch, max_predictions].
-      Unused predictions have position 0, id 0, weight 0. Special pieces and padding are
-      never chosen.
+      `input_word_ids` int32 [batch, sequence_length]; `masked_lm_positions` and
+      `masked_lm_ids` int32, `masked_lm_weights` float32 [batch, max_predictions].
+      Positions are increasing. Unused predictions have position 0, id 0, weight 0.
+      Special pieces and padding are never chosen.
     """
     positions, used = choose_positions(ids, numbers, seed, masking, vocabulary)
     labels = tf.gather(ids, positions, batch_dims=1)
@@ -74,7 +74,7 @@ def choose_positions(
     """Draws the predicted positions without replacement, uniformly.
 
     Returns:
-      positions, int32 [batch, max_predictions], rising, then 0 where unused; and which
+      positions, int32 [batch, max_predictions], increasing, then 0 where unused; which
       are used, bool [batch, max_predictions].
     """
     length, width = masking.sequence_length, masking.max_predictions
@@ -96,7 +96,12 @@ def choose_positions(
 
 
 def _replacements(
-    labels, positions, numbers, seed, masking, vocabulary: Vocabulary
+    labels: tf.Tensor,
+    positions: tf.Tensor,
+    numbers: tf.Tensor,
+    seed: int,
+    masking: MaskingConfig,
+    vocabulary: Vocabulary,
 ) -> tf.Tensor:
     """What the model sees instead of `labels`, int32 [batch, max_predictions]."""
     places = (numbers[:, tf.newaxis], positions)

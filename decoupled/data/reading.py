@@ -39,7 +39,9 @@ def readable_records(path: tf.Tensor, limit: tf.Tensor) -> tf.data.Dataset:
     return numbered.ignore_errors().map(lambda _, record: record)
 
 
-def load_shard(path, records, tokens, vocab_size: int) -> tf.RaggedTensor:
+def load_shard(
+    path: tf.Tensor, records: tf.Tensor, tokens: tf.Tensor, vocab_size: int
+) -> tf.RaggedTensor:
     """Reads a whole shard in the graph and checks it against the manifest.
 
     Args:
@@ -60,10 +62,13 @@ def load_shard(path, records, tokens, vocab_size: int) -> tf.RaggedTensor:
         ids = parse(tf.identity(serialized))
     counted = _assert(
         (found <= records) & (tf.equal(tf.size(ids.values, out_type=tf.int64), tokens)),
-        [path, ": not the file of the manifest (other numbers of records or tokens)"],
+        [
+            path,
+            ": not the file of the manifest (more or fewer records or tokens)",
+        ],
     )
     outside = (ids.values < 0) | (ids.values >= vocab_size)
-    # The end counts as one more, so that there is always a first.
+    # One more at the end, so that there is always a first.
     first = tf.argmax(tf.concat([outside, [True]], 0))
     record = tf.searchsorted(ids.row_splits, first[tf.newaxis], side="right")[0] - 1
     value = tf.concat([ids.values, [-1]], 0)[first]

@@ -1,8 +1,8 @@
 """Which sequence comes when: the order of the training stream, replayed in NumPy.
 
-Sequence number g of a run belongs to a language drawn by (seed, g) alone. The n-th
-sequence of a language lies in epoch n // q, q being its number of chunks; within an
-epoch its shards come in an order drawn by (seed, language, epoch). So the place in
+The language of sequence number g of a run is a function of (seed, g) alone. The n-th
+sequence of a language lies in epoch n // q, q being its number of chunks; the order of
+its shards within an epoch is a function of (seed, language, epoch). So the place in
 every language after any number of sequences follows from counting draws, and a resumed
 run opens the right shards at once.
 """

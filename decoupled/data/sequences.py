@@ -5,6 +5,7 @@ sequence_length - 2 tokens; the last chunk of a shard is padded. Nothing is left
 no tokens repeat within an epoch.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,9 @@ from decoupled.data.vocabulary import Vocabulary
 _FOREVER = np.iinfo(np.int64).max
 # Draws made at once, to spread the cost of an op over many of them.
 _DRAWS = 4096
+
+# The number of a shard, int64 -> its chunks, int32 [chunks, sequence_length].
+_Load = Callable[[tf.Tensor], tf.Tensor]
 
 
 def chunks(
@@ -48,7 +52,7 @@ def chunks(
     body = tf.reshape(tf.concat([stream, padding], 0), [count, width])
     lengths = tf.minimum(width, length - tf.range(count) * width)
     last = tf.gather(body, lengths - 1, batch_dims=1)
-    # The closing [SEP] takes the place after the chunk, or the one that it has.
+    # The closing [SEP] stands after the chunk, unless the chunk ends with one.
     end = tf.where(tf.equal(last, vocabulary.sep_id), lengths, lengths + 1)[
         :, tf.newaxis
     ]
@@ -185,7 +189,7 @@ def _starts(order: SequenceOrder, first: int) -> list[_Start]:
     return starts
 
 
-def _shard_stream(seed: int, start: _Start, load) -> tf.data.Dataset:
+def _shard_stream(seed: int, start: _Start, load: _Load) -> tf.data.Dataset:
     """The sequences of a language from its start on, a shard in memory at a time."""
 
     def visited(visit):
@@ -200,7 +204,7 @@ def _shard_stream(seed: int, start: _Start, load) -> tf.data.Dataset:
     return tf.data.Dataset.range(start.visit, _FOREVER).flat_map(visited)
 
 
-def _kept_stream(seed: int, start: _Start, load) -> tf.data.Dataset:
+def _kept_stream(seed: int, start: _Start, load: _Load) -> tf.data.Dataset:
     """As `_shard_stream` for a language with one shard, which is read once and kept:
     a small language is repeated often."""
 
@@ -212,7 +216,14 @@ def _kept_stream(seed: int, start: _Start, load) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(start.shard).map(load).flat_map(epochs)
 
 
-def _shuffled(seed, start: _Start, visit, epoch, shard, rows) -> tf.data.Dataset:
+def _shuffled(
+    seed: int,
+    start: _Start,
+    visit: tf.Tensor,
+    epoch: tf.Tensor,
+    shard: tf.Tensor | int,
+    rows: tf.Tensor,
+) -> tf.data.Dataset:
     """The rows of a shard in the order of the epoch, without those taken before."""
     order = graph_permutation(
         tf.shape(rows)[0], seed, Stream.CHUNK_ORDER, start.key, epoch, shard
@@ -231,7 +242,9 @@ def _shard_table(manifest: RecordsManifest, entries: list[LanguageRecords]) -> _
 
 
 @tf.autograph.experimental.do_not_convert
-def _load_chunks(table: _Shards, shard, sequence_length, vocabulary) -> tf.Tensor:
+def _load_chunks(
+    table: _Shards, shard: tf.Tensor, sequence_length: int, vocabulary: Vocabulary
+) -> tf.Tensor:
     ids = load_shard(
         table.paths[shard], table.records[shard], table.tokens[shard], vocabulary.size
     )

@@ -1,7 +1,7 @@
 """Sentences as the SentencePiece trainer takes them: nothing of them is skipped.
 
-The trainer (0.2.3) leaves out, without a word, lines of more bytes than it was told and
-lines with "▅" (U+2585), its own sign for an unknown character.
+The trainer (0.2.3) silently leaves out lines of more bytes than its limit, and lines
+with "▅" (U+2585), its own sign for an unknown character.
 """
 
 import re

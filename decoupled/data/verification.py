@@ -160,7 +160,7 @@ class _Scan:
 
     Attributes:
       defects: a line for each. sha256: of the file.
-      records: so many there are, `parsed` of them as ids, with so many `tokens`.
+      records: how many there are. parsed: how many of them hold ids. tokens: of these.
       complete: none is corrupt, and the file ends after the last.
     """
 

@@ -7,7 +7,7 @@ counts characters of the original text, also where normalisation changes its len
 ½, decomposed accents).
 
 The in-graph tokenizer gives the same ids as `Vocabulary.encode`, except where float32
-does not tell two segmentations apart. It adds the scores of pieces from the beginning
+cannot distinguish two segmentations. It adds the scores of pieces from the beginning
 of a text in float32, so that of two ways to cut a word it may take the worse one where
 they differ by less than the resolution of the sum: 0.0001 after some 150 pieces, 0.0005
 after 600, 0.001 after 1,200. Python's sums are more exact. On an exact tie the two

@@ -49,8 +49,8 @@ def build_vocabulary(
 
     Raises:
       UserError: the corpus or the output folder cannot be used, the folder holds a
-        vocabulary of other inputs or a file of somebody else that has the name of an
-        output, or the text cannot give so many pieces.
+        vocabulary of other inputs or a file that it did not write has the name of an
+        output, or the text is too little for that many pieces.
     """
     corpus = Corpus(corpus_dir)
     inputs = {

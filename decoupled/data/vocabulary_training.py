@@ -1,4 +1,4 @@
-"""Trains a SentencePiece unigram vocabulary, in a process of its own; its cost before.
+"""Trains a SentencePiece unigram vocabulary in another process; estimates the cost.
 
 Writes `sentencepiece.model`, atomically. The same text and settings give the same bytes
 on any machine: the trainer's sums depend on the number of threads, which is a setting,
@@ -41,8 +41,8 @@ _WITH_SPACES = 1.2
 _LARGEST_PART = 512 << 20
 # On two cores, per megabyte of text: reading and counting, and each round of EM.
 _SECONDS, _SECONDS_PER_ROUND = 0.16, 0.025
-# The trainer's own defaults. It begins with so many pieces, or all that the text has,
-# and keeps three quarters of them again and again; the last time 10% more than wanted.
+# The trainer's own defaults. It begins with SEED_PIECES, or all that the text has, and
+# keeps three quarters of them in each round; before the last one 10% more than wanted.
 SEED_PIECES = 1_000_000
 SHRINKING = 0.75
 ROUNDS_PER_SHRINKING = 2
@@ -54,7 +54,7 @@ _COMFORTABLE = 0.8
 class TrainingResult(NamedTuple):
     """A trained vocabulary.
 
-    peak_bytes: the most memory that the trainer held; None where Linux is not asked.
+    peak_bytes: the most memory that the trainer held; None outside Linux.
     """
 
     vocabulary: Vocabulary
@@ -234,7 +234,7 @@ def expected_rounds(vocab_size: int) -> int:
 
 
 def estimate_cost(text_bytes: float, vocab_size: int) -> Cost:
-    """The cost of training so many pieces on so many bytes of UTF-8."""
+    """The cost of training `vocab_size` pieces on `text_bytes` of UTF-8."""
     rounds = expected_rounds(vocab_size)
     return Cost(
         _memory(text_bytes),
@@ -258,7 +258,7 @@ def fitting_text(memory: float) -> float:
 def check_memory(
     text_bytes: float, sentences: int, available: int | None
 ) -> str | None:
-    """A warning where memory is short; None where it is not, or where nobody knows.
+    """A warning where memory is short; None where it is not, or where it is unknown.
 
     Args:
       text_bytes, sentences: of the sample.

@@ -4,8 +4,8 @@ Reads from stdin a line of JSON, the trainer's options, then the text, a line ea
 an empty line. Writes to stderr the trainer's log; to stdout a line of JSON with "error"
 (null or the trainer's words) and "peak_bytes" (of memory), then the model.
 
-A process of its own can be stopped, may use up the memory without ending the command,
-and tells how far it is while the trainer, which is one long call, runs.
+A separate process can be stopped, may use up the memory without ending the command,
+and shows its progress while the trainer, which is one long call, runs.
 """
 
 import io
@@ -25,7 +25,7 @@ _ABANDONED = 3
 def main() -> None:
     """Reads, trains, writes."""
     # Ctrl-C reaches the parent too, which ends this process. Where the parent was
-    # killed, the next line of the log finds nobody to read it and ends this process.
+    # killed, the next line of the log finds no reader and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     source, output = sys.stdin.buffer, sys.stdout.buffer
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _peak_memory() -> int | None:
-    """The most memory that this program held, in bytes; None where nobody tells."""
+    """The most memory that this program held, in bytes; None outside Linux."""
     # getrusage would count what the parent held when it started this process.
     try:
         with open("/proc/self/status", encoding="utf-8") as status:

@@ -117,7 +117,7 @@ def _type_after_last_hyphen(tag: str) -> str:
 
 
 def _type_after_first_letter(tag: str) -> str:
-    """The type of a tag for seqeval 1.2.2: OUN of NOUN, and _ where nothing is left."""
+    """The type of a tag for seqeval 1.2.2: OUN of NOUN, and _ of an empty rest."""
     return tag[1:].split("-", maxsplit=1)[-1] or "_"
 
 

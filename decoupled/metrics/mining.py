@@ -24,7 +24,7 @@ class Candidates(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """The lowest score that counts as a translation, and the F1 (percent) it gave."""
+    """The lowest score of a pair that is kept, and the F1 (percent) that it gives."""
 
     score: float
     f1: float
@@ -61,8 +61,8 @@ def best_threshold(
 ) -> Threshold:
     """The threshold with the highest F1; of several, the highest threshold.
 
-    It lies halfway between the last score that counts and the next one, or at the
-    lowest score where all count.
+    It lies halfway between the last score that is kept and the next one, or at the
+    lowest score where all are kept.
 
     Args:
       scores: of candidates, descending, at least one.

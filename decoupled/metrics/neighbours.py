@@ -9,7 +9,7 @@ Scores of a pair of vectors x, y:
 
 The margins are those of Artetxe and Schwenk, Margin-based Parallel Corpus Mining (ACL
 2019). They lower the scores of sentences that are close to everything. The best match
-by margin is sought among all vectors, not among the nearest by cosine only.
+by margin is searched among all vectors, not only among the nearest by cosine.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,7 +53,7 @@ def best_matches(
 ) -> Matches:
     """The best match of every vector among all of the other side.
 
-    Of equal scores the first counts. A vector of zeros has cosine 0 with all others.
+    Of equal scores the first wins. A vector of zeros has cosine 0 with all others.
 
     Args:
       first, second: float [vectors, size], finite, at least one vector each.

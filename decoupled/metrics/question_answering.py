@@ -51,7 +51,7 @@ def squad_scores(
 
     Args:
       questions: (id, its right answers, at least one) of each question.
-      predictions: id -> answer; a question without one counts 0, others are not read.
+      predictions: id -> answer; a question without one scores 0, other ids are ignored.
 
     Raises:
       ValueError: there are no questions, or one has no right answer.

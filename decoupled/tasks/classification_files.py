@@ -33,7 +33,7 @@ _SPELLINGS = {"contradictory": "contradiction"}
 
 
 class LabelledTexts(NamedTuple):
-    """One or two texts and their label, None where a file tells none."""
+    """One or two texts and their label, None where the file has none."""
 
     texts: tuple[str, ...]
     label: str | None

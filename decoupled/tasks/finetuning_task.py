@@ -73,7 +73,7 @@ class FinetuningTask(abc.ABC):
 
         Returns:
           name -> array [rows, ...]; `example_index` int32 [rows] says whose row it is,
-          in rising order.
+          in non-decreasing order.
         """
 
     def see_training(self, training: list[Any]) -> None:
@@ -117,7 +117,7 @@ class FinetuningTask(abc.ABC):
     def trivial_answers(
         self, training: list[Any], examples: list[Any]
     ) -> list[Any] | None:
-        """Answers that need no model (majority class, most frequent tag); or None."""
+        """Answers of a trivial baseline (majority label or tag), or None."""
 
     @abc.abstractmethod
     def write(self, path: str, examples: list[Any], answers: list[Any]) -> None:

@@ -19,7 +19,7 @@ class MaskedLM(Task):
     Args:
       masking: lengths.
       label_smoothing: of the training loss; evaluation reports the plain loss.
-      pad_id: the piece that fills sequences up; 0 in the vocabularies of this project.
+      pad_id: the padding piece; 0 in the vocabularies of this project.
     """
 
     name = "masked_lm"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decoupled.core.compat import mtf, tf
+from decoupled.data.array_input_fn import generated_dataset
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import Dims
 from decoupled.model.embeddings import InputEmbedding
@@ -29,14 +30,13 @@ class PooledLayers(Task):
     """The mean over the tokens of a text, in each of some layers.
 
     Layer 0 is the embedding output, the input of the first Transformer layer; layers
-    1 to L are the outputs of these. Layers above the highest one asked for are not
-    built.
+    1 to L are the outputs of these. Layers above the highest chosen one are not built.
 
     Features beside the encoder's: `pooled_tokens`, int32 [batch, sequence], 1 for the
-    tokens that count.
+    tokens in the mean.
 
     Predictions: `layer_name(l)`, float32 [batch, hidden], for every layer l; zeros
-    where no token counts.
+    where no token is in the mean.
 
     Args:
       layers: indices of layers, none of them twice.
@@ -83,7 +83,9 @@ class PooledLayers(Task):
             },
         )
 
-    def _outputs(self, build, features):
+    def _outputs(
+        self, build: Builder, features: dict[str, mtf.Tensor]
+    ) -> list[mtf.Tensor]:
         """The outputs of layers 0, 1, ... as far as they are needed."""
         highest = max(self._layers)
         if highest == 0:
@@ -140,7 +142,7 @@ def batch_input_fn(
     batch_size: int,
     pool_special_tokens: bool,
 ) -> Callable:
-    """An input_fn: sentences in batches, filled up with empty rows where some lack.
+    """An input_fn: sentences in batches; the last ones are padded with empty rows.
 
     Args:
       vocabulary: for special pieces.
@@ -164,12 +166,7 @@ def batch_input_fn(
 
     def input_fn(params=None):
         del params
-        dataset = tf.data.Dataset.from_generator(made, output_signature=signature)
-        # Nothing is left to tune, and the thread that tunes can hold up a session's end
-        # for as long as the session has run, up to a minute (TF 2.15).
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        return dataset.prefetch(4).with_options(options)
+        return generated_dataset(made, signature)
 
     return input_fn
 

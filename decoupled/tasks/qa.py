@@ -251,7 +251,7 @@ class QuestionAnsweringTask(FinetuningTask):
     def share_beyond_limit(
         self, vocabulary: Vocabulary, examples: list[Question]
     ) -> float | None:
-        """Of the questions with answers; pieces are those of an answer by itself."""
+        """Of the questions with answers; an answer is encoded without its context."""
         texts = [[a.text.strip() for a in q.answers] for q in examples if q.answers]
         if not texts:
             return None

@@ -31,7 +31,7 @@ def best_answers(
 
     A span's score is the sum of the logits of its first and last piece (Devlin et al.
     2019, section 4.2). Of each window the `n_best` starts and ends are tried with each
-    other. Of several windows that hold a span the one counts that shows most of what
+    other. Of several windows that hold a span, the one is used that shows most of what
     surrounds the span's middle; BERT asks this of its start, and so loses long answers
     whose end is no longer in the window that is best for the start. Of equal scores
     that of the first window wins, in it that of the larger logit of the start, then of

@@ -320,7 +320,7 @@ def _cut(counts: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rows(parts: np.ndarray, owners: np.ndarray, window: int) -> np.ndarray:
-    """The row of each part: of its own sentence, the last one while there is room."""
+    """The row of each part: the last one of its sentence if it fits, else a new one."""
     begins = np.diff(owners, prepend=-1) > 0
     for sentence in np.flatnonzero(np.bincount(owners, parts) > window):
         filled = 0

@@ -1,7 +1,7 @@
 """A file of XTREME in one language: its lines, sentences or JSON, checked.
 
-What is wrong in it is told with file, line and language. A line is what text mode of
-Python takes for one; the special characters that Unicode also calls line ends are text.
+Errors name file, line and language. A line is what text mode of Python takes for one;
+the special characters that Unicode also calls line ends are text.
 """
 
 import json
@@ -26,9 +26,9 @@ FORMS = {
     "tatoeba": ("0|[1-9][0-9]*", "a line number, from 0"),
 }
 
-# A language in the name of a file of somebody else: ur, zh-TW, zh_Hant. Narrower than
+# A language in the name of a file of others: ur, zh-TW, zh_Hant. Narrower than
 # `corpora.locales.CODE`, the names that users may choose: test-v2.tsv and test-b.tsv
-# tell no language, and no file of XTREME has an @.
+# have no language in their names, and no file of XTREME has an @.
 _LANGUAGE = "[A-Za-z]{2,}(?:[-_][A-Za-z0-9]+)*"
 _LINE_END = re.compile("\r\n|\r|\n")
 _SHOWN = 60
@@ -45,7 +45,7 @@ def languages_of(folder: str, *templates: str) -> list[str]:
     Args:
       folder: above the files; it may be missing.
       templates: paths below it; {language}, once or more in the name of the file,
-        stands for the language. Those without it tell no language.
+        stands for the language. Templates without it are ignored.
     """
     found: set[str] = set()
     for template in templates:
@@ -117,7 +117,7 @@ class LanguageFile(NamedTuple):
         """What stands on each line, between white space, in the form of the task.
 
         Args:
-          lines: all lines of the file, or what counts of each.
+          lines: all lines of the file, or the relevant part of each.
           advice: what to do, for the message.
 
         Raises:

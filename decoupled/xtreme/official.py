@@ -150,7 +150,7 @@ def label_files(task: str, language: str) -> list[str]:
 def is_official(task: str, language: str) -> bool:
     """Whether a language is one of those over which XTREME averages a task.
 
-    Every language is one for a task that XTREME does not have.
+    For a task that XTREME does not have, every language is.
     """
     return task not in TASKS or language in TASKS[task].languages
 

@@ -36,7 +36,7 @@ class Tatoeba(NamedTuple):
     """A language of Tatoeba.
 
     sources: its sentences. candidates: the English ones, sorted. gold: for each source
-    the place of its translation among the candidates, or None where nothing tells.
+    the place of its translation among the candidates, or None where it is not known.
     """
 
     language: str
@@ -108,7 +108,7 @@ def language_files(task: str, data_dir: str, language: str) -> list[str]:
 
 
 def check_language(task: str, data_dir: str, language: str) -> None:
-    """Reads all files of a language, so that what is wrong in them is told early.
+    """Reads all files of a language, so that their mistakes are found early.
 
     Raises:
       UserError: files are missing, or one is empty or malformed.
@@ -218,7 +218,7 @@ def read_parallel(
     Args:
       source_path, target_path: UTF-8, a sentence a line.
       language: for messages.
-      max_pairs: at most so many pairs; 0 for all.
+      max_pairs: the most pairs that are read; 0 for all.
 
     Raises:
       UserError: a file is missing, the sides differ in length, or no pair is left.

@@ -23,7 +23,7 @@ _MEAN = "mean"
 
 
 def tatoeba_results(pair: Tatoeba, places: list[int]) -> dict[str, float]:
-    """Metrics in percent; accuracy only where the data tell what is right.
+    """Metrics in percent; accuracy only where the right places are known.
 
     Args:
       pair: the sentences of a language. places: what was found for each source.
