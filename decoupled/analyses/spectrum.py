@@ -19,7 +19,6 @@ from decoupled.core import console, plots
 _BLOCK_ROWS = 8192
 # As they are, and with the mean row taken away.
 FORMS = ("raw", "centred")
-_TITLES = {"raw": "table as it is", "centred": "mean row taken away"}
 
 
 def singular_values(table: np.ndarray) -> dict[str, np.ndarray]:
@@ -142,12 +141,12 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
     return plots.save(figure, stem)
 
 
-def _roots(gram):
+def _roots(gram: np.ndarray) -> np.ndarray:
     # Rounding makes the smallest eigenvalues slightly negative.
     return np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[::-1], 0))
 
 
-def _summary(values):
+def _summary(values: np.ndarray) -> dict[str, Any]:
     return {
         "effective_rank": effective_rank(values),
         "participation_ratio": participation_ratio(values),

@@ -201,8 +201,8 @@ def run_probing() -> None:
     step is chosen on dev, so that only test is unseen. Settings:
     runs/analyze_probing.gin.
     """
-    from decoupled.analyses.probing import probing as analysis
-    from decoupled.analyses.probing.probing_files import find_tasks
+    from decoupled.analyses.probing import edge_probing as analysis
+    from decoupled.analyses.probing.task_files import find_tasks
 
     settings = start.parse_gin(roots.probing, "runs/analyze_probing.gin")
     tasks = find_tasks(FLAGS.data_dir, FLAGS.tasks)
@@ -232,7 +232,7 @@ def run_probing_data() -> None:
       decoupled analyze probing_data --task=pos \\
           --input=en_ewt-ud-dev.conllu --output=edges/pos/dev.jsonl
     """
-    from decoupled.analyses.probing.probing_conversion import convert
+    from decoupled.analyses.probing.conversion import convert
 
     convert(FLAGS.task, FLAGS.input, FLAGS.output)
 

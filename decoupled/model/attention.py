@@ -41,17 +41,17 @@ def attention(
     """
     dims, config = build.dims, build.config
     attends_to_itself = x is context
-    # Where heads are split, the gradients of the three projections are parts of sums.
-    # They are added to each other before the residual's, so that one sum crosses the
-    # mesh instead of three.
+    # Where heads are split, the gradients of the three projections are partial sums.
+    # They are added to each other before the residual's, so that the mesh does one
+    # all-reduce instead of three.
     context = _identity(context)
     x = context if attends_to_itself else _identity(x)
 
-    def project(tokens, part):
+    def project(tokens: mtf.Tensor, part: str) -> mtf.Tensor:
         y = build.product_and_bias(tokens, f"{name}/self/{part}")
         return split_heads(*y, dims.heads, dims.head_size)
 
-    def project_memory(part):
+    def project_memory(part: str) -> mtf.Tensor:
         y = project(context, part)
         return mtf.rename_dimension(y, "sequence", dims.memory.name)
 
@@ -67,10 +67,10 @@ def attention(
     return build.dense(joined, f"{name}/output/dense")
 
 
-def _identity(x):
+def _identity(x: mtf.Tensor) -> mtf.Tensor:
     return mtf.cwise(tf.identity, [x], grad_function=_same, name="identity")
 
 
-def _same(operation, dy):
+def _same(operation: mtf.Operation, dy: mtf.Tensor) -> list[mtf.Tensor]:
     del operation
     return [dy]

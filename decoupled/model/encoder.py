@@ -66,7 +66,13 @@ def encode(
     return Encoded(embedded, layers)
 
 
-def _layer(build, x, bias, positions, name):
+def _layer(
+    build: Builder,
+    x: mtf.Tensor,
+    bias: mtf.Tensor,
+    positions: mtf.Tensor | None,
+    name: str,
+) -> mtf.Tensor:
     config = build.config
     context = x
     if positions is not None:

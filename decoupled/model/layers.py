@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from decoupled.configs import ModelConfig
 from decoupled.core.compat import mtf, tf
@@ -26,8 +27,8 @@ class Builder:
     dropout_seed: int32 scalar that changes every step; None switches all dropout off.
     frozen: names of variables that are not trained.
     embedding_lookup: how rows are looked up, a name of `LOOKUPS`.
-    recompute_layers: the inside of each encoder layer is computed again in the backward
-      pass instead of kept.
+    recompute_layers: gradient checkpointing, the inside of each encoder layer is
+      computed again in the backward pass instead of kept.
     slice_dtype: of the variables on the devices; those that are saved are float32.
     variables: that may be built, by name; those of a head come with `with_head`.
     """
@@ -97,7 +98,9 @@ class Builder:
         """Whether the model has the dense layer of this name."""
         return f"{name}/kernel" in self.variables
 
-    def lookup(self, table, ids, dim):
+    def lookup(
+        self, table: mtf.Tensor, ids: mtf.Tensor, dim: mtf.Dimension
+    ) -> mtf.Tensor:
         """Rows of `table` [dim, ...]: [ids' dimensions, ...]."""
         return LOOKUPS[self.embedding_lookup](table, ids, dim)
 
@@ -122,11 +125,11 @@ class Builder:
         gamma, beta = self.variable(f"{name}/gamma"), self.variable(f"{name}/beta")
         return layer_norm(x, gamma, beta, self.config.layer_norm_epsilon)
 
-    def dropout(self, x, rate, name):
+    def dropout(self, x: mtf.Tensor, rate: float, name: str) -> mtf.Tensor:
         """Dropout in training; `x` itself elsewhere."""
         return dropout(x, rate, self.dropout_seed, name)
 
-    def cast(self, x):
+    def cast(self, x: mtf.Tensor) -> mtf.Tensor:
         """`x` in the activation dtype."""
         return mtf.cast(x, self.activation_dtype)
 
@@ -138,7 +141,9 @@ class Builder:
         seed = declared.initial_seed(variable.name, self.initializer_seed)
         deviation = self.config.initializer_range
 
-        def initialize(shape, dtype=tf.float32, partition_info=None):
+        def initialize(
+            shape: list[int], dtype: tf.DType = tf.float32, partition_info: Any = None
+        ) -> tf.Tensor:
             del dtype
             first_row = partition_info.var_offset[0] if partition_info else 0
             return truncated_normal(shape, seed, deviation, first_row)

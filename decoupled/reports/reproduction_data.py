@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from decoupled.analyses.probing.probing_conversion import CONVERTERS
-from decoupled.analyses.probing.probing_files import write_examples
+from decoupled.analyses.probing.conversion import CONVERTERS
+from decoupled.analyses.probing.task_files import write_examples
 from decoupled.core import files, installed, plots
 from decoupled.core.errors import UserError
 from decoupled.launch.steps import Step, run_step

@@ -1,4 +1,4 @@
-"""A folder of transformers' save_pretrained -> a model folder of ours.
+"""A folder of transformers' save_pretrained -> a folder as of a run.
 
 RemBERT, and BERT, which is a coupled model whose E_in is H. Neither PyTorch nor
 transformers is needed, and nothing in the folder is run.
@@ -6,7 +6,7 @@ transformers is needed, and nothing in the folder is run.
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +42,7 @@ from decoupled.exports.interop.safetensors_files import SafetensorsFolder, align
 from decoupled.exports.interop.wordpiece_rows import WORDPIECE, WordPieceRows
 from decoupled.exports.new_folder import check_target
 from decoupled.model import variables as names
-from decoupled.runs import run_folder as model_dirs
+from decoupled.runs import run_folder
 from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING
 
 _PROJECTION = (f"{names.PROJECTION}/kernel", f"{names.PROJECTION}/bias")
@@ -108,7 +108,7 @@ def from_huggingface(
     return report
 
 
-def _open(folder):
+def _open(folder: str) -> _Source:
     described = read_config(folder)
     stored = SafetensorsFolder(folder)
     parameters = canonical_names(stored.tensors, described.family, folder)
@@ -122,7 +122,9 @@ def _open(folder):
     return _Source(_without_identity(described, stored, parameters), stored, parameters)
 
 
-def _join_tied(stored, parameters, second, first):
+def _join_tied(
+    stored: SafetensorsFolder, parameters: dict[str, str], second: str, first: str
+) -> None:
     """Two names of one parameter, of which a file may hold either or both."""
     if second not in parameters:
         return
@@ -136,7 +138,9 @@ def _join_tied(stored, parameters, second, first):
     del parameters[second]
 
 
-def _without_identity(described, stored, parameters):
+def _without_identity(
+    described: HuggingFaceModel, stored: SafetensorsFolder, parameters: dict[str, str]
+) -> HuggingFaceModel:
     """RemBERT projects E_in to H also where the two are equal; here a setting tells.
 
     The unit matrix, which `to_hf` writes for models without it, is left out again.
@@ -159,7 +163,7 @@ def _without_identity(described, stored, parameters):
     return described._replace(model=projected)
 
 
-def _head(source) -> names.Head:
+def _head(source: _Source) -> names.Head:
     """What the folder holds beside the encoder, by config.json and its parameters."""
     family, head = source.described.family, source.described.head
     pooler = huggingface_name(f"{names.POOLER}/kernel", family, None)
@@ -170,7 +174,7 @@ def _head(source) -> names.Head:
     )
 
 
-def _label_count(source):
+def _label_count(source: _Source) -> int:
     described = source.described
     if described.head == QUESTION_ANSWERING:
         return names.SPANS.labels
@@ -187,7 +191,7 @@ def _label_count(source):
     return count
 
 
-def _task(source, count):
+def _task(source: _Source, count: int) -> dict[str, Any] | None:
     """The task of config.json, with so many labels; None for an encoder."""
     described = source.described
     if not count:
@@ -198,13 +202,15 @@ def _task(source, count):
     elif labels is None:
         labels = [f"LABEL_{index}" for index in range(count)]
     return {
-        "name": model_dirs.task_name(described.task or "") or "converted",
+        "name": run_folder.task_name(described.task or "") or "converted",
         "labels": labels,
         "kind": described.head,
     }
 
 
-def _vocabulary(folder, given, model: ModelConfig):
+def _vocabulary(
+    folder: str, given: str | None, model: ModelConfig
+) -> tuple[Vocabulary, WordPieceRows | None]:
     """(the vocabulary, how rows of WordPieces become its rows or None)."""
     own, wordpiece = os.path.join(folder, FILE_NAME), os.path.join(folder, WORDPIECE)
     if not given and not files.exists(own):
@@ -230,12 +236,18 @@ def _vocabulary(folder, given, model: ModelConfig):
     return pieces, None
 
 
-def _reader(stored, matching: Matching, model, head, rows):
+def _reader(
+    stored: SafetensorsFolder,
+    matching: Matching,
+    model: ModelConfig,
+    head: names.Head,
+    rows: WordPieceRows | None,
+) -> Callable[[str], np.ndarray]:
     """The function name -> value, in our shape."""
     # Of the vocabulary that the model will have.
     variables = names.declare(model, head)
 
-    def value_of(name):
+    def value_of(name: str) -> np.ndarray:
         variable = variables[name]
         if name not in matching.sources:
             return initial_value(variable, model)

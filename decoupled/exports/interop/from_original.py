@@ -1,4 +1,4 @@
-"""An original TensorFlow checkpoint -> a model folder of ours.
+"""An original TensorFlow checkpoint -> a folder as of a run.
 
 The layout of gs://gresearch/rembert, and of google-research/bert: variables of the
 encoder have BERT's names, as ours have. What the released RemBERT calls the parts of
@@ -13,6 +13,7 @@ import numpy as np
 
 from decoupled.configs import ModelConfig
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop.conversion import (
@@ -81,7 +82,8 @@ def from_original(
     has_head = bool(renamed or set(head) & set(weights))
     found = names.Head(has_head, pooler=f"{names.POOLER}/kernel" in weights)
     shapes, variables = names.shapes(model, found), names.declare(model, found)
-    matching = match({name: renamed.get(name, name) for name in shapes}, _same(weights))
+    targets = {name: renamed.get(name, name) for name in shapes}
+    matching = match(targets, {name: name for name in weights})
     for name, found in matching.sources.items():
         check_shape(checkpoint, found, weights[found], shapes[name], _SIZES)
     check_complete(checkpoint, matching, allowed)
@@ -99,7 +101,7 @@ def from_original(
         "optimizer_slots": len(slots),
     }
 
-    def value_of(name):
+    def value_of(name: str) -> np.ndarray | tf.Tensor:
         if name in sources:
             return stored.read_tensor(sources[name])
         return initial_value(variables[name], model)
@@ -160,17 +162,15 @@ def match_by_shape(
     return found
 
 
-def _role(name):
+def _role(name: str) -> str:
     scope, _, last = name.rpartition("/")
     role = _ROLES.get(last, "")
     return "beta" if role == "bias" and "norm" in scope.lower() else role
 
 
-def _same(weights):
-    return {name: name for name in weights}
-
-
-def _moments(stored, sources, shapes):
+def _moments(
+    stored: CheckpointFile, sources: Mapping[str, str], shapes: Mapping[str, Shape]
+) -> dict[str, str]:
     """Slot of ours -> the checkpoint's, where it has both of a variable."""
     moments = {}
     for name, theirs in sources.items():

@@ -1,4 +1,4 @@
-"""A model folder of ours -> a folder that transformers loads.
+"""A run's folder -> a folder that transformers loads.
 
 RemBERT's architecture where the embeddings are decoupled, BERT's where they are
 coupled and as wide as the hidden layers. What neither can be is refused.
@@ -148,7 +148,7 @@ def _write_weights(
     made = _identity_projection(model.config, family)
     theirs |= {parameter: value.shape for parameter, value in made.items()}
 
-    def value_of(parameter):
+    def value_of(parameter: str) -> np.ndarray:
         if parameter in made:
             return made[parameter]
         value = model.weights[ours[parameter]]

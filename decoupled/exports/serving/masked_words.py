@@ -75,7 +75,7 @@ class MaskedWords:
         probabilities = tf.nn.softmax(tf.cast(logits[0], tf.float64)).numpy()
         return [self._best(row, count) for row in probabilities]
 
-    def _best(self, probabilities, count):
+    def _best(self, probabilities: np.ndarray, count: int) -> list[Expectation]:
         # A model may have more rows than the vocabulary has pieces.
         known = probabilities[: self._vocabulary.size]
         best = np.argsort(-known, kind="stable")[:count]
@@ -128,7 +128,7 @@ def open_checkpoint(model_dir: str, checkpoint: str | None) -> MaskedWords:
     encoder = Encoder(trained.config, trained.weights)
     head = MaskedLm(trained.config, trained.weights, encoder)
 
-    def logits(inputs):
+    def logits(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         output = encoder(inputs)["sequence_output"]
         return head(output, inputs["masked_lm_positions"])
 

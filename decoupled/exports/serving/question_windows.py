@@ -64,7 +64,7 @@ def character_class(members: Iterable[int]) -> Callable[[tf.Tensor], tf.Tensor]:
     limits = [limit for code in members for limit in (code, code + 1)]
     table = tf.constant(limits, tf.int32)
 
-    def contains(codes):
+    def contains(codes: tf.Tensor) -> tf.Tensor:
         found = tf.searchsorted(table, tf.reshape(codes, [-1]), side="right")
         return tf.reshape(found % 2 == 1, tf.shape(codes))
 
@@ -99,7 +99,7 @@ class ContextPieces:
         text_rows = tf.repeat(rows, text.splits[1:] - text.splits[:-1])
         keys = text_rows * stride + text.offsets
 
-        def characters_before(offsets):
+        def characters_before(offsets: tf.Tensor) -> tf.Tensor:
             found = tf.searchsorted(keys, owner * stride + offsets, side="left")
             return tf.cast(found, tf.int64)
 
@@ -113,7 +113,7 @@ class ContextPieces:
             Pieces(tokens.values, starts, limits, tokens.row_splits), text
         )
 
-    def _cut_unknown(self, pieces, text):
+    def _cut_unknown(self, pieces: Pieces, text: Characters) -> Pieces:
         """Cuts runs of unknown characters where an answer may begin or end."""
         alone = self._has_no_spaces(text.codes)
         beside = alone | tf.concat([[False], alone[:-1]], axis=0)[: tf.size(alone)]
@@ -140,7 +140,7 @@ class ContextPieces:
         )
 
 
-def _running_maximum(values):
+def _running_maximum(values: tf.Tensor) -> tf.Tensor:
     """The largest of int64 [n] so far, in log(n) steps."""
     count = tf.size(values)
 
@@ -209,19 +209,21 @@ def question_windows(
     return Windows(own, packed, character_starts, character_ends, best)
 
 
-def _at(values, places, inside):
+def _at(values: tf.Tensor, places: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
     """values[places] where `inside`, else 0."""
     padded = tf.concat([values, tf.zeros([1], values.dtype)], axis=0)
     found = tf.gather(padded, tf.where(inside, places, 0))
     return tf.where(inside, found, tf.zeros([], values.dtype))
 
 
-def _shown(within, sizes, length):
+def _shown(within: tf.Tensor, sizes: tf.Tensor, length: int) -> tf.Tensor:
     """How much a window shows around a piece: the smaller side, then its size."""
     return tf.minimum(within, sizes - 1 - within) * (length + 1) + sizes
 
 
-def _shows_most(shown, places, in_text, count):
+def _shows_most(
+    shown: tf.Tensor, places: tf.Tensor, in_text: tf.Tensor, count: tf.Tensor
+) -> tf.Tensor:
     """bool [windows, length]: no window shows more of a piece, and none before as much.
 
     Args:

@@ -5,7 +5,8 @@ of this code.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from decoupled.core.release import tf
 from decoupled.exports.serving.encoder import (
@@ -26,7 +27,7 @@ network_function = functools.partial(
 )
 
 
-def trace(function, *args, **kwargs) -> None:
+def trace(function: Callable, *args: Any, **kwargs: Any) -> None:
     """Makes a `tf.function` ready for arguments of this kind."""
     function.get_concrete_function(*args, **kwargs)
 
@@ -44,7 +45,7 @@ def only_tensors(outputs: dict) -> dict:
     return {name: value for name, value in outputs.items() if name != "encoder_outputs"}
 
 
-def _signature(call, *more: str):
+def _signature(call: Callable, *more: str) -> Callable:
     """A signature with named inputs around a callable that takes a dict."""
 
     @graph_function
@@ -95,7 +96,7 @@ class MaskedLmRoot(Root):
 
 
 class EncoderRoot(Root):
-    """A TF Hub text encoder; `mlm` only where the MLM head was asked for."""
+    """A TF Hub text encoder; `mlm` only where it is exported with its MLM head."""
 
     def __init__(self, encoder: Encoder, head: MaskedLm | None, vocabulary_path: str):
         super().__init__(encoder, vocabulary_path=vocabulary_path)
@@ -129,7 +130,7 @@ class _TaskRoot(Root):
         self.encoder = EncoderRoot(encoder, None, vocabulary_path)
         self._head = head
 
-    def _trace(self, *specs):
+    def _trace(self, *specs: dict[str, tf.TensorSpec]) -> None:
         for spec in specs:
             for training in (False, True):
                 trace(self.__call__, spec, training=training)

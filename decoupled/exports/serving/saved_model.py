@@ -1,4 +1,4 @@
-"""A model folder's checkpoint -> TF2 SavedModels that load without this project.
+"""A run's checkpoint -> TF2 SavedModels that load without this project.
 
     OUT/preprocessor/    strings -> packed ids (needs tensorflow_text)
     OUT/encoder/         packed ids -> vectors (plain TensorFlow); of a fine-tuned model
@@ -23,6 +23,7 @@ from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
 from decoupled.exports.serving.roots import (
     ClassifierRoot,
     EncoderRoot,
+    Root,
     SpanRoot,
     TaggerRoot,
 )
@@ -170,7 +171,7 @@ def folder_bytes(folder: str) -> int:
     )
 
 
-def _check_target(export_dir, overwrite):
+def _check_target(export_dir: str, overwrite: bool) -> None:
     if not files.exists(export_dir) or is_empty_folder(export_dir):
         return
     if not files.exists(os.path.join(export_dir, DESCRIPTION)):
@@ -190,7 +191,9 @@ def _check_target(export_dir, overwrite):
         )
 
 
-def _write(trained, folder, sequence_length, mlm):
+def _write(
+    trained: TrainedModel, folder: str, sequence_length: int, mlm: bool
+) -> dict[str, Any]:
     """Builds and saves everything below `folder`; returns the description."""
     roots = _build_roots(trained, sequence_length, mlm)
     sizes = {}
@@ -220,7 +223,9 @@ def _write(trained, folder, sequence_length, mlm):
     return description
 
 
-def _build_roots(trained, sequence_length, mlm):
+def _build_roots(
+    trained: TrainedModel, sequence_length: int, mlm: bool
+) -> dict[str, Root]:
     """Folder name -> object to save."""
     vocabulary = trained.vocabulary
     model = _model_root(trained, mlm)
@@ -241,7 +246,7 @@ def _build_roots(trained, sequence_length, mlm):
     }
 
 
-def _model_root(trained, mlm):
+def _model_root(trained: TrainedModel, mlm: bool) -> Root:
     """The encoder with what sits on it."""
     config, weights, path = trained.config, trained.weights, trained.vocabulary.path
     encoder = Encoder(config, weights)

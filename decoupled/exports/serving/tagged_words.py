@@ -58,7 +58,7 @@ def lay_out(counts: tf.Tensor, splits: tf.Tensor, window: int) -> Rows:
     return Rows(row_sizes, tf.stack([first_rows, before + 1], axis=1))
 
 
-def _row_begins(sizes, splits, window):
+def _row_begins(sizes: tf.Tensor, splits: tf.Tensor, window: int) -> tf.Tensor:
     """int64 [parts]: 1 where a part of a word begins a row.
 
     A row takes parts of its sentence while there is room. Where the row that begins at
@@ -133,7 +133,7 @@ class TextTaggerRoot(Root):
         flat = {"tags": found["label"], **{n: found[n] for n in _SCORES}}
         return {"words": words} | {n: words.with_values(v) for n, v in flat.items()}
 
-    def _encode(self, words):
+    def _encode(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Pieces of all words one after the other, and how many each word has."""
         tokens = self._tokenizer.tokenize(words)
         lengths = tokens.row_lengths()
@@ -147,7 +147,7 @@ class TextTaggerRoot(Root):
         empty = tf.gather(lengths == 0, owner)
         return tf.where(empty, self._vocabulary.unk_id, known), counts
 
-    def _pack(self, pieces, sizes):
+    def _pack(self, pieces: tf.Tensor, sizes: tf.Tensor) -> dict[str, tf.Tensor]:
         """[CLS] pieces [SEP], as long as the longest row."""
         longest = tf.reduce_max(tf.concat([sizes, [0]], axis=0)) + _SPECIALS
         columns, size = tf.range(longest)[tf.newaxis, :], sizes[:, tf.newaxis]
@@ -188,6 +188,6 @@ class TextTaggerRoot(Root):
         return {"serving_default": serving_default, "words": of_words}
 
 
-def _flat(outputs):
+def _flat(outputs: dict[str, tf.RaggedTensor]) -> dict[str, tf.Tensor]:
     flat = {name: value.values for name, value in outputs.items()}
     return flat | {"row_splits": outputs["words"].row_splits}

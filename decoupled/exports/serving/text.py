@@ -6,6 +6,8 @@ Attributes, names and defaults follow TF Hub's "common SavedModel APIs for text 
 A SavedModel of it needs `import tensorflow_text` before it is loaded.
 """
 
+from collections.abc import Callable
+
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.roots import (
@@ -122,7 +124,7 @@ class BertPackInputs(Root):
         length = self._sequence_length if seq_length is None else seq_length
         return self._pack(inputs, length)
 
-    def _pack(self, inputs, length) -> Packed:
+    def _pack(self, inputs: list[tf.RaggedTensor], length: tf.Tensor | int) -> Packed:
         segments = [_joined(s) if s.ragged_rank == 2 else s for s in inputs]
         budget = length - len(segments) - 1
         tf.debugging.assert_non_negative(
@@ -148,13 +150,15 @@ class BertPackInputs(Root):
         }
 
 
-def _joined(words):
+def _joined(words: tf.RaggedTensor) -> tf.RaggedTensor:
     """[batch, (words), (tokens)] -> [batch, (tokens)], without `merge_dims`' checks."""
     splits = tf.gather(words.values.row_splits, words.row_splits)
     return tf.RaggedTensor.from_row_splits(words.flat_values, splits, validate=False)
 
 
-def _shifted(segment, position, length):
+def _shifted(
+    segment: tf.RaggedTensor, position: tf.Tensor, length: tf.Tensor | int
+) -> tf.Tensor:
     """The tokens of a RaggedTensor at `position` [batch, length], where it has one.
 
     Dense arithmetic: ragged slicing would give graphs that take seconds to load.
@@ -192,7 +196,7 @@ class Preprocessor(Root):
         return text_signatures(self.__call__, pairs=True)
 
 
-def text_signatures(call, pairs: bool) -> dict:
+def text_signatures(call: Callable, pairs: bool) -> dict:
     """Signatures over a callable that takes strings and returns a dict.
 
     Args:

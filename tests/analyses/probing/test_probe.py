@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoupled.analyses.probing.probe import Probe
-from decoupled.analyses.probing.probe_training import (
+from decoupled.analyses.probing.frozen_vectors import ProbingData
+from decoupled.analyses.probing.probe import (
+    Probe,
     Score,
     majority_score,
     micro_score,
     train_probe,
 )
-from decoupled.analyses.probing.probing_data import ProbingData
 from decoupled.configs.analyses import ProbeSettings
 from decoupled.core.errors import UserError
 

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from decoupled.configs import QuestionAnsweringConfig
-from decoupled.exports.serving.answer_spans import Spans, Trim, best_spans
 from decoupled.exports.serving.question_windows import Windows, characters
+from decoupled.exports.serving.text_questions import Spans, Trim, best_spans
 from decoupled.tasks import qa_answers
 
 # White space of several kinds, brackets, closing signs, letters of one to four bytes.

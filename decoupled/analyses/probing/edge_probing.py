@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoupled.analyses.models import AnalysedModel, LayerEncoder
-from decoupled.analyses.probing.probe_training import majority_score, train_probe
-from decoupled.analyses.probing.probing_data import ProbingData, label_ids, prepare
-from decoupled.analyses.probing.probing_files import Example, ProbingTask, read_examples
+from decoupled.analyses.probing.frozen_vectors import ProbingData, label_ids, prepare
+from decoupled.analyses.probing.probe import majority_score, train_probe
+from decoupled.analyses.probing.task_files import Example, ProbingTask, read_examples
 from decoupled.configs.analyses import ProbeSettings
 from decoupled.core import console, files, plots
 from decoupled.core.errors import UserError

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from decoupled.analyses.models import open_models
-from decoupled.analyses.probing import probing
-from decoupled.analyses.probing.probing_files import (
+from decoupled.analyses.probing import edge_probing
+from decoupled.analyses.probing.task_files import (
     Example,
     Target,
     find_tasks,
@@ -59,7 +59,9 @@ def models(vocabulary, tmp_path_factory):
 @pytest.fixture(scope="module")
 def result(tasks, models, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
-    found = probing.measure(models, tasks[:1], probing.VARIANTS, SHORT, str(cache))
+    found = edge_probing.measure(
+        models, tasks[:1], edge_probing.VARIANTS, SHORT, str(cache)
+    )
     # Vectors are gone.
     assert list(cache.iterdir()) == []
     return found
@@ -89,7 +91,7 @@ def test_what_embeddings_tell_is_told(result):
 
 
 def test_two_spans_without_test_data(tasks, models):
-    result = probing.measure(models, tasks[1:], ["mix"], SHORT)
+    result = edge_probing.measure(models, tasks[1:], ["mix"], SHORT)
     [probe] = result["models"][0]["probes"]
     assert "test" not in probe
     # Which word comes first is told by the words.
@@ -97,11 +99,11 @@ def test_two_spans_without_test_data(tasks, models):
 
 
 def test_what_is_shown(result, tmp_path, capsys):
-    probing.show(result)
+    edge_probing.show(result)
     shown = capsys.readouterr().out
     for text in ("with a mix of all layers", "centre of gravity", "layers 0 to l"):
         assert text in " ".join(shown.split())
-    _, svg = probing.plot(result, str(tmp_path / "plot"))
+    _, svg = edge_probing.plot(result, str(tmp_path / "plot"))
     assert {"kinds", "shallow", "F1 with this layer alone, %"} <= set(texts_of(svg))
 
 
@@ -109,7 +111,7 @@ def test_a_mix_alone_is_drawn_by_its_shares(result, tmp_path):
     [model] = result["models"]
     only = [probe for probe in model["probes"] if probe["variant"] == "mix"]
     mixes = {**result, "models": [{**model, "probes": only}]}
-    _, svg = probing.plot(mixes, str(tmp_path / "plot"))
+    _, svg = edge_probing.plot(mixes, str(tmp_path / "plot"))
     assert "share of the layer in the mix, %" in texts_of(svg)
 
 
@@ -117,14 +119,14 @@ def test_files_of_a_task_must_agree(tasks, models):
     kinds, relations = tasks
     mixed = kinds._replace(paths={**kinds.paths, "dev": relations.paths["dev"]})
     with pytest.raises(UserError, match="dev.jsonl: .* same number of spans"):
-        probing.measure(models, [mixed], ["mix"], SHORT)
+        edge_probing.measure(models, [mixed], ["mix"], SHORT)
 
 
 def test_centre_of_gravity_by_hand():
-    assert probing.center_of_gravity([0.5, 0.25, 0.25]) == 0.75
+    assert edge_probing.center_of_gravity([0.5, 0.25, 0.25]) == 0.75
 
 
 def test_expected_layer_by_hand():
     # Gains 0.2, 0.1 and -0.1 at layers 1, 2 and 3: (0.2 + 0.2 - 0.3) / 0.2.
-    assert probing.expected_layer([0.5, 0.7, 0.8, 0.7]) == pytest.approx(0.5)
-    assert probing.expected_layer([0.5, 0.5]) is None
+    assert edge_probing.expected_layer([0.5, 0.7, 0.8, 0.7]) == pytest.approx(0.5)
+    assert edge_probing.expected_layer([0.5, 0.5]) is None

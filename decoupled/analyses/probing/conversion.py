@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from decoupled.analyses.probing.probing_files import Example, Target, write_examples
+from decoupled.analyses.probing.task_files import Example, Target, write_examples
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 

@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from decoupled.analyses.probing.probing_conversion import (
+from decoupled.analyses.probing.conversion import (
     dependencies,
     entities,
     parts_of_speech,
 )
-from decoupled.analyses.probing.probing_files import Example, Target
+from decoupled.analyses.probing.task_files import Example, Target
 from decoupled.core.errors import UserError
 
 # A contraction (3-4), a word that is not written (5.1) and a word with a space.

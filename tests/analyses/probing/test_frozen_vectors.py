@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from decoupled.analyses.models import LayerEncoder, open_models
-from decoupled.analyses.probing.probing_data import ProbingData, label_ids, prepare
-from decoupled.analyses.probing.probing_files import Example, Target
+from decoupled.analyses.probing.frozen_vectors import ProbingData, label_ids, prepare
+from decoupled.analyses.probing.task_files import Example, Target
 from decoupled.core.errors import UserError
 
 EXAMPLES = [

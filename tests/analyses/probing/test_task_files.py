@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from decoupled.analyses.probing.probing_files import (
+from decoupled.analyses.probing.task_files import (
     Example,
     Target,
     find_tasks,

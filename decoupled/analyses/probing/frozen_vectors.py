@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from decoupled.analyses.models import AnalysedModel, LayerEncoder, batches
-from decoupled.analyses.probing.probing_files import Example
+from decoupled.analyses.probing.task_files import Example, Span, Target
 from decoupled.core import console
 from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Vocabulary
 
 # [CLS] and [SEP].
 _SPECIAL = 2
@@ -26,8 +27,8 @@ class Batch(NamedTuple):
     """Sentences one after the other.
 
     vectors: float32 [pieces, layers, H]. spans: one or two of (int32 [n], int32 [n]):
-    rows of `vectors`, and the target that each of them belongs to, rising and without
-    gaps. labels: float32 [targets, labels], 1 where a target has the label.
+    rows of `vectors`, and the target that each of them belongs to, non-decreasing and
+    without gaps. labels: float32 [targets, labels], 1 where a target has the label.
     missed: how many labels targets have that are not among these.
     """
 
@@ -149,7 +150,7 @@ def prepare(
     )
 
 
-def _pieces(model, words):
+def _pieces(model: AnalysedModel, words: list[str]) -> tuple[np.ndarray, list[int]]:
     """Where each word ends, int64 [words + 1] from 0, and all pieces."""
     vocabulary = model.vocabulary
     # A word that the normalisation takes away altogether still needs a place.
@@ -158,16 +159,18 @@ def _pieces(model, words):
     return ends, [piece for ids in encoded for piece in ids]
 
 
-def _last_piece(target, ends):
+def _last_piece(target: Target, ends: np.ndarray) -> int:
     spans = [span for span in (target.span1, target.span2) if span is not None]
     return max(ends[end] for _, end in spans)
 
 
-def _piece_span(span, ends):
+def _piece_span(span: Span, ends: np.ndarray) -> list[int]:
     return [ends[span[0]], ends[span[1]]]
 
 
-def _rows_of_spans(spans, shift):
+def _rows_of_spans(
+    spans: np.ndarray, shift: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows of a batch's vectors, and for each its target."""
     lengths = spans[:, 1] - spans[:, 0]
     segments = np.repeat(np.arange(len(spans)), lengths)
@@ -177,7 +180,13 @@ def _rows_of_spans(spans, shift):
     return rows.astype(np.int32), segments.astype(np.int32)
 
 
-def _encode(model, encoder, pieces, starts, path):
+def _encode(
+    model: AnalysedModel,
+    encoder: LayerEncoder,
+    pieces: list[list[int]],
+    starts: np.ndarray,
+    path: str,
+) -> np.ndarray:
     """Runs the encoder over all sentences; returns the mapped file."""
     config = model.config
     shape = (int(starts[-1]), config.num_layers + 1, config.hidden_size)
@@ -200,7 +209,7 @@ def _encode(model, encoder, pieces, starts, path):
     return vectors
 
 
-def _packed(vocabulary, pieces):
+def _packed(vocabulary: Vocabulary, pieces: list[list[int]]) -> dict[str, np.ndarray]:
     """[CLS] pieces [SEP] padding, and the number of each row."""
     shape = [len(pieces), max(map(len, pieces)) + _SPECIAL]
     ids = np.full(shape, vocabulary.pad_id, np.int32)
