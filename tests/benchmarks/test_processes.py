@@ -26,7 +26,7 @@ def test_table():
 
 def test_what_does_not_fit_is_skipped(tmp_path, monkeypatch):
     memory = {"MemAvailable": 10**9, "MemTotal": 10**9}
-    monkeypatch.setattr(processes.machine, "memory", lambda: memory)
+    monkeypatch.setattr(processes, "memory_sizes", lambda: memory)
     monkeypatch.setattr(
         sys, "argv", ["processes", f"--results_dir={tmp_path}", "--only=2 processors"]
     )
