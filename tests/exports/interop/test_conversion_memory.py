@@ -38,7 +38,7 @@ from decoupled.exports.trained_model import chosen_prefix
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.from_original import from_original
 from decoupled.exports.interop.to_huggingface import to_huggingface
-from decoupled.training import model_dir
+from decoupled.runs import run_folder as model_dir
 import tensorflow as tf
 tf.zeros(1)
 def peak():
