@@ -1,0 +1,1 @@
+"""Tables, plots and pages of finished runs: sweeps, fine-tuning, the reproduction."""

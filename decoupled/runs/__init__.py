@@ -1,0 +1,1 @@
+"""What a command trains and evaluates: pre-training, fine-tuning; a run's folder."""

@@ -1,0 +1,1 @@
+"""What is XTREME's alone: files, labels, predictions, languages, official averages."""

@@ -1,0 +1,1 @@
+"""Edge probing: what a linear probe finds in each layer of a frozen encoder."""
