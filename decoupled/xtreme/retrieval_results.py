@@ -9,12 +9,10 @@
 Languages that XTREME does not list for the task are marked and in no mean.
 """
 
-import csv
-import io
 import os
 from typing import Any
 
-from decoupled.core import console, files
+from decoupled.core import console, files, tables
 from decoupled.core.errors import UserError
 from decoupled.xtreme import official
 from decoupled.xtreme.parallel_sentences import Bucc, Pair, Tatoeba
@@ -134,11 +132,8 @@ class RetrievalResults:
 
     def _write_csv(self, columns, table, outside):
         rows = [[*row, "no" if row[0] in outside else "yes"] for row in table]
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(
-            [["language", *columns, "official"], *rows]
-        )
-        files.write_text(os.path.join(self._folder, "results.csv"), text.getvalue())
+        text = tables.to_csv(["language", *columns, "official"], rows)
+        files.write_text(os.path.join(self._folder, "results.csv"), text)
 
     def _show(self, columns, table):
         settings = self.content["settings"]
