@@ -247,8 +247,8 @@ def _accuracies(
         positions = tf.constant(batch["masked_lm_positions"])
         for layer, output in enumerate(encoder(batch)):
             guessed = tf.argmax(head(output, positions), -1, tf.int32).numpy()
-            hits = (guessed == batch["masked_lm_ids"]) * batch["masked_lm_weights"]
-            right[layer] += hits.sum()
+            correct = (guessed == batch["masked_lm_ids"]) * batch["masked_lm_weights"]
+            right[layer] += correct.sum()
     return (right / max(arrays["masked_lm_weights"].sum(), 1)).tolist()
 
 

@@ -290,7 +290,7 @@ def layer_drop_flags() -> None:
 def run_layer_drop() -> None:
     """Scores with the last layers removed (paper Figure 1).
 
-    Reads results.json of fine-tuning runs that kept different numbers of layers
+    Reads results.json of fine-tuning runs that kept more or fewer layers
     (FinetuningConfig.keep_layers) of one pre-trained model or of several. Runs of the
     same sizes and layers are seeds: their mean and standard deviation are shown.
 

@@ -76,7 +76,7 @@ def from_tf() -> None:
     Names without use or value are an error unless --allow_partial allows them.
     """
     options = flags.FLAGS
-    # Mistakes in settings are told before TensorFlow is loaded.
+    # Mistakes in settings are reported before TensorFlow is loaded.
     model = start.parse_gin(convert, "runs/convert.gin")
 
     from decoupled.exports.interop.from_original import from_original

@@ -1,4 +1,4 @@
-"""Counts a model's parameters beside the numbers of the paper.
+"""Counts a model's parameters beside the paper's numbers.
 
 PT is the masked-LM model; FT is a classifier without the task's own last layer. A model
 with the sizes of one in the paper is shown with the paper's PT and FT, and with the

@@ -169,8 +169,8 @@ def open_trained_model(
       model_dir: the run's folder.
       checkpoint: a prefix, or the name of one in `model_dir`; by default the best one
         where fine-tuning chose it, else the newest complete one.
-      is_read_whole: the caller reads every weight before anything of its work counts,
-        so that the checkpoint is not read a first time here to see that it is whole.
+      is_read_whole: the caller reads every weight itself, so that the checkpoint need
+        not be read here to see that it is whole.
 
     Raises:
       UserError: a file is missing or not ours, the vocabulary is not the one that the

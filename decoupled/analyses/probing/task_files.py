@@ -1,7 +1,7 @@
 """Probing tasks in the JSON-lines format of the edge-probing suite (jiant).
 
-A line is a sentence, words with spaces between them, and what is to be told of spans of
-its words, ends exclusive:
+A line is a sentence, words with spaces between them, and labels of spans of its words.
+Ends are exclusive:
 
   {"text": "The cat sleeps", "targets": [{"span1": [0, 2], "label": "NP"}]}
 
@@ -37,7 +37,7 @@ class Target(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A sentence and what is to be told of it."""
+    """A sentence and its labelled spans."""
 
     words: list[str]
     targets: list[Target]

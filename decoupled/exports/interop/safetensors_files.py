@@ -135,7 +135,7 @@ def read_header(path: str) -> dict[str, StoredTensor]:
 def write_safetensors(
     path: str, shapes: Mapping[str, Shape], value_of: Callable[[str], np.ndarray]
 ) -> None:
-    """Writes float32 tensors, each asked for when it is its turn.
+    """Writes float32 tensors, each read when it is its turn.
 
     Args:
       path: the file, written atomically.

@@ -155,10 +155,10 @@ def say_assumed(trained: TrainedModel) -> None:
     """Names the settings of a reader that its folder does not say."""
     if trained.assumed:
         values = dataclasses.asdict(trained.answers)
-        told = ", ".join(f"{name} = {values[name]}" for name in trained.assumed)
+        assumed = ", ".join(f"{name} = {values[name]}" for name in trained.assumed)
         console.say(
             f"the model's folder does not say how its answers are chosen; usual "
-            f"settings were taken: {told}"
+            f"settings were taken: {assumed}"
         )
 
 
