@@ -45,10 +45,11 @@ def main() -> None:
     _check_flags()
     from decoupled.training import cluster
 
-    task = _task(cluster)
-    server = cluster.start_server(task, flags.FLAGS.devices, console.say)
+    process = _process(cluster)
+    server = cluster.start_server(process, flags.FLAGS.devices, console.say)
+    address = process.workers[process.index]
     console.say(
-        f"worker {task.index} of {len(task.workers)} at {task.workers[task.index]}, "
+        f"worker {process.index} of {len(process.workers)} at {address}, "
         f"with {flags.FLAGS.devices} devices: ready"
     )
     while not flags.FLAGS.ends_with_parent or os.getppid() == parent:
@@ -70,16 +71,16 @@ def _check_flags():
         raise UserError("--workers and --index must be given, or TF_CONFIG set")
 
 
-def _task(cluster):
+def _process(cluster):
     workers, index = flags.FLAGS.workers, flags.FLAGS.index
     if workers is None:
-        task = cluster.from_environment()
+        process = cluster.from_environment()
     else:
-        task = cluster.Task(tuple(workers), index)
-    _check_is_no_driver(task.index)
+        process = cluster.Process(tuple(workers), index)
+    _check_is_no_driver(process.index)
     if flags.FLAGS.accept_open_ports:
-        return task._replace(accept_open_ports=True)
-    return task
+        return process._replace(accept_open_ports=True)
+    return process
 
 
 def _check_is_no_driver(index):

@@ -10,26 +10,27 @@ from decoupled.core import console, files
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.tasks.finetuning_task import Features, FinetuningTask
 
 ENGLISH = "en"
 SPLITS = ("dev", "test")
 # Examples that become features together, between two lines of progress.
 _CHUNK = 2000
 
-Features = dict[str, np.ndarray]
-
 
 class TaskData:
     """Reads a task's files and makes features of them.
 
     Args:
-      task: a `decoupled.tasks.finetuning_task.FinetuningTask`.
+      task: what is learned.
       data_dir: the folder with a folder per task.
       vocabulary: of the model.
       cache: folder where features are kept.
     """
 
-    def __init__(self, task: Any, data_dir: str, vocabulary: Vocabulary, cache: str):
+    def __init__(
+        self, task: FinetuningTask, data_dir: str, vocabulary: Vocabulary, cache: str
+    ):
         self.task = task
         self.data_dir = data_dir
         self.vocabulary = vocabulary

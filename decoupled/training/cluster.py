@@ -38,7 +38,7 @@ _ANSWER_SECONDS = 5.0
 _ACCEPT = "ClusterConfig.accept_open_ports = True"
 
 
-class Task(NamedTuple):
+class Process(NamedTuple):
     """A process of a cluster.
 
     workers: addresses of all ("host:port"). index: which one is its own.
@@ -52,8 +52,8 @@ class Task(NamedTuple):
 
 def from_environment(
     environment: Mapping[str, str] = os.environ,
-) -> Task | None:
-    """The task that TF_CONFIG gives this process, or None where it is not set.
+) -> Process | None:
+    """What TF_CONFIG says of this process, or None where it is not set.
 
     TF_CONFIG is {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker",
     "index": 0}}. A "chief" counts as the first worker. "accept_open_ports": true may
@@ -81,16 +81,16 @@ def from_environment(
     if unknown:
         raise UserError(f"{VARIABLE}: jobs {', '.join(unknown)} are of no use here")
     index += len(chiefs) if kind == JOB else 0
-    task = Task(workers, index, accepted)
+    process = Process(workers, index, accepted)
     ports.check_addresses(workers, index, VARIABLE)
-    return task
+    return process
 
 
 class Cluster:
     """The driver's side of a cluster: its server, its mesh, its watch.
 
     Args:
-      task: addresses of all workers, this process first.
+      process: addresses of all workers, this process first.
       config: patience. mesh: what is trained on it.
 
     Raises:
@@ -99,13 +99,13 @@ class Cluster:
       WorkerLost: not all workers answered in time.
     """
 
-    def __init__(self, task: Task, config: ClusterConfig, mesh: MeshConfig, say):
-        workers = task.workers
-        ports.check_addresses(workers, task.index, "ClusterConfig.workers")
+    def __init__(self, process: Process, config: ClusterConfig, mesh: MeshConfig, say):
+        workers = process.workers
+        ports.check_addresses(workers, process.index, "ClusterConfig.workers")
         self.devices = mesh_devices(len(workers), mesh)
         local = len(self.devices) // len(workers)
         self._mesh = mesh
-        server = start_server(task, local, say, _ACCEPT)
+        server = start_server(process, local, say, _ACCEPT)
         self.master = server.target
         others = workers[1:]
         say(f"worker 0 of {len(workers)} at {workers[0]}, with {local} devices")
@@ -160,24 +160,24 @@ def join_cluster(
       WorkerLost: not all workers answered in time.
     """
     source = VARIABLE if environment.get(VARIABLE) else "ClusterConfig.workers"
-    task = from_environment(environment)
+    process = from_environment(environment)
     environment.pop(VARIABLE, None)
-    if task is not None and task.index:
+    if process is not None and process.index:
         raise UserError(
-            f"{VARIABLE}: this is worker {task.index}, and the driver is worker 0; "
+            f"{VARIABLE}: this is worker {process.index}, and the driver is worker 0; "
             "start decoupled worker here"
         )
-    if task is None:
-        task = Task(config.workers, 0)
-    if len(task.workers) < 2:
+    if process is None:
+        process = Process(config.workers, 0)
+    if len(process.workers) < 2:
         return None
     if on_tpu:
         raise UserError(
-            f"{source}: names {len(task.workers)} processes, which do nothing beside "
-            "--tpu; take one of the two away"
+            f"{source}: names {len(process.workers)} processes, which do nothing "
+            "beside --tpu; take one of the two away"
         )
-    accepted = task.accept_open_ports or config.accept_open_ports
-    return Cluster(task._replace(accept_open_ports=accepted), config, mesh, say)
+    accepted = process.accept_open_ports or config.accept_open_ports
+    return Cluster(process._replace(accept_open_ports=accepted), config, mesh, say)
 
 
 def mesh_devices(workers: int, mesh: MeshConfig) -> list[str]:
@@ -210,32 +210,32 @@ def mesh_devices(workers: int, mesh: MeshConfig) -> list[str]:
 
 
 def start_server(
-    task: Task, devices: int, say: Callable[[str], None], accept: str = ports.FLAG
+    process: Process, devices: int, say: Callable[[str], None], accept: str = ports.FLAG
 ) -> tf.distribute.Server:
     """Serves this process' devices to the cluster.
 
     An address of the loopback interface is served there alone.
 
     Args:
-      task: which worker this is. devices: number of its virtual CPU devices; GPUs are
-        served all. say: prints a line, here a warning where other hosts can reach the
-        port. accept: what the user writes to accept that.
+      process: which worker this is. devices: number of its virtual CPU devices; GPUs
+        are served all. say: prints a line, here a warning where other hosts can reach
+        the port. accept: what the user writes to accept that.
 
     Raises:
       UserError: the address cannot be used, or other hosts can reach the port and the
         user has not accepted it.
     """
-    own = task.workers[task.index]
+    own = process.workers[process.index]
     warning = ports.check_exposure(
-        task.workers, task.index, task.accept_open_ports, accept
+        process.workers, process.index, process.accept_open_ports, accept
     )
     compile_first_quietly()
     try:
         # It listens from here on, and answers nobody before it is started.
         server = tf.distribute.Server(
-            tf.train.ClusterSpec({JOB: list(task.workers)}),
+            tf.train.ClusterSpec({JOB: list(process.workers)}),
             job_name=JOB,
-            task_index=task.index,
+            task_index=process.index,
             config=tf.ConfigProto(device_count={"CPU": devices}),
             start=False,
         )

@@ -42,12 +42,12 @@ def make_estimator(
         compile_first_quietly()
     if isinstance(run, RunSpec):
         network, config = graph.network, run.training
-        of_training = {"train_batch_size": config.batch_size}
+        batch_size, eval_batch_size = config.batch_size, config.eval_batch_size
         seed, loop = config.seed, config.iterations_per_loop
-        eval_batch_size = config.eval_batch_size
     else:
-        network, of_training, seed, loop = graph, {}, None, 1
-        eval_batch_size = run.batch_size
+        network, seed, loop = graph, None, 1
+        # TPUEstimator wants a batch size of training where nothing is trained too.
+        batch_size = eval_batch_size = run.batch_size
     run_config = estimator.tpu.RunConfig(
         model_dir=run.model_dir,
         tf_random_seed=seed,
@@ -63,9 +63,9 @@ def make_estimator(
         model_fn=make_model_fn(graph, run, lengths),
         config=run_config,
         use_tpu=run.tpu is not None,
+        train_batch_size=batch_size,
         eval_batch_size=eval_batch_size,
         predict_batch_size=eval_batch_size,
-        **of_training,
     )
 
 

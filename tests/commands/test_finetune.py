@@ -15,10 +15,12 @@ from decoupled.configs import FinetuningConfig, MeshConfig, QuestionAnsweringCon
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
+from decoupled.training import checkpoints
 from decoupled.training.hooks import SaveCheckpoints
 from decoupled.training.model_fn import PredictionSpec
 from tests.data.small_corpus import make_vocabulary
 from tests.helpers import adamw, tiny_training
+from tests.pretrained import STEPS as PRETRAINED_STEPS
 from tests.pretrained import make_pretrained
 from tests.training.described_tpu import one_core
 
@@ -105,6 +107,24 @@ def test_learns_and_reports(folder, capsys):
     rows = (tuned / "predictions/catalogs/test-sw.tsv").read_text().splitlines()
     assert [row.split("\t")[0] for row in rows][0] in ("record", "word")
     assert len(rows) == 2
+
+
+def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
+    """That is 12 GB for RemBERT with its slots."""
+    tuned = tune(folder, "tuned")
+    monkeypatch.setattr(checkpoints, "_verified", {})
+    prefixes, read = [], checkpoints._read_all
+
+    def noted(prefix):
+        prefixes.append(prefix)
+        read(prefix)
+
+    monkeypatch.setattr(checkpoints, "_read_all", noted)
+    tune(folder, "tuned", mode="eval")
+    assert prefixes == [
+        f"{folder}/pretrained/model.ckpt-{PRETRAINED_STEPS}",
+        f"{tuned}/model.ckpt-50",
+    ]
 
 
 def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):

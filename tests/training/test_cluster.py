@@ -17,7 +17,7 @@ from decoupled.core import ports
 from decoupled.core.errors import UserError, WorkerLost
 from decoupled.launch.supervision import cluster_variable, free_ports
 from decoupled.training import cluster
-from decoupled.training.cluster import Task
+from decoupled.training.cluster import Process
 
 
 def mesh(shape):
@@ -36,14 +36,14 @@ def test_tf_config_says_who_is_who():
     assert cluster.from_environment({}) is None
     assert cluster.from_environment({"TF_CONFIG": ""}) is None
     task = cluster.from_environment(variable(["a:1", "b:2"], 1))
-    assert task == Task(("a:1", "b:2"), 1)
+    assert task == Process(("a:1", "b:2"), 1)
 
 
 def test_a_chief_is_the_first_worker():
     settings = variable(["b:2", "c:3"], 1, chief=["a:1"])
-    assert cluster.from_environment(settings) == Task(("a:1", "b:2", "c:3"), 2)
+    assert cluster.from_environment(settings) == Process(("a:1", "b:2", "c:3"), 2)
     settings = variable(["b:2"], 0, "chief", chief=["a:1"])
-    assert cluster.from_environment(settings) == Task(("a:1", "b:2"), 0)
+    assert cluster.from_environment(settings) == Process(("a:1", "b:2"), 0)
 
 
 @pytest.mark.parametrize(
@@ -205,20 +205,20 @@ def test_an_address_that_other_hosts_reach_must_be_accepted(monkeypatch):
         cluster.join_cluster(config, mesh("m:2"), print, False, {})
     assert str(refused.value).endswith("ClusterConfig.accept_open_ports = True")
     said = []
-    cluster.start_server(Task(workers, 0, True), 1, said.append)
+    cluster.start_server(Process(workers, 0, True), 1, said.append)
     assert len(said) == 1 and said[0].startswith(f"warning: {told}")
 
 
 def test_what_supervise_accepted_reaches_the_driver():
     environment = cluster_variable(["a:1", "b:2"], 0, accept_open_ports=True)
-    assert cluster.from_environment(environment) == Task(("a:1", "b:2"), 0, True)
+    assert cluster.from_environment(environment) == Process(("a:1", "b:2"), 0, True)
 
 
 def test_an_address_that_is_taken():
     with socket.create_server(("localhost", 0)) as server:
         address = f"localhost:{server.getsockname()[1]}"
         with pytest.raises(UserError, match=f"{address}: cannot serve this address"):
-            cluster.start_server(Task((address, "localhost:1"), 0), 1, print)
+            cluster.start_server(Process((address, "localhost:1"), 0), 1, print)
 
 
 def test_a_second_session_ends_the_run():
