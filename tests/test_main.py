@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from decoupled import __main__ as listed
-from decoupled.commands import doctor
+from decoupled.core import dependencies
 
 
 def run(*arguments):
@@ -20,7 +20,7 @@ def run(*arguments):
 
 def test_every_command_is_listed_once():
     names = [name for names in listed.COMMANDS.values() for name in names]
-    shown = [command.shown for command in doctor.commands()]
+    shown = [command.shown for command in dependencies.commands()]
     assert sorted(f"decoupled {name}" for name in names) == shown
 
 

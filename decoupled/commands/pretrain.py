@@ -48,10 +48,10 @@ def main() -> None:
     defaults = TPU_DEFAULTS if options.tpu else DEFAULTS
     config = start.parse_gin(pretrain, defaults)
     tpu = tpu_flags.parse()
-    # Here, so that --help does not wait for TensorFlow.
-    from decoupled.runs.pretraining import run_pretraining
-
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
+        # Here, so that neither --help nor a lock's answer waits for TensorFlow.
+        from decoupled.runs.pretraining import run_pretraining
+
         run_pretraining(
             config,
             options.records_dir,
