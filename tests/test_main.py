@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from decoupled import __main__ as listed
+from decoupled.commands import doctor
 from decoupled.core import dependencies
 
 
