@@ -83,8 +83,8 @@ class CheckpointFile(Mapping):
         """The training step, None where the checkpoint does not say."""
         return int(self._restore(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else None
 
-    def read_tensor(self, name: str) -> tf.Tensor:
-        """A float32 variable, a weight or a slot.
+    def read_tensor(self, name: str) -> tf.Tensor | np.ndarray:
+        """A float32 variable, a weight or a slot; an array while a graph is built.
 
         Raises:
           UserError: it is damaged, not float32, or holds values that are not finite.
@@ -127,8 +127,11 @@ class CheckpointFile(Mapping):
                 "model that config.json describes"
             )
 
-    def _restore(self, name: str) -> tf.Tensor:
+    def _restore(self, name: str) -> tf.Tensor | np.ndarray:
         try:
+            if not tf.executing_eagerly():
+                # The caller builds a graph, of which the operation would be a part.
+                return tf.train.load_checkpoint(self.path).get_tensor(name)
             with tf.device("cpu:0"):
                 return tf.raw_ops.RestoreV2(
                     prefix=self.path,

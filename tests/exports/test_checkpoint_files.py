@@ -56,6 +56,13 @@ def test_reads_what_a_saver_wrote(tmp_path):
         assert np.array_equal(stored[name], value)
 
 
+def test_reads_values_while_a_graph_is_built(tmp_path):
+    stored = CheckpointFile(write(str(tmp_path)))
+    with tf.Graph().as_default():
+        assert stored.global_step == 3
+        np.testing.assert_array_equal(stored["bert/a"], VALUES["bert/a"])
+
+
 def test_tensors_and_arrays_of_any_memory_are_taken(tmp_path):
     values = {
         "tensor": tf.constant([1.0, 2.0]),
