@@ -1,12 +1,14 @@
 """Builds a corpus folder: text by language, split into train and eval.
 
-Reads either the message catalogs of installed packages (--source, no download needed),
-which also give a labelled zero-shot task and parallel pairs, or files (--input): dumps
-of wikis, JSON lines, plain text; paths may be remote (gs://). Writes
+Reads the message catalogs of installed packages (--source, no download needed) or
+parallel text (--source too), which both give a labelled zero-shot task and parallel
+pairs as well, or files (--input): dumps of wikis, JSON lines, plain text; paths may be
+remote (gs://). Writes
 DIR/text/{train,eval}/LANGUAGE/ and, last, DIR/manifest.json. A build that was killed
 continues where it stopped; a complete corpus is not changed.
 
   decoupled build_corpus --source=catalogs:django --output_dir=corpus
+  decoupled build_corpus --source=aligned:bibles --output_dir=corpus
   decoupled build_corpus --output_dir=corpus \\
     --input='en=dumps/enwiki-*.xml*.bz2,sw=dumps/swwiki-*.bz2' --input='de=/cc/*.jsonl'
 """
@@ -16,19 +18,24 @@ from absl import flags
 from decoupled.configs.corpora import build_corpus
 from decoupled.core import locks
 from decoupled.corpora.build import build
+from decoupled.corpora.parallel.kinds import KINDS
 from decoupled.corpora.runners import LOCAL, Runner
 from decoupled.corpora.sources import SOURCES
 from decoupled.launch import start
 
 FLAGS = flags.FLAGS
 GIN_FILE = "runs/build_corpus.gin"
+_PARALLEL = "; ".join(f"{name}:{kind.place}" for name, kind in KINDS.items())
 _KINDS = "; ".join(source.name for source in SOURCES)
 
 
 def define_flags() -> None:
     """The command's flags."""
     flags.DEFINE_string(
-        "source", None, "catalogs:PACKAGE,...: message catalogs of installed packages."
+        "source",
+        None,
+        "catalogs:PACKAGE,...: message catalogs of installed packages; or parallel "
+        f"text, of which whole chapters or pages are held out: {_PARALLEL}.",
     )
     flags.DEFINE_list(
         "languages",
@@ -46,14 +53,14 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "workers",
         0,
-        "Processes on this machine that read --input; 0 chooses: one per core, or one "
+        "Processes on this machine that read files; 0 chooses: one per core, or one "
         "for small files.",
         lower_bound=0,
     )
     flags.DEFINE_string(
         "runner",
         LOCAL.name,
-        "Who reads --input: local is --workers processes of this machine; a runner of "
+        "Who reads files: local is --workers processes of this machine; a runner of "
         "Apache Beam (DataflowRunner, FlinkRunner, SparkRunner, ...) needs an "
         "--output_dir that all its machines reach; DirectRunner is Beam's own on this "
         "machine, to try a pipeline with.",

@@ -7,7 +7,11 @@ mistake ends in one line before a graph is built. No TensorFlow here.
 """
 
 from decoupled.configs.analyses import drift, neighbours, probing, weat
-from decoupled.configs.corpora import build_corpus, build_vocabulary
+from decoupled.configs.corpora import (
+    ParallelTextConfig,
+    build_corpus,
+    build_vocabulary,
+)
 from decoupled.configs.data import (
     EVERY_LANGUAGE,
     MaskingConfig,
@@ -54,6 +58,7 @@ __all__ = [
     "MeshConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "ParallelTextConfig",
     "PlanConfig",
     "PretrainConfig",
     "QuestionAnsweringConfig",

@@ -1,9 +1,11 @@
 """Settings of corpora and vocabularies."""
 
 import dataclasses
+import re
 
 import gin
 
+from decoupled.configs.checks import check_not_negative, check_positive, check_types
 from decoupled.configs.data import SamplingConfig, VocabularyConfig
 from decoupled.core.errors import UserError
 
@@ -72,12 +74,59 @@ class TaskSettings:
             )
 
 
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class ParallelTextConfig:
+    """What is held out of parallel text, and what is made of it.
+
+    dev_share, test_share: of the groups (chapters, pages), each held out in all
+      languages together.
+    seed: of the choice of groups, of pairs and of examples.
+    group: None, or a regular expression that finds the group at the beginning of an id:
+      its first "(...)", or all that it matches, e.g. "[0-9]{5}" for the first five
+      digits. With None the source decides.
+    max_pairs: of each language with English, in dev and in test.
+    max_train_examples: English ones of the task; max_test_examples: of each language,
+      in dev and in test.
+    """
+
+    dev_share: float
+    test_share: float
+    seed: int
+    group: str | None
+    max_pairs: int
+    max_train_examples: int
+    max_test_examples: int
+
+    def __post_init__(self):
+        check_types(self)
+        check_not_negative(self, "dev_share test_share seed")
+        check_positive(self, "max_pairs max_train_examples max_test_examples")
+        name = type(self).__name__
+        if self.dev_share + self.test_share >= 1:
+            raise UserError(
+                f"{name}.test_share: {self.test_share} and dev_share "
+                f"{self.dev_share} leave nothing for training"
+            )
+        try:
+            re.compile(self.group or "")
+        except (re.error, RecursionError, OverflowError) as error:
+            raise UserError(
+                f"{name}.group: {self.group!r} is no regular expression ({error})"
+            ) from error
+
+
 @dataclasses.dataclass(frozen=True)
 class CorpusSettings:
-    """What gin sets, see gin/runs/build_corpus.gin: for --input and for --source."""
+    """What gin sets, see gin/runs/build_corpus.gin.
+
+    text: for --input. task: for catalogs. parallel: for the other kinds of --source;
+    None where only the first two are built.
+    """
 
     text: TextSettings
     task: TaskSettings
+    parallel: ParallelTextConfig | None = None
 
 
 @gin.configurable
@@ -94,6 +143,7 @@ def build_corpus(
     test_share: float = gin.REQUIRED,
     min_label_messages: int = gin.REQUIRED,
     min_language_examples: int = gin.REQUIRED,
+    parallel: ParallelTextConfig = gin.REQUIRED,
 ) -> CorpusSettings:
     """The settings of the command."""
     from_files = TextSettings(
@@ -108,7 +158,7 @@ def build_corpus(
     task = TaskSettings(
         dev_share, test_share, min_label_messages, min_language_examples
     )
-    return CorpusSettings(from_files, task)
+    return CorpusSettings(from_files, task, parallel)
 
 
 @dataclasses.dataclass(frozen=True)

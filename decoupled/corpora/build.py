@@ -1,4 +1,4 @@
-"""Builds a corpus folder from files or from message catalogs, unless it is complete."""
+"""Builds a corpus folder from files, catalogs or parallel text, unless it is there."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +10,8 @@ from decoupled.corpora import corpus_writer
 from decoupled.corpora.catalogs.from_catalogs import CatalogsBuild
 from decoupled.corpora.corpus import Corpus, find_corpus, without_held_out
 from decoupled.corpora.from_files import FilesBuild
+from decoupled.corpora.parallel.from_parallel import ParallelBuild
+from decoupled.corpora.parallel.kinds import KINDS
 from decoupled.corpora.runners import LOCAL, Runner
 
 # Languages of the table; a corpus may have a hundred.
@@ -27,26 +29,30 @@ def build(
     """Builds the corpus and prints its languages; False where it was complete already.
 
     Args:
-      source: "catalogs:PACKAGE,..." or None. inputs: "LANGUAGE=GLOB", if no source.
+      source: "catalogs:PACKAGE,...", "KIND:PLACE" of parallel text, or None.
+      inputs: "LANGUAGE=GLOB", if no source.
       languages: those of `source` to keep; empty keeps all.
-      runner: where `inputs` are read.
+      runner: where `inputs` and parallel text are read.
 
     Raises:
       UserError: the inputs or the output folder cannot be used.
     """
     if bool(source) == bool(inputs):
         raise UserError("build_corpus: give either --source or --input")
-    if source and runner != LOCAL:
+    kind = (source or "").partition(":")[0]
+    if source and kind not in KINDS and runner != LOCAL:
         raise UserError(
-            "build_corpus: --runner and --workers go with --input, not --source"
+            "build_corpus: --runner and --workers go with --input and parallel text, "
+            "not with catalogs"
         )
     if inputs and languages:
         raise UserError("build_corpus: --languages goes with --source, not --input")
-    work = (
-        CatalogsBuild(source, settings.task, languages)
-        if source
-        else FilesBuild(inputs, settings.text, runner)
-    )
+    if kind in KINDS:
+        work = ParallelBuild(source, settings.parallel, languages, runner)
+    elif source:
+        work = CatalogsBuild(source, settings.task, languages)
+    else:
+        work = FilesBuild(inputs, settings.text, runner)
     built_from = work.inputs()
     complete = find_corpus(output_dir, built_from)
     if complete:
@@ -82,6 +88,9 @@ def _print_summary(built: Corpus) -> None:
     if left_out := built.manifest["dropped"]:
         counts = (f"{count:,} {reason}" for reason, count in left_out.items())
         console.say(f"left out: {', '.join(counts)}")
+    for split, pairs in built.manifest.get("pairs", {}).items():
+        counts = ", ".join(f"{count:,} {name}" for name, count in pairs.items())
+        console.say(f"pairs with English, {split}: {counts or 'none'}")
     for name, task in built.manifest["tasks"].items():
         sizes = ", ".join(
             f"{task['examples'][split].get('en', 0)} {split}"

@@ -5,7 +5,7 @@
     manifest.json
         files with their SHA-256 and size, counts per language, what it was built from
     tasks/, parallel/
-        further files of sources that have them (the catalogs)
+        further files of sources that have them (catalogs, parallel text)
 
 Text of files (`decoupled.corpora.from_files`) lies one folder deeper, a folder for each
 part of an input. The manifest is written last: a folder without one is not a corpus.

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from decoupled.core import files, gfile
+from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import (
     BUILDING,
@@ -19,11 +19,14 @@ from decoupled.corpora.corpus import (
     SPLITS,
     Corpus,
     Document,
+    difference,
 )
 
 MAX_FILE_BYTES = 64 << 20
 # Notes on finished parts, while a corpus is being built.
 WORK = "work"
+# In the work folder: what the build was begun with.
+_INPUTS = "inputs.json"
 _CONTENTS = ("text", "tasks", "parallel", WORK)
 
 
@@ -71,6 +74,7 @@ def write_manifest(
     dropped: Mapping[str, int],
     tasks: Mapping[str, Any],
     languages: Mapping[str, Any] | None = None,
+    pairs: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes the manifest, after everything else; arguments as in `write_corpus`.
 
@@ -78,6 +82,7 @@ def write_manifest(
       splits: split -> language -> counts of `TextShards`.
       languages: language -> its input files and what was dropped of them, for corpora
         that are made of files.
+      pairs: split -> language -> pairs with English, for parallel text.
     """
     manifest = {
         "format": FORMAT,
@@ -89,6 +94,8 @@ def write_manifest(
     }
     if languages is not None:
         manifest["languages"] = dict(languages)
+    if pairs is not None:
+        manifest["pairs"] = dict(pairs)
     files.write_json(os.path.join(folder, MANIFEST), manifest)
 
 
@@ -137,6 +144,28 @@ def clear(folder: str) -> None:
         path = os.path.join(folder, name)
         if gfile.isdir(path):
             gfile.rmtree(path)
+
+
+def note_inputs(work_dir: str, inputs: Mapping[str, Any]) -> None:
+    """Says so where the build that was begun here had other inputs."""
+    path = os.path.join(work_dir, _INPUTS)
+    begun = files.read_json(path) if files.exists(path) else inputs
+    if different := difference(begun, inputs):
+        console.say(
+            f"{work_dir}: begun with other inputs ({different}); what depends on them "
+            "is done anew"
+        )
+    files.write_json(path, dict(inputs))
+
+
+def forget_without_text(folder: str, existed: bool) -> None:
+    """Takes the build back where no unit has left text."""
+    if gfile.glob(os.path.join(folder, "text", "*", "*", "*")):
+        return
+    clear(folder)
+    mark_finished(folder)
+    if not existed:
+        gfile.rmtree(folder)
 
 
 def clean_up(folder: str) -> None:

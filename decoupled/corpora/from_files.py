@@ -19,7 +19,7 @@ from decoupled.configs.corpora import TextSettings
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer, locales, text_units
-from decoupled.corpora.corpus import SPLITS, Corpus, difference
+from decoupled.corpora.corpus import SPLITS, Corpus
 from decoupled.corpora.corpus_writer import clean_up
 from decoupled.corpora.duplicates import (
     UniqueJob,
@@ -37,8 +37,6 @@ REPEATED_FILE = "repeated file"
 _BETWEEN_INPUTS = re.compile(rf",(?={locales.CODE}=)")
 # Input files that are checked at once; most of the time is the disk's.
 _FILES_AT_ONCE = 8
-# In the work folder: what the build was begun with.
-_INPUTS = "inputs.json"
 # Below this many bytes of input, other processes would start for longer than they work.
 _SMALL_BYTES = 4 << 20
 # Writing a unit anew takes a copy of its text.
@@ -113,7 +111,7 @@ class FilesBuild:
         existed = gfile.isdir(folder)
         corpus_writer.mark_unfinished(folder)
         gfile.makedirs(job.work_dir)
-        _note_inputs(job.work_dir, inputs)
+        corpus_writer.note_inputs(job.work_dir, inputs)
         try:
             repeated = collections.Counter()
             units = _units(job, self._files, repeated)
@@ -126,14 +124,17 @@ class FilesBuild:
             _check_text(self._files, parts)
             _write_manifest(folder, self._files, inputs, parts, repeated)
         except UserError:
-            _forget_without_text(folder, existed)
+            corpus_writer.forget_without_text(folder, existed)
             raise
         clean_up(folder)
         return Corpus(folder)
 
 
-def find_inputs(inputs: list[str]) -> dict[str, list[str]]:
+def find_inputs(inputs: list[str], flag: str = "--input=") -> dict[str, list[str]]:
     """Language -> sorted files, from inputs such as `en=/en/*.txt,de=/de/*.jsonl`.
+
+    Args:
+      flag: what stands before an input in messages.
 
     Raises:
       UserError: an input is no LANGUAGE=GLOB, its language is no code
@@ -143,18 +144,18 @@ def find_inputs(inputs: list[str]) -> dict[str, list[str]]:
     for value in (part for given in inputs for part in _BETWEEN_INPUTS.split(given)):
         language, separator, pattern = value.partition("=")
         if not (separator and pattern and language):
-            raise UserError(f"--input={value}: not of the form LANGUAGE=GLOB")
-        locales.check_language(language, "--input")
+            raise UserError(f"{flag}{value}: not of the form LANGUAGE=GLOB")
+        locales.check_language(language, flag.rstrip("=:"))
         try:
             paths = [p for p in gfile.glob(pattern) if _is_file(p)]
         except gfile.OpError as error:
-            raise UserError(f"--input={value}: {files.reason(error)}") from error
+            raise UserError(f"{flag}{value}: {files.reason(error)}") from error
         if not paths:
-            raise UserError(f"--input={value}: no file matches {pattern}")
+            raise UserError(f"{flag}{value}: no file matches {pattern}")
         known = found.setdefault(language, [])
         again = sorted(set(known) & set(paths))
         if again:
-            raise UserError(f"--input={value}: {again[0]} is given twice")
+            raise UserError(f"{flag}{value}: {again[0]} is given twice")
         known += paths
     return {language: sorted(paths) for language, paths in sorted(found.items())}
 
@@ -181,18 +182,6 @@ def _describe_file(path: str) -> _File:
         return _File(path, files.file_fingerprint(path), size)
     except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
-
-
-def _note_inputs(work_dir: str, inputs: Mapping[str, Any]) -> None:
-    """Says so where the build that was begun here had other inputs."""
-    path = os.path.join(work_dir, _INPUTS)
-    begun = files.read_json(path) if files.exists(path) else inputs
-    if different := difference(begun, inputs):
-        console.say(
-            f"{work_dir}: begun with other inputs ({different}); what depends on them "
-            "is done anew"
-        )
-    files.write_json(path, dict(inputs))
 
 
 def _units(job, given: _Files, repeated: collections.Counter) -> list[TextUnit]:
@@ -300,13 +289,3 @@ def _sum(counts: list[dict[str, Any]]) -> dict[str, Any]:
         name: sum((part[name] for part in counts), [] if name == "files" else 0)
         for name in counts[0]
     }
-
-
-def _forget_without_text(folder: str, existed: bool) -> None:
-    """Takes the build back where no unit has left text."""
-    if gfile.glob(os.path.join(folder, "text", "*", "*", "*")):
-        return
-    corpus_writer.clear(folder)
-    corpus_writer.mark_finished(folder)
-    if not existed:
-        gfile.rmtree(folder)

@@ -81,7 +81,7 @@ def read_json_lines(
     Raises:
       UserError: a line is not the JSON that it should be, or as `read_plain_text`.
     """
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         if (number - 1) % parts != part or not line.strip():
             continue
         try:
@@ -111,7 +111,7 @@ def read_plain_text(
 
 def _plain_text_documents(path: str) -> Iterator[list[str]]:
     document = []
-    for _, line in _lines(path):
+    for _, line in read_lines(path):
         sentence = clean_sentence(line)
         if sentence:
             document.append(sentence)
@@ -130,8 +130,12 @@ def clean_sentence(line: str) -> str:
     return _SURROGATE.sub("\ufffd", " ".join(line.split()))
 
 
-def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """Line number (from 1) and text of each line; a byte order mark is skipped."""
+def read_lines(path: str) -> Iterator[tuple[int, str]]:
+    """Line number (from 1) and text of each line; a byte order mark is skipped.
+
+    Raises:
+      UserError: the file is missing, damaged, or not UTF-8.
+    """
     number = 0
     try:
         with _open(path) as handle:

@@ -97,15 +97,24 @@ class TextJob:
         return {"splits": splits, "dropped": dict(sorted(dropped.items()))}
 
     def is_intact(self, result: dict[str, Any]) -> bool:
-        """False where a text file is missing, has another size, or is none of ours."""
-        try:
-            entries = _described_files(result)
-        except (KeyError, TypeError, AttributeError):
-            return False
-        return all(
-            files.is_below(name) and _size(os.path.join(self.corpus_dir, name)) == size
-            for name, size in entries
-        )
+        """As the function of this name."""
+        return is_intact(self.corpus_dir, result)
+
+
+def is_intact(corpus_dir: str, result: dict[str, Any]) -> bool:
+    """False where a text file is missing, has another size, or is none of ours.
+
+    Args:
+      result: what the note of a unit keeps, which anybody may have written.
+    """
+    try:
+        entries = _described_files(result)
+    except (KeyError, TypeError, AttributeError):
+        return False
+    return all(
+        files.is_below(name) and _size(os.path.join(corpus_dir, name)) == size
+        for name, size in entries
+    )
 
 
 def check_installed(paths: Iterable[str], settings: TextSettings) -> None:

@@ -1,6 +1,7 @@
 """Classification of a text or a pair of texts: graph, features, answers, scores.
 
-The tasks are XTREME's xnli and pawsx and the catalogs task of `build_corpus`.
+The tasks are XTREME's xnli and pawsx, and two that `build_corpus` writes: catalogs and
+books.
 """
 
 import collections
@@ -32,7 +33,7 @@ LABELS = {
     "xnli": ("contradiction", "entailment", "neutral"),
     "pawsx": ("0", "1"),
 }
-CATALOGS = "catalogs"
+CATALOGS, BOOKS = "catalogs", "books"
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
 # Counts changes of what `features` makes, so that none made before is taken for it.
@@ -41,6 +42,7 @@ _HOW_TO_GET = {
     "xnli": "XTREME's scripts/download_data.sh writes it from XNLI and MultiNLI",
     "pawsx": "XTREME's scripts/download_data.sh writes it from PAWS-X",
     CATALOGS: "decoupled build_corpus --source=catalogs:PACKAGE writes it",
+    BOOKS: "decoupled build_corpus writes it, of a --source of Bibles",
 }
 
 
@@ -193,12 +195,14 @@ class SequenceClassificationTask(FinetuningTask):
         files.write_text(path, "".join(f"{answer.label}\n" for answer in answers))
 
 
-class CatalogsTask(SequenceClassificationTask):
-    """Which catalog does a message come from? A task that `build_corpus` writes.
+class CorpusTask(SequenceClassificationTask):
+    """A task that `build_corpus` writes: which catalog does a message come from
+    (catalogs), which group of books a verse (books)?
 
-    Its languages are those that have files, its labels those of `catalogs/labels.txt`.
+    Its languages are those that have files, its labels those of `NAME/labels.txt`.
 
     Args:
+      name: of the task and its folder.
       data_dir: the folder with a folder per task.
       max_sequence_length: tokens of a row.
 
@@ -206,16 +210,16 @@ class CatalogsTask(SequenceClassificationTask):
       UserError: the labels are missing or no labels.
     """
 
-    def __init__(self, data_dir: str, max_sequence_length: int):
-        labels = classification_files.read_labels(os.path.join(data_dir, CATALOGS))
-        super().__init__(CATALOGS, labels, max_sequence_length)
+    def __init__(self, name: str, data_dir: str, max_sequence_length: int):
+        labels = classification_files.read_labels(os.path.join(data_dir, name))
+        super().__init__(name, labels, max_sequence_length)
 
     def languages(self, data_dir: str, split: str) -> list[str]:
         """The languages that have a file of this split, English first."""
         return classification_files.languages(os.path.join(data_dir, self.name), split)
 
     def read(self, data_dir: str, split: str, language: str) -> list[LabelledTexts]:
-        """The messages, or pairs of texts, with their labels."""
+        """The texts, or pairs of texts, with their labels."""
         return classification_files.read_examples(
             self.path(data_dir, split, language), self.labels
         )

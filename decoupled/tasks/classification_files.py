@@ -8,7 +8,7 @@ own, and reads them without undoing it, so that its baselines see
 pre-training text came without it. Only what csv.writer would have written counts as
 quoting; any other quote is text, so that files without quoting keep all of theirs.
 
-catalogs: the folder holds `train-en.tsv`, `dev-L.tsv` and `test-L.tsv` for every
+catalogs, books: the folder holds `train-en.tsv`, `dev-L.tsv` and `test-L.tsv` for every
 language L: one example a line, one or two texts and the label, separated by tabs,
 without quoting. `labels.txt` names the labels, one a line, in the order of their ids.
 """
@@ -170,7 +170,7 @@ def languages(folder: str, split: str) -> list[str]:
 
 
 def read_examples(path: str, labels: list[str]) -> list[LabelledTexts]:
-    """The examples of a file of the catalogs task.
+    """The examples of a file of catalogs or books.
 
     Raises:
       UserError: the file is missing or empty, a line has not two or three columns, or

@@ -53,10 +53,10 @@ def _pairs(name, data_dir, finetuning, question_answering):
     return SequenceClassificationTask(name, LABELS[name], length)
 
 
-def _catalogs(name, data_dir, finetuning, question_answering):
-    from decoupled.tasks.classification import CatalogsTask
+def _of_corpus(name, data_dir, finetuning, question_answering):
+    from decoupled.tasks.classification import CorpusTask
 
-    return CatalogsTask(data_dir, finetuning.max_sequence_length)
+    return CorpusTask(name, data_dir, finetuning.max_sequence_length)
 
 
 def _tagging(name, data_dir, finetuning, question_answering):
@@ -85,5 +85,6 @@ TASKS = {
     "xquad": Entry(QUESTION_ANSWERING, _questions),
     "mlqa": Entry(QUESTION_ANSWERING, _questions),
     "tydiqa": Entry(QUESTION_ANSWERING, _questions),
-    "catalogs": Entry(CLASSIFICATION, _catalogs),
+    "catalogs": Entry(CLASSIFICATION, _of_corpus),
+    "books": Entry(CLASSIFICATION, _of_corpus),
 }

@@ -7,7 +7,7 @@ from decoupled.core.errors import UserError
 from decoupled.tasks.classification import (
     LABELS,
     Answer,
-    CatalogsTask,
+    CorpusTask,
     SequenceClassificationTask,
     pack_texts,
     truncate,
@@ -110,13 +110,14 @@ def test_settings_tell_what_features_depend_on():
     assert XNLI.settings()["labels"] == ["contradiction", "entailment", "neutral"]
 
 
-def test_catalogs_take_their_labels_and_languages_from_the_folder(tmp_path):
-    folder = tmp_path / "catalogs"
+@pytest.mark.parametrize("name", ["catalogs", "books"])
+def test_tasks_of_a_corpus_take_labels_and_languages_from_the_folder(name, tmp_path):
+    folder = tmp_path / name
     folder.mkdir()
     (folder / "labels.txt").write_text("admin\ncore\n")
     (folder / "dev-sw.tsv").write_text("neno\tcore\n")
     (folder / "dev-ast.tsv").write_text("pallabra\tadmin\n")
-    task = CatalogsTask(str(tmp_path), 8)
+    task = CorpusTask(name, str(tmp_path), 8)
     assert task.labels == ["admin", "core"]
     assert task.languages(str(tmp_path), "dev") == ["ast", "sw"]
     assert task.read(str(tmp_path), "dev", "sw") == [(("neno",), "core")]

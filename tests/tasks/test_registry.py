@@ -12,12 +12,15 @@ SETTINGS = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "none")
 QUESTIONS = QuestionAnsweringConfig(16, 32, 30, 20)
 
 
-def test_all_tasks_of_xtreme_that_are_trained_and_one_of_our_own():
+OWN = {"catalogs", "books"}
+
+
+def test_all_tasks_of_xtreme_that_are_trained_and_two_of_our_own():
     retrieval = official.GROUPS["retrieval"]
-    assert set(TASKS) == set(official.TASKS) - set(retrieval) | {"catalogs"}
+    assert set(TASKS) == set(official.TASKS) - set(retrieval) | OWN
 
 
-@pytest.mark.parametrize("name", sorted(set(TASKS) - {"catalogs"}))
+@pytest.mark.parametrize("name", sorted(set(TASKS) - OWN))
 def test_every_task_can_be_made(name, tmp_path):
     task = make_task(name, str(tmp_path), SETTINGS, QUESTIONS)
     assert isinstance(task, FinetuningTask)
@@ -45,6 +48,7 @@ def test_class_weights_are_for_classification(tmp_path):
         make_task("udpos", str(tmp_path), weighted, None)
 
 
-def test_the_labels_of_catalogs_are_missing(tmp_path):
-    with pytest.raises(UserError, match="catalogs/labels.txt: cannot read"):
-        make_task("catalogs", str(tmp_path), SETTINGS, None)
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_the_labels_of_our_own_tasks_are_missing(name, tmp_path):
+    with pytest.raises(UserError, match=f"{name}/labels.txt: cannot read"):
+        make_task(name, str(tmp_path), SETTINGS, None)

@@ -53,7 +53,10 @@ class CatalogsBuild:
         """
         packages = source.removeprefix(_PREFIX).split(",")
         if not source.startswith(_PREFIX) or len(set(packages)) != len(packages):
-            raise UserError(f"--source={source}: not of the form catalogs:PACKAGE,...")
+            raise UserError(
+                f"--source={source}: not of the form catalogs:PACKAGE,..., nor one of "
+                "the others that --help lists"
+            )
         catalog_files.check_installed(packages)
         self._source, self._packages = source, packages
         self._settings, self._languages = settings, languages

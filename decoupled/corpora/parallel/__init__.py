@@ -1,0 +1,1 @@
+"""Parallel text: sentences with ids that are equal in all languages."""

@@ -1,0 +1,46 @@
+"""The kinds of parallel text: an entry of `KINDS` for each.
+
+A kind finds the texts of a --source, one a language, and reads a text into sentences
+with ids that are equal in all languages. To read another kind, add an entry.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from decoupled.configs.corpora import ParallelTextConfig
+from decoupled.corpora.parallel import aligned_lines
+from decoupled.corpora.parallel.parallel_text import Line, ParallelText
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of parallel text.
+
+    Attributes:
+      place: what follows the kind's name in --source, for people.
+      find: (place, settings) -> the text of each language. It raises a UserError where
+        the place holds none.
+      read: (text, dropped) -> its sentences, those of a group one after the other. It
+        counts in `dropped` what it leaves out, by reason, and raises a UserError that
+        names the file and the line where it is bad.
+      rules: version of the rules that turn the file into sentences. Whoever changes
+        what a file becomes adds 1, so that a corpus of older rules is refused.
+      group: as `ParallelTextConfig.group`, where that is None.
+    """
+
+    place: str
+    find: Callable[[str, ParallelTextConfig], list[ParallelText]]
+    read: Callable[[ParallelText, collections.Counter], Iterator[Line]]
+    rules: int
+    group: str | None = None
+
+
+KINDS = {
+    "aligned": Kind(
+        place="FOLDER with LANGUAGE.tsv(.gz), or LANGUAGE=FILE,...; id, tab, text",
+        find=aligned_lines.find,
+        read=aligned_lines.read,
+        rules=aligned_lines.RULES,
+    ),
+}

@@ -1,0 +1,112 @@
+"""Parallel text: sentences with ids, their groups, what is held out, the Bible's books.
+
+An id is the same in every language, as `01002003` for verse 3 of chapter 2 of the first
+book. Its group (a chapter, a page) is held out as a whole, in all languages: the choice
+is a function of the group's name and of a seed, and of nothing else.
+"""
+
+import dataclasses
+import hashlib
+import re
+from typing import NamedTuple
+
+from decoupled.configs.corpora import ParallelTextConfig
+from decoupled.core.errors import UserError
+
+TRAIN, DEV, TEST = "train", "dev", "test"
+HELD_OUT = (DEV, TEST)
+
+_BIBLE = re.compile(r"(?P<chapter>(?P<book>[0-9]{2})[0-9]{3})[0-9]{3}")
+# All before the last separator: of GEN.1.2 the chapter, of page_7#4 the page.
+_BEFORE_LAST = re.compile(r"(.*[^\W_])[\W_]+[^\W_]+")
+# The last book of each group, of the 66 in the order of the King James Version.
+_GROUPS_OF_BOOKS = {
+    "law": 5,
+    "history": 17,
+    "poetry": 22,
+    "prophets": 39,
+    "gospels": 44,
+    "letters": 66,
+}
+BOOK_GROUPS = tuple(_GROUPS_OF_BOOKS)
+
+
+class Line(NamedTuple):
+    """A sentence, clean and perhaps empty. place: where it stands, for messages."""
+
+    id: str
+    text: str
+    place: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelText:
+    """The text of a language.
+
+    path: the file or folder that holds it. sha256, size: of what is read there.
+    title, licence: for people; a licence is "" where only the user can know it.
+    part: what of the file is read, where a file holds several texts.
+    """
+
+    language: str
+    path: str
+    sha256: str
+    size: int
+    title: str
+    licence: str = ""
+    part: str = ""
+
+
+def group_of(identifier: str, pattern: str | None, place: str) -> str:
+    """The group of an id.
+
+    Args:
+      identifier: of a sentence. pattern: as `ParallelTextConfig.group`; None: book and
+        chapter of a Bible's id, all before the last separator of others.
+      place: where the id stands, for messages.
+
+    Raises:
+      UserError: the id has no group.
+    """
+    if pattern is not None:
+        match = re.match(pattern, identifier)
+        group = match and (match[1] if match.re.groups else match[0])
+        if not group:
+            raise UserError(
+                f"{place}: ParallelTextConfig.group = {pattern!r} finds nothing at the "
+                f"beginning of the id {identifier!r}"
+            )
+        return group
+    if match := _BIBLE.fullmatch(identifier):
+        return match["chapter"]
+    match = _BEFORE_LAST.fullmatch(identifier)
+    if match is None:
+        raise UserError(
+            f"{place}: the id {identifier!r} is no BBCCCVVV and has no separator as "
+            "GEN.1.1 has; set ParallelTextConfig.group to a regular expression that "
+            "finds the chapter or page in it"
+        )
+    return match[1]
+
+
+def split_of(group: str, settings: ParallelTextConfig) -> str:
+    """ "train", "dev" or "test": a function of the group and of the settings."""
+    where = position(group, settings.seed)
+    if where < settings.test_share:
+        return TEST
+    return DEV if where < settings.test_share + settings.dev_share else TRAIN
+
+
+def position(name: str, seed: int) -> float:
+    """A number in [0, 1) that looks random and depends on nothing else."""
+    digest = hashlib.sha256(f"{seed}\t{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def book_group(identifier: str) -> str | None:
+    """The group of books that a verse is from; None for an id that is no Bible's."""
+    match = _BIBLE.fullmatch(identifier)
+    if not match or not 1 <= int(match["book"]) <= 66:
+        return None
+    book = int(match["book"])
+    return next(name for name, last in _GROUPS_OF_BOOKS.items() if book <= last)

@@ -1,0 +1,245 @@
+"""The text of a language as a unit of work: training text, and sentences with ids.
+
+    text/{train,eval}/LANGUAGE/UNIT/text-00000-of-0000N.txt
+        a document is a group (a chapter, a page); `eval` has those of dev and test
+    work/UNIT.sentences.jsonl
+        [split, id, text, repeated]: all held-out sentences; and of a Bible in English
+        verses of the training text, to train a task on. Repeated: the same text stands
+        in the training text, or further up in the split.
+
+Memory holds a group, the held-out sentences and 8 bytes for each other sentence.
+"""
+
+import array
+import collections
+import dataclasses
+import hashlib
+import heapq
+import json
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from decoupled.configs.corpora import ParallelTextConfig
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.corpora import text_units
+from decoupled.corpora.corpus import Document
+from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_documents
+from decoupled.corpora.locales import ENGLISH
+from decoupled.corpora.parallel.kinds import KINDS
+from decoupled.corpora.parallel.parallel_text import (
+    TRAIN,
+    Line,
+    ParallelText,
+    book_group,
+    group_of,
+    position,
+    split_of,
+)
+
+# Raised when the same input gives other text or other files than before.
+RULES = 1
+# Of empty lines, and of a dash where a translation lacks a verse.
+WITHOUT_WORDS = "sentence without letters"
+_WORD = re.compile(r"[^\W_]")
+
+
+class Sentence(NamedTuple):
+    """A row of UNIT.sentences.jsonl, see the module."""
+
+    split: str
+    id: str
+    text: str
+    repeated: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelUnit:
+    """The text of a language."""
+
+    text: ParallelText
+
+    @property
+    def name(self) -> str:
+        """A folder's name: of the contents, as the same file may lie elsewhere."""
+        content = files.fingerprint(f"{self.text.sha256} {self.text.part}")
+        return f"{self.text.language}-{content[:16]}"
+
+    @property
+    def weight(self) -> int:
+        """Bytes that are read."""
+        return self.text.size
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelJob:
+    """Writes the text and the sentences of each unit; see the module."""
+
+    corpus_dir: str
+    kind: str
+    settings: ParallelTextConfig
+    max_file_bytes: int = MAX_FILE_BYTES
+
+    @property
+    def work_dir(self) -> str:
+        """Where the notes lie."""
+        return os.path.join(self.corpus_dir, WORK)
+
+    def inputs(self, unit: ParallelUnit) -> dict[str, Any]:
+        """All that the text depends on."""
+        return {
+            "rules": [RULES, KINDS[self.kind].rules],
+            "kind": self.kind,
+            "settings": dataclasses.asdict(self.settings),
+            "max_file_bytes": self.max_file_bytes,
+            "language": unit.text.language,
+            "sha256": unit.text.sha256,
+            "part": unit.text.part,
+        }
+
+    def run(self, unit: ParallelUnit) -> dict[str, Any]:
+        """Writes a unit; returns counts by split, what was dropped by reason, whether
+        all ids are those of a Bible, and the file of its sentences."""
+        language, name = unit.text.language, unit.name
+        text_units.clear(self.corpus_dir, name, language)
+        dropped = collections.Counter()
+        lines = KINDS[self.kind].read(unit.text, dropped)
+        pattern = self.settings.group or KINDS[self.kind].group
+        kept = _Kept(self.settings, takes_training_text=language == ENGLISH)
+        with text_units.cleared_on_failure(self.corpus_dir, name, language):
+            splits = write_documents(
+                self.corpus_dir,
+                f"{language}/{name}",
+                _documents(lines, pattern, kept, dropped),
+                self.max_file_bytes,
+            )
+            rows = (json.dumps(row, ensure_ascii=False) for row in kept.sentences())
+            content = "".join(f"{row}\n" for row in rows)
+            file_name = f"{name}.sentences.jsonl"
+            files.write_text(os.path.join(self.work_dir, file_name), content)
+        return {
+            "splits": splits,
+            "dropped": dict(sorted(dropped.items())),
+            "bible": kept.is_bible,
+            "sentences": {"name": file_name, "sha256": files.fingerprint(content)},
+        }
+
+    def is_intact(self, result: dict[str, Any]) -> bool:
+        """False where a file is missing or changed, or by a note that no job wrote."""
+        if not text_units.is_intact(self.corpus_dir, result):
+            return False
+        kept = result.get("sentences")
+        name = kept.get("name") if isinstance(kept, dict) else None
+        if not files.is_below(name) or not isinstance(result.get("bible"), bool):
+            return False
+        path = os.path.join(self.work_dir, name)
+        return files.exists(path) and files.file_fingerprint(path) == kept.get("sha256")
+
+    def sentences(self, result: dict[str, Any]) -> list[Sentence]:
+        """The sentences of a unit with this result, in the order of its text."""
+        path = os.path.join(self.work_dir, result["sentences"]["name"])
+        rows = files.read_text(path).split("\n")
+        return [Sentence(*files.parse_json(row)) for row in rows if row]
+
+
+class _Kept:
+    """The sentences to keep with their ids, while a text is read.
+
+    Args:
+      takes_training_text: whether verses are kept to train a task on.
+    """
+
+    def __init__(self, settings: ParallelTextConfig, takes_training_text: bool):
+        self.settings = settings
+        self._takes_training_text = takes_training_text
+        self._held_out: list[Sentence] = []
+        # Negative positions, numbers of lines, ids, texts: the highest leaves first.
+        self._training: list[tuple[float, int, str, str]] = []
+        self._digests = array.array("Q")
+        self.is_bible = True
+
+    def add(self, split: str, lines: list[Line]) -> None:
+        """Takes the sentences of a group."""
+        for line in lines:
+            label = book_group(line.id)
+            self.is_bible = self.is_bible and label is not None
+            if split != TRAIN:
+                self._held_out.append(Sentence(split, line.id, line.text, False))
+                continue
+            self._digests.append(_digest(line.text))
+            if self._takes_training_text and label:
+                place = -position(line.id, self.settings.seed)
+                row = (place, len(self._digests), line.id, line.text)
+                heapq.heappush(self._training, row)
+                if len(self._training) > self.settings.max_train_examples:
+                    heapq.heappop(self._training)
+
+    def sentences(self) -> Iterator[Sentence]:
+        """The rows of the file: training text, then what is held out."""
+        for _, _, identifier, text in sorted(self._training, key=lambda row: row[1]):
+            yield Sentence(TRAIN, identifier, text, False)
+        seen = {(TRAIN, digest) for digest in self._training_digests_held_out()}
+        for sentence in self._held_out:
+            digest = _digest(sentence.text)
+            key = (sentence.split, digest)
+            yield sentence._replace(repeated=(TRAIN, digest) in seen or key in seen)
+            seen.add(key)
+
+    def _training_digests_held_out(self) -> set[int]:
+        """Digests of the training text that held-out sentences have too."""
+        held_out = {_digest(sentence.text) for sentence in self._held_out}
+        return held_out.intersection(self._digests)
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8")).digest()[:8], "big")
+
+
+def _documents(
+    lines: Iterator[Line],
+    pattern: str | None,
+    kept: _Kept,
+    dropped: collections.Counter,
+) -> Iterator[tuple[str, Document]]:
+    """Yields each group as a document with its split.
+
+    Raises:
+      UserError: an id stands twice, or a group begins again after another.
+    """
+    for group, own in _groups(lines, pattern):
+        sentences = [line for line in own if _WORD.search(line.text)]
+        if len(sentences) < len(own):
+            dropped[WITHOUT_WORDS] += len(own) - len(sentences)
+        if not sentences:
+            continue
+        split = split_of(group, kept.settings)
+        kept.add(split, sentences)
+        yield "train" if split == TRAIN else "eval", [line.text for line in sentences]
+
+
+def _groups(
+    lines: Iterator[Line], pattern: str | None
+) -> Iterator[tuple[str, list[Line]]]:
+    seen: set[str] = set()
+    current, own = None, {}
+    for line in lines:
+        group = group_of(line.id, pattern, line.place)
+        if group != current:
+            if own:
+                yield current, list(own.values())
+            if group in seen:
+                raise UserError(
+                    f"{line.place}: {group!r} begins again with the id {line.id!r}; "
+                    "sort the file by id, so that each group stands together"
+                )
+            seen.add(group)
+            current, own = group, {}
+        if line.id in own:
+            raise UserError(
+                f"{line.place}: the id {line.id!r} stands in {own[line.id].place} too"
+            )
+        own[line.id] = line
+    if own:
+        yield current, list(own.values())

@@ -1,0 +1,90 @@
+"""Files of id, tab, text: which are found, and what a line may be."""
+
+import collections
+import gzip
+
+import pytest
+
+from decoupled.core.errors import UserError
+from decoupled.corpora.parallel import aligned_lines
+
+
+def find(place):
+    return aligned_lines.find(str(place), None)
+
+
+def read(path):
+    return list(aligned_lines.read(find(f"en={path}")[0], collections.Counter()))
+
+
+def test_languages_are_the_names_of_the_files_of_a_folder(tmp_path):
+    (tmp_path / "yo.tsv").write_text("GEN.1.1\tNí àtètèkọ́ṣe.\n")
+    (tmp_path / "zh-Hant.tsv.gz").write_bytes(gzip.compress(b"GEN.1.1\tA.\n"))
+    (tmp_path / "README.md").write_text("Licences.\n")
+    found = find(tmp_path)
+    assert [text.language for text in found] == ["yo", "zh-Hant"]
+    assert [text.title for text in found] == ["yo.tsv", "zh-Hant.tsv.gz"]
+    assert list(aligned_lines.read(found[1], collections.Counter())) == [
+        ("GEN.1.1", "A.", f"{tmp_path}/zh-Hant.tsv.gz:1")
+    ]
+
+
+def test_languages_may_be_given(tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("1.1\tA.\n")
+    found = find(f"am={tmp_path}/a.txt,ti={tmp_path}/b.*")
+    assert [text.language for text in found] == ["am", "ti"]
+
+
+def test_white_space_is_one_space_and_lines_without_text_stay(tmp_path):
+    path = tmp_path / "en.tsv"
+    path.write_bytes("\ufeff1.1\t One \u2028two. \r\n\n1.2\t\n".encode())
+    assert [line[:2] for line in read(path)] == [("1.1", "One two."), ("1.2", "")]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"1.1\ta\n1.2 b\n", r"en\.tsv:2: not id, tab, text"),
+        (b"1.1\ta\n\tb\n", r"en\.tsv:2: not id, tab, text"),
+        (b"1.1\ta\tb\n", r"en\.tsv:1: not id, tab, text"),
+        (b"1.1\ta\n1.2\t\xff\n", r"en\.tsv:2: not UTF-8"),
+        (b"1\x07.1\ta\n", r"en\.tsv:1: the id '1\\x07.1' has control characters"),
+        (b"1." * 200 + b"1\ta\n", r"en\.tsv:1: .* more than 200 characters"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, content, message):
+    path = tmp_path / "en.tsv"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read(path)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    path = tmp_path / "en.tsv.gz"
+    path.write_bytes(gzip.compress(b"1.1\ta\n" * 1000)[:-9])
+    with pytest.raises(UserError, match=r"en\.tsv\.gz:?\d*: damaged"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "place, message",
+    [
+        ("{0}/none", "aligned:.*/none: not a folder with files LANGUAGE.tsv or LANG"),
+        ("{0}", "not a folder with files LANGUAGE.tsv"),
+        ("en={0}/none.tsv", "--source=aligned:en=.*: no file matches"),
+        ("en={0}/*.txt", r"2 files for en \(.*/a.txt, .*/b.txt\); aligned text is one"),
+    ],
+)
+def test_a_wrong_place_is_told(tmp_path, place, message):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("1.1\tA.\n")
+    with pytest.raises(UserError, match=message):
+        find(place.format(tmp_path))
+
+
+def test_a_language_with_two_files_is_refused(tmp_path):
+    (tmp_path / "en.tsv").write_text("1.1\tA.\n")
+    (tmp_path / "en.tsv.gz").write_bytes(gzip.compress(b"1.1\tA.\n"))
+    with pytest.raises(UserError, match="2 files for en"):
+        find(tmp_path)

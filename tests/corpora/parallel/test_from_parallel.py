@@ -1,0 +1,327 @@
+"""Parallel text becomes a corpus; groups are held out in all languages together."""
+
+import collections
+import dataclasses
+import gzip
+import os
+
+import pytest
+
+from decoupled.configs.corpora import CorpusSettings
+from decoupled.core.errors import UserError
+from decoupled.corpora import corpus_writer
+from decoupled.corpora.build import build
+from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.parallel import from_parallel
+from decoupled.corpora.parallel.kinds import KINDS
+from decoupled.corpora.parallel.parallel_text import group_of, split_of
+from decoupled.corpora.runners import LOCAL, Runner
+from decoupled.tasks.classification import CorpusTask
+from decoupled.xtreme.parallel_sentences import read_tatoeba
+from tests.corpora.parallel.test_parallel_text import SETTINGS
+from tests.corpora.test_build import files_below
+
+LANGUAGES = ("en", "ti", "yo", "zh-Hant")
+
+
+def make(source, folder, languages=(), runner=LOCAL, **changes):
+    settings = dataclasses.replace(SETTINGS, **changes)
+    given = CorpusSettings(None, None, settings)
+    return build(source, [], str(folder), given, languages, runner)
+
+
+def bible():
+    """id -> number of a verse: 3 verses in 10 chapters of every eleventh book."""
+    ids = [
+        f"{book:02d}{chapter:03d}{verse:03d}"
+        for book in range(1, 67, 11)
+        for chapter in range(1, 11)
+        for verse in range(1, 4)
+    ]
+    return {identifier: number for number, identifier in enumerate(ids)}
+
+
+@pytest.fixture
+def bibles(tmp_path):
+    """Small Bibles in languages that no test data have."""
+    folder = tmp_path / "bibles"
+    folder.mkdir()
+    for language in LANGUAGES:
+        lines = [f"{name}\t{language} {n}.\n" for name, n in bible().items()]
+        (folder / f"{language}.tsv").write_text("".join(lines))
+    return folder
+
+
+def replace_line(path, number, line):
+    lines = path.read_text().splitlines(keepends=True)
+    lines[number - 1 : number] = [line]
+    path.write_text("".join(lines))
+
+
+def split_of_verse(identifier):
+    return split_of(group_of(identifier, None, ""), SETTINGS)
+
+
+def test_chapters_are_documents_and_held_out_together(bibles, tmp_path, capsys):
+    assert make(f"aligned:{bibles}", tmp_path / "c")
+    built = Corpus(str(tmp_path / "c"))
+    expected = {"train": {}, "eval": {}}
+    for name, number in bible().items():
+        split = "train" if split_of_verse(name) == "train" else "eval"
+        expected[split].setdefault(name[:5], []).append(number)
+    assert expected["eval"]
+    for split, chapters in expected.items():
+        for language in LANGUAGES:
+            assert list(built.documents(split, language)) == [
+                [f"{language} {number}." for number in chapter]
+                for chapter in chapters.values()
+            ]
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "pairs with English, dev: 10 ti, 10 yo, 10 zh-Hant" in printed
+    assert "English 10 train, 10 dev, 10 test; tested in 4 languages" in printed
+
+
+def test_pairs_are_held_out_translations(bibles, tmp_path):
+    make(f"aligned:{bibles}", tmp_path / "c", max_pairs=7)
+    sides = set()
+    for split in ("dev", "test"):
+        for language in LANGUAGES[1:]:
+            read = read_tatoeba(str(tmp_path / "c/parallel" / split), language)
+            assert len(read.sources) == 7
+            numbers = [text.removeprefix(f"{language} ") for text in read.sources]
+            found = [read.candidates[i].removeprefix("en ") for i in read.gold]
+            assert numbers == found
+            sides.add((split, *numbers))
+        rows = (tmp_path / f"c/parallel/{split}/sentences/yo.tsv").read_text()
+        assert rows == "".join(
+            f"{name}\tyo {n}.\n"
+            for name, n in bible().items()
+            if split_of_verse(name) == split
+        )
+    # Languages with the same ids have the same pairs.
+    assert len(sides) == 2
+
+
+def test_the_task_is_read_by_finetune(bibles, tmp_path):
+    make(f"aligned:{bibles}", tmp_path / "c")
+    tasks = str(tmp_path / "c/tasks")
+    task = CorpusTask("books", tasks, 16)
+    groups = {"law", "history", "poetry", "prophets", "letters"}
+    assert {"law", "letters"} < set(task.labels) <= groups
+    numbers = {f"{n}.": name for name, n in bible().items()}
+    for split in ("train", "dev", "test"):
+        languages = ["en"] if split == "train" else list(LANGUAGES)
+        assert task.languages(tasks, split) == languages
+        for language in languages:
+            examples = task.read(tasks, split, language)
+            assert len(examples) == 10
+            for example in examples:
+                name = numbers[example.texts[0].split()[1]]
+                assert split_of_verse(name) == split
+                assert (name[:2] == "01") == (example.label == "law")
+
+
+def test_other_ids_give_no_task(tmp_path):
+    for language in ("en", "ti"):
+        lines = (f"p{i // 3}#{i}\t{language} {i}.\n" for i in range(300))
+        (tmp_path / f"{language}.tsv").write_text("".join(lines))
+    make(f"aligned:{tmp_path}", tmp_path / "c")
+    assert not (tmp_path / "c/tasks").exists()
+    assert Corpus(str(tmp_path / "c")).manifest["tasks"] == {}
+    assert read_tatoeba(str(tmp_path / "c/parallel/test"), "ti").gold
+
+
+def test_without_english_there_are_sentences_with_ids(bibles, tmp_path, capsys):
+    (bibles / "en.tsv").unlink()
+    make(f"aligned:{bibles}", tmp_path / "c")
+    assert "no pairs: these need held-out text of en" in capsys.readouterr().out
+    assert sorted(os.listdir(tmp_path / "c/parallel/dev")) == ["sentences"]
+    assert not (tmp_path / "c/tasks").exists()
+
+
+def test_verses_may_be_missing_or_without_words(bibles, tmp_path):
+    held_out = [name for name in bible() if split_of_verse(name) == "test"]
+    numbers = bible()
+    path = bibles / "yo.tsv"
+    replace_line(path, numbers[held_out[0]] + 1, f"{held_out[0]}\t\n")
+    replace_line(path, numbers[held_out[1]] + 1, f"{held_out[1]}\t — \n")
+    replace_line(path, numbers[held_out[2]] + 1, "")
+    make(f"aligned:{bibles}", tmp_path / "c", max_pairs=1000)
+    place = tmp_path / "c/parallel/test/tatoeba"
+    expected = [f"en {numbers[name]}." for name in held_out]
+    assert (place / "yo-en.en").read_text().splitlines() == expected[3:]
+    assert (place / "ti-en.en").read_text().splitlines() == expected
+    manifest = Corpus(str(tmp_path / "c")).manifest
+    assert manifest["dropped"] == {"sentence without letters": 2}
+    assert manifest["pairs"]["test"]["yo"] == len(expected) - 3
+
+
+def test_repeated_sentences_are_in_no_pair_and_no_task(bibles, tmp_path):
+    """Of a language alone: in the others too, as their translations were seen."""
+    held_out = [name for name in bible() if split_of_verse(name) == "test"]
+    trained = next(name for name in bible() if split_of_verse(name) == "train")
+    numbers = bible()
+    replace_line(
+        bibles / "yo.tsv",
+        numbers[held_out[0]] + 1,
+        f"{held_out[0]}\tyo {numbers[trained]}.\n",
+    )
+    replace_line(
+        bibles / "ti.tsv",
+        numbers[held_out[2]] + 1,
+        f"{held_out[2]}\tti {numbers[held_out[1]]}.\n",
+    )
+    make(f"aligned:{bibles}", tmp_path / "c", max_pairs=99, max_test_examples=99)
+    expected = [f"{numbers[name]}." for name in [held_out[1], *held_out[3:]]]
+    for language in LANGUAGES[1:]:
+        read = tmp_path / f"c/parallel/test/tatoeba/{language}-en.{language}"
+        assert [line.split()[1] for line in read.read_text().splitlines()] == expected
+    lines = (tmp_path / "c/tasks/books/test-en.tsv").read_text().splitlines()
+    assert [line.split()[1] for line in lines] == expected
+    dropped = Corpus(str(tmp_path / "c")).manifest["dropped"]
+    assert sum(dropped.values()) == 2
+
+
+@pytest.mark.parametrize(
+    "number, line, message",
+    [
+        (
+            2,
+            "01001001\tAgain.\n",
+            r"ti\.tsv:2: the id '01001001' stands in .*tsv:1",
+        ),
+        (9, "01001009\tAgain.\n", r"ti\.tsv:9: '01001' begins again with the id '0100"),
+        (5, "no tab\n", r"ti\.tsv:5: not id, tab, text"),
+        (5, "verse\tA.\n", r"ti\.tsv:5: the id 'verse' is no BBCCCVVV"),
+    ],
+)
+def test_a_bad_line_ends_the_build_and_the_rest_is_kept(
+    bibles, tmp_path, number, line, message
+):
+    whole = (bibles / "ti.tsv").read_text()
+    replace_line(bibles / "ti.tsv", number, line)
+    with pytest.raises(UserError, match=message):
+        make(f"aligned:{bibles}", tmp_path / "c")
+    assert not (tmp_path / "c/manifest.json").exists()
+    (bibles / "ti.tsv").write_text(whole)
+    make(f"aligned:{bibles}", tmp_path / "c")
+    make(f"aligned:{bibles}", tmp_path / "other")
+    assert files_below(tmp_path / "c") == files_below(tmp_path / "other")
+
+
+def test_ids_that_differ_between_languages_are_refused(bibles, tmp_path):
+    rows = (bibles / "ti.tsv").read_text().splitlines(keepends=True)
+    (bibles / "ti.tsv").write_text("".join(f"T.{row[:5]}.{row[5:]}" for row in rows))
+    with pytest.raises(UserError, match="ti: shares no id with en in .* has 'T"):
+        make(f"aligned:{bibles}", tmp_path / "c")
+    assert not (tmp_path / "c/manifest.json").exists()
+
+
+def test_text_without_a_training_share_or_any_text_is_refused(tmp_path):
+    (tmp_path / "en.tsv").write_text("")
+    with pytest.raises(UserError, match=r"en\.tsv: no text of en"):
+        make(f"aligned:{tmp_path}", tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+    held_out = next(f"b{i}" for i in range(99) if split_of(f"b{i}", SETTINGS) == "dev")
+    (tmp_path / "en.tsv").write_text(f"{held_out}.1\tA.\n")
+    with pytest.raises(UserError, match="all text of en is held out; the ids may"):
+        make(f"aligned:{tmp_path}", tmp_path / "c")
+
+
+def test_killed_builds_look_unfinished_and_read_no_text_again(
+    bibles, tmp_path, monkeypatch
+):
+    source, folder = f"aligned:{bibles}", tmp_path / "c"
+    make(source, tmp_path / "whole")
+
+    def killed(*_, **__):
+        raise SystemError("killed")
+
+    for place, name in (
+        (from_parallel, "_write_folder"),
+        (corpus_writer, "write_manifest"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, killed)
+            with pytest.raises(SystemError):
+                make(source, folder)
+        assert not (folder / "manifest.json").exists()
+        assert corpus_writer.is_unfinished(str(folder))
+        with pytest.raises(UserError, match="no corpus here"):
+            Corpus(str(folder))
+    unread = dataclasses.replace(KINDS["aligned"], read=killed)
+    with monkeypatch.context() as patch:
+        patch.setitem(KINDS, "aligned", unread)
+        assert make(source, folder)
+        assert not make(source, folder)
+    assert files_below(folder) == files_below(tmp_path / "whole")
+
+
+def test_changed_notes_are_not_believed(bibles, tmp_path, monkeypatch):
+    source, folder = f"aligned:{bibles}", tmp_path / "c"
+    make(source, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus_writer, "write_manifest", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            make(source, folder)
+    changed = next((folder / "work").glob("yo-*.sentences.jsonl"))
+    changed.write_text(changed.read_text().replace("yo", "oy"))
+    next((folder / "work").glob("ti-*.sentences.jsonl")).unlink()
+    make(source, folder)
+    assert files_below(folder) == files_below(tmp_path / "whole")
+
+
+def test_processes_do_not_change_the_corpus(bibles, tmp_path):
+    make(f"aligned:{bibles}", tmp_path / "1")
+    make(f"aligned:{bibles}", tmp_path / "2", runner=Runner(workers=2))
+    assert files_below(tmp_path / "1") == files_below(tmp_path / "2")
+
+
+def test_languages_are_chosen(bibles, tmp_path):
+    source = f"aligned:{bibles}"
+    make(source, tmp_path / "c", languages=["yo"])
+    assert Corpus(str(tmp_path / "c")).languages("train") == ["en", "yo"]
+    with pytest.raises(UserError, match="has no sw; it has en, ti, yo, zh-Hant"):
+        make(source, tmp_path / "other", languages=["sw"])
+
+
+def test_other_settings_are_other_inputs(bibles, tmp_path):
+    make(f"aligned:{bibles}", tmp_path / "c")
+    with pytest.raises(UserError, match=r"other inputs \(settings.seed: 0 != 1\)"):
+        make(f"aligned:{bibles}", tmp_path / "c", seed=1)
+
+
+def test_no_held_out_chapter_of_real_bibles_is_trained_on(data_dir, tmp_path):
+    folder = os.path.join(data_dir, "parallel_bible")
+    make(f"aligned:{folder}", tmp_path / "c", dev_share=0.04, test_share=0.04)
+    built = Corpus(str(tmp_path / "c"))
+    languages = built.languages("train")
+    assert len(languages) == 10
+    splits = {}
+    for language in languages:
+        chapters = collections.defaultdict(list)
+        with gzip.open(os.path.join(folder, f"{language}.tsv.gz"), "rt") as handle:
+            for line in handle:
+                name, text = line.rstrip("\n").split("\t")
+                text = " ".join(text.split())
+                if any(character.isalnum() for character in text):
+                    chapters[name[:5]].append(text)
+        assert len(chapters) == 1189
+        own = {
+            split: [tuple(document) for document in built.documents(split, language)]
+            for split in ("train", "eval")
+        }
+        # Every chapter is in one of the two, in its order, whole.
+        assert sum(map(len, own.values())) == 1189
+        for split, documents in own.items():
+            places = {tuple(verses): name for name, verses in chapters.items()}
+            splits[language, split] = {places[document] for document in documents}
+    for split in ("train", "eval"):
+        assert len({frozenset(splits[name, split]) for name in languages}) == 1
+    assert not splits["en", "train"] & splits["en", "eval"]
+    assert 60 <= len(splits["en", "eval"]) <= 130
+    for split in ("dev", "test"):
+        for language in languages:
+            path = tmp_path / f"c/parallel/{split}/sentences/{language}.tsv"
+            ids = {line[:5] for line in path.read_text().splitlines()}
+            assert ids <= splits["en", "eval"]
