@@ -9,7 +9,7 @@ from decoupled_pretraining import graph_config, training_step
 
 from decoupled.configs import ClusterConfig
 from decoupled.launch.supervision import free_ports, worker_command
-from decoupled.training.cluster import Cluster, Task
+from decoupled.training.cluster import Cluster, Process
 
 START_SECONDS = 300.0
 COUNTED_STEPS = 2
@@ -20,11 +20,11 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 
     The facts hold the bytes that cross the loopback interface in a step.
     """
-    config = graph_config(case)
+    graph = graph_config(case)
     cluster = None
     if case["processes"] > 1:
-        cluster = start_cluster(case["processes"], config.mesh)
-    step, _ = training_step(config, batches.masked_lm_batch(case), cluster)
+        cluster = start_cluster(case["processes"], graph.network.mesh)
+    step, _ = training_step(graph, batches.masked_lm_batch(case), cluster)
     step()
     before = loopback_bytes()
     for _ in range(COUNTED_STEPS):
@@ -43,7 +43,7 @@ def start_cluster(processes: int, mesh) -> Cluster:
         command = worker_command(addresses, index, devices)
         subprocess.Popen(command, stdin=subprocess.DEVNULL)
     config = ClusterConfig(tuple(addresses), START_SECONDS, START_SECONDS, False)
-    return Cluster(Task(tuple(addresses), 0), config, mesh, print)
+    return Cluster(Process(tuple(addresses), 0), config, mesh, print)
 
 
 def loopback_bytes() -> int:
