@@ -182,7 +182,8 @@ def test_lines_after_an_include_keep_their_numbers(write):
         ),
         (
             "example_root.seed = 1",
-            "a.gin:1: example_root has no parameter 'seed'; TrainingConfig has one",
+            "a.gin:1: example_root has no parameter 'seed'; ParallelTextConfig and "
+            "TrainingConfig have one",
         ),
     ],
 )
