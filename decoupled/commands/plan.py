@@ -41,7 +41,7 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "layouts", [], "Layouts to compare: gin files, or names of layouts/; or all."
     )
-    flags.DEFINE_string("json", None, "File for all numbers of all plans.")
+    flags.DEFINE_string("json", None, "File for every value of all plans.")
     flags.DEFINE_boolean("advice", True, "Where it does not fit, try what would.")
     flags.DEFINE_float("advice_minutes", 5.0, "Try that for no longer.", lower_bound=0)
     flags.DEFINE_integer("gpus", None, "GPUs of one host, instead.", lower_bound=1)

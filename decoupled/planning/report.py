@@ -44,7 +44,7 @@ SUMMARY = [
 
 
 def as_json(plan: Plan) -> dict:
-    """All numbers of a plan; bytes, seconds and FLOPs are of one core and step."""
+    """Every value of a plan; bytes, seconds and FLOPs are of one core and step."""
     memory, times, run = plan.memory, plan.times, plan.run
     return {
         "topology": plan.tpu.name,

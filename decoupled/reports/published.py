@@ -1,6 +1,6 @@
 """What the paper prints of its models: Tables 2 to 6, 8, 9, 12, 13, Figures 1 and 2.
 
-The numbers of the figures are read off the plots.
+The values of the figures are read off the plots.
 """
 
 from decoupled.reports.results import (

@@ -50,7 +50,7 @@ class Number(NamedTuple):
 
 
 class Results(NamedTuple):
-    """All numbers of sweeps, or of the paper.
+    """Every value of sweeps, or of the paper.
 
     rows: by name. tasks: of fine-tuning that have scores. numbers: in the order in
     which they are listed. Of a reproduction also: folder: of its runs; seeds; pairs:

@@ -144,7 +144,7 @@ def numbers_as_csv(numbers: Iterable[Number]) -> str:
 
 
 def write_runs(path: str, numbers: Sequence[Number]) -> None:
-    """Writes the page that numbers of tables link to: each number by seed.
+    """Writes the page that values in tables link to: each value by seed.
 
     A section for each model, a line for each number, a column for each seed; every
     value links to the settings of its run.

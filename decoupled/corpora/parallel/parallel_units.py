@@ -155,7 +155,7 @@ class _Kept:
         self.settings = settings
         self._takes_training_text = takes_training_text
         self._held_out: list[Sentence] = []
-        # Negative positions, numbers of lines, ids, texts: the highest leaves first.
+        # A heap of (-position, line, id, text): the highest position leaves first.
         self._training: list[tuple[float, int, str, str]] = []
         self._digests = array.array("Q")
         self.is_bible = True
