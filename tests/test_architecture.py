@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "analyses": BELOW_RUNS | {"runs", "exports"},
     "reports": BELOW_RUNS | {"runs", "exports", "analyses", "launch", "sweeps"},
 }
+MAY_IMPORT["reproduction"] = MAY_IMPORT["reports"] | {"reports"}
 # Nobody imports a command.
 MAY_IMPORT["commands"] = set(MAY_IMPORT)
 

@@ -333,12 +333,19 @@ def _models():
 
 
 def _finish(analysis: Any, result: dict[str, Any]) -> None:
-    """Shows the result; writes it, its settings and its plot."""
+    """Shows the result; writes it, its settings and its plot.
+
+    `arrays` of a result, one value an item (a sentence, a word), become
+    NAME.items.npz.
+    """
     from decoupled.core import files, plots
 
     analysis.show(result)
     start.save_start(FLAGS.output_dir)
     stem = os.path.join(FLAGS.output_dir, result["analysis"])
+    arrays = result.pop("arrays", None)
+    if arrays is not None:
+        files.write_arrays(f"{stem}.items.npz", arrays)
     files.write_json(f"{stem}.json", result)
     written = [f"{stem}.json", *plots.draw(analysis.plot, result, stem)]
     console.say(f"wrote {', '.join(written)}")

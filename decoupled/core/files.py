@@ -8,15 +8,21 @@ without power leaves anything that looks finished.
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import re
 import uuid
-from collections.abc import Iterator
-from typing import IO, Any
+from collections.abc import Iterator, Mapping
+from typing import IO, TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 from decoupled.core import gfile
 from decoupled.core.errors import UserError
+
+# Imported where it is needed: every command reads files, few read arrays.
+if TYPE_CHECKING:
+    import numpy as np
 
 # TensorFlow's file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
@@ -203,6 +209,40 @@ def write_text(path: str, text: str) -> None:
 def write_json(path: str, value: Any) -> None:
     """Writes `value` as readable JSON, keys in their own order, atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_arrays(path: str, arrays: Mapping[str, "np.ndarray"]) -> None:
+    """Writes arrays of numbers to one compressed .npz file, atomically."""
+    import numpy as np
+
+    with atomic_write(path, "wb") as handle:
+        np.savez_compressed(handle, **arrays)
+
+
+def read_arrays(path: str) -> dict[str, "np.ndarray"]:
+    """Reads what `write_arrays` wrote. Objects, which could run code, are refused.
+
+    Raises:
+      UserError: the file is missing or damaged, or holds something else than arrays of
+        numbers.
+    """
+    import numpy as np
+
+    content = io.BytesIO(read_bytes(path))
+    try:
+        with np.load(content, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        KeyError,
+        AttributeError,
+        BadZipFile,
+    ) as error:
+        raise UserError(
+            f"{path}: not a file of arrays ({reason(error)}); run what wrote it again"
+        ) from error
 
 
 def fingerprint(content: bytes | str) -> str:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from decoupled.core import files
@@ -208,3 +209,20 @@ def test_reason_is_the_first_line_of_an_error():
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("[")
     assert files.reason(caught.value) == "Expecting value: line 1 column 2 (char 1)"
+
+
+def test_arrays_come_back_and_objects_are_refused(tmp_path):
+    path = str(tmp_path / "items.npz")
+    files.write_arrays(path, {"0/hits": np.eye(3, dtype=np.uint8)})
+    np.testing.assert_array_equal(files.read_arrays(path)["0/hits"], np.eye(3))
+    np.savez(path, np.array([{}], dtype=object))
+    with pytest.raises(UserError, match=r"items\.npz: not a file of arrays"):
+        files.read_arrays(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"text"])
+def test_a_damaged_file_of_arrays_is_named(tmp_path, content):
+    path = tmp_path / "items.npz"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"items\.npz: not a file of arrays"):
+        files.read_arrays(str(path))

@@ -1,0 +1,1 @@
+"""The paper's claims, tried at a small scale and decided by statistics."""
