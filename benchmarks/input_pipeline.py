@@ -43,19 +43,20 @@ STEP = "training step"
 # gin/models/demo_decoupled.gin and gin/runs/demo_pretrain.gin.
 DEMO = dataclasses.replace(
     REFERENCE,
-    vocab_size=3000,
-    input_embedding_size=64,
-    output_embedding_size=256,
-    hidden_size=128,
+    vocab_size=2000,
+    input_embedding_size=48,
+    output_embedding_size=384,
+    hidden_size=96,
     num_layers=2,
-    num_heads=4,
-    head_size=32,
-    intermediate_size=512,
+    num_heads=6,
+    head_size=16,
+    intermediate_size=384,
     max_positions=128,
-    layer_norm_epsilon=1e-6,
-    initializer_range=0.06,
+    activation="gelu_tanh",
+    initializer_range=0.0566,
+    mlm_transform="projection",
 )
-DEMO_BATCH = Batch(sequences=64, length=32, predictions=5)
+DEMO_BATCH = Batch(sequences=256, length=16, predictions=2)
 LONG_BATCH = Batch(sequences=64, length=512, predictions=80)
 # A training step of LONG_BATCH needs more memory than most machines have. Tokens a
 # second are those of a smaller batch of the same sequences.

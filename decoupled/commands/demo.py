@@ -1,12 +1,14 @@
-"""The whole idea on a laptop: real text, two models, one table, one plot, one export.
+"""The whole idea on a laptop: real text, three models, one table, one plot, one export.
 
 Builds a multilingual corpus from the message catalogs of installed packages, a
-vocabulary and token records; pre-trains a coupled and a decoupled model of the same
-depth and width; fine-tunes both on English and evaluates them in languages that the
-task has never shown; exports the decoupled classifier as a SavedModel that takes raw
-strings, and runs it in a process of its own. No download, about five minutes on two
-cores. Every step is a command of this package, printed as it starts; a step that is
-complete is reused, one that was interrupted goes on. Ctrl-C lets the step save.
+vocabulary and token records; pre-trains a coupled model and two decoupled ones, with a
+small and with a large output embedding, which are of equal size in fine-tuning; looks
+for translations among nearest neighbours; fine-tunes all three on English and evaluates
+them in languages that the task has never shown; exports the last classifier as a
+SavedModel that takes raw strings, and runs it in a process of its own. No download,
+about five minutes on two cores. Every step is a command of this package, printed as it
+starts; a step that is complete is reused, one that was interrupted goes on. Ctrl-C lets
+the step save.
 
   decoupled demo --work_dir=demo_run
 

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import statistics
 import sys
 import time
 
@@ -11,8 +12,10 @@ from decoupled.launch.steps import Step, run_step, seconds_of_steps
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.runs import run_folder
 
-MODELS = ("coupled", "decoupled")
+# gin/models/demo_NAME.gin. The second and the third are of equal size in fine-tuning.
+MODELS = ("coupled", "small_output", "decoupled")
 LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
+DIRECTIONS = ("forward", "backward")
 SENTENCES = (
     "Enter a valid email address.",
     "Bitte eine gültige E-Mail-Adresse eingeben.",
@@ -52,6 +55,7 @@ def make_steps(work_dir: str) -> list[Step]:
     return [
         *_data_steps(work_dir),
         *(_pretraining_step(work_dir, model) for model in MODELS),
+        _neighbours_step(work_dir),
         *(_finetuning_step(work_dir, model) for model in MODELS),
         *_export_steps(work_dir),
     ]
@@ -121,8 +125,20 @@ def _pretraining_step(work_dir, model):
         f"--vocabulary={_vocabulary(work_dir)}",
         f"--model_dir={work_dir}/{model}",
     ]
-    title = f"pre-train the {model} model: guess masked words"
+    title = f"pre-train the model {model}: guess masked words"
     return Step(title, f"pretrain_{model}", command)
+
+
+def _neighbours_step(work_dir):
+    command = [
+        *("decoupled", "analyze", "neighbours"),
+        "--gin_file=runs/demo_neighbours.gin",
+        *(f"--model_dir={work_dir}/{model}" for model in MODELS),
+        f"--data_dir={work_dir}/corpus/parallel",
+        f"--output_dir={work_dir}/neighbours",
+    ]
+    title = "look for the translations of held-out messages among nearest neighbours"
+    return Step(title, "neighbours", command)
 
 
 def _finetuning_step(work_dir, model):
@@ -134,7 +150,7 @@ def _finetuning_step(work_dir, model):
         f"--init_checkpoint={work_dir}/{model}",
         f"--model_dir={work_dir}/{model}_catalogs",
     ]
-    title = f"fine-tune the {model} model on English, test it in all languages"
+    title = f"fine-tune the model {model} on English, test it in all languages"
     return Step(title, f"finetune_{model}", command)
 
 
@@ -168,7 +184,7 @@ def report(work_dir: str) -> None:
     results = {model: _results(work_dir, model, seconds) for model in MODELS}
     files.write_json(os.path.join(work_dir, "results.json"), results)
     rows = _table(results)
-    columns = ["", *MODELS, "majority"]
+    columns = ["", *(results[model]["title"] for model in MODELS), "majority"]
     title = "Pre-trained on all languages, fine-tuned on English only"
     console.say("")
     console.table(title, columns, rows)
@@ -182,14 +198,27 @@ def _results(work_dir, model, seconds):
     config = run_folder.read(os.path.join(work_dir, model)).model
     evaluation = files.read_json(os.path.join(work_dir, model, "eval.json"))
     tuned = os.path.join(work_dir, f"{model}_catalogs", "results.json")
+    title = "coupled" if config.coupled else f"E_out {config.output_embedding_size}"
     return {
+        "title": title,
         "pt_parameters": sum(pretraining_counts(config).values()),
         "ft_parameters": sum(finetuning_counts(config).values()),
         "masked_lm_accuracy": evaluation["all"]["masked_lm_accuracy"],
+        "translation": _translation(work_dir, model),
         "languages": files.read_json(tuned)["test"],
         "pretraining_seconds": seconds[f"pretrain_{model}"],
         "finetuning_seconds": seconds[f"finetune_{model}"],
     }
+
+
+def _translation(work_dir, model):
+    """Accuracy by layer, the mean over languages and both directions, in percent."""
+    path = os.path.join(work_dir, "neighbours", "neighbours.json")
+    measured = files.read_json(path)["models"][MODELS.index(model)]["languages"]
+    return [
+        statistics.fmean(layer[way] for layer in layers for way in DIRECTIONS)
+        for layers in zip(*(entry["layers"] for entry in measured), strict=True)
+    ]
 
 
 def average(languages: dict[str, dict[str, float]], metric: str) -> float:
@@ -206,9 +235,16 @@ def _table(results):
     rows = [
         row("parameters in pre-training", lambda r: r["pt_parameters"]),
         row("parameters in fine-tuning", lambda r: r["ft_parameters"]),
-        row("masked-LM accuracy", lambda r: _percent(100 * r["masked_lm_accuracy"])),
         row("seconds of pre-training", lambda r: r["pretraining_seconds"]),
         row("seconds of fine-tuning", lambda r: r["finetuning_seconds"]),
+        row("masked-LM accuracy", lambda r: _percent(100 * r["masked_lm_accuracy"])),
+        *(
+            row(
+                f"translations found in layer {layer}",
+                lambda r, layer=layer: _percent(r["translation"][layer]),
+            )
+            for layer in range(1, len(results[MODELS[0]]["translation"]))
+        ),
         row(
             f"accuracy, mean of {len(reference) - 1} unseen languages",
             lambda r: _percent(average(r["languages"], "accuracy")),
@@ -232,36 +268,50 @@ def _percent(value):
 
 
 def _plot(work_dir, results, stem):
-    """Left: masked-LM accuracy in training and at its end; right: by language."""
-    figure, [[left, right]] = plots.grid(1, 2, 5.4, 3.7, width_ratios=[1, 2])
+    """Masked-LM accuracy, translations by layer, and accuracy by language."""
+    figure, [[left, middle, right]] = plots.grid(
+        1, 3, 4.6, 3.7, width_ratios=[1, 0.8, 2]
+    )
     for index, model in enumerate(MODELS):
-        look = plots.look(index)
+        look, title = plots.look(index), results[model]["title"]
         steps, values = _curve(os.path.join(work_dir, model))
-        label = f"{model}, training batches"
+        label = f"{title}, training batches"
         left.plot(steps, [100 * v for v in values], color=look["color"], label=label)
+        by_layer = results[model]["translation"]
+        middle.plot(range(len(by_layer)), by_layer, label=title, **look)
         held_out = 100 * results[model]["masked_lm_accuracy"]
         look["linestyle"] = "none"
         end = max(steps, default=0)
-        left.plot([end], [held_out], label=f"{model}, held-out text", **look)
+        left.plot([end], [held_out], label=f"{title}, held-out text", **look)
     left.set(title="Pre-training", xlabel="step", ylabel="masked-LM accuracy, %")
-    left.set_ylim(bottom=0)
-    _draw_languages(right, {model: results[model]["languages"] for model in MODELS})
-    for axes, columns in ((left, 1), (right, 3)):
-        plots.tidy(axes, grid="y")
-        axes.legend(frameon=False, fontsize=8, ncols=columns)
+    middle.set(
+        title="Translations of held-out messages",
+        xlabel="layer (0: input embedding)",
+        ylabel="found by nearest neighbour, %",
+    )
+    plots.whole_numbers(middle)
+    for panel in (left, middle):
+        panel.set_ylim(bottom=0)
+    _draw_languages(right, results)
+    for panel, columns in ((left, 1), (middle, 1), (right, 4)):
+        plots.tidy(panel, grid="y")
+        panel.legend(frameon=False, fontsize=8, ncols=columns)
     return plots.save(figure, stem)
 
 
-def _draw_languages(axes, tested):
+def _draw_languages(axes, results):
     """A bar for each model and language, and what the commonest answer would reach."""
-    languages = list(tested[MODELS[0]])
-    for index, model in enumerate(MODELS):
-        heights = [tested[model][name]["accuracy"] for name in languages]
-        places = [place + 0.4 * (index - 0.5) for place in range(len(languages))]
-        colour = plots.COLOURS[index]
-        axes.bar(places, heights, width=0.38, label=model, color=colour)
+    tested = [results[model]["languages"] for model in MODELS]
+    languages = list(tested[0])
+    width = 0.8 / len(MODELS)
+    for index, (model, scores) in enumerate(zip(MODELS, tested, strict=True)):
+        heights = [scores[name]["accuracy"] for name in languages]
+        shift = width * (index - (len(MODELS) - 1) / 2)
+        places = [place + shift for place in range(len(languages))]
+        colour, title = plots.COLOURS[index], results[model]["title"]
+        axes.bar(places, heights, width=0.95 * width, label=title, color=colour)
     axes.hlines(
-        [tested[MODELS[0]][name]["trivial_accuracy"] for name in languages],
+        [tested[0][name]["trivial_accuracy"] for name in languages],
         [place - 0.4 for place in range(len(languages))],
         [place + 0.4 for place in range(len(languages))],
         color=plots.BLACK,

@@ -30,7 +30,7 @@ def demo(peer_seconds=1.0):
     return comparison(
         "demo: bfloat16",
         [
-            # 2048 tokens a step; 200 batches of them.
+            # 4096 tokens a step; 100 batches of them.
             measured("training step", [[0.02] * 3, [0.04] * 3], step),
             measured("decoupled", [[0.1], [0.1]], case, facts),
             measured("transformers", [[peer_seconds]] * 2, case),
@@ -42,14 +42,14 @@ def test_table():
     (table,) = input_pipeline.tables([demo()])
     step, ours, peer = table.rows
     assert step == [
-        "demo: bfloat16", "training step", "64 x 32", "76.8 k/s (51.2-102)", "", "",
+        "demo: bfloat16", "training step", "256 x 16", "154 k/s (102-205)", "", "",
         "", "2.50 GB",
     ]  # fmt: skip
     assert ours[1:] == [
-        "decoupled", "64 x 32", "4,096 k/s (4,096-4,096)", "60.0 times (40.0-80.0)",
+        "decoupled", "256 x 16", "4,096 k/s (4,096-4,096)", "30.0 times (20.0-40.0)",
         "0.62 s", "1.50 s", "2.50 GB",
     ]  # fmt: skip
-    assert peer[3:7] == ["410 k/s (410-410)", "6.00 times (4.00-8.00)", "", ""]
+    assert peer[3:7] == ["410 k/s (410-410)", "3.00 times (2.00-4.00)", "", ""]
 
 
 def test_a_step_of_fewer_sequences_counts_its_own_tokens():

@@ -75,7 +75,7 @@ def test_the_whole_demo_and_once_more(tmp_path):
         assert languages["en"]["accuracy"] > 50
     again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert again.count("complete already, reused") == 3
-    assert again.count("nothing to train") == 4
+    assert again.count("nothing to train") == 6
     assert files.read_json(f"{tmp_path}/run/results.json") == results
 
 

@@ -194,7 +194,7 @@ def test_layouts_beside_each_other(run, tmp_path):
 TOO_LARGE = (
     "MeshConfig.mesh_shape = 'data:8'",
     "MeshConfig.layout_rules = 'batch:data'",
-    "PlanConfig.memory_share = 0.0026",
+    "PlanConfig.memory_share = 0.0019",
     "TrainingConfig.batch_size = 4096",
 )
 

@@ -14,7 +14,8 @@ from tests.helpers import tiny_model
 def work_dir(tmp_path):
     """What the steps leave behind, written by hand."""
     for index, model in enumerate(demo.MODELS):
-        config = tiny_model(coupled=index == 0, output_embedding_size=8 + 16 * index)
+        width = (8, 4, 24)[index]
+        config = tiny_model(coupled=index == 0, output_embedding_size=width)
         folder = str(tmp_path / model)
         description = {
             "format": "decoupled-model-1",
@@ -37,6 +38,12 @@ def work_dir(tmp_path):
         }
         files.make_folder(f"{folder}_catalogs")
         files.write_json(f"{folder}_catalogs/results.json", {"test": tested})
+    layers = [{"forward": 1.0, "backward": 3.0}, {"forward": 6.0, "backward": 4.0}]
+    zero = [{"forward": 0.0, "backward": 0.0}] * 2
+    languages = [{"layers": layers}, {"layers": zero}]
+    measured = [{"languages": languages} for _ in demo.MODELS]
+    files.make_folder(str(tmp_path / "neighbours"))
+    files.write_json(f"{tmp_path}/neighbours/neighbours.json", {"models": measured})
     seconds = {
         f"{step}_{m}": 12.5 for step in ("pretrain", "finetune") for m in demo.MODELS
     }
@@ -50,16 +57,21 @@ def test_table_and_plot(work_dir, capsys):
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     cells = {row[0]: row[1:] for row in rows}
     # English, which the task was trained on, is not part of the mean.
-    assert cells["accuracy, mean of 2 unseen languages"] == ["55.0%", "60.0%", "40.0%"]
-    assert cells["masked-LM accuracy"][:2] == ["25.0%", "35.0%"]
-    assert cells["accuracy, de"] == ["50.0%", "60.0%", "30.0%"]
+    assert cells["accuracy, mean of 2 unseen languages"] == [
+        *("55.0%", "60.0%", "65.0%"),
+        "40.0%",
+    ]
+    assert cells["masked-LM accuracy"][:3] == ["25.0%", "35.0%", "45.0%"]
+    assert cells["accuracy, de"] == ["50.0%", "60.0%", "70.0%", "30.0%"]
     assert cells["seconds of pre-training"][:2] == ["12.5", "12.5"]
+    # Over both directions, and over the language in which nothing was found.
+    assert cells["translations found in layer 1"][0] == "2.5%"
     results = json.loads((work_dir / "results.json").read_text())
-    coupled, decoupled = (results[model] for model in demo.MODELS)
-    # A decoupled output table of its own: V * E_out, and a wider MLM head.
-    grown = decoupled["pt_parameters"] - coupled["pt_parameters"]
-    assert grown == 48 * 24 + (16 + 1 + 2) * (24 - 8)
-    assert decoupled["ft_parameters"] == coupled["ft_parameters"]
+    _, small, large = (results[model] for model in demo.MODELS)
+    # A wider output table, V * E_out, and a wider MLM head.
+    grown = large["pt_parameters"] - small["pt_parameters"]
+    assert grown == (48 + 16 + 1 + 2) * (24 - 4)
+    assert large["ft_parameters"] == small["ft_parameters"]
     assert (work_dir / "results.png").read_bytes().startswith(b"\x89PNG")
     assert "results.png" in capsys.readouterr().out
 
@@ -67,7 +79,7 @@ def test_table_and_plot(work_dir, capsys):
 def test_the_plot_has_the_table_s_accuracies_in_the_colours_of_all_plots(work_dir):
     demo.report(str(work_dir))
     drawn = (work_dir / "results.svg").read_text()
-    for words in ("coupled, training batches", "decoupled, held-out text", "majority"):
+    for words in ("coupled, training batches", "E_out 24, held-out text", "majority"):
         assert words in drawn
     assert plots.BLUE.lower() in drawn and plots.ORANGE.lower() in drawn
 
@@ -92,8 +104,11 @@ def test_every_step_is_a_command_that_exists(tmp_path):
         "vocabulary",
         "records",
         "pretrain_coupled",
+        "pretrain_small_output",
         "pretrain_decoupled",
+        "neighbours",
         "finetune_coupled",
+        "finetune_small_output",
         "finetune_decoupled",
         "export",
         "serve",
