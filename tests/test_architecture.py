@@ -248,7 +248,7 @@ def calls_of(path):
 def test_json_of_others_is_parsed_in_one_place():
     """`files.parse_json` knows what `json.loads` raises beside its own error."""
     # What these read comes from a process that they started, or that started them.
-    own = {"vocabulary_training.py", "vocabulary_worker.py", "doctor.py"}
+    own = {"vocabulary_training.py", "vocabulary_worker.py", "tensorflow_probe.py"}
     users = {
         path.name
         for path in SOURCES

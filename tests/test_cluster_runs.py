@@ -4,18 +4,20 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 
-from decoupled.core.compat import tf
-from decoupled.data.records_build import build_records
 from decoupled.training.events import read_scalars
-from tests.commands.test_pretrain import PARAMS
-from tests.data.small_corpus import make_corpus, make_vocabulary
+from tests.commands.pretraining import (
+    checkpoint,
+    finish,
+    make_records,
+    pretrain_words,
+    start_command,
+    wait_for,
+)
 
 STEPS = 120
 # Enough for 20 kills, each after a checkpoint of its own, on a fast machine too.
@@ -27,33 +29,16 @@ PATIENCE = "ClusterConfig.patience_seconds = 2.0"
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """(records folder, vocabulary)."""
-    folder = tmp_path_factory.mktemp("data")
-    make_corpus(folder / "corpus", evaluation=(("en", 20), ("sw", 10)))
-    vocabulary = make_vocabulary(folder / "sentencepiece.model").path
-    records = str(folder / "records")
-    build_records(str(folder / "corpus"), vocabulary, records, 2000, 1)
-    return records, vocabulary
+    return make_records(tmp_path_factory.mktemp("data"))
 
 
 def pretrain(data, folder, steps, *more):
-    params = [*PARAMS, f"ScheduleConfig.train_steps = {steps}", *MESH, PATIENCE, *more]
-    return [
-        "decoupled", "pretrain", "--mode=train", "--gin_file=models/demo_base.gin",
-        "--gin_param=ModelConfig.coupled = False",
-        *(f"--gin_param={param}" for param in params),
-        f"--records_dir={data[0]}", f"--vocabulary={data[1]}", f"--model_dir={folder}",
-    ]  # fmt: skip
-
-
-def start(*words):
-    return subprocess.Popen(
-        [sys.executable, "-m", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    length = f"ScheduleConfig.train_steps = {steps}"
+    return pretrain_words(data, folder, length, *MESH, PATIENCE, *more)
 
 
 def supervised(data, folder, steps, *more):
-    return start(
+    return start_command(
         "decoupled", "supervise", "--processes=2", "--max_restarts=100", "--",
         *pretrain(data, folder, steps, *more),
     )  # fmt: skip
@@ -73,28 +58,15 @@ def children(process, name):
     return found
 
 
-def wait_for(path, process, seconds=120):
-    end = time.monotonic() + seconds
-    while not os.path.exists(path):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def losses(folder):
     return read_scalars(str(folder), "loss")
 
 
-def weights(folder):
-    reader = tf.train.load_checkpoint(str(folder))
-    return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
-
-
 def run_alone(data, folder, steps):
     """The same run on one process with two virtual devices; returns its folder."""
-    process = start(*pretrain(data, folder, steps))
-    _, error = process.communicate(timeout=120)
-    assert process.returncode == 0, error
+    process = start_command(*pretrain(data, folder, steps))
+    code, _, error = finish(process)
+    assert code == 0, error
     return folder
 
 
@@ -125,9 +97,9 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint(
     assert sorted(found) == list(range(1, STEPS + 1))
     worst = max(abs(found[step] - expected[step]) for step in expected)
     assert worst < 1e-5
-    for name, value in weights(undisturbed).items():
+    for name, value in checkpoint(undisturbed).items():
         np.testing.assert_allclose(
-            weights(tmp_path / "run")[name], value, rtol=0, atol=1e-4, err_msg=name
+            checkpoint(tmp_path / "run")[name], value, rtol=0, atol=1e-4, err_msg=name
         )
 
 
@@ -135,12 +107,12 @@ def test_without_a_supervisor_the_driver_ends_and_says_why(data, tmp_path):
     from decoupled.launch.supervision import free_ports
 
     addresses = [f"localhost:{port}" for port in free_ports(2)]
-    worker = start(
+    worker = start_command(
         "decoupled", "worker", f"--workers={','.join(addresses)}", "--index=1"
     )
     try:
         workers = f"ClusterConfig.workers = {tuple(addresses)}"
-        driver = start(*pretrain(data, tmp_path / "run", 100_000, workers))
+        driver = start_command(*pretrain(data, tmp_path / "run", 100_000, workers))
         wait_for(tmp_path / "run" / "model.ckpt-50.index", driver)
         worker.kill()
         killed = time.monotonic()

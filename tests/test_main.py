@@ -10,6 +10,7 @@ import pytest
 from decoupled import __main__ as listed
 from decoupled.commands import doctor
 from decoupled.core import dependencies
+from tests.command_line import mistake
 
 
 def run(*arguments):
@@ -76,13 +77,8 @@ def test_a_reader_that_closes_early_is_no_defect(unbuffered):
     ],
 )
 def test_an_unknown_command_is_told_what_is_close_to_it(word, advice):
-    done = subprocess.run(
-        [sys.executable, "-m", "decoupled", word, "--help"],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"decoupled: error: no command {word!r}{advice}")
-    assert done.stderr.count("\n") == 1
+    told = mistake(word, "--help")
+    assert told.startswith(f"decoupled: error: no command {word!r}{advice}")
 
 
 def test_the_console_script_is_the_same_program():

@@ -10,18 +10,16 @@ Example:
 """
 
 import argparse
-import json
 import os
 import pathlib
 import platform
 import shutil
 import signal
-import subprocess
 import sys
 
 import decoupled
-from decoupled.core import dependencies
-from decoupled.core.installed import CHECKOUT, Found, check_package, requirements
+from decoupled.core import dependencies, tensorflow_probe
+from decoupled.core.installed import Found, check_package, requirements
 from decoupled.core.machine import (
     available_memory,
     memory_sizes,
@@ -40,23 +38,6 @@ TPU_VARIABLES = (
     "TPU_WORKER_HOSTNAMES",
     "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS",
 )
-PROBE_SECONDS = 180
-# Run by an interpreter of its own: a TensorFlow built for another processor ends it.
-PROBE = """
-import json
-from decoupled.core.compat import mtf, tf, estimator
-import gin, sentencepiece, tensorflow_text
-total = tf.linalg.trace(tf.ones([2, 2])).numpy()
-assert total == 2.0, total
-for gpu in tf.config.list_logical_devices("GPU"):
-    with tf.device(gpu.name):
-        compiled = tf.function(lambda x: tf.linalg.matmul(x, x) + 1.0, jit_compile=True)
-        assert compiled(tf.ones([2, 2])).numpy()[0, 0] == 3.0, gpu.name
-print(json.dumps({
-    "devices": [d.name for d in tf.config.list_physical_devices()],
-    "cuda": tf.sysconfig.get_build_info().get("cuda_version"),
-}))
-"""
 
 
 def main() -> int:
@@ -151,7 +132,7 @@ def report_core() -> bool:
     """Imports TensorFlow and Mesh-TensorFlow, computes, prints; True where it works."""
     print("\nTensorFlow and Mesh-TensorFlow (some seconds)", flush=True)
     try:
-        found = run_probe()
+        found = tensorflow_probe.run()
     except RuntimeError as error:
         print(f"  do not work: {error}")
         return False
@@ -172,39 +153,6 @@ def _report_unseen_gpus(devices):
             f"  {'GPUs':12} {there} of NVIDIA here, but TensorFlow sees none: CUDA "
             "libraries are missing: install the extra gpu"
         )
-
-
-def run_probe() -> dict:
-    """Runs PROBE; returns what it prints.
-
-    Raises:
-      RuntimeError: it failed; the message is its last line or how it ended.
-    """
-    paths = [str(CHECKOUT), os.getenv("PYTHONPATH", "")]
-    environment = {
-        **os.environ,
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-    }
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", PROBE],
-            capture_output=True,
-            text=True,
-            timeout=PROBE_SECONDS,
-            env=environment,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"no answer in {PROBE_SECONDS} seconds") from error
-    if done.returncode < 0:
-        raise RuntimeError(
-            f"the interpreter was ended by signal {-done.returncode}; this TensorFlow "
-            "may be built for another processor (it needs AVX)"
-        )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise RuntimeError(lines[-1].removeprefix("decoupled.core.errors.UserError: "))
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def report_commands(packages: list[Found], works: bool) -> None:

@@ -39,7 +39,6 @@ from decoupled.configs.finetuning import FinetuneConfig, finetune
 from decoupled.core import console, files, locks
 from decoupled.launch import start, tpu_flags
 from decoupled.runs.run_folder import MODES, TRAINING_MODES
-from decoupled.xtreme import official
 
 PREDICTIONS = "predictions"
 
@@ -112,6 +111,7 @@ def run_finetuning(
     from decoupled.core import plots
     from decoupled.runs.finetuning import Finetuning
     from decoupled.tasks.registry import TASKS, make_task
+    from decoupled.xtreme.scored_files import score_command
 
     made = make_task(task, data_dir, config.finetuning, config.question_answering)
     cache = feature_dir or os.path.join(folder, "features")
@@ -128,45 +128,23 @@ def run_finetuning(
         tpu,
     )
     start.save_start(folder)
-    _say_what_is_missing(finetuning)
+    finetuning.data.say_what_is_missing()
     if mode in ("eval", "train_and_evaluate"):
         plots.can_draw()
     predictions = os.path.join(folder, PREDICTIONS)
     if mode in TRAINING_MODES:
         finetuning.train()
+    labelled = []
     if mode == "predict":
         labelled = finetuning.grid.best_run().predict(predictions)
         console.say(f"wrote {os.path.join(predictions, task)}")
-        _say_how_to_score(task, predictions, data_dir, labelled)
     elif mode != "train":
         results = finetuning.evaluate(predictions, anew=mode == "eval")
         _report(finetuning, results)
         tested = results[0]["test"].items()
         labelled = [name for name, values in tested if made.metrics[0] in values]
-        _say_how_to_score(task, predictions, data_dir, labelled)
-
-
-def _say_what_is_missing(finetuning):
-    task, data = finetuning.task, finetuning.data
-    if not data.has_english_dev():
-        console.say(
-            f"{task.name}: no English dev file with labels; the last checkpoint counts"
-        )
-    if task.name not in official.TASKS:
-        return
-    there = data.languages("test")
-    outside = [name for name in there if not official.is_official(task.name, name)]
-    if outside:
-        console.say(
-            f"{task.name}: {', '.join(outside)}: not among XTREME's languages of the "
-            "task; evaluated, and in no mean"
-        )
-    missing = [n for n in official.TASKS[task.name].languages if n not in there]
-    if there and missing:
-        console.say(
-            f"{task.name}: no test file of {', '.join(missing)}; XTREME's score of the "
-            "task needs all of them"
-        )
+    if command := score_command(predictions, data_dir, task, labelled):
+        console.say(f"score with: {shlex.join(command)}")
 
 
 def _report(finetuning, results):
@@ -180,12 +158,7 @@ def _report(finetuning, results):
     combined = finetuning_report.combine(results)
     summary = {
         "task": task.name,
-        "global_step": selected.step,
-        "checkpoint": finetuning.relative(selected.prefix),
-        "learning_rate": best.learning_rate,
-        "seed": best.seed,
-        "seeds": list(finetuning.grid.seeds),
-        "runs": [_run_summary(finetuning, run) for run in finetuning.grid.all_runs()],
+        **finetuning.grid.summary(folder),
         "outside_xtreme": finetuning_report.outside_languages(task.name, combined),
         **combined,
     }
@@ -201,43 +174,6 @@ def _report(finetuning, results):
     drawn = {"task": task.name, "metrics": list(task.headline), **combined}
     paths = plots.draw(finetuning_report.plot_results, drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
-
-
-def _say_how_to_score(task, predictions, data_dir, labelled):
-    """Says the command that scores the answers to test files, where these have labels.
-
-    Args:
-      labelled: the languages of these files.
-    """
-    from decoupled.xtreme.scored_files import scorable
-
-    if task not in official.TASKS:
-        return
-    languages = scorable(predictions, data_dir, task, labelled)
-    if not languages:
-        return
-    command = [
-        *("decoupled", "score"),
-        f"--prediction_folder={predictions}",
-        f"--label_folder={data_dir}",
-        f"--tasks={task}",
-    ]
-    # Without the flag, all of XTREME's languages and all others with both files.
-    found = {*official.TASKS[task].languages, *scorable(predictions, data_dir, task)}
-    if found != set(languages):
-        command.append(f"--languages={','.join(languages)}")
-    console.say(f"score with: {shlex.join(command)}")
-
-
-def _run_summary(finetuning, run):
-    selected, scores = run.selected(), run.scores()
-    return {
-        "learning_rate": run.learning_rate,
-        "seed": run.seed,
-        "checkpoint": finetuning.relative(selected.prefix),
-        "global_step": selected.step,
-        "english_dev": scores.best,
-    }
 
 
 def _print_runs(task, runs):

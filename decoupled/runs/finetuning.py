@@ -108,10 +108,6 @@ class Finetuning:
         if self._several:
             self._keep_best()
 
-    def relative(self, path: str) -> str:
-        """A path inside the folder, as seen from it."""
-        return os.path.relpath(path, self.folder)
-
     def evaluate(self, predictions: str, anew: bool) -> list[dict[str, Any]]:
         """Scores each run of the chosen learning rate, and answers with the best one.
 
@@ -208,7 +204,7 @@ class Finetuning:
         best = self.grid.best_run().selected()
         path = os.path.join(self.folder, CHOSEN)
         wanted = {
-            "checkpoint": self.relative(best.prefix),
+            "checkpoint": os.path.relpath(best.prefix, self.folder),
             "global_step": best.step,
         }
         if files.exists(path) and files.read_json(path) == wanted:
@@ -329,8 +325,34 @@ class Grid(NamedTuple):
         best = [run.scores().best for run in runs]
         return runs[0] if None in best else runs[best.index(max(best))]
 
+    def summary(self, folder: str) -> dict[str, Any]:
+        """What results.json says of the runs, and of the best one first.
+
+        Args:
+          folder: that checkpoints are named in.
+        """
+        best = self.best_run()
+        return {
+            **_described(best, folder),
+            "seeds": list(self.seeds),
+            "runs": [
+                _described(run, folder) | {"english_dev": run.scores().best}
+                for run in self.all_runs()
+            ],
+        }
+
     def _train(self, rate, seed, number, features):
         run = self.make_run(rate, seed)
         if len(self.rates) + len(self.seeds) > 2:
             console.say(f"run {number}: learning rate {rate:g}, seed {seed}")
         run.train(features)
+
+
+def _described(run, folder):
+    selected = run.selected()
+    return {
+        "learning_rate": run.learning_rate,
+        "seed": run.seed,
+        "checkpoint": os.path.relpath(selected.prefix, folder),
+        "global_step": selected.step,
+    }

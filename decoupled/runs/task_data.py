@@ -11,6 +11,7 @@ from decoupled.core.errors import Mistakes, UserError
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.tasks.finetuning_task import Features, FinetuningTask
+from decoupled.xtreme import official
 
 ENGLISH = "en"
 SPLITS = ("dev", "test")
@@ -57,6 +58,29 @@ class TaskData:
                 f"file of {self.task.name} in any language"
             )
         return wanted
+
+    def say_what_is_missing(self) -> None:
+        """Says what the selection and XTREME's score of the task lack."""
+        name = self.task.name
+        if not self.has_english_dev():
+            console.say(
+                f"{name}: no English dev file with labels; the last checkpoint counts"
+            )
+        if name not in official.TASKS:
+            return
+        there = self.languages("test")
+        outside = [x for x in there if not official.is_official(name, x)]
+        if outside:
+            console.say(
+                f"{name}: {', '.join(outside)}: not among XTREME's languages of the "
+                "task; evaluated, and in no mean"
+            )
+        missing = [x for x in official.TASKS[name].languages if x not in there]
+        if there and missing:
+            console.say(
+                f"{name}: no test file of {', '.join(missing)}; XTREME's score of the "
+                "task needs all of them"
+            )
 
     def fingerprint(self, split: str, language: str) -> str:
         """SHA-256 of a file."""

@@ -96,6 +96,35 @@ def scorable(
     return [name for name in languages if name in predictions and name in labels]
 
 
+def score_command(
+    prediction_folder: str, label_folder: str, task: str, labelled: Sequence[str]
+) -> list[str]:
+    """The words of the command that scores the answers to a task's test files.
+
+    Args:
+      labelled: the languages of files that have labels.
+
+    Returns:
+      no words where XTREME has no such task, or no file can be scored.
+    """
+    if task not in official.TASKS:
+        return []
+    languages = scorable(prediction_folder, label_folder, task, labelled)
+    if not languages:
+        return []
+    command = [
+        *("decoupled", "score"),
+        f"--prediction_folder={prediction_folder}",
+        f"--label_folder={label_folder}",
+        f"--tasks={task}",
+    ]
+    # Without the flag, all of XTREME's languages and all others with both files.
+    others = scorable(prediction_folder, label_folder, task)
+    if {*official.TASKS[task].languages, *others} != set(languages):
+        command.append(f"--languages={','.join(languages)}")
+    return command
+
+
 def _both_kinds(prediction_folder, label_folder, task, languages):
     """Predictions and labels, language -> file."""
     paths = {name: [official.prediction_file(task, name)] for name in languages}

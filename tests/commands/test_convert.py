@@ -1,28 +1,14 @@
 """The command that converts models: its directions, flags and mistakes."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
+from tests.command_line import decoupled, mistake
 from tests.exports.models import (
     model_config,
     pretrained_weights,
     train_sentencepiece,
     write_checkpoint,
 )
-
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "decoupled", "convert", *map(str, arguments)],
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(
@@ -47,10 +33,8 @@ def run(*arguments):
     ],
 )
 def test_mistakes_in_flags_are_one_line(arguments, message):
-    result = run(*arguments)
-    assert result.returncode == 2
-    assert result.stderr.startswith(f"decoupled convert{message}")
-    assert result.stderr.count("\n") == 1
+    told = mistake("convert", *arguments)
+    assert told.startswith(f"decoupled convert{message}")
 
 
 def test_an_original_checkpoint_with_the_sizes_of_gin(tmp_path):
@@ -67,10 +51,8 @@ def test_an_original_checkpoint_with_the_sizes_of_gin(tmp_path):
         f"--vocabulary={vocabulary}",
         f"--model_dir={tmp_path}/ours",
     )
-    result = run(*arguments, *params)
+    result = decoupled("convert", *arguments, *params)
     assert result.returncode == 0, result.stderr[-2000:]
     assert "original TensorFlow checkpoint, " in result.stdout
     assert (tmp_path / "ours" / "model.ckpt-5.index").exists()
-    result = run(*arguments)
-    assert result.returncode == 2
-    assert "gin: ModelConfig needs vocab_size" in result.stderr
+    assert "gin: ModelConfig needs vocab_size" in mistake("convert", *arguments)

@@ -13,6 +13,7 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.launch.steps import Step
 from decoupled.reports.demo import MODELS, average
+from tests.command_line import decoupled
 
 
 def test_ctrl_c_lets_the_step_end_and_prints_the_command_that_goes_on(tmp_path):
@@ -80,8 +81,7 @@ def test_the_whole_demo_and_once_more(tmp_path):
 
 
 def test_help():
-    command = [sys.executable, "-m", "decoupled", "demo", "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    shown = decoupled("demo", "--help").stdout
     assert "--work_dir" in shown and "No download" in shown
 
 

@@ -1,7 +1,6 @@
 """The doctor explains good and bad installations, with Python's own library alone."""
 
 import json
-import os
 import re
 import runpy
 import subprocess
@@ -10,9 +9,11 @@ import sys
 import pytest
 
 from decoupled.commands import doctor
+from decoupled.core import tensorflow_probe
 from decoupled.core.compat import tf
-from decoupled.core.installed import Found
+from decoupled.core.installed import CHECKOUT, Found
 from decoupled.core.machine import usable_cores
+from tests.command_line import decoupled
 
 
 def package(name, installed="1.0", extras=(), fits=True):
@@ -90,15 +91,13 @@ def test_a_machine_that_does_not_say_what_it_has_is_described(
     ],
 )
 def test_a_broken_tensorflow_is_explained(monkeypatch, capsys, probe, message):
-    monkeypatch.setattr(doctor, "PROBE", probe)
+    monkeypatch.setattr(tensorflow_probe, "PROBE", probe)
     assert doctor.report_core() is False
     assert message in capsys.readouterr().out
 
 
 def test_the_whole_report_ends_with_0_where_the_core_works():
-    done = subprocess.run(
-        [sys.executable, "-m", "decoupled", "doctor"], capture_output=True, text=True
-    )
+    done = decoupled("doctor")
     assert done.returncode == 0, done.stdout
     assert done.stderr == ""
     assert "device:CPU:0" in done.stdout
@@ -106,12 +105,7 @@ def test_the_whole_report_ends_with_0_where_the_core_works():
 
 def test_a_tensorflow_that_fails_ends_the_whole_report_with_1(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('libcuda is broken')")
-    done = subprocess.run(
-        [sys.executable, "-m", "decoupled", "doctor"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{doctor.CHECKOUT}:{tmp_path}"},
-    )
+    done = decoupled("doctor", PYTHONPATH=f"{CHECKOUT}:{tmp_path}")
     assert done.returncode == 1
     assert "do not work: ImportError: libcuda is broken" in done.stdout
     assert "decoupled pretrain             needs TensorFlow" in done.stdout
@@ -132,11 +126,12 @@ def test_nothing_but_python_is_needed_for_the_report():
     # -I -S: without site-packages and without the environment's paths.
     code = (
         "import sys; sys.path.insert(0, sys.argv.pop()); sys.argv.append('doctor'); "
-        "from decoupled.__main__ import main; from decoupled.commands import doctor; "
-        "doctor.PROBE = 'raise ImportError'; main()"
+        "from decoupled.__main__ import main; "
+        "from decoupled.core import tensorflow_probe; "
+        "tensorflow_probe.PROBE = 'raise ImportError'; main()"
     )
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code, str(doctor.CHECKOUT)],
+        [sys.executable, "-I", "-S", "-c", code, str(CHECKOUT)],
         capture_output=True,
         text=True,
     )
@@ -164,7 +159,7 @@ def test_a_function_is_compiled_and_run_on_each_gpu(monkeypatch, capsys, tmp_pat
         return run
 
     monkeypatch.setattr(tf, "function", compile_and_run)
-    (tmp_path / "probe.py").write_text(doctor.PROBE)
+    (tmp_path / "probe.py").write_text(tensorflow_probe.PROBE)
     runpy.run_path(tmp_path / "probe.py")
     assert "devices" in json.loads(capsys.readouterr().out)
     product = [[3.0, 3.0], [3.0, 3.0]]
@@ -190,7 +185,8 @@ def test_gpus_that_tensorflow_does_not_see(
     gpus, devices, visible, said, monkeypatch, capsys
 ):
     monkeypatch.setattr(doctor, "nvidia_gpus", lambda: gpus)
-    monkeypatch.setattr(doctor, "run_probe", lambda: {"devices": devices, "cuda": "12"})
+    found = {"devices": devices, "cuda": "12"}
+    monkeypatch.setattr(tensorflow_probe, "run", lambda: found)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

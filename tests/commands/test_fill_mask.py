@@ -1,30 +1,17 @@
 """The command that fills masks: its texts, flags and mistakes."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 from decoupled.data.vocabulary import Vocabulary
+from tests.command_line import decoupled, mistake
 from tests.exports.models import (
     model_config,
     pretrained_weights,
     train_sentencepiece,
     write_model_dir,
 )
-
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "decoupled", "fill_mask", *map(str, arguments)],
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
 
 
 def test_a_table_for_each_mask(tmp_path):
@@ -38,8 +25,13 @@ def test_a_table_for_each_mask(tmp_path):
         config,
         pretrained_weights(config),
     )
-    result = run(
-        "Select the [MASK].", "--model_dir", folder, "--top_k=3", "[MASK] [MASK]"
+    result = decoupled(
+        "fill_mask",
+        "Select the [MASK].",
+        "--model_dir",
+        folder,
+        "--top_k=3",
+        "[MASK] [MASK]",
     )
     assert result.returncode == 0, result.stderr[-2000:]
     titles = re.findall(r"^(\S.*MASK.*|mask \d) *$", result.stdout, re.MULTILINE)
@@ -68,13 +60,12 @@ def test_a_table_for_each_mask(tmp_path):
     ],
 )
 def test_mistakes_are_one_line(arguments, message):
-    result = run(*arguments)
-    assert result.returncode == 2
-    assert re.fullmatch(f"decoupled fill_mask: error: {message}.*\\n", result.stderr)
+    told = mistake("fill_mask", *arguments)
+    assert re.match(f"decoupled fill_mask: error: {message}", told)
 
 
 def test_a_saved_model_is_called_a_program_before_it_is_loaded(tmp_path):
-    result = run("a [MASK]", f"--export_dir={tmp_path}")
+    result = decoupled("fill_mask", "a [MASK]", f"--export_dir={tmp_path}")
     assert result.stdout == (
         f"{tmp_path}: a SavedModel runs as a program; load it only from a source that "
         "you trust\n"
@@ -83,4 +74,7 @@ def test_a_saved_model_is_called_a_program_before_it_is_loaded(tmp_path):
 
 
 def test_the_help_says_what_a_saved_model_is():
-    assert "It runs as a program: only from a source" in run("--help").stdout
+    assert (
+        "It runs as a program: only from a source"
+        in decoupled("fill_mask", "--help").stdout
+    )

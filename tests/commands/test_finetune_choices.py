@@ -9,8 +9,6 @@ import json
 import shlex
 import shutil
 import statistics
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -29,6 +27,7 @@ from decoupled.training.events import read_scalars
 from decoupled.xtreme.official import TASKS
 from decoupled.xtreme.scoring import score
 from tests.analyses.sentences import ONE_DEVICE, retrieval
+from tests.command_line import decoupled
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import make_pretrained
 
@@ -372,11 +371,7 @@ def test_the_score_command_that_is_printed_runs_as_it_is(folder, capsys):
     command = shlex.split(line.removeprefix("score with: "))
     assert command[0] == "decoupled" and command[-1] == "--languages=en,sw,my"
     output = out / "scores.json"
-    done = subprocess.run(
-        [sys.executable, "-m", *command, f"--output={output}"],
-        capture_output=True,
-        text=True,
-    )
+    done = decoupled(*command[1:], f"--output={output}")
     assert done.returncode == 0, done.stderr
     scores, results = read(output), read(out / "results.json")
     assert results["outside_xtreme"] == ["my"]

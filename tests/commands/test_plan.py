@@ -68,6 +68,10 @@ def test_one_layout(run, tmp_path):
     for words in ("Memory of a core", "Collective operations", "1T tokens", "fits"):
         assert words in shown
     (report,) = json.loads(path.read_text())
+    # The memory of a small model is not rounded to zero.
+    assert re.search(r"weights +[\d.,]+ [KM]iB", shown)
+    assert re.search(r"CrossReplicaSum +8 +\d+ +[\d.,]+ [KM]iB", shown)
+    assert not re.search(r" 0\.0+ [KMG]", shown)
     assert report["topology"] == "v2-8"
     assert report["activation_dtype"] == "bfloat16"
     assert "planned with activations in bfloat16, weights on the cores in float32" in (
@@ -199,16 +203,12 @@ TOO_LARGE = (
 )
 
 
-def test_what_would_fit_is_looked_for(run):
-    shown = run("v2-8", *TOO_LARGE)
+def test_what_would_fit_is_looked_for_and_how_long_that_may_take(run):
+    shown = run("v2-8", *TOO_LARGE, minutes=7.5)
     assert "DOES NOT FIT" in shown
     # The first that is tried, and the last: it fits.
     assert "TrainingConfig.gradient_accumulation = 2" in shown
     assert "TrainingConfig.gradient_accumulation = 4" not in shown
-
-
-def test_the_search_says_first_how_long_it_may_take(run):
-    shown = run("v2-8", *TOO_LARGE, minutes=7.5)
     said = re.search(
         r"^looking for settings that fit: at most (\d+) programs of some \d+ s each, "
         r"and at most 7 min 30 s in all \(--advice_minutes; --noadvice leaves this out",
@@ -227,13 +227,6 @@ def test_the_search_ends_when_its_time_is_over(run):
 
 def test_nothing_is_looked_for_where_the_user_does_not_want_it(run):
     assert "looking for settings" not in run("v2-8", *TOO_LARGE, advice=False)
-
-
-def test_a_small_model_s_memory_is_not_zero(run):
-    shown = run("v2-8", *TOO_LARGE[:2])
-    assert re.search(r"weights +[\d.,]+ [KM]iB", shown)
-    assert re.search(r"CrossReplicaSum +8 +\d+ +[\d.,]+ [KM]iB", shown)
-    assert not re.search(r" 0\.0+ [KMG]", shown)
 
 
 COMMANDS = sorted(

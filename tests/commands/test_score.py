@@ -2,12 +2,11 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 from decoupled.xtreme.scoring import score
+from tests.command_line import decoupled, mistake
 from tests.xtreme.xtreme_samples import write_submission
 
 
@@ -16,41 +15,26 @@ def submission(tmp_path):
     return write_submission(tmp_path)
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "decoupled", "score", *arguments],
-        capture_output=True,
-        text=True,
+def command(submission, output):
+    return (
+        "score",
+        f"--prediction_folder={submission / 'predictions'}",
+        f"--label_folder={submission / 'labels'}",
+        f"--output={output}",
     )
 
 
 def test_command_line(submission):
     output = submission / "made/here/scores.json"
     shutil.rmtree(submission / "predictions/xquad")
-    done = run(
-        f"--prediction_folder={submission / 'predictions'}",
-        f"--label_folder={submission / 'labels'}",
-        f"--output={output}",
-    )
+    done = decoupled(*command(submission, output))
     assert done.returncode == 0, done.stderr
     assert json.loads(output.read_text()) == score(
         str(submission / "predictions"), str(submission / "labels")
     )
     rows = [line.split() for line in done.stdout.splitlines()]
     # pawsx, xnli, panx, udpos f1 and accuracy, bucc2018, tatoeba, mlqa, tydiqa.
-    swahili = [
-        "-",
-        "66.67",
-        "66.67",
-        "-",
-        "-",
-        "-",
-        "75.00",
-        "-",
-        "-",
-        "50.00",
-        "50.00",
-    ]
+    swahili = "- 66.67 66.67 - - - 75.00 - - 50.00 50.00".split()
     assert ["sw", *swahili] in rows
     assert ["group", "retrieval", "62.50", "-", "-"] in rows
     assert ["xquad", "-", "-", "no", "predictions"] in rows
@@ -63,17 +47,11 @@ def test_an_error_writes_nothing_and_leaves_what_is_there(submission):
     output.write_text("old")
     path = submission / "predictions/udpos/test-yo.tsv"
     path.write_text("DET\nVERB\nVERB\n")
-    done = run(
-        f"--prediction_folder={submission / 'predictions'}",
-        f"--label_folder={submission / 'labels'}",
-        f"--output={output}",
-    )
-    assert done.returncode == 2
-    assert done.stderr == (
+    told = mistake(*command(submission, output))
+    assert told == (
         f"decoupled score: error: {path}:1 (language yo): sentence 1, which starts "
-        f"here, has 3 tags, but 2 in {submission / 'labels/udpos/test-yo.tsv'}\n"
+        f"here, has 3 tags, but 2 in {submission / 'labels/udpos/test-yo.tsv'}"
     )
-    assert done.stdout == ""
     assert output.read_text() == "old"
     assert sorted(path.name for path in submission.iterdir()) == [
         "labels",

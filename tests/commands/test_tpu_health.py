@@ -1,8 +1,6 @@
 """Health of a TPU, through cloud_tpu_client and a TPU API of our own."""
 
 import datetime
-import os
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +8,7 @@ from absl import flags
 
 from decoupled.commands import tpu_health
 from decoupled.core.errors import UserError
+from tests.command_line import mistake
 
 NAME = "projects/p/locations/z/nodes/n"
 
@@ -152,15 +151,8 @@ def test_outside_of_google_cloud_zone_and_project_must_be_given(monkeypatch):
 
 
 def test_the_command_names_what_is_missing():
-    finished = subprocess.run(
-        [sys.executable, "-m", "decoupled", "tpu_health"],
-        capture_output=True,
-        text=True,
-        env=dict(os.environ, TPU_NAME=""),
-    )
-    assert finished.returncode == 2
-    assert finished.stderr == (
-        "decoupled tpu_health: error: --tpu must be given; --help lists the flags\n"
+    assert mistake("tpu_health", TPU_NAME="") == (
+        "decoupled tpu_health: error: --tpu must be given; --help lists the flags"
     )
 
 

@@ -1,12 +1,10 @@
 """verify_records: one summary line, or one line per defect and exit code 2."""
 
-import subprocess
-import sys
-
 import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.data.verification import verify_records
+from tests.command_line import mistake
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 from tests.data.small_corpus import make_vocabulary
 
@@ -54,17 +52,9 @@ def test_defects_of_all_files_are_told(folder):
 def test_command_line(folder):
     path = folder / "records" / NAME
     path.write_bytes(path.read_bytes()[:-3])
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "decoupled",
-            "verify_records",
-            f"--records_dir={folder / 'records'}",
-            f"--vocabulary={folder / 'vocabulary.model'}",
-        ],
-        capture_output=True,
-        text=True,
+    told = mistake(
+        "verify_records",
+        f"--records_dir={folder / 'records'}",
+        f"--vocabulary={folder / 'vocabulary.model'}",
     )
-    assert done.returncode == 2
-    assert done.stderr == f"{path}: record 2: truncated\n"
+    assert told == f"{path}: record 2: truncated"

@@ -8,11 +8,19 @@ import subprocess
 import tempfile
 
 import numpy as np
+import pytest
 
 from decoupled.configs import ModelConfig
 
 SCRIPT = pathlib.Path(__file__).parent / "rembert_reference.py"
 PYTHON = os.environ.get("DECOUPLED_INTEROP_PYTHON")
+NEEDS_TRANSFORMERS = [
+    pytest.mark.interop,
+    pytest.mark.skipif(
+        not PYTHON,
+        reason="DECOUPLED_INTEROP_PYTHON names no interpreter with torch, transformers",
+    ),
+]
 
 
 def run_reference(

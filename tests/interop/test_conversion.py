@@ -45,16 +45,10 @@ from tests.exports.models import (
     write_model_dir,
 )
 from tests.helpers import adamw, run_mesh, schedule
-from tests.interop.reference import PYTHON
+from tests.interop.reference import NEEDS_TRANSFORMERS
 from tests.interop.transformers_models import call
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(
-        not PYTHON,
-        reason="DECOUPLED_INTEROP_PYTHON names no interpreter with torch, transformers",
-    ),
-]
+pytestmark = NEEDS_TRANSFORMERS
 
 # Odd sizes; a vocabulary larger than the 48 pieces of the tests'.
 SIZES = {

@@ -1,7 +1,6 @@
 """Means over tokens in each layer, from the hidden states of Transformers' RemBERT."""
 
 import numpy as np
-import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
@@ -9,16 +8,10 @@ from decoupled.tasks.pooling import PooledLayers
 from decoupled.training.graph import build_evaluation
 from decoupled.training.network import Network
 from tests.exports.models import model_config, pretrained_weights
-from tests.interop.reference import PYTHON, run_reference
+from tests.interop.reference import NEEDS_TRANSFORMERS, run_reference
 from tests.interop.test_transformers import masked_lm_batch
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(
-        not PYTHON,
-        reason="DECOUPLED_INTEROP_PYTHON names no interpreter with torch, transformers",
-    ),
-]
+pytestmark = NEEDS_TRANSFORMERS
 
 
 def test_means_of_hidden_states():

@@ -15,17 +15,11 @@ from decoupled.model.heads import token_logits
 from decoupled.tasks.tagging import TaggingTask
 from decoupled.tasks.tagging_files import TaggedSentence
 from tests.helpers import tiny_model
-from tests.interop.reference import PYTHON
+from tests.interop.reference import NEEDS_TRANSFORMERS, PYTHON
 from tests.model.graphs import random_weights, run_model
 from tests.tasks.tagged_words import DIFFICULT, TEXT, small_vocabulary
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(
-        not PYTHON,
-        reason="DECOUPLED_INTEROP_PYTHON names no interpreter with torch, transformers",
-    ),
-]
+pytestmark = NEEDS_TRANSFORMERS
 
 SCRIPT = pathlib.Path(__file__).parent / "token_reference.py"
 LENGTH = 20

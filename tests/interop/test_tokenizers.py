@@ -13,17 +13,11 @@ import sentencepiece
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.interop.tokenizer_files import write_tokenizer
 from tests.exports.models import model_config
-from tests.interop.reference import PYTHON
+from tests.interop.reference import NEEDS_TRANSFORMERS
 from tests.interop.stress_lines import FIRST_REAL, real_lines, stress_lines
 from tests.interop.transformers_models import call
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(
-        not PYTHON,
-        reason="DECOUPLED_INTEROP_PYTHON names no interpreter with torch, transformers",
-    ),
-]
+pytestmark = NEEDS_TRANSFORMERS
 
 PAIRS = [["One sentence.", "Eine andere."], ["a", ""], ["日本語 テキスト", "text"]]
 

@@ -13,15 +13,9 @@ from decoupled.model.layers import Builder
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from tests.exports.models import model_config, pretrained_weights, random_batch
 from tests.helpers import run_mesh
-from tests.interop.reference import PYTHON, run_reference
+from tests.interop.reference import NEEDS_TRANSFORMERS, run_reference
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(
-        not PYTHON,
-        reason="DECOUPLED_INTEROP_PYTHON names no interpreter with torch, transformers",
-    ),
-]
+pytestmark = NEEDS_TRANSFORMERS
 
 MODELS = {
     "erf gelu, epsilon of the released model": {"layer_norm_epsilon": 1e-12},

@@ -18,7 +18,9 @@ PROJECTION = tiny_model(
 ONE_LAYER = tiny_model(num_layers=1)
 EMBEDDINGS = tuple(n for n in shapes(ONE_LAYER, NO_HEAD) if "/layer_0/" not in n)
 CASES = {
-    "decoupled, two layers": dict(model=tiny_model(num_layers=2)),
+    "decoupled, two layers, four processors": dict(
+        model=tiny_model(num_layers=2), mesh=BOTH_AXES
+    ),
     "coupled, tanh gelu, four processors": dict(
         model=tiny_model(
             num_layers=1, coupled=True, output_embedding_size=8, activation="gelu_tanh"

@@ -22,11 +22,8 @@ from tests.training.runs import (
     checkpoint_values,
     constant_batches,
     graph_config,
-    largest_difference,
     run_spec,
-    run_steps,
     said,
-    step_features,
     stepping_input_fn,
     tile_everything,
     train_run,
@@ -34,10 +31,6 @@ from tests.training.runs import (
 
 SHALLOW = tiny_model(num_layers=1)
 DROPOUT = tiny_model(hidden_dropout=0.1, attention_dropout=0.1)
-
-
-def no_input(start):
-    raise AssertionError(f"nothing to train, but data from step {start} was asked for")
 
 
 @pytest.mark.parametrize(
@@ -95,29 +88,6 @@ def test_a_run_that_was_cut_goes_on_in_a_new_start_as_if_never_cut(tmp_path):
     assert said(again)[0] == (
         f"resuming from {tmp_path}/cut/model.ckpt-12 at step 12, 96 examples seen"
     )
-
-
-def test_a_complete_run_is_not_trained_again(tmp_path):
-    config = graph_config(model=SHALLOW, schedule=schedule(2, 0))
-    first = train_run(config, run_spec(tmp_path))
-    spec = run_spec(tmp_path)
-
-    assert train(config, spec, no_input) == 2
-
-    assert said(spec) == [f"{tmp_path}: complete at step 2; nothing to train"]
-    assert_equal_values(checkpoint_values(tmp_path), first)
-
-
-def test_the_estimator_trains_as_bare_steps_do(tmp_path):
-    config = graph_config()
-    found = train_run(config, run_spec(tmp_path))
-
-    batches = [step_features(step) for step in range(20)]
-    expected, losses, _ = run_steps(config, 20, batches)
-
-    assert largest_difference(found, expected)[0] < 1e-5
-    logged = list(read_scalars(str(tmp_path), "loss").values())
-    np.testing.assert_allclose(logged, losses, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -13,12 +13,13 @@ from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.estimator import train
 from decoupled.training.events import read_scalars
 from decoupled.training.hooks import StopOnSignal
-from tests.helpers import MASKING, masked_lm_features, schedule, tiny_model
+from tests.helpers import MASKING, schedule, tiny_model
 from tests.training.runs import (
     assert_equal_values,
     checkpoint_names,
     checkpoint_values,
     graph_config,
+    largest_difference,
     run_spec,
     run_steps,
     said,
@@ -36,8 +37,8 @@ def config(steps=6, **changes):
     return graph_config(**changes)
 
 
-def poisoned(value, at_step):
-    """An input_fn_from whose batch of one step has weights with `value`."""
+def meddling(meddle, at_step):
+    """An input_fn_from that calls `meddle` with the batch of one step."""
     sample = step_features(0)
     signature = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in sample.items()}
 
@@ -45,29 +46,37 @@ def poisoned(value, at_step):
         while True:
             features = step_features(step)
             if step == at_step:
-                features["masked_lm_weights"][0, 0] = value
+                meddle(features)
             yield features
             step += 1
 
-    def input_fn_from(start):
-        return lambda params=None: tf.data.Dataset.from_generator(
+    return lambda start: (
+        lambda params=None: tf.data.Dataset.from_generator(
             lambda: batches(start), output_signature=signature
         )
+    )
 
-    return input_fn_from
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """The variables after 40 steps that nothing disturbed."""
+    return train_run(config(40), run_spec(tmp_path_factory.mktemp("straight")))
 
 
 @pytest.mark.parametrize(
     "value", [np.nan, pytest.param(np.inf, marks=pytest.mark.slow)]
 )
 def test_a_loss_that_is_no_number_stops_before_it_is_saved(tmp_path, value):
-    healthy, spec = tmp_path / "healthy", run_spec(tmp_path / "run")
-    spec = spec._replace(training=run_spec("", save_checkpoints_steps=2).training)
-    train_run(config(4), run_spec(healthy))
+    def poison(features):
+        features["masked_lm_weights"][0, 0] = value
 
+    handler = signal.getsignal(signal.SIGTERM)
+    spec = run_spec(tmp_path, save_checkpoints_steps=2)
     # The batch after 5 updates, whose update would be the sixth; 6 would be saved.
     with pytest.raises(UserError) as caught:
-        train(config(8), spec, poisoned(value, at_step=5))
+        train(config(8), spec, meddling(poison, at_step=5))
+
+    assert signal.getsignal(signal.SIGTERM) == handler
 
     assert str(caught.value).startswith("training: loss is nan at step 6; the last")
     assert "\n" not in str(caught.value)
@@ -107,12 +116,13 @@ def overflowing(loss):
     return mtf.sqrt(loss - loss) + 1.0
 
 
-def test_scalars_of_every_step_can_be_read_back(tmp_path):
+def test_the_estimator_trains_as_bare_steps_do_and_keeps_the_scalars_of_each(tmp_path):
     spec = run_spec(tmp_path, log_steps=1)
-    train_run(config(6), spec)
+    trained = train_run(config(6), spec)
 
     batches = [step_features(step) for step in range(6)]
-    _, losses, norms = run_steps(config(6), 6, batches)
+    variables, losses, norms = run_steps(config(6), 6, batches)
+    assert largest_difference(trained, variables)[0] < 1e-5
     found = read_scalars(str(tmp_path), "loss")
     assert list(found) == [1, 2, 3, 4, 5, 6]
     np.testing.assert_allclose(list(found.values()), losses, rtol=1e-6)
@@ -168,20 +178,9 @@ def test_only_the_newest_checkpoints_are_kept_also_across_a_resume(tmp_path):
     assert list(state.all_model_checkpoint_paths) == expected
 
 
-def test_a_folder_holds_checkpoints_and_events_and_no_graph(tmp_path):
-    train_run(config(2), run_spec(tmp_path))
-
-    kinds = {name.split("-")[0].split(".2")[0] for name in os.listdir(tmp_path)}
-    names = sorted(os.listdir(tmp_path))
-    assert "checkpoint" in kinds and "model.ckpt" in kinds
-    others = [n for n in names if not n.startswith(("model.ckpt-2.", "events.out."))]
-    assert others == ["checkpoint"]
-    assert not any(name.endswith(".meta") for name in names)
-    # So that the folder can be moved.
-    assert str(tmp_path) not in (tmp_path / "checkpoint").read_text()
-
-
-def test_a_saved_checkpoint_and_its_name_are_on_disk(tmp_path, monkeypatch):
+def test_a_folder_holds_checkpoints_on_disk_and_events_and_no_graph(
+    tmp_path, monkeypatch
+):
     synced = []
     monkeypatch.setattr(
         os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))
@@ -189,29 +188,16 @@ def test_a_saved_checkpoint_and_its_name_are_on_disk(tmp_path, monkeypatch):
 
     train_run(config(2), run_spec(tmp_path))
 
-    names = [n for n in os.listdir(tmp_path) if n.startswith(("model.ckpt", "check"))]
-    assert len(names) >= 3
-    assert {f"{tmp_path}/{name}" for name in names} | {str(tmp_path)} <= set(synced)
-
-
-def signalling(number, at_step):
-    """An input_fn_from that sends this process a signal with the batch of a step."""
-    sample = masked_lm_features()
-    signature = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in sample.items()}
-
-    def batches(step):
-        while True:
-            if step == at_step:
-                os.kill(os.getpid(), number)
-            yield step_features(step)
-            step += 1
-
-    def input_fn_from(start):
-        return lambda params=None: tf.data.Dataset.from_generator(
-            lambda: batches(start), output_signature=signature
-        )
-
-    return input_fn_from
+    names = os.listdir(tmp_path)
+    saved = [name for name in names if name.startswith("model.ckpt-2.")]
+    events = [name for name in names if name.startswith("events.out.")]
+    assert len(saved) >= 2 and events
+    assert sorted(names) == sorted(["checkpoint", *saved, *events])
+    assert not any(name.endswith(".meta") for name in saved)
+    kept = {f"{tmp_path}/{name}" for name in ("checkpoint", *saved)}
+    assert kept | {str(tmp_path)} <= set(synced)
+    # So that the folder can be moved.
+    assert str(tmp_path) not in (tmp_path / "checkpoint").read_text()
 
 
 @pytest.mark.parametrize(
@@ -222,21 +208,27 @@ def signalling(number, at_step):
     ],
 )
 def test_a_signal_saves_and_ends_and_the_next_start_goes_on(
-    tmp_path, number, raised, told
+    straight, tmp_path, number, raised, told
 ):
+    def send(features):
+        os.kill(os.getpid(), number)
+
     before = signal.getsignal(number)
-    straight = train_run(config(40), run_spec(tmp_path / "straight"))
-    spec = run_spec(tmp_path / "stopped", save_checkpoints_steps=1000)
+    spec = run_spec(tmp_path, save_checkpoints_steps=1000)
 
     with pytest.raises(raised, match=told):
-        train(config(40), spec, signalling(number, at_step=10))
+        train(config(40), spec, meddling(send, at_step=10))
 
     (stopped,) = checkpoint_names(spec.model_dir)
     assert 0 < stopped < 40
     assert signal.getsignal(number) == before
-    again = run_spec(tmp_path / "stopped")
+    again = run_spec(tmp_path)
     assert_equal_values(train_run(config(40), again), straight)
     assert f"at step {stopped}, {8 * stopped} examples seen" in said(again)[0]
+
+
+def no_input(start):
+    raise AssertionError(f"nothing to train, but data from step {start} is read")
 
 
 class SignalAtStep(StopOnSignal):
@@ -271,7 +263,9 @@ def test_a_signal_in_the_last_step_ends_before_what_comes_after_training(
 
     assert checkpoint_names(tmp_path)[-1] == 4
     again = run_spec(tmp_path)
-    assert train(config(4), again, stepping_input_fn) == 4
+    saved = checkpoint_values(tmp_path)
+    assert train(config(4), again, no_input) == 4
+    assert_equal_values(checkpoint_values(tmp_path), saved)
     assert said(again) == [f"{tmp_path}: complete at step 4; nothing to train"]
 
 
@@ -316,48 +310,23 @@ def test_ctrl_c_that_is_ignored_stays_ignored():
 TOO_LARGE = r"/model.ckpt-\d+: cannot be saved \(File too large\); what .*make room"
 
 
-def filling_the_disk(at_step):
-    """As `signalling`, but from a step on no file may grow beyond 20 kB."""
-    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    sample = masked_lm_features()
-    signature = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in sample.items()}
-
-    def batches(step):
-        while True:
-            if step == at_step:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-            yield step_features(step)
-            step += 1
-
-    return lambda start: (
-        lambda params=None: tf.data.Dataset.from_generator(
-            lambda: batches(start), output_signature=signature
-        )
-    )
-
-
-def test_a_full_disk_costs_the_steps_since_the_checkpoint_before(tmp_path):
+def test_a_full_disk_costs_the_steps_since_the_checkpoint_before(straight, tmp_path):
+    """As where no file may grow beyond 20 kB."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    straight = train_run(config(24), run_spec(tmp_path / "straight"))
-    spec = run_spec(tmp_path / "full", save_checkpoints_steps=4)
+    spec = run_spec(tmp_path, save_checkpoints_steps=4)
+
+    def fill(features):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+
     try:
         with pytest.raises(UserError, match=TOO_LARGE):
-            train(config(24), spec, filling_the_disk(at_step=14))
+            train(config(40), spec, meddling(fill, at_step=14))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     saved = checkpoint_names(spec.model_dir)
-    assert saved and max(saved) < 24
+    assert saved and max(saved) < 40
     assert not any("temp" in name for name in os.listdir(spec.model_dir))
-    again = run_spec(tmp_path / "full")
-    assert_equal_values(train_run(config(24), again), straight)
+    again = run_spec(tmp_path)
+    assert_equal_values(train_run(config(40), again), straight)
     assert f"at step {max(saved)}" in said(again)[0]
-
-
-def test_the_former_handler_is_back_after_a_failure(tmp_path):
-    before = signal.getsignal(signal.SIGTERM)
-
-    with pytest.raises(UserError):
-        train(config(4), run_spec(tmp_path), poisoned(np.nan, at_step=1))
-
-    assert signal.getsignal(signal.SIGTERM) == before

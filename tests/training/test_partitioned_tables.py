@@ -114,12 +114,11 @@ def test_nothing_where_no_partition_would_be_updated_alone(changes):
 
 @pytest.mark.parametrize("mesh, gpus", [(ONE_DEVICE, 1), (MODEL_AXIS, 2)])
 def test_nothing_on_gpus(mesh, gpus):
-    """Where each would be a small kernel of its own, 128 for a large table."""
-    kinds = {
-        kind: partitions_of(mesh=mesh, devices=[f"{kind}:{n}" for n in range(gpus)])
-        for kind in ("cpu", "gpu")
-    }
-    assert kinds["cpu"] and not kinds["gpu"]
+    """Where each would be a small kernel of its own, 128 for a large table.
+
+    The same meshes have partitions on this host's devices, as the tests above show.
+    """
+    assert partitions_of(mesh=mesh, devices=[f"gpu:{n}" for n in range(gpus)]) == {}
 
 
 def test_initial_weights_do_not_depend_on_partitions(monkeypatch):

@@ -1,30 +1,18 @@
 """`decoupled export` from the command line."""
 
-import os
-import subprocess
-import sys
 import types
 
 import pytest
 
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.exports.serving.saved_model import say_assumed, say_length, say_written
-
-
-def export_command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "decoupled", "export", *arguments],
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+from tests.command_line import decoupled, mistake
 
 
 def test_writes_an_export_and_says_how_to_load_it(finetuned_dir, tmp_path):
     target = tmp_path / "out"
-    result = export_command(f"--model_dir={finetuned_dir}", f"--export_dir={target}")
+    folders = (f"--model_dir={finetuned_dir}", f"--export_dir={target}")
+    result = decoupled("export", *folders)
     assert result.returncode == 0, result.stderr[-3000:]
     assert sorted(path.name for path in target.iterdir()) == [
         "classifier",
@@ -92,13 +80,9 @@ def test_says_which_settings_of_a_reader_are_assumed(capsys):
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(finetuned_dir, tmp_path):
-    result = export_command(
-        f"--model_dir={finetuned_dir}", f"--export_dir={tmp_path}/out", "--mlm"
-    )
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert result.stderr == (
+    folders = (f"--model_dir={finetuned_dir}", f"--export_dir={tmp_path}/out")
+    assert mistake("export", *folders, "--mlm") == (
         f"decoupled export: error: {finetuned_dir}/model.ckpt-7: holds no MLM head "
-        "(fine-tuning drops it); export without --mlm, or a pre-training checkpoint\n"
+        "(fine-tuning drops it); export without --mlm, or a pre-training checkpoint"
     )
     assert list(tmp_path.iterdir()) == []

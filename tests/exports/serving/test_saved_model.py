@@ -1,7 +1,6 @@
 """SavedModels as others meet them: a moved folder, a fresh process, TF Hub, the CLI."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -34,6 +33,19 @@ def constants(batch):
     return {name: tf.constant(value) for name, value in batch.items()}
 
 
+def run_python(folder, *arguments):
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
 def run_elsewhere(script, folder, *arguments):
     """Runs a script in a fresh interpreter that sees neither this project nor its path.
 
@@ -43,17 +55,7 @@ def run_elsewhere(script, folder, *arguments):
     blocked = (
         "import sys\nsys.modules.update({'decoupled': None, 'mesh_tensorflow': None})\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-I", "-c", blocked + script, *map(str, arguments)],
-        cwd=folder,
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
+    return run_python(folder, "-I", "-c", blocked + script, *map(str, arguments))
 
 
 @pytest.fixture(scope="module")
@@ -324,17 +326,8 @@ def test_text_classifier_loads_without_this_project(classifier_export, text_clas
 
 def saved_model_cli(folder, *arguments):
     """The command-line tool of TensorFlow, which imports nothing else."""
-    result = subprocess.run(
-        [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", *arguments],
-        cwd=folder,
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
+    cli = "tensorflow.python.tools.saved_model_cli"
+    return run_python(folder, "-m", cli, *arguments)
 
 
 def test_stock_saved_model_cli_runs_the_encoder(encoder_export, encoder, tmp_path):
@@ -365,32 +358,31 @@ def test_stock_saved_model_cli_shows_names_and_dynamic_shapes(encoder_export):
     assert "shape: (-1, -1, 8)" in shown
 
 
+def export_to(target, model_dir, overwrite=False):
+    """An export without MLM head."""
+    export(
+        open_trained_model(model_dir),
+        str(target),
+        sequence_length=16,
+        mlm=False,
+        overwrite=overwrite,
+    )
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_of_something_else_is_never_replaced(
     pretrained_dir, tmp_path, overwrite
 ):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="is not an earlier export"):
-        export(
-            open_trained_model(pretrained_dir),
-            str(tmp_path),
-            sequence_length=16,
-            mlm=False,
-            overwrite=overwrite,
-        )
+        export_to(tmp_path, pretrained_dir, overwrite)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_a_target_below_a_file_is_refused(pretrained_dir, tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UserError, match="file: cannot write here"):
-        export(
-            open_trained_model(pretrained_dir),
-            str(tmp_path / "file" / "out"),
-            sequence_length=16,
-            mlm=False,
-            overwrite=False,
-        )
+        export_to(tmp_path / "file" / "out", pretrained_dir)
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -407,17 +399,10 @@ def small_dir(vocabulary, tmp_path):
     )
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_an_empty_folder_of_the_user_is_filled(small_dir, tmp_path, overwrite):
+def test_an_empty_folder_of_the_user_is_filled(small_dir, tmp_path):
     target = tmp_path / "out"
     target.mkdir()
-    export(
-        open_trained_model(small_dir),
-        f"{target}/",
-        sequence_length=16,
-        mlm=False,
-        overwrite=overwrite,
-    )
+    export_to(f"{target}/", small_dir)
     assert json.loads((target / "export.json").read_text())["kind"] == "encoder"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
 
@@ -428,11 +413,10 @@ def test_an_earlier_export_is_replaced_only_when_asked(small_dir, tmp_path):
     (target / "export.json").write_text("{}")
     leftover = tmp_path / "exports" / "out.tmp-01234567"
     leftover.mkdir()
-    trained = open_trained_model(small_dir)
     with pytest.raises(UserError, match="--overwrite"):
-        export(trained, str(target), sequence_length=16, mlm=False, overwrite=False)
+        export_to(target, small_dir)
     assert (target / "export.json").read_text() == "{}"
-    export(trained, str(target), sequence_length=16, mlm=False, overwrite=True)
+    export_to(target, small_dir, overwrite=True)
     assert json.loads((target / "export.json").read_text())["kind"] == "encoder"
     assert [path.name for path in target.parent.iterdir()] == ["out"]
     # One type embedding: there is no second segment to offer.
@@ -446,13 +430,7 @@ def test_an_earlier_export_with_files_of_others_stays(small_dir, tmp_path):
     (target / "export.json").write_text("{}")
     (target / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="holds notes.txt, which no export wrote"):
-        export(
-            open_trained_model(small_dir),
-            str(target),
-            sequence_length=16,
-            mlm=False,
-            overwrite=True,
-        )
+        export_to(target, small_dir, overwrite=True)
     assert (target / "notes.txt").read_text() == "mine"
 
 
@@ -460,13 +438,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(small_dir, small_disk):
     (small_disk / "out").mkdir()
     (small_disk / "out" / "export.json").write_text("{}")
     with pytest.raises(UserError) as caught:
-        export(
-            open_trained_model(small_dir),
-            str(small_disk / "out"),
-            sequence_length=16,
-            mlm=False,
-            overwrite=True,
-        )
+        export_to(small_disk / "out", small_dir, overwrite=True)
     assert str(caught.value) == (
         f"{small_disk}/out: cannot write (No space left on device)"
     )
@@ -481,11 +453,5 @@ def test_a_failure_leaves_nothing_behind(small_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(tf.saved_model, "save", fail)
     folder = tmp_path / "exports"
     with pytest.raises(UserError, match=r"exports/out: cannot write \(disk full\)"):
-        export(
-            open_trained_model(small_dir),
-            str(folder / "out"),
-            sequence_length=16,
-            mlm=False,
-            overwrite=False,
-        )
+        export_to(folder / "out", small_dir)
     assert list(folder.iterdir()) == []

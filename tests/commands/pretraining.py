@@ -1,0 +1,83 @@
+"""Pre-training in processes: small records, the command, and what it leaves."""
+
+import os
+import subprocess
+import sys
+import time
+
+from decoupled.core.compat import tf
+from decoupled.data.records_build import build_records
+from tests.data.small_corpus import make_corpus, make_vocabulary
+
+# The tests' tiny model and training as bindings.
+PARAMS = [
+    "ModelConfig.vocab_size = 54",
+    "ModelConfig.hidden_size = 16",
+    "ModelConfig.input_embedding_size = 8",
+    "ModelConfig.output_embedding_size = 24",
+    "ModelConfig.num_layers = 1",
+    "ModelConfig.num_heads = 4",
+    "ModelConfig.head_size = 4",
+    "ModelConfig.intermediate_size = 32",
+    "ModelConfig.hidden_dropout = 0.1",
+    "MaskingConfig.sequence_length = 12",
+    "MaskingConfig.max_predictions = 4",
+    "OptimizerConfig.learning_rate = 1e-2",
+    "ScheduleConfig.train_steps = 400",
+    "ScheduleConfig.warmup_steps = 10",
+    "TrainingConfig.batch_size = 8",
+    "TrainingConfig.save_checkpoints_steps = 50",
+    "TrainingConfig.log_steps = 1",
+    "TrainingConfig.eval_batch_size = 8",
+]
+
+
+def make_records(folder):
+    """Makes records with held-out text; returns (their folder, vocabulary)."""
+    make_corpus(folder / "corpus", evaluation=(("en", 20), ("sw", 10)))
+    vocabulary = make_vocabulary(folder / "sentencepiece.model").path
+    build_records(str(folder / "corpus"), vocabulary, str(folder / "records"), 2000, 1)
+    return str(folder / "records"), vocabulary
+
+
+def pretrain_words(data, folder, *more):
+    """`decoupled pretrain` for the records and vocabulary of `data`.
+
+    Args:
+      more: bindings beside `PARAMS`.
+    """
+    return [
+        "decoupled", "pretrain", "--mode=train", "--gin_file=models/demo_base.gin",
+        "--gin_param=ModelConfig.coupled = False",
+        *(f"--gin_param={param}" for param in (*PARAMS, *more)),
+        f"--records_dir={data[0]}", f"--vocabulary={data[1]}", f"--model_dir={folder}",
+    ]  # fmt: skip
+
+
+def start_command(*words):
+    """Starts `python -m WORDS`; its output can be read as text."""
+    return subprocess.Popen(
+        [sys.executable, "-m", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for(path, process):
+    """Waits until a running process has written a file."""
+    end = time.monotonic() + 120
+    while not os.path.exists(path):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def finish(process):
+    """Waits for the end; returns exit code, stdout and stderr."""
+    out, error = process.communicate(timeout=120)
+    return process.returncode, out, error
+
+
+def checkpoint(folder):
+    """Name -> array of all that a folder's newest checkpoint holds."""
+    reader = tf.train.load_checkpoint(str(folder))
+    return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
