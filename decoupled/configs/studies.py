@@ -135,7 +135,8 @@ class StudyConfig:
     first_rows: rows of the short form. learning_rates: row -> peak of pre-training.
     control_rows: rows that are also measured after a single step of pre-training.
     dropped_rows: rows that are also fine-tuned without their last layers, up to
-      most_dropped of them.
+      most_dropped of them. secondary_tasks: tasks that are fine-tuned once for each
+      model, whatever `SweepConfig.finetuning_runs` says.
     """
 
     first_rows: tuple
@@ -143,6 +144,7 @@ class StudyConfig:
     control_rows: tuple
     dropped_rows: tuple
     most_dropped: int
+    secondary_tasks: tuple
 
     def __post_init__(self):
         check_types(self)

@@ -13,6 +13,7 @@ Django's catalogs are.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,9 @@ from decoupled.launch.steps import Step, run_step
 from decoupled.reports.demo import records_step, vocabulary_step
 from decoupled.runs import run_folder
 
+PROBING_TASKS = ("pos", "dependencies")
+_SPLITS = ("train", "dev", "test")
+_TREEBANK = re.compile(r"en_(\w+)-ud-(train|dev|test)\.conllu")
 LANGUAGES = ("en", "de", "es", "fr")
 _CATALOGS = "catalogs:django"
 # Folder of DATA -> the kind of --source that reads it.
@@ -61,6 +65,39 @@ class Folders(NamedTuple):
     def vocabulary(self) -> str:
         """The model of SentencePiece."""
         return self.made("vocabulary", run_folder.VOCABULARY)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether the text has sentences with ids that all languages share."""
+        return self.source != _CATALOGS
+
+    def sentences(self, split: str) -> str:
+        """The folder with LANGUAGE.tsv of held-out "dev" or "test" sentences."""
+        if self.is_parallel:
+            return os.path.join(self.corpus, "parallel", split, "sentences")
+        return self.made("sentences", split)
+
+    def tasks(self) -> dict[str, str]:
+        """Task -> the folder that its own folder lies in, for tasks that are there."""
+        own = os.path.join(self.corpus, "tasks")
+        found = {
+            "udpos": self.given("xtreme", "udpos") and self.given("xtreme"),
+            "books": own if os.path.isdir(os.path.join(own, "books")) else None,
+            "sib200": self.given("sib200") and self.data_dir,
+        }
+        return {task: folder for task, folder in found.items() if folder}
+
+    def treebank(self) -> list[str]:
+        """Files of the first English treebank with two or more, train before dev."""
+        folder = self.given("ud")
+        found: dict[str, dict[str, str]] = {}
+        for name in sorted(os.listdir(folder)) if folder else []:
+            if match := _TREEBANK.fullmatch(name):
+                found.setdefault(match[1], {})[match[2]] = os.path.join(folder, name)
+        for splits in found.values():
+            if len(splits) > 1:
+                return [splits[name] for name in _SPLITS if name in splits]
+        return []
 
     def given(self, *names: str) -> str | None:
         """A folder below the one that the user gave; None where it is not there."""

@@ -7,10 +7,9 @@ from typing import NamedTuple
 from decoupled.configs import ReproductionRoot, reproduce
 from decoupled.core import console, files
 from decoupled.core.machine import processor, usable_cores
-from decoupled.data.vocabulary import Vocabulary
 from decoupled.launch import gin_files, start
 from decoupled.reproduction.data import LANGUAGES, Folders, find_folders, make_data
-from decoupled.reproduction.jobs import JobMaker, make_jobs, sized, times_steps
+from decoupled.reproduction.jobs import JobMaker, sized, times_steps
 from decoupled.sweeps.jobs import RECORD, Job
 from decoupled.sweeps.runner import JobRunner, show_failures
 
@@ -83,10 +82,8 @@ def plan(root: ReproductionRoot, folders: Folders) -> list[Job]:
     Raises:
       UserError: there is no vocabulary yet, or a setting is wrong.
     """
-    pieces = Vocabulary(folders.vocabulary).size
-    dtype = activation_dtype(folders.work_dir)
-    maker = JobMaker(root, folders, pieces, dtype)
-    return make_jobs(maker, root.sweep.seeds)
+    maker = JobMaker(root, folders, activation_dtype(folders.work_dir))
+    return [job for seed in root.sweep.seeds for job in maker.of_seed(seed)]
 
 
 def activation_dtype(work_dir: str) -> str:
