@@ -6,7 +6,13 @@ bindings that are missing. `__post_init__` refuses values that cannot work, so t
 mistake ends in one line before a graph is built. No TensorFlow here.
 """
 
-from decoupled.configs.analyses import drift, neighbours, probing, weat
+from decoupled.configs.analyses import (
+    drift,
+    neighbours,
+    probing,
+    weat,
+    word_translation,
+)
 from decoupled.configs.corpora import (
     ParallelTextConfig,
     build_corpus,
@@ -91,4 +97,5 @@ __all__ = [
     "sweep",
     "sweep_row",
     "weat",
+    "word_translation",
 ]
