@@ -33,6 +33,65 @@ def weat(*, permutations=gin.REQUIRED, seed=gin.REQUIRED):
     return WeatSettings(permutations, seed)
 
 
+@dataclasses.dataclass(frozen=True)
+class WordTranslationSettings:
+    """Which pieces translate each other, and how their rows are compared.
+
+    See `decoupled.analyses.translated_pieces`.
+
+    whole_word_share: of its occurrences, in which a piece must be a whole word to be a
+      whole-word piece of a language; in [0, 1].
+    min_count: sentences that have each of the two pieces.
+    min_dice: Dice coefficient of the two; in [0, 1].
+    min_candidate_count: sentences that have a piece among which the translation is
+      ranked; at most min_count.
+    centre: whether each language's mean row is subtracted.
+    """
+
+    whole_word_share: float
+    min_count: int
+    min_dice: float
+    min_candidate_count: int
+    centre: bool
+
+    def __post_init__(self):
+        for name in ("min_count", "min_candidate_count"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise UserError(
+                    f"word_translation.{name}: {value!r} is no whole number >= 1"
+                )
+        for name in ("whole_word_share", "min_dice"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 <= value <= 1:
+                raise UserError(f"word_translation.{name}: {value!r} is not in [0, 1]")
+        if type(self.centre) is not bool:
+            raise UserError(
+                f"word_translation.centre: {self.centre!r} is neither True nor False"
+            )
+        if self.min_candidate_count > self.min_count:
+            raise UserError(
+                f"word_translation.min_candidate_count: {self.min_candidate_count} is "
+                f"above min_count, {self.min_count}; a translation must be among the "
+                "candidates"
+            )
+
+
+@gin.configurable
+def word_translation(
+    *,
+    whole_word_share=gin.REQUIRED,
+    min_count=gin.REQUIRED,
+    min_dice=gin.REQUIRED,
+    min_candidate_count=gin.REQUIRED,
+    centre=gin.REQUIRED,
+):
+    """The root of the gin configuration of `word_translation`."""
+    return WordTranslationSettings(
+        whole_word_share, min_count, min_dice, min_candidate_count, centre
+    )
+
+
 class DriftSettings(NamedTuple):
     """How texts are read.
 

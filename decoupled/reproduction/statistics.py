@@ -17,7 +17,7 @@ import numpy as np
 from decoupled.reproduction.measured import Measured, checked
 
 CONFIDENCE = 0.95
-ALPHA = 1 - CONFIDENCE
+ALPHA = 0.05
 POWER = 0.8
 REPLICATES = 2000
 # Of the bootstrap, so that the same values give the same interval.
