@@ -5,6 +5,7 @@ link to (`decoupled.reports.sweeps.write_runs`).
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -85,7 +86,9 @@ class Page:
     def runs(self, row: str = "") -> str:
         """Link to the page of the runs, or to the section of a model."""
         page = os.path.join(self._beside, RUNS)
-        return f"{page}#{row}" if row else page
+        # As Markdown names the section of a heading: of "control:a", #controla.
+        section = re.sub(r"[^\w-]", "", row)
+        return f"{page}#{section}" if row else page
 
     def write(self) -> None:
         """Writes the page, atomically."""

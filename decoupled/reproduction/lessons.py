@@ -1,100 +1,204 @@
-"""What the verdicts teach about embedding coupling, in sentences chosen by verdict.
+"""What was learned about embedding coupling, in sentences chosen by verdicts.
 
-A sentence is written only where a number says so. Verdicts that say nothing about the
-paper (not testable, void, not run) give a sentence that says so.
+A sentence says what its numbers say and no more. Verdicts that say nothing about the
+paper give a sentence that says so.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
+from decoupled.reproduction import claims, verdicts
 from decoupled.reproduction.verdicts import (
     CONTRADICTED,
     NO_EFFECT,
-    NOT_RUN,
-    NOT_TESTABLE,
     SUPPORTED,
     UNDECIDED,
-    VOID,
+    Checked,
     Judged,
+    Part,
+    Training,
 )
 
-# Of each claim: what it is about, and what the verdicts say of it.
-_SENTENCES: Mapping[int, Mapping[str, str]] = {
-    1: {
-        "about": "Untying the input from the output embedding",
-        SUPPORTED: "alone changes little: at most the margin to either side",
-        NO_EFFECT: "alone changes little: at most the margin to either side",
-        CONTRADICTED: "alone changes the score by more than the margin",
-    },
-    2: {
-        "about": "A small input embedding, compared with a small output embedding,",
-        SUPPORTED: (
-            "is not worse by more than the margin, although it leaves fewer parameters "
-            "to fine-tune"
-        ),
-        NO_EFFECT: (
-            "makes no difference above the margin, although it leaves fewer parameters "
-            "to fine-tune"
-        ),
-        CONTRADICTED: (
-            "is worse by more than the margin: here the width was worth more at the "
-            "input, which fine-tuning keeps"
-        ),
-    },
-    3: {
-        "about": "An output embedding wider than the hidden layers",
-        SUPPORTED: (
-            "helps, although it is thrown away and the models that are fine-tuned are "
-            "identical in size"
-        ),
-        NO_EFFECT: "makes no difference above the margin after fine-tuning",
-        CONTRADICTED: "hurts here",
-    },
-    4: {
-        "about": "The parameters of a wider output embedding",
-        SUPPORTED: "help more than the same in layers that are dropped afterwards",
-        NO_EFFECT: "do as much as the same in layers that are dropped afterwards",
-        CONTRADICTED: "help less than the same in layers that are dropped afterwards",
-    },
-    5: {
-        "about": "The parameters that a small input embedding saves",
-        SUPPORTED: "beat the coupled model of equal size, in depth and in width",
-        NO_EFFECT: "make no difference above the margin to a coupled model of equal size",
-        CONTRADICTED: (
-            "do worse than in the coupled model of equal size: here the embedding "
-            "needed its width more than the layers"
-        ),
-    },
-    6: {
-        "about": "A wider output embedding",
-        SUPPORTED: (
-            "guesses more masked words, while its rows are less alike for words that "
-            "mean the same"
-        ),
-        NO_EFFECT: (
-            "changes neither masked-LM accuracy nor the likeness of words that mean the "
-            "same by more than the margin"
-        ),
-        CONTRADICTED: (
-            "does not trade the likeness of words that mean the same for masked-LM "
-            "accuracy: one of the two goes the other way"
-        ),
-    },
-    7: {
-        "about": "The fall of the last layer in retrieval of translations",
-        SUPPORTED: (
-            "is smaller with a wide output embedding: less of the encoder serves the "
-            "prediction of words alone"
-        ),
-        NO_EFFECT: "does not depend on the width of the output embedding",
-        CONTRADICTED: "is larger with a wide output embedding",
-    },
+# Of each claim: what it is about, and what the verdicts say of that.
+_SENTENCES: Mapping[int, tuple[str, Mapping[str, str]]] = {
+    1: (
+        "Untying the input from the output embedding, without any other change,",
+        {
+            SUPPORTED: "moves the score by less than the margin",
+            CONTRADICTED: "moves the score by more than the margin",
+        },
+    ),
+    2: (
+        "A small input embedding, beside a small output embedding,",
+        {
+            SUPPORTED: (
+                "is not worse by the margin, although it leaves fewer parameters to "
+                "fine-tune"
+            ),
+            CONTRADICTED: (
+                "is worse by more than the margin: at this size width is worth more at "
+                "the input"
+            ),
+        },
+    ),
+    3: (
+        "An output embedding that is wider than the hidden layers",
+        {
+            SUPPORTED: (
+                "helps, although it is thrown away and the fine-tuned models have the "
+                "same size"
+            ),
+            NO_EFFECT: "makes no difference above the margin after fine-tuning",
+            CONTRADICTED: "hurts after fine-tuning",
+        },
+    ),
+    4: (
+        "Parameters in a wider output embedding",
+        {
+            SUPPORTED: "help more than as many in layers that are dropped afterwards",
+            NO_EFFECT: (
+                "and as many in layers that are dropped afterwards do the same, within "
+                "the margin"
+            ),
+            CONTRADICTED: (
+                "help less than as many in layers that are dropped afterwards"
+            ),
+        },
+    ),
+    5: (
+        "The parameters that a small input embedding saves",
+        {
+            SUPPORTED: "beat the coupled model of equal size, in depth and in width",
+            NO_EFFECT: (
+                "make no difference above the margin to the coupled model of equal size"
+            ),
+            CONTRADICTED: (
+                "do not beat the coupled model of equal size in both ways, depth and "
+                "width"
+            ),
+        },
+    ),
+    6: (
+        "A wide output embedding",
+        {
+            SUPPORTED: (
+                "guesses more masked words, while its rows tell less of what words mean"
+            ),
+            NO_EFFECT: (
+                "changes neither masked-LM accuracy nor the translation of words by "
+                "its rows above the margin"
+            ),
+            CONTRADICTED: (
+                "does not trade the meaning of its rows for masked-LM accuracy: at "
+                "least one of the two goes the other way"
+            ),
+        },
+    ),
+    7: (
+        "The fall of retrieval in the last layer",
+        {
+            SUPPORTED: (
+                "is smaller with a wide output embedding: it leaves the last layer "
+                "less to specialise in"
+            ),
+            NO_EFFECT: "is the same for a small and a wide output embedding",
+            CONTRADICTED: "is larger with a wide output embedding",
+        },
+    ),
 }
 _SILENT = {
     UNDECIDED: "is not decided by this run",
-    NOT_TESTABLE: (
-        "cannot be judged: the measure does not clearly beat its control, so it says "
-        "nothing about pre-training"
-    ),
-    VOID: "cannot be judged: a row did not train",
-    NOT_RUN: "was not run at this size",
+    verdicts.NOT_TESTABLE: "cannot be judged here, and this says nothing of the paper",
+    verdicts.VOID: "cannot be judged, because a row did not train",
+    verdicts.NOT_RUN: "was not run at this size",
+    verdicts.TOO_FEW: "was not judged, for want of seeds",
 }
+
+
+def lessons(
+    judged: Iterable[Judged], checks: Iterable[Checked], training: Training
+) -> Iterator[str]:
+    """Sentences in Markdown, each with its numbers.
+
+    Args:
+      judged: the claims. checks: of all measures. training: of all rows.
+    """
+    judged = list(judged)
+    yield from _on_pretraining(checks)
+    for one in judged:
+        about, found = _SENTENCES[one.claim.number]
+        if one.verdict in found:
+            numbers = "; ".join(map(in_words, one.parts))
+            yield f"{about} {found[one.verdict]}: {numbers} (claim {one.claim.number})."
+    yield from _on_speed(training)
+    yield from _on_heads(judged)
+    silent: dict[str, list[str]] = {}
+    for one in judged:
+        if one.verdict in _SILENT:
+            silent.setdefault(one.verdict, []).append(str(one.claim.number))
+    for verdict, numbers in silent.items():
+        claim = "Claim" if len(numbers) == 1 else "Each of the claims"
+        yield f"{claim} {', '.join(numbers)} {_SILENT[verdict]}."
+
+
+def in_words(part: Part) -> str:
+    """A contrast with its estimate and interval."""
+    name = f"{part.name}, {part.contrast.rows()}"
+    if part.found is None:
+        return f"{name}: not measured"
+    low, high = part.interval
+    return f"{name}: {part.found.value:+.2f} {part.unit} ({low:+.2f} to {high:+.2f})"
+
+
+def _on_pretraining(checks):
+    """Which measures show what pre-training brings, and which do not."""
+    passed: dict[str, bool] = {}
+    for one in checks:
+        passed[one.name] = passed.get(one.name, True) and one.passed()
+    for wanted, text in (
+        (True, "Pre-training is clearly visible in {}."),
+        (False, "In {} it is not, so that these decide nothing."),
+    ):
+        names = [name for name, found in passed.items() if found is wanted]
+        if names:
+            yield text.format(", ".join(names))
+
+
+def _on_speed(training):
+    """Which rows leave the plateau first and last, where all do."""
+    steps = {
+        row: [run.crossed for run in runs.values()] for row, runs in training.items()
+    }
+    means = {
+        row: sum(found) / len(found)
+        for row, found in steps.items()
+        if found and None not in found
+    }
+    if len(means) > 1:
+        first, last = min(means, key=means.get), max(means, key=means.get)
+        yield (
+            f"Rows leave the plateau of word frequencies at different times: {first} "
+            f"first, at step {means[first]:,.0f}, {last} last, at step "
+            f"{means[last]:,.0f} (means over seeds). A part of every difference may be "
+            "one of speed."
+        )
+
+
+def _on_heads(judged):
+    """Whether a nonlinear head changes what a wide output embedding brings."""
+    for one in judged:
+        for part in one.secondary:
+            if len(part.contrast.weights) != 4 or part.found is None:
+                continue
+            low, high = part.interval
+            better = -1 if part.contrast.measure == claims.LOSS else 1
+            if low <= 0 <= high:
+                said = "does not show a change in"
+            elif part.found.value * better > 0:
+                said = "adds to"
+            else:
+                said = "takes away from"
+            yield (
+                f"A nonlinear head {said} what a wide output embedding brings in "
+                f"{part.name}: {part.found.value:+.2f} {part.unit} ({low:+.2f} to "
+                f"{high:+.2f}); exploratory."
+            )
