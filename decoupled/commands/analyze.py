@@ -7,6 +7,7 @@
   weat              are two sets of words associated with two others?
   spectrum          how many dimensions do the embeddings use?
   drift             what does fine-tuning change, and which layers guess words?
+  geometry          anisotropy, the logits and their gradient, likeness of embeddings
   probing           what do frozen layers tell of grammar and meaning? (Table 9)
   probing_data      treebanks and entity tags to files for probing
   neighbours        translation by nearest neighbours, layer by layer (Figure 2)
@@ -163,6 +164,38 @@ def run_drift() -> None:
     pairs = analysis.open_pairs(FLAGS.model_dir, FLAGS.finetuned_dir)
     texts = analysis.read_texts(FLAGS.texts, settings.max_texts)
     _finish(analysis, analysis.measure(pairs, texts, settings))
+
+
+def geometry_flags() -> None:
+    """The flags of `geometry`."""
+    _common_flags()
+    start.define_gin_flags()
+    flags.DEFINE_string("corpus_dir", None, "A corpus, whose held-out text is read.")
+    flags.mark_flag_as_required("corpus_dir")
+
+
+def run_geometry() -> None:
+    """Anisotropy, the logits and their gradient, and likeness of embeddings.
+
+    Of pre-trained models: the mean cosine of hidden vectors of different sequences, by
+    layer; the share of the loss's gradient by the logits that the output embedding
+    passes on to the encoder; the singular values of the logits, and their rank beside H
+    and E_out; linear CKA and common nearest neighbours of every two embeddings of one
+    vocabulary, such as a coupled one and the two of a decoupled model.
+
+      decoupled analyze geometry --model_dir=runs/coupled --model_dir=runs/e_out_3072 \
+          --corpus_dir=corpus --output_dir=results
+
+    --corpus_dir is what build_corpus wrote; its held-out text is masked in the same way
+    for all models of a vocabulary. Settings: runs/analyze_geometry.gin.
+    """
+    from decoupled.analyses import geometry as analysis
+    from decoupled.analyses.models import open_models
+    from decoupled.corpora.corpus import Corpus
+
+    settings = start.parse_gin(roots.geometry, "runs/analyze_geometry.gin")
+    models = open_models(FLAGS.model_dir, masked_lm=True)
+    _finish(analysis, analysis.measure(models, Corpus(FLAGS.corpus_dir), settings))
 
 
 def probing_flags() -> None:
@@ -375,6 +408,7 @@ SUBCOMMANDS = {
     "weat": _locked(weat_flags, run_weat),
     "spectrum": _locked(_common_flags, run_spectrum),
     "drift": _locked(drift_flags, run_drift),
+    "geometry": _locked(geometry_flags, run_geometry),
     "probing": _locked(probing_flags, run_probing),
     "probing_data": Subcommand(probing_data_flags, run_probing_data),
     "neighbours": _locked(neighbours_flags, run_neighbours),

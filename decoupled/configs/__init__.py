@@ -8,6 +8,7 @@ mistake ends in one line before a graph is built. No TensorFlow here.
 
 from decoupled.configs.analyses import (
     drift,
+    geometry,
     neighbours,
     probing,
     weat,
@@ -87,6 +88,7 @@ __all__ = [
     "convert",
     "drift",
     "finetune",
+    "geometry",
     "neighbours",
     "parameters",
     "plan",

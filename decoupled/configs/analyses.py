@@ -126,6 +126,50 @@ def drift(
     return DriftSettings(masking, max_texts, batch_size, seed)
 
 
+class GeometrySettings(NamedTuple):
+    """What `geometry` reads and how much of it.
+
+    masking: length of the sequences and rates of masking. sequences: of each language
+    at most. batch_size: of sequences. gradients: masked positions whose gradient is
+    followed to the encoder. neighbours: of a piece. pieces: whose neighbours are
+    compared. seed: of the masks and the draw of the pieces.
+    """
+
+    masking: MaskingConfig
+    sequences: int
+    batch_size: int
+    gradients: int
+    neighbours: int
+    pieces: int
+    seed: int
+
+    def check(self) -> None:
+        """Raises a UserError for values that cannot work."""
+        for name in self._fields[1:]:
+            value, least = getattr(self, name), int(name != "seed")
+            if type(value) is not int or value < least:
+                raise UserError(
+                    f"geometry.{name}: {value!r} is no whole number >= {least}"
+                )
+
+
+@gin.configurable
+def geometry(
+    *,
+    masking=gin.REQUIRED,
+    sequences=gin.REQUIRED,
+    batch_size=gin.REQUIRED,
+    gradients=gin.REQUIRED,
+    neighbours=gin.REQUIRED,
+    pieces=gin.REQUIRED,
+    seed=gin.REQUIRED,
+):
+    """The root of the gin configuration of `geometry`."""
+    return GeometrySettings(
+        masking, sequences, batch_size, gradients, neighbours, pieces, seed
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class ProbeSettings:
     """Sizes and rates of the probe.
