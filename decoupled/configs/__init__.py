@@ -6,7 +6,7 @@ bindings that are missing. `__post_init__` refuses values that cannot work, so t
 mistake ends in one line before a graph is built. No TensorFlow here.
 """
 
-from decoupled.configs.analyses import drift, neighbours, probing, weat
+from decoupled.configs.analyses import drift, masked_lm, neighbours, probing, weat
 from decoupled.configs.corpora import (
     ParallelTextConfig,
     build_corpus,
@@ -76,6 +76,7 @@ __all__ = [
     "convert",
     "drift",
     "finetune",
+    "masked_lm",
     "neighbours",
     "parameters",
     "plan",
