@@ -9,6 +9,7 @@ mistake ends in one line before a graph is built. No TensorFlow here.
 from decoupled.configs.analyses import (
     drift,
     geometry,
+    masked_lm,
     neighbours,
     probing,
     weat,
@@ -89,6 +90,7 @@ __all__ = [
     "drift",
     "finetune",
     "geometry",
+    "masked_lm",
     "neighbours",
     "parameters",
     "plan",

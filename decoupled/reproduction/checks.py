@@ -34,7 +34,8 @@ def check(jobs: Sequence[Job], folder: str) -> None:
             for argument in job.arguments
             if argument.startswith((_FILE, _PARAM)) and ".seed = " not in argument
         )
-        key = (job.kind, settings, job.arguments[0] if job.kind == "analyze" else "")
+        # The first argument names the task of a fine-tuning, or the analysis.
+        key = job.kind, job.arguments[0], settings
         if key not in seen:
             seen.add(key)
             _check_settings(job)

@@ -14,14 +14,7 @@ from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.reports.results import Number, Row
 from decoupled.reproduction.measured import CONTROL, Measured
 from decoupled.reproduction.measures import Reader, seed_of
-from decoupled.reproduction.verdicts import Trained
-from decoupled.runs.curve import (
-    Curve,
-    crossing,
-    crossing_level,
-    read_curve,
-    smoothed,
-)
+from decoupled.runs.curve import Curve, read_curve
 from decoupled.sweeps.jobs import RECORD, Job
 
 
@@ -39,8 +32,7 @@ class Findings(NamedTuple):
     layers: row -> percent of translations found, dev sentences not among them, float64
     [seeds, layers + 1], mean over directions; the seeds are those of
     measured["retrieval"].
-    curves: (row, seed) -> loss of pre-training by step. training: row -> seed -> what
-    its curve says, as `verdicts.judge` takes it; empty without the unigram entropy.
+    curves: (row, seed) -> loss of pre-training by step.
     unigram_entropy: language -> nats a token of held-out text. shares: language -> its
     share of the training sequences.
     results: name of an analysis -> seed -> its JSON, for what has no items (geometry,
@@ -59,7 +51,6 @@ class Findings(NamedTuple):
     numbers: Sequence[Number]
     layers: Mapping[str, np.ndarray]
     curves: Mapping[tuple[str, int], Curve]
-    training: Mapping[str, Mapping[int, Trained]]
     unigram_entropy: Mapping[str, float]
     shares: Mapping[str, float]
     results: Mapping[str, Mapping[int, Mapping[str, Any]]]
@@ -110,7 +101,6 @@ def read_findings(
         for row, seed, job in reader.models()
         if not row.startswith(CONTROL)
     }
-    entropy, shares = _entropy(reader), _shares(reader)
     seconds = told.seconds + sum(
         files.read_json(os.path.join(job.folder, RECORD)).get("seconds", 0.0)
         for job in complete
@@ -127,9 +117,8 @@ def read_findings(
         numbers=reader.numbers(),
         layers=_layers(reader),
         curves=curves,
-        training=_training(curves, entropy, shares),
-        unigram_entropy=entropy,
-        shares=shares,
+        unigram_entropy=_entropy(reader),
+        shares=_shares(reader),
         results=reader.results(),
         complete=len(complete),
         jobs=len(jobs),
@@ -167,18 +156,3 @@ def _layers(reader):
         row: 100 * np.array([hits[row].mean(axis=(1, 2)) for hits in found])
         for row in rows
     }
-
-
-def _training(curves, entropy, shares):
-    """What each curve says, against the unigram entropy of what is trained on."""
-    found: dict[str, dict[int, Trained]] = {}
-    if not entropy:
-        return found
-    weights = {name: shares.get(name, 0.0) if shares else 1.0 for name in entropy}
-    level = crossing_level(entropy, weights)
-    mean = float(np.average([*entropy.values()], weights=[*weights.values()]))
-    for (row, seed), curve in curves.items():
-        end, steps = float(smoothed(curve)[-1]), int(curve.steps[-1])
-        trained = Trained(end, mean, crossing(curve, level), steps)
-        found.setdefault(row, {})[seed] = trained
-    return found
