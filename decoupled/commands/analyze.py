@@ -7,6 +7,8 @@
   weat              are two sets of words associated with two others?
   spectrum          how many dimensions do the embeddings use?
   drift             what does fine-tuning change, and which layers guess words?
+  geometry          anisotropy, the logits and their gradient, likeness of embeddings
+  masked_lm         how well does it guess masked words of held-out text?
   probing           what do frozen layers tell of grammar and meaning? (Table 9)
   probing_data      treebanks and entity tags to files for probing
   neighbours        translation by nearest neighbours, layer by layer (Figure 2)
@@ -163,6 +165,77 @@ def run_drift() -> None:
     pairs = analysis.open_pairs(FLAGS.model_dir, FLAGS.finetuned_dir)
     texts = analysis.read_texts(FLAGS.texts, settings.max_texts)
     _finish(analysis, analysis.measure(pairs, texts, settings))
+
+
+def geometry_flags() -> None:
+    """The flags of `geometry`."""
+    _common_flags()
+    start.define_gin_flags()
+    flags.DEFINE_string("corpus_dir", None, "A corpus, whose held-out text is read.")
+    flags.mark_flag_as_required("corpus_dir")
+
+
+def run_geometry() -> None:
+    """Anisotropy, the logits and their gradient, and likeness of embeddings.
+
+    Of pre-trained models: the mean cosine of hidden vectors of different sequences, by
+    layer; the share of the loss's gradient by the logits that the output embedding
+    passes on to the encoder; the singular values of the logits, and their rank beside H
+    and E_out; linear CKA and common nearest neighbours of every two embeddings of one
+    vocabulary, such as a coupled one and the two of a decoupled model.
+
+      decoupled analyze geometry --model_dir=runs/coupled --model_dir=runs/e_out_3072 \
+          --corpus_dir=corpus --output_dir=results
+
+    --corpus_dir is what build_corpus wrote; its held-out text is masked in the same way
+    for all models of a vocabulary. Settings: runs/analyze_geometry.gin.
+    """
+    from decoupled.analyses import geometry as analysis
+    from decoupled.analyses.models import open_models
+    from decoupled.corpora.corpus import Corpus
+
+    settings = start.parse_gin(roots.geometry, "runs/analyze_geometry.gin")
+    models = open_models(FLAGS.model_dir, masked_lm=True)
+    _finish(analysis, analysis.measure(models, Corpus(FLAGS.corpus_dir), settings))
+
+
+def masked_lm_flags() -> None:
+    """The flags of `masked_lm`."""
+    _common_flags()
+    start.define_gin_flags()
+    flags.DEFINE_string("records_dir", None, "What build_records wrote.")
+    flags.DEFINE_list(
+        "languages", None, "Only these held-out ones, e.g. de,sw. Default: all."
+    )
+    flags.mark_flag_as_required("records_dir")
+
+
+def run_masked_lm() -> None:
+    """Masked-LM loss and accuracy on held-out text, every token masked once.
+
+    Which tokens are masked together depends on the text and these settings alone, so
+    that all models and seeds answer the same questions. Prints, by language and as the
+    mean of the languages, the loss in nats a token, accuracy and perplexity, and the
+    loss beside the unigram entropy: what a model would reach that knows nothing but how
+    frequent the pieces are. Then loss and accuracy by how often the target occurs in
+    the training text. masked_lm.items.npz has the sums of every held-out sequence.
+
+      decoupled analyze masked_lm --model_dir=runs/e_out_128 \\
+          --model_dir=runs/e_out_768 --records_dir=data/records \\
+          --gin_param='MaskingConfig.sequence_length = 128' --output_dir=results
+
+    Models must have the vocabulary of the records. To compare vocabularies, run it once
+    for each and compare losses relative to the unigram entropy. Settings:
+    runs/analyze_masked_lm.gin; give the length and the rate of pre-training.
+    """
+    from decoupled.analyses import masked_lm as analysis
+    from decoupled.analyses.held_out_text import read_held_out
+    from decoupled.analyses.models import open_models
+
+    settings = start.parse_gin(roots.masked_lm, "runs/analyze_masked_lm.gin")
+    models = open_models(FLAGS.model_dir, masked_lm=True)
+    text = read_held_out(FLAGS.records_dir, models, settings, FLAGS.languages)
+    _finish(analysis, analysis.measure(models, text, settings))
 
 
 def probing_flags() -> None:
@@ -375,6 +448,8 @@ SUBCOMMANDS = {
     "weat": _locked(weat_flags, run_weat),
     "spectrum": _locked(_common_flags, run_spectrum),
     "drift": _locked(drift_flags, run_drift),
+    "geometry": _locked(geometry_flags, run_geometry),
+    "masked_lm": _locked(masked_lm_flags, run_masked_lm),
     "probing": _locked(probing_flags, run_probing),
     "probing_data": Subcommand(probing_data_flags, run_probing_data),
     "neighbours": _locked(neighbours_flags, run_neighbours),

@@ -8,6 +8,8 @@ mistake ends in one line before a graph is built. No TensorFlow here.
 
 from decoupled.configs.analyses import (
     drift,
+    geometry,
+    masked_lm,
     neighbours,
     probing,
     weat,
@@ -87,6 +89,8 @@ __all__ = [
     "convert",
     "drift",
     "finetune",
+    "geometry",
+    "masked_lm",
     "neighbours",
     "parameters",
     "plan",

@@ -126,6 +126,93 @@ def drift(
     return DriftSettings(masking, max_texts, batch_size, seed)
 
 
+class GeometrySettings(NamedTuple):
+    """What `geometry` reads and how much of it.
+
+    masking: length of the sequences and rates of masking. sequences: of each language
+    at most. batch_size: of sequences. gradients: masked positions whose gradient is
+    followed to the encoder. neighbours: of a piece. pieces: whose neighbours are
+    compared. seed: of the masks and the draw of the pieces.
+    """
+
+    masking: MaskingConfig
+    sequences: int
+    batch_size: int
+    gradients: int
+    neighbours: int
+    pieces: int
+    seed: int
+
+    def check(self) -> None:
+        """Raises a UserError for values that cannot work."""
+        for name in self._fields[1:]:
+            value, least = getattr(self, name), int(name != "seed")
+            if type(value) is not int or value < least:
+                raise UserError(
+                    f"geometry.{name}: {value!r} is no whole number >= {least}"
+                )
+
+
+@gin.configurable
+def geometry(
+    *,
+    masking=gin.REQUIRED,
+    sequences=gin.REQUIRED,
+    batch_size=gin.REQUIRED,
+    gradients=gin.REQUIRED,
+    neighbours=gin.REQUIRED,
+    pieces=gin.REQUIRED,
+    seed=gin.REQUIRED,
+):
+    """The root of the gin configuration of `geometry`."""
+    return GeometrySettings(
+        masking, sequences, batch_size, gradients, neighbours, pieces, seed
+    )
+
+
+class MaskedLmSettings(NamedTuple):
+    """How held-out text is masked, and how much of it is read.
+
+    masking: length of the sequences, rates of masking, and how many tokens of a
+      sequence are predicted together. max_sequences: of a language; 0 is all.
+      smoothing: added to the count of every piece in the training text. batch_size:
+      copies of sequences of a batch. seed: of the masks.
+    """
+
+    masking: MaskingConfig
+    max_sequences: int
+    smoothing: float
+    batch_size: int
+    seed: int
+
+    def check(self) -> None:
+        """Raises a UserError for values that cannot work."""
+        for name, least in (("max_sequences", 0), ("batch_size", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise UserError(
+                    f"masked_lm.{name}: {value!r} is no whole number >= {least}"
+                )
+        smoothing = self.smoothing
+        if type(smoothing) not in (int, float) or not 0 < smoothing < float("inf"):
+            raise UserError(
+                f"masked_lm.smoothing: {smoothing!r} is not a finite number above 0"
+            )
+
+
+@gin.configurable
+def masked_lm(
+    *,
+    masking=gin.REQUIRED,
+    max_sequences=gin.REQUIRED,
+    smoothing=gin.REQUIRED,
+    batch_size=gin.REQUIRED,
+    seed=gin.REQUIRED,
+):
+    """The root of the gin configuration of `masked_lm`."""
+    return MaskedLmSettings(masking, max_sequences, smoothing, batch_size, seed)
+
+
 @dataclasses.dataclass(frozen=True)
 class ProbeSettings:
     """Sizes and rates of the probe.

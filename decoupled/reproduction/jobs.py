@@ -18,15 +18,13 @@ from collections.abc import Sequence
 from decoupled.configs import ReproductionRoot, SweepConfig
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.reproduction.data import Folders
+from decoupled.reproduction.data import ENOUGH_PIECES, Folders
 from decoupled.sweeps.jobs import FINETUNING, PRETRAINING, Job
 from decoupled.sweeps.rows import Row, model_bindings, read_model
 
 CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
 # Of fine-tuning without the last layers.
 DROPPED_TASK = "udpos"
-# Word similarity needs a vocabulary that holds most words as a piece.
-ENOUGH_PIECES = 16000
 # All rows are run from this size on.
 ALL_ROWS = 4
 _STEPS = re.compile(r"(ScheduleConfig\.(?:train|warmup)_steps) = (\d+)")
@@ -77,6 +75,12 @@ def _multiplied(param, times):
     return f"{found[1]} = {max(1, round(int(found[2]) * times))}"
 
 
+def train_steps(sweep: SweepConfig) -> int:
+    """Steps of pre-training."""
+    found = (_STEPS.fullmatch(param) for param in sweep.pretraining)
+    return next(int(one[2]) for one in found if one and "train" in one[1])
+
+
 def read_rows(names: Sequence[str], sweep: SweepConfig, pieces: int) -> list[Row]:
     """The models by the names of their rows, from models/mini_ROW.gin.
 
@@ -107,8 +111,8 @@ class JobMaker:
     def __init__(self, root: ReproductionRoot, folders: Folders, activation_dtype: str):
         self._sweep, self._study = root
         self._folders, self._dtype = folders, activation_dtype
-        pieces = Vocabulary(folders.vocabulary).size
-        self.rows = read_rows(self._sweep.rows, self._sweep, pieces)
+        self.pieces = Vocabulary(folders.vocabulary).size
+        self.rows = read_rows(self._sweep.rows, self._sweep, self.pieces)
         controls = self._study.control_rows
         self.control_rows = [row for row in self.rows if row.name in controls]
         self.tasks = {
@@ -116,7 +120,7 @@ class JobMaker:
             for task, folder in folders.tasks().items()
             if task in self._sweep.tasks
         }
-        self._analyses = analyses(folders, pieces)
+        self._analyses = analyses(folders, self.pieces)
 
     def pretraining(self, row: Row, seed: int, control: bool = False) -> Job:
         """Pre-training of a row, or of its control: for a single step."""
@@ -219,6 +223,7 @@ def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
       pieces: of the vocabulary.
     """
     pairs = ("neighbours", "--gin_file=runs/reproduce_neighbours.gin")
+    masking = "--gin_file=runs/reproduce_masking.gin"
     found = {
         "neighbours_dev": (
             *pairs,
@@ -226,7 +231,7 @@ def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
             f"--sentences={folders.sentences('dev')}",
         ),
         "neighbours": (*pairs, f"--sentences={folders.sentences('test')}"),
-        "masked_lm": ("masked_lm", f"--records_dir={folders.records}"),
+        "masked_lm": ("masked_lm", masking, f"--records_dir={folders.records}"),
     }
     if folders.is_parallel:
         found["word_translation"] = (
@@ -240,7 +245,7 @@ def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
             "--variants=mix",
             f"--data_dir={folders.made('edges')}",
         )
-    found["geometry"] = ("geometry", f"--corpus_dir={folders.corpus}")
+    found["geometry"] = ("geometry", masking, f"--corpus_dir={folders.corpus}")
     found["spectrum"] = ("spectrum",)
     words = folders.given("word_similarity")
     # With fewer pieces words are means of fragments.

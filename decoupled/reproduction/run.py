@@ -1,15 +1,27 @@
 """A reproduction from its flags to its document: data, jobs, results."""
 
 import os
+import platform
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoupled.configs import ReproductionRoot, reproduce
-from decoupled.core import console, files
+from decoupled.core import console, files, installed
 from decoupled.core.machine import processor, usable_cores
 from decoupled.launch import gin_files, start
-from decoupled.reproduction.data import LANGUAGES, Folders, find_folders, make_data
-from decoupled.reproduction.jobs import JobMaker, sized, times_steps
+from decoupled.launch.steps import seconds_of_steps
+from decoupled.reproduction.checks import check
+from decoupled.reproduction.data import (
+    LANGUAGES,
+    Folders,
+    choose_languages,
+    describe_text,
+    find_folders,
+    left_out,
+    make_data,
+)
+from decoupled.reproduction.jobs import JobMaker, sized, times_steps, train_steps
 from decoupled.sweeps.jobs import RECORD, Job
 from decoupled.sweeps.runner import JobRunner, show_failures
 
@@ -54,14 +66,49 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     """
     folders, root = options.folders(), configure(options)
     start.save_start(options.work_dir)
-    make_data(folders, options.languages)
-    jobs = plan(root, folders)
+    if not folders.is_parallel:
+        installed.need("django", "polib", purpose="the text")
+    make_data(folders, choose_languages(folders, options.languages))
+    maker, jobs = plan(root, folders)
+    check(jobs, folders.runs)
+    for sentence in left_out(folders, options.languages, maker.pieces):
+        console.say(sentence)
     console.say("")
     console.say(announcement(jobs, options.parallel()))
     failures = JobRunner(jobs, options.parallel(), console.say).run()
+    write(options, arguments)
     if failures:
         show_failures(failures, len(jobs))
     return not failures
+
+
+def write(options: Options, arguments: Sequence[str]) -> None:
+    """Writes the document from what is complete.
+
+    Args:
+      options: the flags. arguments: of the command, as they were given.
+
+    Raises:
+      UserError: the data are not there yet, or a finished job's files are damaged.
+    """
+    # They load TensorFlow, which the parent of the jobs needs at the end alone.
+    from decoupled.reproduction.document import write_document
+    from decoupled.reproduction.finished import Told, read_findings
+
+    folders, root = options.folders(), configure(options)
+    maker, jobs = plan(root, folders)
+    told = Told(
+        text=describe_text(folders),
+        steps=train_steps(root.sweep),
+        activation_dtype=activation_dtype(folders.work_dir),
+        machine=machine(),
+        seconds=sum(seconds_of_steps(folders.work_dir).values()),
+        command=shown_command(arguments),
+        left_out=left_out(folders, options.languages, maker.pieces),
+    )
+    findings = read_findings(jobs, maker.rows, folders.runs, maker.tasks, told)
+    write_document(options.document, findings)
+    console.say(f"document: {options.document}")
 
 
 def configure(options: Options) -> ReproductionRoot:
@@ -76,14 +123,14 @@ def configure(options: Options) -> ReproductionRoot:
     return sized(root, options.size)
 
 
-def plan(root: ReproductionRoot, folders: Folders) -> list[Job]:
-    """All jobs in their order.
+def plan(root: ReproductionRoot, folders: Folders) -> tuple[JobMaker, list[Job]]:
+    """All jobs in their order, and what made them.
 
     Raises:
       UserError: there is no vocabulary yet, or a setting is wrong.
     """
     maker = JobMaker(root, folders, activation_dtype(folders.work_dir))
-    return [job for seed in root.sweep.seeds for job in maker.of_seed(seed)]
+    return maker, [job for seed in root.sweep.seeds for job in maker.of_seed(seed)]
 
 
 def activation_dtype(work_dir: str) -> str:
@@ -119,3 +166,25 @@ def announcement(jobs: Sequence[Job], parallel: int) -> str:
 
 def _seconds(job):
     return files.read_json(os.path.join(job.folder, RECORD)).get("seconds", 0.0)
+
+
+def shown_command(arguments: Sequence[str]) -> str:
+    """The command line that makes what a document tells of.
+
+    Absolute paths come without the folders of this machine, and flags of the document
+    itself not at all.
+    """
+    told = [_shorter(one) for one in arguments if not one.startswith("--document")]
+    return shlex.join(["decoupled", "reproduce", *told])
+
+
+def _shorter(argument):
+    flag, equals, value = argument.rpartition("=")
+    name = os.path.basename(os.path.normpath(value))
+    return f"{flag}{equals}{name}" if os.path.isabs(value) else argument
+
+
+def machine() -> str:
+    """Cores, their model, and the version of Python."""
+    version = platform.python_version()
+    return f"{usable_cores()} cores ({processor().name}) with Python {version}"

@@ -10,6 +10,7 @@ In this order a claim is
 The first four say nothing about the paper.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -49,15 +50,15 @@ TOO_FEW = "too few seeds"
 
 
 class Trained(NamedTuple):
-    """What the curve of a run's training loss says.
+    """How far the training of a run came.
 
-    final: the smoothed loss at its end, in nats. entropy: the unigram entropy of the
-    same tokens. crossed: the first step from which the smoothed loss stays below the
-    level that ends the plateau; None if there is none. steps: of the run.
+    below: how far its held-out loss ends below the unigram entropy of the same text,
+    in nats, in the language where that is least. crossed: the first step from which
+    its smoothed training loss stays below the level that ends the plateau, None if
+    there is none. steps: of the run.
     """
 
-    final: float
-    entropy: float
+    below: float
     crossed: int | None
     steps: int
 
@@ -143,25 +144,26 @@ def untrained(row: str, training: Training, seeds: Iterable[int]) -> str:
     """Why contrasts with a row are void, as a sentence; "" if it trained.
 
     Every seed has to end at least `NATS_BELOW` nats below the unigram entropy and to
-    cross within `CROSSED_BY` of its steps. A row that has just left the plateau, or
-    has not, says when a model learns and not what it learns.
+    cross within `CROSSED_BY` of its steps. Rows of which one has not left the plateau
+    tell when a model learns, and not what it learns.
     """
     for seed in seeds:
         run = training[row].get(seed)
         where = f"Row {row}, seed {seed},"
         if run is None:
             return f"{where} has no curve of its training."
-        # A loss that is not a number fails this comparison too.
-        if not run.final <= run.entropy - NATS_BELOW:
+        # So that a loss that is not a number fails too.
+        if not run.below >= NATS_BELOW:
             return (
-                f"{where} ends at {run.final:.2f} nats, not {NATS_BELOW:g} below the "
-                f"unigram entropy of {run.entropy:.2f}."
+                f"{where} ends {run.below:.2f} nats below the unigram entropy, not "
+                f"{NATS_BELOW:g}."
             )
-        if run.crossed is None or run.crossed > CROSSED_BY * run.steps:
-            when = "never" if run.crossed is None else f"at step {run.crossed:,}"
+        if run.crossed is None:
+            return f"{where} never leaves the plateau."
+        if run.crossed > CROSSED_BY * run.steps:
             return (
-                f"{where} leaves the plateau {when}, not within {CROSSED_BY:.0%} of "
-                f"its {run.steps:,} steps."
+                f"{where} leaves the plateau at step {run.crossed:,}, not within "
+                f"{CROSSED_BY:.0%} of its {run.steps:,} steps."
             )
     return ""
 
@@ -212,20 +214,17 @@ def judge(
 
     Args:
       measures: by the names in `decoupled.reproduction.claims`, without the score.
-      training: row -> seed -> what its curve says, of all rows that were run.
+      training: row -> seed -> how far it came, of all rows that were run.
 
     Raises:
       UserError: see `measured.checked`.
     """
     measures = with_score(measures)
-    run = [
-        c
-        for c in claims
-        if all(one.weights.keys() <= training.keys() for one in c.parts)
-    ]
+    rows = {c.number: {r for one in c.parts for r in one.weights} for c in claims}
+    run = [number for number in rows if rows[number] <= training.keys()]
     judging = _Judging(measures, training, len(run))
     parts = {claim.number: [*map(judging.part, claim.parts)] for claim in claims}
-    p_values = {claim.number: _largest(parts[claim.number]) for claim in run}
+    p_values = {number: _largest(parts[number]) for number in run}
     corrected = holm({n: 1.0 if p is None else p for n, p in p_values.items()})
     judged = []
     for claim in claims:
@@ -247,8 +246,9 @@ class _Judging:
         self._checks = {}
 
     def measured(self, contrast):
-        measured = self._measures.get(contrast.measure)
-        return measured and contrast.weights.keys() <= measured.values.keys()
+        """Whether all rows of a contrast have its measure."""
+        found = self._measures.get(contrast.measure)
+        return found is not None and contrast.weights.keys() <= found.values.keys()
 
     def part(self, contrast):
         state, reason = self._state(contrast)
@@ -376,6 +376,8 @@ def _sentences(parts, verdict, corrected):
             f"{part.name}, {part.contrast.rows()}: {_signed(part.found)} {part.unit}, "
             f"{side} (rule: {rule}{'' if rule == ABOVE else f', {margin}'})."
         )
+        if math.isinf(part.found.error):
+            found.append("It is exactly the same for all seeds, so nothing follows.")
         if rule == NOT_BELOW and part.interval[0] > 0:
             found.append("Its interval lies above 0 too, which is more than the claim.")
     how = "The p" if len(parts) == 1 else "The larger p of the parts"
