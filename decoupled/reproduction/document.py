@@ -19,10 +19,10 @@ from decoupled.reports.page import RUNS, Page
 from decoupled.reports.results import Results
 from decoupled.reproduction import claims, pictures
 from decoupled.reproduction.finished import Findings
-from decoupled.reproduction.lessons import lessons
+from decoupled.reproduction.lessons import contrast_name, lessons
 from decoupled.reproduction.measured import CONTROL, LOGITS, NATS, Measured
 from decoupled.reproduction.sections import SECTIONS, Columns, by_seed
-from decoupled.reproduction.statistics import CONFIDENCE, Estimate, estimate
+from decoupled.reproduction.statistics import CONFIDENCE, Estimate
 from decoupled.reproduction.training import trained, write_curves
 from decoupled.reproduction.verdicts import (
     Checked,
@@ -54,7 +54,9 @@ PAPER_TABLES = {
         "in_small", "in_small_head", "e_large", "e_large_head",
     ),
 }  # fmt: skip
-# Their columns.
+# Rows in pictures by layer: more would hide each other.
+_DRAWN = ("coupled", "e_small", "in_small", "e_large")
+# Columns of the tables above.
 _SCORES = {
     claims.SCORE: "S", claims.RETRIEVAL: "retrieval", claims.UD_POS: "parts of speech",
     claims.PROBES: "probes", claims.LOSS: "MLM loss", claims.ACCURACY: "MLM acc",
@@ -108,7 +110,7 @@ def write_document(path: str, findings: Findings) -> list[Judged]:
 
 def _head(page, story):
     found = story.findings
-    page.heading("Does the output embedding matter? The paper's claims in small", 1)
+    page.heading("The paper's claims, tried with small models", 1)
     page.text(
         "Written by `decoupled reproduce`: every number is read from the folders of "
         "runs, and every mean links to its runs, with all their settings.",
@@ -125,19 +127,19 @@ def _head(page, story):
     page.heading("The claims")
     rows = []
     for one in story.judged:
-        parts = [_numbers(part) for part in one.parts]
+        parts = [[contrast_name(part), *_numbers(part)] for part in one.parts]
         each = ["<br>".join(column) for column in zip(*parts, strict=True)]
-        cells = [*each[:2], _p(one.corrected), *each[2:]]
+        cells = [*each[:3], _p(one.corrected), *each[3:]]
         number = one.claim.number
         rows.append([number, one.claim.text, f"**{one.verdict}**", *cells])
     text = "RemBERT beats XLM-R on XTREME with 3.5 times fewer tokens."
-    rows.append([8, text, _OUT_OF_REACH, *[GAP] * 5])
+    rows.append([8, text, _OUT_OF_REACH, *[GAP] * 6])
     interval = f"{CONFIDENCE:.0%} interval"
     page.table(
-        ["", "claim", "verdict", "difference", interval]
+        ["", "claim", "verdict", "contrast", "difference", interval]
         + ["p (Holm)", "could be seen", "paper"],
         rows,
-        words=3,
+        words=4,
     )
     page.text(
         "Differences are those that [decide each claim](#claim-by-claim); *could be "
@@ -146,8 +148,7 @@ def _head(page, story):
     )
     bars = [
         pictures.Bar(
-            f"{one.claim.number}: {part.contrast.rows()}",
-            f"{part.name}, {part.unit}",
+            f"{one.claim.number}: {contrast_name(part)}",
             part.found.value,
             *part.interval,
             part.margin,
@@ -162,7 +163,8 @@ def _head(page, story):
 
 def _numbers(part: Part) -> list[str]:
     """Difference, interval, the smallest effect and the paper's, each with digits."""
-    paper = GAP if part.paper is None else f"{part.paper:+.2g}"
+    digits = 2 if part.unit in (NATS, LOGITS) else 1
+    paper = GAP if part.paper is None else f"{part.paper:+.{digits}f}"
     if part.found is None:
         return [GAP, GAP, GAP, paper]
     small = part.smallest_corrected
@@ -186,11 +188,8 @@ def _p(value):
 
 def _learned(page, story):
     checks = [one for checked in story.checks.values() for one in checked]
-    found = list(lessons(story.judged, checks, story.training))
-    if not found:
-        return
     page.heading("What we learned about embedding coupling")
-    page.items(found)
+    page.items(lessons(story.judged, checks, story.training, story.findings))
     page.text(
         "All of this is about models of a hundredth of the paper's size, one kind of "
         "text and few related languages; seeds and items vary, text and languages do "
@@ -283,9 +282,10 @@ def _tables(page, story):
         _paper(page, section, there)
         if section.drawn:
             name, across, up = section.drawn
-            lines = _lines(found, there)
-            drawn = pictures.Lines(section.title, across, list(found), {up: lines})
-            page.picture(name, pictures.plot_lines, drawn)
+            lines = pictures.Lines(
+                section.title, across, up, list(found), _lines(found)
+            )
+            page.picture(name, pictures.plot_lines, lines)
 
 
 def _cells(page, columns: Columns, rows: Iterable[str], digits: Mapping[str, int]):
@@ -312,14 +312,16 @@ def _paper(page, section, rows):
         page.table(["", *map(str, heads)], lines)
 
 
-def _lines(columns, rows):
-    """row -> float64 [seeds, columns], of rows that have all columns for a seed."""
+def _lines(columns):
+    """row -> float64 [seeds, columns] of the rows that are drawn; NaN in gaps."""
     found = {}
-    for row in rows:
+    for row in _DRAWN:
         values = [by.get(row, {}) for by in columns.values()]
-        seeds = sorted(set.intersection(*map(set, values)))
+        seeds = sorted(set().union(*values))
         if seeds:
-            found[row] = np.array([[by[seed] for by in values] for seed in seeds])
+            found[row] = np.array(
+                [[by.get(seed, np.nan) for by in values] for seed in seeds]
+            )
     return found
 
 
@@ -337,10 +339,6 @@ def _claims(page, story):
         page.heading(f"{one.claim.number}. {one.claim.text}", 3)
         page.text(f"**{one.verdict}**. {' '.join(one.sentences)}")
         page.table(head, [_contrast(part) for part in one.parts], words=2)
-        components = [line for part in one.parts for line in _components(story, part)]
-        if components:
-            page.text("By its components:")
-            page.table(["component", "difference", "interval"], components)
         if one.secondary:
             page.text("Secondary:")
             page.table(head, [_contrast(part) for part in one.secondary], words=2)
@@ -348,26 +346,13 @@ def _claims(page, story):
 
 def _contrast(part: Part) -> list[str]:
     difference, interval, small, paper = _numbers(part)
-    cells = [f"{part.name}, {part.contrast.rows()}", part.contrast.rule or "secondary"]
+    cells = [contrast_name(part), part.contrast.rule or "secondary"]
     cells += [difference, interval, _interval(part.resampled), _p(part.p_value)]
     if part.found is None:
         return [*cells, *[GAP] * 3, small, paper]
     found = part.found
     counts = [f"{found.seeds}", f"{found.items:,}", f"{found.freedom:.1f}"]
     return [*cells, *counts, small, paper]
-
-
-def _components(story, part):
-    """The same contrast of each measure of which a mean is made."""
-    for name in claims.CHECKED_BY.get(part.contrast.measure, ()):
-        measured = story.measured.get(name)
-        rows = part.contrast.weights
-        if len(story.findings.seeds) > 1 and measured and part.found is not None:
-            if name != part.contrast.measure and rows.keys() <= measured.values.keys():
-                found = estimate(measured, rows)
-                difference = f"{found.value:+.2f} {measured.unit}"
-                label = f"{measured.name}, {part.contrast.rows()}"
-                yield [label, difference, _interval(found.interval())]
 
 
 def _design(page, story):

@@ -4,14 +4,16 @@ A sentence says what its numbers say and no more. Verdicts that say nothing abou
 paper give a sentence that says so.
 """
 
+import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
 from decoupled.reproduction import claims, verdicts
+from decoupled.reproduction.finished import Findings
+from decoupled.reproduction.sections import EFFECTIVE_RANK, LOGITS
 from decoupled.reproduction.verdicts import (
     CONTRADICTED,
     NO_EFFECT,
     SUPPORTED,
-    UNDECIDED,
     Checked,
     Judged,
     Part,
@@ -31,13 +33,10 @@ _SENTENCES: Mapping[int, tuple[str, Mapping[str, str]]] = {
         "A small input embedding, beside a small output embedding,",
         {
             SUPPORTED: (
-                "is not worse by the margin, although it leaves fewer parameters to "
-                "fine-tune"
+                "is not worse by more than the margin, although it leaves fewer "
+                "parameters to fine-tune"
             ),
-            CONTRADICTED: (
-                "is worse by more than the margin: at this size width is worth more at "
-                "the input"
-            ),
+            CONTRADICTED: ("is worse by more than the margin"),
         },
     ),
     3: (
@@ -80,15 +79,13 @@ _SENTENCES: Mapping[int, tuple[str, Mapping[str, str]]] = {
     6: (
         "A wide output embedding",
         {
-            SUPPORTED: (
-                "guesses more masked words, while its rows tell less of what words mean"
-            ),
+            SUPPORTED: "guesses more masked words, while its rows translate fewer",
             NO_EFFECT: (
                 "changes neither masked-LM accuracy nor the translation of words by "
                 "its rows above the margin"
             ),
             CONTRADICTED: (
-                "does not trade the meaning of its rows for masked-LM accuracy: at "
+                "does not guess more masked words while its rows translate fewer: at "
                 "least one of the two goes the other way"
             ),
         },
@@ -96,57 +93,67 @@ _SENTENCES: Mapping[int, tuple[str, Mapping[str, str]]] = {
     7: (
         "The fall of retrieval in the last layer",
         {
-            SUPPORTED: (
-                "is smaller with a wide output embedding: it leaves the last layer "
-                "less to specialise in"
-            ),
+            SUPPORTED: "is smaller with a wide output embedding",
             NO_EFFECT: "is the same for a small and a wide output embedding",
             CONTRADICTED: "is larger with a wide output embedding",
         },
     ),
 }
 _SILENT = {
-    UNDECIDED: "is not decided by this run",
-    verdicts.NOT_TESTABLE: "cannot be judged here, and this says nothing of the paper",
-    verdicts.VOID: "cannot be judged, because a row did not train",
-    verdicts.NOT_RUN: "was not run at this size",
-    verdicts.TOO_FEW: "was not judged, for want of seeds",
+    verdicts.NOT_TESTABLE: "Not testable here, which says nothing of the paper",
+    verdicts.VOID: "Void, because a row did not train",
+    verdicts.NOT_RUN: "Not run at this size",
+    verdicts.TOO_FEW: "Not judged, for want of seeds",
 }
 
 
 def lessons(
-    judged: Iterable[Judged], checks: Iterable[Checked], training: Training
+    judged: Iterable[Judged],
+    checks: Iterable[Checked],
+    training: Training,
+    findings: Findings,
 ) -> Iterator[str]:
     """Sentences in Markdown, each with its numbers.
 
     Args:
-      judged: the claims. checks: of all measures. training: of all rows.
+      judged: the claims. checks: of all measures. training: of all rows. findings: for
+        the ranks of logits.
     """
     judged = list(judged)
     yield from _on_pretraining(checks)
     for one in judged:
         about, found = _SENTENCES[one.claim.number]
+        numbers = "; ".join(map(in_words, one.parts))
         if one.verdict in found:
-            numbers = "; ".join(map(in_words, one.parts))
             yield f"{about} {found[one.verdict]}: {numbers} (claim {one.claim.number})."
+        if one.verdict == verdicts.UNDECIDED:
+            sizes = " and ".join(
+                f"{part.smallest_corrected:.2f} {part.unit}" for part in one.parts
+            )
+            yield (
+                f"Claim {one.claim.number} is undecided: {numbers}. Effects of {sizes} "
+                "would have been seen with 80% power."
+            )
     yield from _on_speed(training)
-    yield from _on_heads(judged)
-    silent: dict[str, list[str]] = {}
-    for one in judged:
-        if one.verdict in _SILENT:
-            silent.setdefault(one.verdict, []).append(str(one.claim.number))
-    for verdict, numbers in silent.items():
-        claim = "Claim" if len(numbers) == 1 else "Each of the claims"
-        yield f"{claim} {', '.join(numbers)} {_SILENT[verdict]}."
+    yield from _on_heads(judged, findings)
+    for verdict, text in _SILENT.items():
+        numbers = [str(one.claim.number) for one in judged if one.verdict == verdict]
+        if numbers:
+            yield f"{text}: claim{'s' * (len(numbers) > 1)} {', '.join(numbers)}."
+
+
+def contrast_name(part: Part) -> str:
+    """The measure and the rows of a contrast."""
+    return f"{part.name}, {part.contrast.rows()}"
 
 
 def in_words(part: Part) -> str:
     """A contrast with its estimate and interval."""
-    name = f"{part.name}, {part.contrast.rows()}"
     if part.found is None:
-        return f"{name}: not measured"
+        return f"{contrast_name(part)}: not measured"
     low, high = part.interval
-    return f"{name}: {part.found.value:+.2f} {part.unit} ({low:+.2f} to {high:+.2f})"
+    numbers = f"{part.found.value:+.2f} {part.unit} ({low:+.2f} to {high:+.2f})"
+    return f"{contrast_name(part)}: {numbers}"
 
 
 def _on_pretraining(checks):
@@ -183,7 +190,7 @@ def _on_speed(training):
         )
 
 
-def _on_heads(judged):
+def _on_heads(judged, findings):
     """Whether a nonlinear head changes what a wide output embedding brings."""
     for one in judged:
         for part in one.secondary:
@@ -191,14 +198,24 @@ def _on_heads(judged):
                 continue
             low, high = part.interval
             better = -1 if part.contrast.measure == claims.LOSS else 1
-            if low <= 0 <= high:
-                said = "does not show a change in"
-            elif part.found.value * better > 0:
-                said = "adds to"
-            else:
-                said = "takes away from"
+            how = "more" if part.found.value * better > 0 else "less"
+            how = "not clearly more or less" if low <= 0 <= high else how
             yield (
-                f"A nonlinear head {said} what a wide output embedding brings in "
+                f"With a nonlinear head, a wide output embedding brings {how} in "
                 f"{part.name}: {part.found.value:+.2f} {part.unit} ({low:+.2f} to "
                 f"{high:+.2f}); exploratory."
             )
+    ranks = {
+        row: statistics.fmean(values.values())
+        for row, values in LOGITS.read(findings).get(EFFECTIVE_RANK, {}).items()
+    }
+    if {"in_small", "e_large"} <= ranks.keys():
+        text = ", ".join(
+            f"{ranks[row]:.1f} in {row}"
+            for row in ("in_small", "e_large", "in_small_head", "e_large_head")
+            if row in ranks
+        )
+        yield (
+            "A linear head allows logits of rank H alone, whatever E_out is. Their "
+            f"effective rank is {text}; exploratory."
+        )

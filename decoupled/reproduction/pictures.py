@@ -62,80 +62,70 @@ def plot_curves(drawn: Curves, stem: str) -> list[str]:
 class Bar(NamedTuple):
     """An estimate with its 95% interval.
 
-    label: of its line. unit: bars of one unit share a panel. margin: below it a
-    difference counts as none; None without.
+    label: of its line. margin: below it a difference counts as none.
     """
 
     label: str
-    unit: str
     estimate: float
     low: float
     high: float
-    margin: float | None
+    margin: float
 
 
 def plot_contrasts(bars: Sequence[Bar], stem: str) -> list[str]:
-    """A forest plot: a panel for each unit, margins as grey bands around 0.
+    """A forest plot in multiples of the margins, so that all units share an axis.
 
     Args:
       bars: from top to bottom. stem: of the files, without suffix.
     """
-    units = list(dict.fromkeys(bar.unit for bar in bars))
-    most = max(sum(bar.unit == unit for bar in bars) for unit in units)
-    figure, panels = plots.grid(len(units), 1, 6.0, 0.7 + 0.32 * most)
-    for [axes], unit in zip(panels, units, strict=True):
-        own = [bar for bar in bars if bar.unit == unit]
-        for place, bar in enumerate(own):
-            sides = [[bar.estimate - bar.low], [bar.high - bar.estimate]]
-            style = {"color": plots.BLUE, "marker": "o", "capsize": 3}
-            axes.errorbar([bar.estimate], [place], xerr=sides, **style)
-            if bar.margin is not None:
-                heights = {"ymin": place - 0.4, "ymax": place + 0.4}
-                edges = [-bar.margin, bar.margin]
-                axes.fill_betweenx(
-                    list(heights.values()), *edges, color=plots.GREY, alpha=0.4, lw=0
-                )
-        axes.axvline(0, color=plots.BLACK, linewidth=0.8)
-        axes.set_yticks(range(len(own)), [bar.label for bar in own])
-        axes.set_ylim(len(own) - 0.5, -0.5)
-        axes.set_xlabel(unit, fontsize=9)
-        plots.tidy(axes, grid="x")
-    title = "Contrasts of the claims, 95% intervals; grey: the margin"
-    plots.title_and_legend(figure, panels[0][0], title)
+    figure, [[axes]] = plots.grid(1, 1, 6.5, 0.6 + 0.34 * len(bars))
+    axes.axvspan(-1, 1, color=plots.GREY, alpha=0.4, linewidth=0)
+    axes.axvline(0, color=plots.BLACK, linewidth=0.8)
+    for place, bar in enumerate(bars):
+        middle, low, high = np.divide(bar[1:4], bar.margin)
+        sides = [[middle - low], [high - middle]]
+        style = {"color": plots.BLUE, "marker": "o", "capsize": 3}
+        axes.errorbar([middle], [place], xerr=sides, **style)
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+    axes.set_ylim(len(bars) - 0.5, -0.5)
+    axes.set_xlabel("difference / margin")
+    plots.tidy(axes, grid="x")
+    title = "Contrasts of the claims, 95% intervals; grey: within the margin"
+    plots.title_and_legend(figure, axes, title)
     return plots.save(figure, stem)
 
 
 class Lines(NamedTuple):
     """Values at places, such as layers, of several rows.
 
-    across: label of the places. places: their names. panels: label of the values ->
-    row -> float64 [seeds, places].
+    across, up: labels of the axes. places: their names. rows: row -> float64 [seeds,
+    places], NaN where it has no such place.
     """
 
     title: str
     across: str
+    up: str
     places: Sequence[str]
-    panels: Mapping[str, Mapping[str, np.ndarray]]
+    rows: Mapping[str, np.ndarray]
 
 
 def plot_lines(drawn: Lines, stem: str) -> list[str]:
-    """A line for each row, a panel for each kind of values.
+    """A line for each row.
 
     Args:
       drawn: what is drawn. stem: of the files, without suffix.
     """
-    figure, [panels] = plots.grid(1, len(drawn.panels), 4.6, 3.4)
-    for axes, (label, rows) in zip(panels, drawn.panels.items(), strict=True):
-        for index, (row, values) in enumerate(rows.items()):
-            mean = values.mean(axis=0)
-            sides = [mean - values.min(axis=0), values.max(axis=0) - mean]
-            # Side by side, or bars would hide each other.
-            shift = _SHIFT * (index - (len(rows) - 1) / 2)
-            at = np.arange(len(mean)) + shift
-            axes.errorbar(at, mean, sides, label=row, capsize=2, **plots.look(index))
-        axes.set_xticks(range(len(drawn.places)), drawn.places)
-        axes.set(xlabel=drawn.across, ylabel=label)
-        plots.tidy(axes)
+    figure, [[axes]] = plots.grid(1, 1, 5.2, 3.4)
+    for index, (row, values) in enumerate(drawn.rows.items()):
+        mean = values.mean(axis=0)
+        sides = [mean - values.min(axis=0), values.max(axis=0) - mean]
+        # Side by side, or bars would hide each other.
+        shift = _SHIFT * (index - (len(drawn.rows) - 1) / 2)
+        at = np.arange(len(mean)) + shift
+        axes.errorbar(at, mean, sides, label=row, capsize=2, **plots.look(index))
+    axes.set_xticks(range(len(drawn.places)), drawn.places)
+    axes.set(xlabel=drawn.across, ylabel=drawn.up)
+    plots.tidy(axes)
     title = f"{drawn.title}; mean and range over seeds"
-    plots.title_and_legend(figure, panels[0], title)
+    plots.title_and_legend(figure, axes, title)
     return plots.save(figure, stem)

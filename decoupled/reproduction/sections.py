@@ -18,6 +18,7 @@ from decoupled.reproduction.measured import CONTROL
 
 # column -> row -> seed -> value.
 Columns = Mapping[str, Mapping[str, Values]]
+EFFECTIVE_RANK = "effective rank"
 Read = Callable[[Findings], Columns]
 
 
@@ -128,7 +129,7 @@ def _geometry(model):
     yield "of a random map, %", 100 * gradient["random_share"]
     yield "rank of logits", float(logits["rank"])
     yield "at most", float(logits["bound"])
-    yield "effective rank", logits["effective_rank"]
+    yield EFFECTIVE_RANK, logits["effective_rank"]
 
 
 def _anisotropy(model):
@@ -200,7 +201,7 @@ SECTIONS = (
         _of_numbers(claims.PROBES),
         paper=("F1", published.PROBES),
     ),
-    Section(
+    LOGITS := Section(
         "Gradients and logits",
         "How much of the gradient of the loss by the logits passes the output "
         "embedding and reaches the encoder, beside what a random map of this rank "

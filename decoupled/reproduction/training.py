@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from decoupled.reports.page import Page
-from decoupled.reproduction import pictures
+from decoupled.reproduction import claims, pictures
 from decoupled.reproduction.finished import Findings
+from decoupled.reproduction.measured import NATS
 from decoupled.reproduction.verdicts import Judged, Trained, Training, untrained
 from decoupled.runs.curve import CROSSED_BELOW, crossing, crossing_level, smoothed
 
@@ -89,18 +90,21 @@ def _since_crossing(findings, training):
 
 
 def _only_speed(training, judged, common, later):
-    """Which differences of losses have another sign after equally many steps."""
+    """Which differences of losses have another sign after equally many steps.
+
+    Those within the margin are left out.
+    """
     pairs = dict.fromkeys(
         tuple(part.contrast.weights) for one in judged for part in one.parts
     )
     for first, second in pairs:
         if not {first, second} <= later.keys():
             continue
-        seeds = sorted(later[first].keys() & later[second].keys())
+        seeds = later[first].keys() & later[second].keys()
         ends = [[training[row][s].final for s in seeds] for row in (first, second)]
         then = [[later[row][s] for s in seeds] for row in (first, second)]
         end, since = (np.mean(np.subtract(*losses)) for losses in (ends, then))
-        if seeds and end * since < 0:
+        if abs(end) > claims.MARGINS[NATS] and end * since < 0:
             yield (
                 f"**Speed only**: the training loss of {first} minus that of {second} "
                 f"is {end:+.2f} nats at the end, but {since:+.2f} after {common:,} "
