@@ -243,7 +243,8 @@ class _Judging:
     def __init__(self, measures, training, family):
         self._measures, self._training = measures, training
         self._first_step = ALPHA / max(1, family)
-        self._checks = {}
+        # Measure -> why it decides nothing.
+        self._unchecked = {}
 
     def measured(self, contrast):
         """Whether all rows of a contrast have its measure."""
@@ -298,33 +299,30 @@ class _Judging:
             if reason := untrained(row, self._training, measured.seeds):
                 return VOID, reason
         for key in CHECKED_BY.get(contrast.measure, (contrast.measure,)):
-            if reason := self._unchecked(key):
-                return NOT_TESTABLE, reason
+            if key not in self._unchecked:
+                self._unchecked[key] = self._check(key)
+            if self._unchecked[key]:
+                return NOT_TESTABLE, self._unchecked[key]
         return "", ""
 
-    def _unchecked(self, key):
+    def _check(self, key):
         """Why a measure decides nothing, as a sentence; "" if it passed."""
         if key not in self._measures:
             return f"Not measured: {key}."
-        if key not in self._checks:
-            self._checks[key] = check(self._measures[key], self._training)
         name = self._measures[key].name
-        for one in self._checks[key]:
+        checks = check(self._measures[key], self._training)
+        for one in checks:
             if one.gain is None:
                 return f"{name} has no control for {one.row}."
             if not one.passed():
-                against = [
-                    ("its control", one.gain),
-                    ("the baseline", one.over_baseline),
-                ]
-                text = " and ".join(
-                    f"{_signed(found)} over {what}" for what, found in against if found
-                )
+                over = f"{_signed(one.gain)} over its control"
+                if one.over_baseline:
+                    over += f" and {_signed(one.over_baseline)} over the baseline"
                 return (
                     f"{name} does not show what pre-training brings: {one.row} is "
-                    f"{text}, and both intervals would have to lie above 0."
+                    f"{over}; intervals have to lie above 0."
                 )
-        return "" if self._checks[key] else f"{name} has no control."
+        return "" if checks else f"{name} has no control."
 
 
 def _p_value(part):
