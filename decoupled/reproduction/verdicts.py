@@ -20,9 +20,9 @@ from decoupled.reproduction.claims import (
     CLAIMS,
     CONTROLLED,
     CROSSED_BY,
+    ENDS_BELOW,
     MARGINS,
     MIN_SEEDS,
-    NATS_BELOW,
     NOT_BELOW,
     SCORE,
     SCORE_PARTS,
@@ -52,10 +52,10 @@ TOO_FEW = "too few seeds"
 class Trained(NamedTuple):
     """How far the training of a run came.
 
-    below: how far its held-out loss ends below the unigram entropy of the same text,
-    in nats, in the language where that is least. crossed: the first step from which
-    its smoothed training loss stays below the level that ends the plateau, None if
-    there is none. steps: of the run.
+    below: how far its held-out loss ends below the unigram entropy, in nats, in the
+    language where that is least. crossed: the first step from which its smoothed
+    training loss stays below the level that ends the plateau; None if there is none.
+    steps: of the run.
     """
 
     below: float
@@ -143,9 +143,9 @@ def with_score(measures: Mapping[str, Measured]) -> dict[str, Measured]:
 def untrained(row: str, training: Training, seeds: Iterable[int]) -> str:
     """Why contrasts with a row are void, as a sentence; "" if it trained.
 
-    Every seed has to end at least `NATS_BELOW` nats below the unigram entropy and to
-    cross within `CROSSED_BY` of its steps. Rows of which one has not left the plateau
-    tell when a model learns, and not what it learns.
+    Every seed has to end at least `ENDS_BELOW` nats below the unigram entropy and to
+    cross within `CROSSED_BY` of its steps. If one row has not left the plateau, a
+    contrast tells when models learn, and not what they learn.
     """
     for seed in seeds:
         run = training[row].get(seed)
@@ -153,10 +153,10 @@ def untrained(row: str, training: Training, seeds: Iterable[int]) -> str:
         if run is None:
             return f"{where} has no curve of its training."
         # So that a loss that is not a number fails too.
-        if not run.below >= NATS_BELOW:
+        if not run.below >= ENDS_BELOW:
             return (
                 f"{where} ends {run.below:.2f} nats below the unigram entropy, not "
-                f"{NATS_BELOW:g}."
+                f"{ENDS_BELOW:g}."
             )
         if run.crossed is None:
             return f"{where} never leaves the plateau."
