@@ -4,11 +4,10 @@ What they hold is said once, in `SECTIONS`; where nothing was measured, a sectio
 left out.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from decoupled.reports import published
 from decoupled.reports.results import Values
@@ -19,6 +18,16 @@ from decoupled.reproduction.measured import CONTROL
 # column -> row -> seed -> value.
 Columns = Mapping[str, Mapping[str, Values]]
 EFFECTIVE_RANK = "effective rank"
+
+
+class _Columns(dict[str, dict[str, dict[int, float]]]):
+    """Columns that grow; controls and missing values are left out."""
+
+    def add(self, column: str, row: str, seed: int, value: float | None) -> None:
+        if value is not None and not row.startswith(CONTROL):
+            self.setdefault(column, {}).setdefault(row, {})[seed] = value
+
+
 Read = Callable[[Findings], Columns]
 
 
@@ -38,15 +47,21 @@ class Section(NamedTuple):
     paper: tuple[str, Mapping[str, Mapping[Any, float]]] | None = None
 
 
-def _of_numbers(task: str) -> Read:
-    """The numbers of a task, a column for each metric."""
+def _of_numbers(
+    task: str, prefix: str = "", change: Callable[[float], float] = lambda value: value
+) -> Read:
+    """The numbers of a task, a column for each metric.
+
+    Args:
+      prefix: of the metrics, which columns go without. change: what becomes of values.
+    """
 
     def read(findings):
-        columns: dict[str, dict[str, dict[int, float]]] = {}
+        columns = _Columns()
         for number in findings.numbers:
-            if number.task == task and not number.row.startswith(CONTROL):
-                rows = columns.setdefault(number.metric, {})
-                rows.setdefault(number.row, {})[number.seed] = number.value
+            if number.task == task and number.metric.startswith(prefix):
+                column = number.metric.removeprefix(prefix)
+                columns.add(column, number.row, number.seed, change(number.value))
         return columns
 
     return read
@@ -75,27 +90,20 @@ def by_seed(measured: Any, row: str) -> dict[int, float]:
     return dict(zip(measured.seeds, values.tolist(), strict=True))
 
 
-def _of_layers(change: Callable[[np.ndarray], np.ndarray]) -> Read:
-    """Retrieval by layer, as shares that `change` turns into what is shown."""
-
-    def read(findings):
-        retrieval = findings.measured.get(claims.RETRIEVAL)
-        columns: dict[str, dict[str, dict[int, float]]] = {}
-        for row, found in findings.layers.items() if retrieval else ():
-            if row.startswith(CONTROL):
-                continue
-            for layer, values in enumerate(change(np.asarray(found) / 100).T):
-                by = dict(zip(retrieval.seeds, values.tolist(), strict=True))
-                columns.setdefault(str(layer), {})[row] = by
-        return columns
-
-    return read
+def _dropped(findings):
+    """Scores with the first layers alone, and with all of them."""
+    columns = _of_numbers(claims.LAYER_DROP, "layers 1 to ")(findings)
+    some = {row for rows in columns.values() for row in rows}
+    whole = _of_measured({claims.UD_POS: "all"})(findings).get("all", {})
+    return dict(sorted(columns.items())) | {
+        "all": {row: values for row, values in whole.items() if row in some}
+    }
 
 
-def _logits(shares):
+def _logit(percent):
     # A share of 0 has none: half a verse of a thousand stands for it.
-    shares = np.clip(shares, 0.0005, 0.9995)
-    return np.log(shares / (1 - shares))
+    share = min(max(percent / 100, 0.0005), 0.9995)
+    return math.log(share / (1 - share))
 
 
 def _of_models(
@@ -104,14 +112,11 @@ def _of_models(
     """(column, value) of each model of an analysis that keeps no items."""
 
     def read(findings):
-        columns: dict[str, dict[str, dict[int, float]]] = {}
+        columns = _Columns()
         for seed, result in findings.results.get(analysis, {}).items():
             for model in result["models"]:
-                row = row_of(model)
-                for column, value in () if CONTROL in row else values(model):
-                    if value is not None:
-                        rows = columns.setdefault(column, {})
-                        rows.setdefault(row, {})[seed] = value
+                for column, value in values(model):
+                    columns.add(column, row_of(model), seed, value)
         return columns
 
     return read
@@ -142,20 +147,29 @@ def _spectrum(model):
         yield table["embedding"], table["centred"]["effective_rank"]
 
 
+def _similarity(model):
+    for entry in model["correlations"]:
+        if entry["score"] == "dot":
+            name = f"{entry['set']}, {entry['embedding']}"
+            yield name, 100 * entry["spearman"]
+
+
+def _frequency(model):
+    for entry in model["all"]["by_frequency"]:
+        yield f"{entry['from']:,} to {entry['to']:,}", entry["loss"]
+
+
 def _likeness(findings):
     """Linear CKA of the coupled table with the tables of the other rows."""
-    columns: dict[str, dict[str, dict[int, float]]] = {}
+    columns = _Columns()
     for seed, result in findings.results.get("geometry", {}).items():
         rows = {model["name"]: row_of(model) for model in result["models"]}
         for pair in result["pairs"]:
-            sides = [(rows[pair[s]["model"]], pair[s]) for s in ("first", "second")]
-            names = [row for row, _ in sides]
-            if names.count("coupled") != 1 or pair["cka"] is None:
-                continue
-            other, table = sides[1 - names.index("coupled")]
-            if CONTROL not in other:
-                column = columns.setdefault(table["embedding"], {})
-                column.setdefault(other, {})[seed] = pair["cka"]
+            sides = [pair["first"], pair["second"]]
+            names = [rows[side["model"]] for side in sides]
+            if names.count("coupled") == 1:
+                other = 1 - names.index("coupled")
+                columns.add(sides[other]["embedding"], names[other], seed, pair["cka"])
     return columns
 
 
@@ -169,14 +183,14 @@ SECTIONS = (
         "Share of held-out verses whose nearest neighbour in another language is their "
         "translation, %; the mean over all ordered pairs of languages. Layer 0 is the "
         "input embedding.",
-        _of_layers(lambda shares: 100 * shares),
+        _of_numbers("layers", "layer "),
         drawn=("retrieval", "layer", "retrieved, %"),
         paper=("English to German", published.TRANSLATION),
     ),
     Section(
         "Figure 2 in logits",
         "The same as log of the odds, in which claim 7 is judged.",
-        _of_layers(_logits),
+        _of_numbers("layers", "layer ", _logit),
         2,
         ("retrieval_logits", "layer", "retrieved, log of the odds"),
     ),
@@ -184,7 +198,7 @@ SECTIONS = (
         "Figure 1: without the last layers",
         "Parts of speech, F1 in %, of models that were fine-tuned with their first "
         "layers alone. Secondary.",
-        _of_numbers(claims.LAYER_DROP),
+        _dropped,
         paper=("XNLI, by layers kept", published.LAYERS_KEPT),
     ),
     Section(
@@ -234,13 +248,13 @@ SECTIONS = (
         "Table 8: word similarity",
         "Spearman x 100 with similarities that people gave, of pairs of words that are "
         "whole pieces. Secondary.",
-        _of_numbers("word_similarity"),
+        _of_models("word_similarity", _similarity),
         paper=("input / output", _PAPER_WORDS),
     ),
     Section(
         "Masked-LM loss by frequency",
         "Nats, by how often the masked piece occurs in the training text. Secondary.",
-        _of_numbers("masked_lm_frequency"),
+        _of_models("masked_lm", _frequency),
         2,
         ("frequency", "occurrences in training", "loss, nats"),
     ),

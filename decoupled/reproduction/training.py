@@ -3,6 +3,7 @@
 `decoupled.runs.curve` has the definitions.
 """
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -11,21 +12,31 @@ from decoupled.reports.page import Page
 from decoupled.reproduction import claims, pictures
 from decoupled.reproduction.finished import Findings
 from decoupled.reproduction.measured import NATS
+from decoupled.reproduction.sections import row_of
 from decoupled.reproduction.verdicts import Judged, Trained, Training, untrained
 from decoupled.runs.curve import CROSSED_BELOW, crossing, crossing_level, smoothed
 
 
 def trained(findings: Findings) -> Training:
-    """What the curves say of each row and seed; nothing without unigram entropies."""
+    """What curves and held-out losses say of each row and seed.
+
+    A run whose held-out loss was not measured has NaN there, which is no training.
+    """
     if not findings.unigram_entropy:
         return {}
+    below = {
+        (row_of(model), seed): min(
+            one["below_unigram"] for one in model["languages"].values()
+        )
+        for seed, result in findings.results.get("masked_lm", {}).items()
+        for model in result["models"]
+    }
     level = crossing_level(findings.unigram_entropy, findings.shares or None)
     found: dict[str, dict[int, Trained]] = {}
     for (row, seed), curve in findings.curves.items():
-        entropy, final = level + CROSSED_BELOW, float(smoothed(curve)[-1])
-        crossed = crossing(curve, level)
-        one = Trained(final, entropy, crossed, findings.steps)
-        found.setdefault(row, {})[seed] = one
+        found.setdefault(row, {})[seed] = Trained(
+            below.get((row, seed), math.nan), crossing(curve, level), findings.steps
+        )
     return found
 
 
@@ -41,7 +52,8 @@ def write_curves(
     """
     if not training:
         return
-    level = next(iter(next(iter(training.values())).values())).entropy
+    shares = findings.shares or None
+    level = crossing_level(findings.unigram_entropy, shares) + CROSSED_BELOW
     common, later = _since_crossing(findings, training)
     page.heading("Curves of pre-training")
     page.text(
@@ -53,7 +65,7 @@ def write_curves(
     rows = []
     for row, runs in training.items():
         crossed = {s: run.crossed for s, run in runs.items() if run.crossed is not None}
-        final = {seed: run.final for seed, run in runs.items()}
+        final = {seed: smoothed(findings.curves[row, seed])[-1] for seed in runs}
         verdict = untrained(row, training, runs)
         cells = [page.number(row, crossed, digits=0), page.number(row, final, digits=2)]
         cells += [page.number(row, later.get(row, {}), digits=2)]
@@ -67,7 +79,7 @@ def write_curves(
         "Contrasts with a row that did not train are void. The last column of losses "
         "compares rows after as many steps since their crossing; the learning rate has "
         "not fallen equally far there.",
-        *_only_speed(training, judged, common, later),
+        *_only_speed(findings, judged, common, later),
     )
 
 
@@ -89,7 +101,7 @@ def _since_crossing(findings, training):
     return common, later
 
 
-def _only_speed(training, judged, common, later):
+def _only_speed(findings, judged, common, later):
     """Which differences of losses have another sign after equally many steps.
 
     Those within the margin are left out.
@@ -101,7 +113,10 @@ def _only_speed(training, judged, common, later):
         if not {first, second} <= later.keys():
             continue
         seeds = later[first].keys() & later[second].keys()
-        ends = [[training[row][s].final for s in seeds] for row in (first, second)]
+        ends = [
+            [smoothed(findings.curves[row, s])[-1] for s in seeds]
+            for row in (first, second)
+        ]
         then = [[later[row][s] for s in seeds] for row in (first, second)]
         end, since = (np.mean(np.subtract(*losses)) for losses in (ends, then))
         if abs(end) > claims.MARGINS[NATS] and end * since < 0:
