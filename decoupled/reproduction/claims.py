@@ -51,10 +51,9 @@ CONTROLLED = ("coupled", "e_small")
 # paper calls little (0.4), and 0.1 logits are a point at P@1 of 11%.
 MARGINS = {POINTS: 1.0, RANKS: 1.0, NATS: 0.05, LOGITS: 0.1}
 MIN_SEEDS = 5
-# A row is trained if every seed ends this far below the unigram entropy, in nats, and
-# crosses within this share of its steps.
-NATS_BELOW = 1.5
-CROSSED_BY = 0.6
+# Every seed of a row has to end this far below the unigram entropy, in nats, and to
+# cross within this share of its steps.
+ENDS_BELOW, CROSSED_BY = 1.5, 0.6
 
 # Rules on a contrast, as documents write them.
 ABOVE = "above 0"

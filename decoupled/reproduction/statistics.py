@@ -7,6 +7,7 @@ and McCulloch 1992, Variance Components, chapter 4). A paired test over seeds al
 takes the items for fixed: at 5 seeds its 95% interval covers 84% where items matter.
 """
 
+import functools
 import math
 from collections.abc import Hashable, Mapping
 from statistics import NormalDist
@@ -29,7 +30,9 @@ _ROUNDING = 1e-12
 _ITERATIONS = 100_000
 # Points of an integral over the estimated standard error.
 _GRID = 600
-_NORMAL = NormalDist()
+# The normal distribution function in between is interpolated, within 1e-6.
+_PLACES = np.linspace(-8, 8, 4001)
+_SHARES = np.array([NormalDist().cdf(place) for place in _PLACES])
 
 
 class Estimate(NamedTuple):
@@ -75,14 +78,14 @@ class Estimate(NamedTuple):
     def smallest_effect(self, alpha: float = ALPHA, power: float = POWER) -> float:
         """The distance from the bound that a two-sided test sees with that power."""
         critical = student_quantile(1 - alpha / 2, self.freedom)
-        return self.error * _smallest(_NORMAL.cdf, critical, self.freedom, power)
+        return self.error * _smallest(_normal, critical, self.freedom, power)
 
     def smallest_margin(self, alpha: float = ALPHA, power: float = POWER) -> float:
         """The margin within which a true 0 is shown to lie with that power."""
         critical = student_quantile(1 - alpha, self.freedom)
 
-        def both_sides(distance: float) -> float:
-            return max(0.0, 2 * _NORMAL.cdf(distance) - 1)
+        def both_sides(distance: np.ndarray) -> np.ndarray:
+            return np.maximum(0.0, 2 * _normal(distance) - 1)
 
         return self.error * _smallest(both_sides, critical, self.freedom, power)
 
@@ -211,6 +214,7 @@ def student_above(t: float, freedom: float) -> float:
     return half if t > 0 else 1 - half
 
 
+@functools.cache
 def student_quantile(probability: float, freedom: float) -> float:
     """The t below which a share `probability` of Student's distribution lies.
 
@@ -232,6 +236,10 @@ def student_quantile(probability: float, freedom: float) -> float:
     return middle
 
 
+def _normal(places):
+    return np.interp(places, _PLACES, _SHARES)
+
+
 def _smallest(shown, critical, freedom, power):
     """The distance in standard errors at which the mean of `shown` is the power.
 
@@ -247,8 +255,7 @@ def _smallest(shown, critical, freedom, power):
     low, high = 0.0, 2 * critical + 2
 
     def reached(distance):
-        chances = [shown(distance - critical * one) for one in errors]
-        return float(density @ chances) >= power
+        return density @ shown(distance - critical * errors) >= power
 
     while not reached(high):
         low, high = high, 2 * high

@@ -20,9 +20,9 @@ from decoupled.reproduction.claims import (
     CLAIMS,
     CONTROLLED,
     CROSSED_BY,
+    ENDS_BELOW,
     MARGINS,
     MIN_SEEDS,
-    NATS_BELOW,
     NOT_BELOW,
     SCORE,
     SCORE_PARTS,
@@ -52,10 +52,10 @@ TOO_FEW = "too few seeds"
 class Trained(NamedTuple):
     """How far the training of a run came.
 
-    below: how far its held-out loss ends below the unigram entropy of the same text,
-    in nats, in the language where that is least. crossed: the first step from which
-    its smoothed training loss stays below the level that ends the plateau, None if
-    there is none. steps: of the run.
+    below: how far its held-out loss ends below the unigram entropy, in nats, in the
+    language where that is least. crossed: the first step from which its smoothed
+    training loss stays below the level that ends the plateau; None if there is none.
+    steps: of the run.
     """
 
     below: float
@@ -143,9 +143,9 @@ def with_score(measures: Mapping[str, Measured]) -> dict[str, Measured]:
 def untrained(row: str, training: Training, seeds: Iterable[int]) -> str:
     """Why contrasts with a row are void, as a sentence; "" if it trained.
 
-    Every seed has to end at least `NATS_BELOW` nats below the unigram entropy and to
-    cross within `CROSSED_BY` of its steps. Rows of which one has not left the plateau
-    tell when a model learns, and not what it learns.
+    Every seed has to end at least `ENDS_BELOW` nats below the unigram entropy and to
+    cross within `CROSSED_BY` of its steps. If one row has not left the plateau, a
+    contrast tells when models learn, and not what they learn.
     """
     for seed in seeds:
         run = training[row].get(seed)
@@ -153,10 +153,10 @@ def untrained(row: str, training: Training, seeds: Iterable[int]) -> str:
         if run is None:
             return f"{where} has no curve of its training."
         # So that a loss that is not a number fails too.
-        if not run.below >= NATS_BELOW:
+        if not run.below >= ENDS_BELOW:
             return (
                 f"{where} ends {run.below:.2f} nats below the unigram entropy, not "
-                f"{NATS_BELOW:g}."
+                f"{ENDS_BELOW:g}."
             )
         if run.crossed is None:
             return f"{where} never leaves the plateau."
@@ -243,7 +243,8 @@ class _Judging:
     def __init__(self, measures, training, family):
         self._measures, self._training = measures, training
         self._first_step = ALPHA / max(1, family)
-        self._checks = {}
+        # Measure -> why it decides nothing.
+        self._unchecked = {}
 
     def measured(self, contrast):
         """Whether all rows of a contrast have its measure."""
@@ -298,33 +299,30 @@ class _Judging:
             if reason := untrained(row, self._training, measured.seeds):
                 return VOID, reason
         for key in CHECKED_BY.get(contrast.measure, (contrast.measure,)):
-            if reason := self._unchecked(key):
-                return NOT_TESTABLE, reason
+            if key not in self._unchecked:
+                self._unchecked[key] = self._check(key)
+            if self._unchecked[key]:
+                return NOT_TESTABLE, self._unchecked[key]
         return "", ""
 
-    def _unchecked(self, key):
+    def _check(self, key):
         """Why a measure decides nothing, as a sentence; "" if it passed."""
         if key not in self._measures:
             return f"Not measured: {key}."
-        if key not in self._checks:
-            self._checks[key] = check(self._measures[key], self._training)
         name = self._measures[key].name
-        for one in self._checks[key]:
+        checks = check(self._measures[key], self._training)
+        for one in checks:
             if one.gain is None:
                 return f"{name} has no control for {one.row}."
             if not one.passed():
-                against = [
-                    ("its control", one.gain),
-                    ("the baseline", one.over_baseline),
-                ]
-                text = " and ".join(
-                    f"{_signed(found)} over {what}" for what, found in against if found
-                )
+                over = f"{_signed(one.gain)} over its control"
+                if one.over_baseline:
+                    over += f" and {_signed(one.over_baseline)} over the baseline"
                 return (
                     f"{name} does not show what pre-training brings: {one.row} is "
-                    f"{text}, and both intervals would have to lie above 0."
+                    f"{over}; intervals have to lie above 0."
                 )
-        return "" if self._checks[key] else f"{name} has no control."
+        return "" if checks else f"{name} has no control."
 
 
 def _p_value(part):
