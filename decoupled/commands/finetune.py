@@ -3,8 +3,8 @@
 Reads a pre-training run (--init_checkpoint: its folder or one of its checkpoints; the
 output embedding and the MLM head are left behind) and the task's files below
 --data_dir: XTREME's download folder for its tasks, the folder `tasks` of a corpus for
-`catalogs` and `books`. Trains on English, and tries the dev and test files of every
-language.
+`catalogs` and `books`, a folder with sib200/ for `sib200`. Trains on English, and tries
+the dev and test files of every language.
 
   decoupled finetune --task=xnli --gin_file=tasks/xnli.gin --data_dir=DATA \\
       --init_checkpoint=runs/decoupled --model_dir=runs/decoupled_xnli --num_runs=3

@@ -58,6 +58,7 @@ class Reader:
         self.seeds = sorted({seed_of(job.name) for job in jobs})
         self._tasks = tasks
         self._analysed: dict[str, dict[int, Analysed]] = {}
+        self._scores: dict[str, dict[str, np.ndarray]] = {}
         for job in jobs:
             if job.name.startswith(f"{ANALYSES}/"):
                 self._read_analysis(job)
@@ -173,9 +174,13 @@ class Reader:
         """Component -> values of the items of a fine-tuning; empty without it."""
         if name not in self.jobs:
             return {}
-        from decoupled.reproduction import finetuned
+        if name not in self._scores:
+            from decoupled.reproduction import finetuned
 
-        return finetuned.item_scores(self.jobs[name].folder, self._tasks[task], task)
+            folder = self.jobs[name].folder
+            scores = finetuned.item_scores(folder, self._tasks[task], task)
+            self._scores[name] = scores
+        return self._scores[name]
 
     def guess(self, task: str) -> float | None:
         """What a guess without a model scores on a task; None without its runs."""
