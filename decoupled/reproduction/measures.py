@@ -68,7 +68,7 @@ class Reader:
         result = files.read_json(f"{stem}.json")
         by_seed = self._analysed.setdefault(job.name.split("/")[1], {})
         for other in by_seed.values():
-            if other.result.get("items") != result.get("items"):
+            if _items(other.result) != _items(result):
                 raise UserError(
                     f"{stem}.json: has other items than {other.folder}; remove both "
                     "folders and run the same command again"
@@ -215,6 +215,12 @@ def row_of_model(name: str) -> str:
     return CONTROL_ROW * (control == [CONTROL]) + row
 
 
+def _items(result):
+    """Names of the items of an analysis; those of probes are a task's."""
+    tasks = result.get("tasks", {}).items()
+    return result.get("items"), {name: task.get("items") for name, task in tasks}
+
+
 def best_layers(reader: Reader, seed: int) -> dict[str, int]:
     """Row -> the layer, 1 or above, that translates most dev sentences."""
     hits = reader.arrays("neighbours_dev", seed, "hits")
@@ -279,8 +285,9 @@ def _probes(reader, seed):
     found = reader.analysed("probing").get(seed)
     values: dict[str, dict[str, np.ndarray]] = {}
     for name, own in found.arrays.items() if found else ():
-        index, _, task = name.partition("/")
-        values.setdefault(found.rows[int(index)], {})[task] = 100.0 * own
+        index, task, *variant = name.split("/")
+        if not variant:
+            values.setdefault(found.rows[int(index)], {})[task] = 100.0 * own
     return values
 
 
@@ -321,9 +328,9 @@ def _random_words(reader):
 
 def _lookup(reader):
     """Of probes: what a lookup of words reaches."""
-    result = _any(reader, "probing")
-    baselines = (result or {}).get("baseline")
-    return float(np.mean([*baselines.values()])) if baselines else None
+    tasks = (_any(reader, "probing") or {"tasks": {}})["tasks"].values()
+    found = [task["baseline"] for task in tasks if "baseline" in task]
+    return 100 * float(np.mean(found)) if found else None
 
 
 class Source(NamedTuple):

@@ -115,7 +115,25 @@ def _words(rows, seed):
     return result, arrays
 
 
+def _probing(rows, seed):
+    tasks = {"pos": 0.5, "dependencies": 0.3}
+    result = {
+        "tasks": {
+            task: {"items": [[0, 0], [0, 1], [1, 0]], "baseline": share}
+            for task, share in tasks.items()
+        }
+    }
+    arrays = {
+        f"{index}/{task}{variant}": np.array([1, seed % 2, 0], np.uint8)
+        for index in range(len(rows))
+        for task in tasks
+        for variant in ("", "/layers/1")
+    }
+    return result, arrays
+
+
 _RESULTS = {
+    "probing": _probing,
     "neighbours": _neighbours(False),
     "neighbours_dev": _neighbours(True),
     "masked_lm": _masked_lm,

@@ -75,6 +75,13 @@ def test_words_have_components_of_their_languages(read):
     assert found.baseline == pytest.approx(3)
 
 
+def test_probes_are_compared_with_a_lookup_of_words(read):
+    found = read().measured[claims.PROBES]
+    assert set(found.values["e_small"]) == {"pos", "dependencies"}
+    assert found.by_seed("e_small") == pytest.approx([100 / 3, 200 / 3])
+    assert found.baseline == pytest.approx(40)
+
+
 def test_a_seed_that_a_job_lacks_leaves_its_measure(read, folders):
     os.remove(folder_of(folders, "analyses/neighbours/seed_0/job.json"))
     measured = read().measured
@@ -107,8 +114,8 @@ def test_numbers_keep_their_folders(read, folders):
     one = found[CONTROL, "pretrain", "masked-LM accuracy", 0]
     assert one.value == 25 and "control/models/e_small/seed_0" in one.folder
     assert findings.layers["e_small"].shape == (2, 4)
-    # 4 models and 4 invented analyses of each of 2 seeds, 10 seconds each.
-    assert findings.seconds == 60 + 2 * 8 * 10 and findings.complete == 16
+    # 4 models and 5 invented analyses of each of 2 seeds, 10 seconds each.
+    assert findings.seconds == 60 + 2 * 9 * 10 and findings.complete == 18
 
 
 def test_seeds_with_other_items_are_not_mixed(read, folders):
