@@ -3,19 +3,6 @@
 The values of the figures are read off the plots.
 """
 
-from decoupled.reports.results import (
-    KINDS,
-    LAYER_DROP,
-    MLM,
-    NEIGHBOURS,
-    PRETRAINING,
-    PROBING,
-    SIMILARITY,
-    Number,
-    Results,
-    embedding,
-)
-
 # Scores on XTREME's dev files in percent, means of three runs; a task of questions has
 # exact match and F1. `average` is the paper's own.
 AVERAGE = "average"
@@ -134,26 +121,3 @@ def printed(row: str, name: str) -> str:
     marked = f" ({other})" if name not in scores and other in scores else ""
     numbers = scores.get(other if marked else name, ())
     return "/".join(f"{number:.1f}" for number in numbers) + marked
-
-
-def as_results() -> Results:
-    """The paper's numbers as of one seed, to take the same differences of them.
-
-    Its average stands for the mean of our tasks, XNLI for the score by layers kept.
-    """
-    numbers = [
-        *((row, AVERAGE, "accuracy", tasks[AVERAGE][0])
-          for row, tasks in SCORES.items() if AVERAGE in tasks),
-        *((row, PRETRAINING, MLM, value) for row, value in MASKED_LM.items()),
-        *((row, SIMILARITY, f"{name}{embedding(kind)}", value)
-          for row, sets in WORD_SIMILARITY.items()
-          for name, values in sets.items()
-          for kind, value in zip(KINDS, values, strict=False)),
-        *((row, PROBING, f"F1, {task}", value)
-          for row, tasks in PROBES.items() for task, value in tasks.items()),
-        *((row, LAYER_DROP, f"{AVERAGE}, layers 1 to {kept}", value)
-          for row, scores in LAYERS_KEPT.items() for kept, value in scores.items()),
-        *((row, NEIGHBOURS, f"layer {layer}", value)
-          for row, layers in TRANSLATION.items() for layer, value in layers.items()),
-    ]  # fmt: skip
-    return Results({}, [AVERAGE], [Number(*one[:3], 0, one[3]) for one in numbers])
