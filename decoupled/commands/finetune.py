@@ -22,7 +22,8 @@ Writes to --model_dir
                                            languages that XTREME does not list for the
                                            task are marked and in no mean
   best/                                    the checkpoint that was chosen
-  predictions/TASK/SPLIT-LANGUAGE.tsv      in XTREME's format (.json for questions):
+  predictions/TASK/SPLIT-LANGUAGE.tsv      of the best run, in XTREME's format (.json for
+                                           questions); every run has its own too:
       decoupled score --prediction_folder=MODEL_DIR/predictions \\
           --label_folder=DATA
   features/                                tokenised files, unless in --feature_dir
@@ -38,10 +39,8 @@ from absl import flags
 from decoupled.configs.finetuning import FinetuneConfig, finetune
 from decoupled.core import console, files, locks
 from decoupled.launch import start, tpu_flags
-from decoupled.runs.run_folder import MODES, TRAINING_MODES
+from decoupled.runs.run_folder import MODES, PREDICTIONS, TRAINING_MODES
 from decoupled.xtreme import official
-
-PREDICTIONS = "predictions"
 
 
 def define_flags() -> None:
@@ -139,7 +138,7 @@ def run_finetuning(
         console.say(f"wrote {os.path.join(predictions, task)}")
         _say_how_to_score(task, predictions, data_dir, labelled)
     elif mode != "train":
-        results = finetuning.evaluate(predictions, anew=mode == "eval")
+        results = finetuning.evaluate(anew=mode == "eval")
         _report(finetuning, results)
         tested = results[0]["test"].items()
         labelled = [name for name, values in tested if made.metrics[0] in values]

@@ -217,6 +217,8 @@ def masked_lm(
 class ProbeSettings:
     """Sizes and rates of the probe.
 
+    max_tokens: of a sentence, [CLS] and [SEP] included; what is beyond is cut off. None
+      for all positions of the model, also those that pre-training did not train.
     projection_size: of a span's vector. hidden_size: of the network on top.
     dropout: before both of its layers. learning_rate; clip_norm: of the gradient.
     batch_size: sentences. train_steps: at most. eval_every_steps: between evaluations
@@ -224,6 +226,7 @@ class ProbeSettings:
     score. seed: of initial weights, order and dropout.
     """
 
+    max_tokens: int | None
     projection_size: int
     hidden_size: int
     dropout: float
@@ -249,6 +252,11 @@ class ProbeSettings:
                 raise UserError(
                     f"probing.{name}: {value!r} is not a finite number above 0"
                 )
+        tokens = self.max_tokens
+        if tokens is not None and (type(tokens) is not int or tokens < 3):
+            raise UserError(
+                f"probing.max_tokens: {tokens!r} is not None and no whole number >= 3"
+            )
         if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
             raise UserError(f"probing.dropout: {self.dropout!r} is not in [0, 1)")
 
@@ -256,6 +264,7 @@ class ProbeSettings:
 @gin.configurable
 def probing(
     *,
+    max_tokens=gin.REQUIRED,
     projection_size=gin.REQUIRED,
     hidden_size=gin.REQUIRED,
     dropout=gin.REQUIRED,
@@ -270,6 +279,7 @@ def probing(
 ):
     """The root of the gin configuration of `probing`."""
     return ProbeSettings(
+        max_tokens=max_tokens,
         projection_size=projection_size,
         hidden_size=hidden_size,
         dropout=dropout,

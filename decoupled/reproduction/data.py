@@ -189,7 +189,20 @@ def make_data(folders: Folders, languages: Sequence[str]) -> None:
         run_step(folders.work_dir, step)
     if not folders.is_parallel:
         _write_sentences(folders)
+    for split in ("dev", "test"):
+        _check_sentences(folders.sentences(split))
     _write_edges(folders)
+
+
+def _check_sentences(folder):
+    """Refuses text of which too little is held out to look for translations in."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    texts = [files.read_text(os.path.join(folder, name)) for name in names]
+    if sum(bool(text) for text in texts) < 2:
+        raise UserError(
+            f"{folder}: no held-out sentences of two languages, for retrieval; give "
+            "more text in --data_dir"
+        )
 
 
 def _write_sentences(folders):

@@ -12,9 +12,11 @@ import numpy as np
 
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.corpora.locales import ENGLISH
 from decoupled.reports.finished_runs import settings_of
 from decoupled.reports.results import Number
 from decoupled.reproduction import claims
+from decoupled.reproduction.finetuned import Items, read_items
 from decoupled.reproduction.jobs import ANALYSES, CONTROL, DROPPED_TASK, LAYER_DROP
 from decoupled.reproduction.measured import CONTROL as CONTROL_ROW
 from decoupled.reproduction.measured import (
@@ -58,7 +60,7 @@ class Reader:
         self.seeds = sorted({seed_of(job.name) for job in jobs})
         self._tasks = tasks
         self._analysed: dict[str, dict[int, Analysed]] = {}
-        self._scores: dict[str, dict[str, np.ndarray]] = {}
+        self._scores: dict[str, dict[str, Items]] = {}
         for job in jobs:
             if job.name.startswith(f"{ANALYSES}/"):
                 self._read_analysis(job)
@@ -171,25 +173,39 @@ class Reader:
         return self.jobs[f"{name}/seed_{seed}"].folder
 
     def tuned(self, name: str, task: str) -> dict[str, np.ndarray]:
-        """Component -> values of the items of a fine-tuning; empty without it."""
+        """Component -> percent of right answers by item; empty without the job.
+
+        Tags: a component for each language, items are sentences. Other tasks: languages
+        that they were not trained on; where all have as many texts these translate each
+        other line by line, and an item is a text in all languages.
+        """
+        found = {
+            language: 100 * ratios(items.right[None], items.total[None])[0]
+            for language, items in self._tested(name, task).items()
+        }
+        if task != DROPPED_TASK and len({len(one) for one in found.values()}) == 1:
+            return {"mean": np.mean([*found.values()], axis=0)}
+        return found
+
+    def guess(self, task: str) -> float | None:
+        """What needs no model on a task, in percent; None without its runs."""
+        for name in self.jobs:
+            if name.startswith(f"tasks/{task}/"):
+                tested = self._tested(name, task).values()
+                return float(np.mean([items.baseline for items in tested]))
+        return None
+
+    def _tested(self, name, task):
+        """Language -> `finetuned.Items` of those that a task is measured in."""
         if name not in self.jobs:
             return {}
         if name not in self._scores:
-            from decoupled.reproduction import finetuned
-
             folder = self.jobs[name].folder
-            scores = finetuned.item_scores(folder, self._tasks[task], task)
-            self._scores[name] = scores
-        return self._scores[name]
-
-    def guess(self, task: str) -> float | None:
-        """What a guess without a model scores on a task; None without its runs."""
-        from decoupled.reproduction import finetuned
-
-        for name, job in self.jobs.items():
-            if name.startswith(f"tasks/{task}/"):
-                return finetuned.baseline(job.folder, self._tasks[task], task)
-        return None
+            self._scores[name] = read_items(folder, self._tasks[task])
+        found = self._scores[name]
+        if task == DROPPED_TASK:
+            return found
+        return {key: items for key, items in found.items() if key != ENGLISH}
 
     def tuned_rows(self, seed: int, task: str) -> dict[str, dict[str, np.ndarray]]:
         """Row -> component -> values, controls among them."""

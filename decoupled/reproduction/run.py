@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from decoupled.configs import ReproductionRoot, reproduce
 from decoupled.core import console, files, installed
+from decoupled.core.errors import UserError
 from decoupled.core.machine import processor, usable_cores
 from decoupled.launch import gin_files, start
 from decoupled.launch.steps import seconds_of_steps
@@ -83,7 +84,7 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
 
 
 def write(options: Options, arguments: Sequence[str]) -> None:
-    """Writes the document from what is complete.
+    """Writes the document from what is complete, and prints the verdicts.
 
     Args:
       options: the flags. arguments: of the command, as they were given.
@@ -91,12 +92,12 @@ def write(options: Options, arguments: Sequence[str]) -> None:
     Raises:
       UserError: the data are not there yet, or a finished job's files are damaged.
     """
+    folders, root = options.folders(), configure(options)
+    maker, jobs = plan(root, folders)
     # They load TensorFlow, which the parent of the jobs needs at the end alone.
     from decoupled.reproduction.document import write_document
     from decoupled.reproduction.finished import Told, read_findings
 
-    folders, root = options.folders(), configure(options)
-    maker, jobs = plan(root, folders)
     told = Told(
         text=describe_text(folders),
         steps=train_steps(root.sweep),
@@ -107,7 +108,13 @@ def write(options: Options, arguments: Sequence[str]) -> None:
         left_out=left_out(folders, options.languages, maker.pieces),
     )
     findings = read_findings(jobs, maker.rows, folders.runs, maker.tasks, told)
-    write_document(options.document, findings)
+    judged = write_document(options.document, findings)
+    console.say("")
+    console.table(
+        "The paper's claims at this scale",
+        ["claim", "", "verdict"],
+        [[str(one.claim.number), one.claim.text, one.verdict] for one in judged],
+    )
     console.say(f"document: {options.document}")
 
 
@@ -129,6 +136,11 @@ def plan(root: ReproductionRoot, folders: Folders) -> tuple[JobMaker, list[Job]]
     Raises:
       UserError: there is no vocabulary yet, or a setting is wrong.
     """
+    if not files.exists(folders.vocabulary):
+        raise UserError(
+            f"{folders.work_dir}: no data here yet; run the command without "
+            "--document_only"
+        )
     maker = JobMaker(root, folders, activation_dtype(folders.work_dir))
     return maker, [job for seed in root.sweep.seeds for job in maker.of_seed(seed)]
 

@@ -97,6 +97,16 @@ def test_dev_of_a_treebank_is_divided_where_there_is_no_training_set(tmp_path, g
         assert counts == [8, 2, 3]
 
 
+def test_text_that_is_too_short_is_refused_before_anything_is_trained(folders):
+    os.makedirs(folders.sentences("dev"))
+    for language, text in (("en", "01001001\tA verse\n"), ("de", "")):
+        with open(f"{folders.sentences('dev')}/{language}.tsv", "w") as handle:
+            handle.write(text)
+    for split in ("dev", "test"):
+        with pytest.raises(UserError, match=f"{split}.*: no held-out sentences of two"):
+            data._check_sentences(folders.sentences(split))
+
+
 def test_what_is_said_of_the_text_and_of_what_is_missing(folders):
     told = describe_text(folders)
     assert told[0].startswith(

@@ -75,6 +75,12 @@ def test_complete_jobs_are_not_repeated_and_failures_are_named(
     assert names_started(shown) == [] and ", 0 to do" in shown
 
 
+def test_a_document_of_nothing(tmp_path):
+    options = Options(str(tmp_path / "w"))
+    with pytest.raises(UserError, match="no data here yet; run the command without"):
+        run.write(options, [])
+
+
 def test_another_length_has_other_runs(folders):
     places = {
         size: Options(folders.work_dir, size=size).folders().runs
