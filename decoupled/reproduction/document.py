@@ -199,9 +199,13 @@ def _learned(page, story):
 
 def _pretraining(page, story):
     """Every measure of the rows with a control, beside it and the baseline."""
-    if not any(story.checks.values()):
-        return
     page.heading("What pre-training brings")
+    if not any(story.checks.values()):
+        page.text(
+            "This cannot be told: no row that trained was measured after one step too, "
+            "with two seeds or more."
+        )
+        return
     page.text(
         "Each measure beside the same after a single step of pre-training, and beside "
         "a baseline that needs no model (word lookup, largest class, unigram entropy). "

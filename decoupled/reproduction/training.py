@@ -12,7 +12,6 @@ from decoupled.reports.page import Page
 from decoupled.reproduction import claims, pictures
 from decoupled.reproduction.finished import Findings
 from decoupled.reproduction.measured import NATS
-from decoupled.reproduction.sections import row_of
 from decoupled.reproduction.verdicts import Judged, Trained, Training, untrained
 from decoupled.runs.curve import CROSSED_BELOW, crossing, crossing_level, smoothed
 
@@ -22,16 +21,16 @@ def trained(findings: Findings) -> Training:
 
     A run whose held-out loss was not measured has NaN there, which is no training.
     """
-    if not findings.unigram_entropy:
+    entropy = findings.unigram_entropy
+    if not entropy:
         return {}
-    below = {
-        (row_of(model), seed): min(
-            one["below_unigram"] for one in model["languages"].values()
-        )
-        for seed, result in findings.results.get("masked_lm", {}).items()
-        for model in result["models"]
-    }
-    level = crossing_level(findings.unigram_entropy, findings.shares or None)
+    below: dict[tuple[str, int], float] = {}
+    loss = findings.measured.get(claims.LOSS)
+    for row, languages in loss.values.items() if loss else ():
+        gaps = [entropy[name] - one.mean(axis=1) for name, one in languages.items()]
+        for seed, gap in zip(loss.seeds, np.min(gaps, axis=0).tolist(), strict=True):
+            below[row, seed] = gap
+    level = crossing_level(entropy, findings.shares or None)
     found: dict[str, dict[int, Trained]] = {}
     for (row, seed), curve in findings.curves.items():
         found.setdefault(row, {})[seed] = Trained(
