@@ -216,6 +216,6 @@ def _on_heads(judged, findings):
             if row in ranks
         )
         yield (
-            "A linear head allows logits of rank H alone, whatever E_out is. Their "
-            f"effective rank is {text}; exploratory."
+            "With a linear head the rank of the logits is at most about H, whatever "
+            f"E_out is. Their effective rank is {text}; exploratory."
         )
