@@ -7,12 +7,8 @@ from typing import NamedTuple
 from decoupled.configs import ModelConfig
 from decoupled.xtreme import official
 
-# Tasks of numbers beside those of fine-tuning.
-PRETRAINING, LAYER_DROP, CONTROL = "pretrain", "layer_drop", "control"
-NEIGHBOURS, SIMILARITY = "neighbours", "word_similarity"
-PROBING, SPECTRUM = "probing", "spectrum"
-MLM = "MLM acc"
-KINDS = ("input", "output")
+# A task of numbers beside those of fine-tuning, and its metric.
+PRETRAINING, MLM = "pretrain", "MLM acc"
 
 # Seed -> value.
 Values = Mapping[int, float]
@@ -35,7 +31,7 @@ class Row(NamedTuple):
 class Number(NamedTuple):
     """A single number.
 
-    row: name of the model. task: or one of the constants above. metric: what it is.
+    row: name of the model. task: or PRETRAINING. metric: what it is.
     value: as tables show it, scores in percent. folder: it was read from. settings: the
     gin file of what it was measured with.
     """
@@ -66,10 +62,6 @@ class Results(NamedTuple):
         rows = {name: self.rows[name] for name in names}
         numbers = [n for name in rows for n in self.numbers if n.row == name]
         return self._replace(rows=rows, numbers=numbers)
-
-    def metrics(self, task: str) -> list[str]:
-        """What was measured of any model."""
-        return list(dict.fromkeys(n.metric for n in self.numbers if n.task == task))
 
     def values(self, row: str, task: str, metric: str) -> dict[int, float]:
         """One number of a model by seed; empty where it was not measured."""
@@ -120,13 +112,3 @@ def spread(values: Values) -> Spread | None:
 def headline(task: str) -> tuple[str, ...]:
     """The metrics whose mean is the task's score."""
     return official.TASKS[task].headline if task in official.TASKS else ("accuracy",)
-
-
-def embedding(kind: str) -> str:
-    """The end of a metric of the "input" or "output" embedding."""
-    return f", {kind} embedding"
-
-
-def _layer(metric):
-    """Of "layer 3" and "xnli, layers 1 to 3": 3."""
-    return int(metric.rpartition(" ")[2])

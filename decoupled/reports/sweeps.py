@@ -18,11 +18,11 @@ from decoupled.reports import pictures
 from decoupled.reports.finished_runs import read_description, read_sweeps
 from decoupled.reports.page import RUNS, Page, mean
 from decoupled.reports.published import AVERAGE, printed
-from decoupled.reports.results import MLM, Number, Results, headline, spread
+from decoupled.reports.results import MLM, Number, Results, Row, headline, spread
 
 # The line of a gin file by which runs of one row differ.
 _SEED = re.compile(r"^\w+\.seed = \d+$", re.MULTILINE)
-_SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
+SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
 
 
 class Table(NamedTuple):
@@ -85,7 +85,7 @@ def _chosen(results, names):
 def make_table(results: Results, page: Page) -> Table:
     """The table of all rows; its numbers link as those of the page do."""
     columns = [MLM, *results.tasks, *([AVERAGE] if len(results.tasks) > 1 else [])]
-    rows = [[name, *_sizes(row)] for name, row in results.rows.items()]
+    rows = [[name, *sizes(row)] for name, row in results.rows.items()]
     for column in columns:
         found = {row: _values(results, row, column) for row in results.rows}
         means = {row: spread(each[0]).mean for row, each in found.items() if each[0]}
@@ -100,7 +100,7 @@ def make_table(results: Results, page: Page) -> Table:
                     paper=printed(row, column),
                 )
             )
-    return Table(["model", *_SIZES, *columns], rows)
+    return Table(["model", *SIZES, *columns], rows)
 
 
 def _values(results, row, column):
@@ -113,7 +113,8 @@ def _values(results, row, column):
     return [results.score(row, column), *metrics]
 
 
-def _sizes(row):
+def sizes(row: Row) -> list[str]:
+    """A model's widths, layers and parameters, in the order of `SIZES`."""
     model = row.model
     layers = str(model.num_layers)
     if row.keep_layers:
