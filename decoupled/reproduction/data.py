@@ -17,8 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from decoupled.analyses.probing.conversion import CONVERTERS
-from decoupled.analyses.probing.task_files import write_examples
+from decoupled.analyses.probing.conversion import make_treebank_tasks
 from decoupled.configs import build_corpus
 from decoupled.core import files
 from decoupled.core.errors import UserError
@@ -31,8 +30,6 @@ from decoupled.launch.steps import Step, run_step
 from decoupled.reports.demo import records_step, vocabulary_step
 from decoupled.runs import run_folder
 
-PROBING_TASKS = ("pos", "dependencies")
-_SPLITS = ("train", "dev", "test")
 _TREEBANK = re.compile(r"en_(\w+)-ud-(train|dev|test)\.conllu")
 LANGUAGES = ("en", "de", "es", "fr")
 _CATALOGS, _CORPUS_GIN = "catalogs:django", "runs/build_corpus.gin"
@@ -104,15 +101,15 @@ class Folders(NamedTuple):
         }
 
     def treebank(self) -> list[str]:
-        """Files of the first English treebank with two or more, train before dev."""
+        """Files of the first English treebank that has test and another split."""
         folder = self.given("ud")
         found: dict[str, dict[str, str]] = {}
         for name in sorted(os.listdir(folder)) if folder else []:
             if match := _TREEBANK.fullmatch(name):
                 found.setdefault(match[1], {})[match[2]] = os.path.join(folder, name)
         for splits in found.values():
-            if len(splits) > 1:
-                return [splits[name] for name in _SPLITS if name in splits]
+            if "test" in splits and len(splits) > 1:
+                return list(splits.values())
         return []
 
     def given(self, *names: str) -> str | None:
@@ -239,24 +236,11 @@ def _lines(path):
 
 
 def _write_edges(folders):
-    """Files for probing, if there is a treebank. Without training sentences, those of
-    dev are divided."""
-    paths = folders.treebank()
-    if not paths:
-        return
-    for task in PROBING_TASKS:
-        examples = [CONVERTERS[task](path) for path in paths]
-        if len(examples) == 2:
-            dev = examples[0]
-            examples[:1] = [
-                [one for place, one in enumerate(dev) if place % 5],
-                dev[::5],
-            ]
-        folder = files.make_folder(folders.made("edges", task))
-        for split, own in zip(_SPLITS, examples, strict=True):
-            path = os.path.join(folder, f"{split}.jsonl")
-            if not files.exists(path):
-                write_examples(path, own)
+    """Files for probing, if there is a treebank."""
+    paths, folder = folders.treebank(), folders.made("edges")
+    if paths and not os.path.isdir(folder):
+        with files.atomic_path(folder) as temporary:
+            make_treebank_tasks(paths, temporary)
 
 
 def describe_text(folders: Folders) -> list[str]:

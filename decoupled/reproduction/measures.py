@@ -119,7 +119,9 @@ class Reader:
                 continue
             values = {
                 row: {
-                    component: np.array([by_seed[s][row][component] for s in seeds])
+                    component: np.array(
+                        [by_seed[s][row][component] for s in seeds], np.float64
+                    )
                     for component in by_seed[seeds[0]][row]
                 }
                 for row in rows
@@ -280,7 +282,7 @@ def _masked_lm(reader, seed, key, times):
                 own[None, languages == language],
                 counts[row][None, languages == language],
             )[0]
-            for language in sorted(set(languages))
+            for language in sorted(set(languages.tolist()))
         }
         for row, own in values.items()
     }
@@ -292,7 +294,7 @@ def _words(reader, seed, key):
         return {}
     pairs = np.array([pair for _, _, pair in found.result["items"]])
     return {
-        row: {pair: 100.0 * own[pairs == pair] for pair in sorted(set(pairs))}
+        row: {pair: 100.0 * own[pairs == pair] for pair in sorted(set(pairs.tolist()))}
         for row, own in reader.arrays("word_translation", seed, key).items()
     }
 

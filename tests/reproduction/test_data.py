@@ -83,18 +83,21 @@ def test_tasks_that_are_there(tmp_path, given):
     assert folders.tasks() == {"udpos": f"{given}/xtreme", "sib200": str(given)}
 
 
-def test_dev_of_a_treebank_is_divided_where_there_is_no_training_set(tmp_path, given):
+def test_a_treebank_becomes_files_for_probing(tmp_path, given):
     (given / "ud").mkdir()
-    (given / "ud/en_ewt-ud-dev.conllu").write_text(10 * CONLLU)
-    (given / "ud/en_ewt-ud-test.conllu").write_text(3 * CONLLU)
+    for split, count in (("dev", 30), ("test", 3)):
+        sentences = [CONLLU.replace("Cats", f"Cats{n}") for n in range(count)]
+        (given / f"ud/en_ewt-ud-{split}.conllu").write_text("".join(sentences))
+    # A treebank without a test set comes first, and serves nothing.
+    (given / "ud/en_abc-ud-dev.conllu").write_text("")
     folders = found(tmp_path, given)
     data._write_edges(folders)
-    for task in data.PROBING_TASKS:
-        counts = [
+    for task in ("pos", "dependencies"):
+        train, dev, test = (
             len(open(folders.made("edges", task, f"{split}.jsonl")).readlines())
             for split in ("train", "dev", "test")
-        ]
-        assert counts == [8, 2, 3]
+        )
+        assert train + dev == 30 and train > dev > 0 and test == 3
 
 
 def test_text_that_is_too_short_is_refused_before_anything_is_trained(folders):

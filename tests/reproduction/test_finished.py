@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.reproduction import claims
+from decoupled.reproduction import claims, measures
+from decoupled.reproduction.finetuned import Items
 from decoupled.reproduction.finished import Told, read_findings
 from decoupled.reproduction.jobs import JobMaker, sized
-from tests.reproduction.finished_jobs import GUESSED, TRANSLATED, write_all
+from tests.reproduction.finished_jobs import (
+    GUESSED,
+    TRANSLATED,
+    complete,
+    write_all,
+)
 
 CONTROL = "control:e_small"
 
@@ -25,6 +31,30 @@ def read(root, folders):
         return read_findings(jobs, maker.rows, folders.runs, maker.tasks, told)
 
     return read
+
+
+@pytest.fixture
+def finetunings(root, folders):
+    """All fine-tunings are complete: sizes of languages -> what reads their items,
+    every second of which is right, and none with two layers."""
+    maker = JobMaker(sized(root, 1), folders, "float32")
+    for seed in (0, 1):
+        for job in maker.of_seed(seed):
+            if job.kind == "finetune":
+                os.makedirs(job.folder, exist_ok=True)
+                complete(job)
+
+    def reader(sizes):
+        def read_items(folder, data_dir):
+            times = 0.0 if "keep_2" in folder else 1.0
+            return {
+                language: Items([], np.arange(count) % 2 * times, np.ones(count), 30.0)
+                for language, count in sizes.items()
+            }
+
+        return read_items
+
+    return reader
 
 
 def folder_of(folders, name):
@@ -80,6 +110,38 @@ def test_probes_are_compared_with_a_lookup_of_words(read):
     assert set(found.values["e_small"]) == {"pos", "dependencies"}
     assert found.by_seed("e_small") == pytest.approx([100 / 3, 200 / 3])
     assert found.baseline == pytest.approx(40)
+
+
+def test_tags_in_all_languages_other_tasks_in_those_not_trained_on(
+    read, monkeypatch, finetunings
+):
+    sizes = {"en": 6, "de": 4, "fr": 4}
+    monkeypatch.setattr(measures, "read_items", finetunings(sizes))
+    measured = read().measured
+    tags = measured[claims.UD_POS]
+    assert {key: one.shape for key, one in tags.values["e_small"].items()} == {
+        "en": (2, 6), "de": (2, 4), "fr": (2, 4)
+    }  # fmt: skip
+    assert tags.by_seed(CONTROL) == pytest.approx([50, 50]) and tags.baseline == 30
+    # Two languages with equally many texts: an item is a text in both.
+    books = measured[claims.BOOKS]
+    assert {key: one.shape for key, one in books.values["e_small"].items()} == {
+        "mean": (2, 4)
+    }
+    monkeypatch.setattr(measures, "read_items", finetunings({**sizes, "fr": 5}))
+    assert set(read().measured[claims.BOOKS].values["e_small"]) == {"de", "fr"}
+
+
+def test_the_last_layer_is_worth_what_tags_lose_without_it(
+    read, monkeypatch, finetunings
+):
+    monkeypatch.setattr(measures, "read_items", finetunings({"en": 4}))
+    findings = read()
+    drop = findings.measured[claims.LAYER_DROP]
+    assert set(drop.values) == {"e_small", "e_large"}
+    assert drop.by_seed("e_large") == pytest.approx([50, 50])
+    found = {one.metric: one for one in findings.numbers if one.task == "layer_drop"}
+    assert found["layers 1 to 2"].value == 0 and found["layers 1 to 1"].value == 50
 
 
 def test_a_seed_that_a_job_lacks_leaves_its_measure(read, folders):
