@@ -79,13 +79,15 @@ _SENTENCES: Mapping[int, tuple[str, Mapping[str, str]]] = {
     6: (
         "A wide output embedding",
         {
-            SUPPORTED: "guesses more masked words, while its rows translate fewer",
+            SUPPORTED: (
+                "guesses more masked words, while its rows translate words less well"
+            ),
             NO_EFFECT: (
                 "changes neither masked-LM accuracy nor the translation of words by "
                 "its rows above the margin"
             ),
             CONTRADICTED: (
-                "does not guess more masked words while its rows translate fewer: at "
+                "does not do both, guess more masked words and translate less well: at "
                 "least one of the two goes the other way"
             ),
         },
