@@ -162,7 +162,8 @@ class Reader:
         for name, job in self.jobs.items():
             if name.startswith(f"{LAYER_DROP}/"):
                 _, _, row, keep, _ = name.split("/")
-                value = float(np.mean([*self.tuned(name, DROPPED_TASK).values()]))
+                scores = self.tuned(name, DROPPED_TASK).values()
+                value = float(np.mean([one.mean() for one in scores]))
                 layers = f"layers 1 to {keep.removeprefix('keep_')}"
                 seed = seed_of(name)
                 yield _number(row, LAYER_DROP, layers, seed, value, job.folder)
