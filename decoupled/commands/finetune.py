@@ -22,8 +22,8 @@ Writes to --model_dir
                                            languages that XTREME does not list for the
                                            task are marked and in no mean
   best/                                    the checkpoint that was chosen
-  predictions/TASK/SPLIT-LANGUAGE.tsv      of the best run, in XTREME's format (.json for
-                                           questions); every run has its own too:
+  predictions/TASK/SPLIT-LANGUAGE.tsv      of the best run, in XTREME's format (.json
+                                           for questions); every run has its own too:
       decoupled score --prediction_folder=MODEL_DIR/predictions \\
           --label_folder=DATA
   features/                                tokenised files, unless in --feature_dir

@@ -162,7 +162,8 @@ class Reader:
         for name, job in self.jobs.items():
             if name.startswith(f"{LAYER_DROP}/"):
                 _, _, row, keep, _ = name.split("/")
-                value = float(np.mean([*self.tuned(name, DROPPED_TASK).values()]))
+                scores = self.tuned(name, DROPPED_TASK).values()
+                value = float(np.mean([one.mean() for one in scores]))
                 layers = f"layers 1 to {keep.removeprefix('keep_')}"
                 seed = seed_of(name)
                 yield _number(row, LAYER_DROP, layers, seed, value, job.folder)
@@ -194,7 +195,8 @@ class Reader:
         for name in self.jobs:
             if name.startswith(f"tasks/{task}/"):
                 tested = self._tested(name, task).values()
-                return float(np.mean([items.baseline for items in tested]))
+                guesses = [items.baseline for items in tested]
+                return float(np.mean(guesses)) if guesses else None
         return None
 
     def _tested(self, name, task):
@@ -216,7 +218,8 @@ class Reader:
             parts = name.split("/")
             if parts[-4:-2] == ["tasks", task] and seed_of(name) == seed:
                 row = CONTROL_ROW * (parts[0] == CONTROL) + parts[-2]
-                found[row] = self.tuned(name, task)
+                if scores := self.tuned(name, task):
+                    found[row] = scores
         return found
 
 

@@ -132,6 +132,12 @@ def test_tags_in_all_languages_other_tasks_in_those_not_trained_on(
     assert set(read().measured[claims.BOOKS].values["e_small"]) == {"de", "fr"}
 
 
+def test_a_task_in_english_alone_has_no_transfer(read, monkeypatch, finetunings):
+    monkeypatch.setattr(measures, "read_items", finetunings({"en": 6}))
+    measured = read().measured
+    assert claims.UD_POS in measured and claims.BOOKS not in measured
+
+
 def test_the_last_layer_is_worth_what_tags_lose_without_it(
     read, monkeypatch, finetunings
 ):

@@ -106,11 +106,10 @@ def test_a_value_for_each_target_of_test(result):
         assert hits.mean() >= probe["test"]["recall"] > 0.5
 
 
-def test_items_are_those_that_all_models_have(
-    tasks, models, vocabulary, tmp_path, tmp_path_factory
-):
+def test_items_are_those_that_all_models_have(tasks, models, vocabulary, tmp_path):
     """A model of few positions loses the ends of sentences."""
-    short = write_run(tmp_path / "short", vocabulary, {"max_positions": 5})
+    positions = len(vocabulary.encode("Select the blue")) + 2
+    short = write_run(tmp_path / "short", vocabulary, {"max_positions": positions})
     both = [*models, *open_models([short])]
     whole, cut = (
         edge_probing.measure(found, tasks[:1], ["mix"], SHORT)
