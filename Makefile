@@ -24,7 +24,7 @@ PEERS := $(OLDER) 3.12 3.13
 # make test-interop TORCH_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu'
 TORCH_ARGS ?=
 
-# More arguments: make reproduce REPRODUCE_ARGS='--data_dir=DIR --size=2'
+# More arguments: make reproduce REPRODUCE_ARGS='--data_dir=DIR --size=4'
 REPRODUCE_ARGS ?=
 
 # More arguments of every suite: make bench BENCH_ARGS=--resume
@@ -49,8 +49,8 @@ cluster-demo: $(VENV)/.installed  ## the same losses on 1, 2 and 4 processes
 	$(RUN) -m decoupled demo --work_dir=demo_run --data_only
 	$(RUN) -m decoupled cluster_demo --work_dir=demo_run
 
-reproduce: $(VENV)/.installed  ## the paper's tables and figures at a small scale, 1 to 2 hours
-	$(RUN) -m decoupled reproduce --work_dir=reproduction --jobs=2 $(REPRODUCE_ARGS)
+reproduce: $(VENV)/.installed  ## the paper's claims at a small scale, some 2 hours
+	$(RUN) -m decoupled reproduce --work_dir=reproduction $(REPRODUCE_ARGS)
 
 test: $(VENV)/.installed  ## the tests, at most 10 minutes on 2 cores
 	$(RUN) -m pytest $(PYTEST_ARGS)

@@ -75,6 +75,19 @@ def test_files_use_the_macros_that_they_define():
     assert not found, "\n".join(found)
 
 
+def test_tasks_count_their_checkpoints_right():
+    """One every so many steps, and one at the end."""
+    steps = r"([\d,]+) steps: (\d+) checkpoints.*\n.*eval_every_steps = (\d+)"
+    found = []
+    for name in FILES:
+        text = (FOLDER / name).read_text(encoding="utf-8")
+        for match in re.findall(steps, text):
+            total, told, every = (int(number.replace(",", "")) for number in match)
+            if told != -(-total // every):
+                found.append(f"{name}: {-(-total // every)}, not {told}")
+    assert not found, "\n".join(found)
+
+
 def test_files_say_what_they_are_for():
     texts = {name: (FOLDER / name).read_text(encoding="utf-8") for name in FILES}
     assert [name for name, text in texts.items() if not text.startswith("# ")] == []

@@ -20,6 +20,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.masking import mask_sequences
 from decoupled.exports.serving.encoder import MaskedLm
+from decoupled.metrics.likeness import CrossMoments
 from decoupled.tasks.classification import pack_texts
 
 Arrays = dict[str, np.ndarray]
@@ -46,41 +47,6 @@ def open_pairs(model_dirs: Sequence[str], finetuned_dirs: Sequence[str]) -> list
     models = open_models(model_dirs, masked_lm=True)
     tuned = open_models(finetuned_dirs) if finetuned_dirs else [None] * len(models)
     return [Pair(*pair) for pair in zip(models, tuned, strict=True)]
-
-
-class CrossMoments:
-    """Sums over tokens from which linear CKA comes, so that no token is kept."""
-
-    def __init__(self, width: int, other_width: int):
-        self._count = 0
-        self._sums = [np.zeros(width), np.zeros(other_width)]
-        self._own = [np.zeros([w, w]) for w in (width, other_width)]
-        self._cross = np.zeros([width, other_width])
-
-    def add(self, first: np.ndarray, second: np.ndarray) -> None:
-        """Adds vectors of the same tokens, [n, width] and [n, other width]."""
-        pair = [values.astype(np.float64) for values in (first, second)]
-        self._count += len(first)
-        for place, values in enumerate(pair):
-            self._sums[place] += values.sum(0)
-            self._own[place] += values.T @ values
-        self._cross += pair[0].T @ pair[1]
-
-    def cka(self) -> float | None:
-        """|X'Y|^2 / (|X'X| |Y'Y|) of the centred vectors; None where one is constant.
-
-        The norms are Frobenius norms.
-        """
-        if not self._count:
-            return None
-        first, second = self._sums
-        cross = self._cross - np.outer(first, second) / self._count
-        own = [
-            np.linalg.norm(matrix - np.outer(total, total) / self._count)
-            for matrix, total in zip(self._own, self._sums, strict=True)
-        ]
-        scale = own[0] * own[1]
-        return float(np.linalg.norm(cross) ** 2 / scale) if scale else None
 
 
 def read_texts(paths: Sequence[str], max_texts: int) -> list[str]:
@@ -176,12 +142,7 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
 def _check(pair: Pair, settings: DriftSettings) -> None:
     models = [model for model in pair if model is not None]
     for model in models:
-        length = settings.masking.sequence_length
-        if length > model.config.max_positions:
-            raise UserError(
-                f"MaskingConfig.sequence_length: {length}, but {model.name} has "
-                f"max_positions = {model.config.max_positions}"
-            )
+        model.check_length(settings.masking.sequence_length)
     if len({model.vocabulary.fingerprint for model in models}) > 1:
         raise UserError(
             f"{pair.finetuned.folder}: has another vocabulary than "

@@ -55,7 +55,7 @@ def read_run(folder: str, split: str, metric: str | None) -> Run:
     described = run_folder.read(folder)
     if described.command != "finetune" or not described.task:
         raise UserError(f"{folder}: is not a folder of fine-tuning")
-    results = _read_results(folder)
+    results = read_results(folder)
     found = [_score(path, values, split, metric) for path, values in results]
     languages, _ = found[0]
     return Run(
@@ -92,6 +92,33 @@ def measure(
             "points": list(_points(own, names)),
         }
     return {"analysis": "layer_drop", "split": split, "metric": metric, "tasks": tasks}
+
+
+def read_results(folder) -> list[tuple[str, dict]]:
+    """Path and content of results.json: of each seed where there are several.
+
+    Raises:
+      UserError: a file is missing or malformed.
+    """
+    path = os.path.join(folder, RESULTS)
+    if not files.exists(path):
+        raise UserError(
+            f"{folder}: no {RESULTS}; decoupled finetune writes it at its end"
+        )
+    results = files.read_json(path)
+    if not isinstance(results, dict):
+        raise UserError(f"{path}: not the results of fine-tuning")
+    chosen = [
+        run
+        for run in results.get("runs", [])
+        if run["learning_rate"] == results["learning_rate"]
+    ]
+    if len(chosen) < 2:
+        return [(path, results)]
+    # learning_rate_R/seed_S/ and what is below it.
+    seeds = ["/".join(run["checkpoint"].split("/")[:2]) for run in chosen]
+    paths = [files.path_below(folder, f"{seed}/{RESULTS}", path) for seed in seeds]
+    return [(each, files.read_json(each)) for each in paths]
 
 
 def show(result: dict[str, Any]) -> None:
@@ -142,29 +169,6 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
     title = f"Fine-tuned without the last layers; {plots.over_seeds(seeds)}"
     plots.title_and_legend(figure, axes[0], title)
     return plots.save(figure, stem)
-
-
-def _read_results(folder) -> list[tuple[str, dict]]:
-    """Path and content of results.json: of each seed where there are several."""
-    path = os.path.join(folder, RESULTS)
-    if not files.exists(path):
-        raise UserError(
-            f"{folder}: no {RESULTS}; decoupled finetune writes it at its end"
-        )
-    results = files.read_json(path)
-    if not isinstance(results, dict):
-        raise UserError(f"{path}: not the results of fine-tuning")
-    chosen = [
-        run
-        for run in results.get("runs", [])
-        if run["learning_rate"] == results["learning_rate"]
-    ]
-    if len(chosen) < 2:
-        return [(path, results)]
-    # learning_rate_R/seed_S/ and what is below it.
-    seeds = ["/".join(run["checkpoint"].split("/")[:2]) for run in chosen]
-    paths = [files.path_below(folder, f"{seed}/{RESULTS}", path) for seed in seeds]
-    return [(each, files.read_json(each)) for each in paths]
 
 
 def _score(path, results, split, metric):

@@ -58,6 +58,14 @@ class AnalysedModel:
             table = table @ self.weights[matrix.name]
         return table
 
+    def check_length(self, length: int) -> None:
+        """Raises a UserError where the model has fewer positions."""
+        if length > self.config.max_positions:
+            raise UserError(
+                f"MaskingConfig.sequence_length: {length}, but {self.name} has "
+                f"max_positions = {self.config.max_positions}"
+            )
+
     def describe(self) -> dict[str, Any]:
         """What a result says of the model: where it is from, and its sizes."""
         sizes = {size: getattr(self.config, size) for size in SIZES}

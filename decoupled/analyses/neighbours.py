@@ -14,7 +14,7 @@ import dataclasses
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +77,7 @@ def find_parallel(
     if source and target and not data_dir:
         return [ParallelFiles(os.path.basename(target), source, target)]
     if not data_dir or source or target:
-        raise UserError("give --data_dir, or --source and --target")
+        raise UserError("give --data_dir, or --source and --target, or --sentences")
     names = gfile.listdir(data_dir) if gfile.isdir(data_dir) else []
     found = [re.fullmatch(r"([\w-]+)-en\.\1", name) for name in sorted(names)]
     there = [match[1] for match in found if match and match[1] != "en"]
@@ -125,19 +125,31 @@ def layer_accuracies(
     # Equal sentences of a side have one number.
     sides = [np.array([numbers[text] for text in side]) for side in (sources, targets)]
     rows = []
+    every_layer = vectors_by_layer(encoder, [*sources, *targets], config, mesh)
+    for layer, vectors in enumerate(every_layer):
+        first, second = vectors[: len(sources)], vectors[len(sources) :]
+        matches = search(first, second, config, f"searching blocks, layer {layer}")
+        rows.append(_row(layer, sides, matches))
+    return rows
+
+
+def vectors_by_layer(
+    encoder: TrainedEncoder,
+    texts: Sequence[str],
+    config: RetrievalConfig,
+    mesh: MeshConfig,
+) -> Iterator[np.ndarray]:
+    """Yields float32 [texts, H] of layer 0 (the embedding output), 1, ... L.
+
+    Every text is encoded once; all layers wait on disk.
+    """
     with tempfile.TemporaryDirectory() as folder:
         stored = _LayersOnDisk(folder, encoder.model.hidden_size)
-        layers = list(range(encoder.model.num_layers + 1))
-        for places, pooled in encode_texts(
-            encoder, [*sources, *targets], layers, config, mesh
-        ):
+        layers = range(encoder.model.num_layers + 1)
+        for places, pooled in encode_texts(encoder, texts, layers, config, mesh):
             stored.add(places, pooled)
         for layer in layers:
-            vectors = stored.read(layer)
-            first, second = vectors[: len(sources)], vectors[len(sources) :]
-            matches = search(first, second, config, f"searching blocks, layer {layer}")
-            rows.append(_row(layer, sides, matches))
-    return rows
+            yield stored.read(layer)
 
 
 def measure(
@@ -239,6 +251,11 @@ def _measure_model(
         measured.append(
             {**files._asdict(), "layers": [entry._asdict() for entry in layers]}
         )
+    return {**describe(name, encoder), "languages": measured}
+
+
+def describe(name: str, encoder: TrainedEncoder) -> dict[str, Any]:
+    """What a result says of a model: where it is from, and its sizes."""
     return {
         "name": name,
         "folder": os.path.dirname(encoder.checkpoint),
@@ -246,7 +263,6 @@ def _measure_model(
         "global_step": encoder.step,
         "coupled": encoder.model.coupled,
         **{size: getattr(encoder.model, size) for size in SIZES},
-        "languages": measured,
     }
 
 
@@ -258,16 +274,15 @@ def _row(layer, sides, matches) -> LayerAccuracy:
     return LayerAccuracy(
         layer,
         pairs,
-        100 * forward / pairs,
-        _percent(wilson_interval(forward, pairs)),
-        100 * backward / pairs,
-        _percent(wilson_interval(backward, pairs)),
+        *percent(forward, pairs),
+        *percent(backward, pairs),
     )
 
 
-def _percent(interval):
-    low, high = interval
-    return 100 * low, 100 * high
+def percent(right: int, trials: int) -> tuple[float, tuple[float, float]]:
+    """A share in percent, and its 95% interval by Wilson's score."""
+    low, high = wilson_interval(right, trials)
+    return 100 * right / trials, (100 * low, 100 * high)
 
 
 class _LayersOnDisk:

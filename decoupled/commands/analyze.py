@@ -7,9 +7,12 @@
   weat              are two sets of words associated with two others?
   spectrum          how many dimensions do the embeddings use?
   drift             what does fine-tuning change, and which layers guess words?
+  geometry          anisotropy, the logits and their gradient, likeness of embeddings
+  masked_lm         how well does it guess masked words of held-out text?
   probing           what do frozen layers tell of grammar and meaning? (Table 9)
   probing_data      treebanks and entity tags to files for probing
   neighbours        translation by nearest neighbours, layer by layer (Figure 2)
+  word_translation  do the rows of embeddings translate words?
   layer_drop        scores with the last layers removed (Figure 1)
 
 Each prints tables and writes NAME.json, NAME.png and NAME.svg to --output_dir (plots
@@ -164,6 +167,77 @@ def run_drift() -> None:
     _finish(analysis, analysis.measure(pairs, texts, settings))
 
 
+def geometry_flags() -> None:
+    """The flags of `geometry`."""
+    _common_flags()
+    start.define_gin_flags()
+    flags.DEFINE_string("corpus_dir", None, "A corpus, whose held-out text is read.")
+    flags.mark_flag_as_required("corpus_dir")
+
+
+def run_geometry() -> None:
+    """Anisotropy, the logits and their gradient, and likeness of embeddings.
+
+    Of pre-trained models: the mean cosine of hidden vectors of different sequences, by
+    layer; the share of the loss's gradient by the logits that the output embedding
+    passes on to the encoder; the singular values of the logits, and their rank beside H
+    and E_out; linear CKA and common nearest neighbours of every two embeddings of one
+    vocabulary, such as a coupled one and the two of a decoupled model.
+
+      decoupled analyze geometry --model_dir=runs/coupled --model_dir=runs/e_out_3072 \
+          --corpus_dir=corpus --output_dir=results
+
+    --corpus_dir is what build_corpus wrote; its held-out text is masked in the same way
+    for all models of a vocabulary. Settings: runs/analyze_geometry.gin.
+    """
+    from decoupled.analyses import geometry as analysis
+    from decoupled.analyses.models import open_models
+    from decoupled.corpora.corpus import Corpus
+
+    settings = start.parse_gin(roots.geometry, "runs/analyze_geometry.gin")
+    models = open_models(FLAGS.model_dir, masked_lm=True)
+    _finish(analysis, analysis.measure(models, Corpus(FLAGS.corpus_dir), settings))
+
+
+def masked_lm_flags() -> None:
+    """The flags of `masked_lm`."""
+    _common_flags()
+    start.define_gin_flags()
+    flags.DEFINE_string("records_dir", None, "What build_records wrote.")
+    flags.DEFINE_list(
+        "languages", None, "Only these held-out ones, e.g. de,sw. Default: all."
+    )
+    flags.mark_flag_as_required("records_dir")
+
+
+def run_masked_lm() -> None:
+    """Masked-LM loss and accuracy on held-out text, every token masked once.
+
+    Which tokens are masked together depends on the text and these settings alone, so
+    that all models and seeds answer the same questions. Prints, by language and as the
+    mean of the languages, the loss in nats a token, accuracy and perplexity, and the
+    loss beside the unigram entropy: what a model would reach that knows nothing but how
+    frequent the pieces are. Then loss and accuracy by how often the target occurs in
+    the training text. masked_lm.items.npz has the sums of every held-out sequence.
+
+      decoupled analyze masked_lm --model_dir=runs/e_out_128 \\
+          --model_dir=runs/e_out_768 --records_dir=data/records \\
+          --gin_param='MaskingConfig.sequence_length = 128' --output_dir=results
+
+    Models must have the vocabulary of the records. To compare vocabularies, run it once
+    for each and compare losses relative to the unigram entropy. Settings:
+    runs/analyze_masked_lm.gin; give the length and the rate of pre-training.
+    """
+    from decoupled.analyses import masked_lm as analysis
+    from decoupled.analyses.held_out_text import read_held_out
+    from decoupled.analyses.models import open_models
+
+    settings = start.parse_gin(roots.masked_lm, "runs/analyze_masked_lm.gin")
+    models = open_models(FLAGS.model_dir, masked_lm=True)
+    text = read_held_out(FLAGS.records_dir, models, settings, FLAGS.languages)
+    _finish(analysis, analysis.measure(models, text, settings))
+
+
 def probing_flags() -> None:
     """The flags of `probing`."""
     _common_flags()
@@ -243,10 +317,13 @@ def neighbours_flags() -> None:
     start.define_gin_flags()
     flags.DEFINE_string("data_dir", None, "Folder of files XX-en.en and XX-en.XX.")
     flags.DEFINE_list(
-        "languages", None, "Only these of --data_dir, e.g. de,sw. Default: all."
+        "languages", None, "Only these of a folder, e.g. de,sw. Default: all."
     )
     flags.DEFINE_string("source", None, "A sentence a line.")
     flags.DEFINE_string("target", None, "Their translations, line by line.")
+    flags.DEFINE_string(
+        "sentences", None, "Folder of L.tsv, a language each: id, tab, sentence."
+    )
 
 
 def run_neighbours() -> None:
@@ -261,19 +338,71 @@ def run_neighbours() -> None:
           --data_dir=data/tatoeba_parallel --languages=de,sw --output_dir=results
 
     --data_dir has files XX-en.en and XX-en.XX, line i of one the translation of line i
-    of the other; --source and --target name any other pair of such files. Settings:
-    runs/analyze_neighbours.gin.
+    of the other; --source and --target name any other pair of such files.
+
+    --sentences is a folder of L.tsv, a language each, with id, tab, sentence in a line.
+    Those whose ids all languages have are compared between all of them in both
+    directions; neighbours.items.npz then has the hits of every sentence:
+
+      decoupled analyze neighbours --model_dir=runs/e_out_768 \\
+          --sentences=data/corpus/parallel/test/sentences --output_dir=results
+
+    Settings: runs/analyze_neighbours.gin.
     """
+    from decoupled.analyses import multi_parallel
     from decoupled.analyses import neighbours as analysis
 
     retrieval, mesh, max_pairs = start.parse_gin(
         roots.neighbours, "runs/analyze_neighbours.gin"
     )
+    if FLAGS.sentences:
+        if FLAGS.data_dir or FLAGS.source or FLAGS.target:
+            raise UserError("give --sentences without --data_dir, --source, --target")
+        shared = multi_parallel.read_shared(FLAGS.sentences, FLAGS.languages, max_pairs)
+        result = multi_parallel.measure(
+            FLAGS.model_dir, shared, max_pairs, retrieval, mesh
+        )
+        _finish(multi_parallel, result)
+        return
     parallel = analysis.find_parallel(
         FLAGS.data_dir, FLAGS.languages, FLAGS.source, FLAGS.target
     )
     result = analysis.measure(FLAGS.model_dir, parallel, max_pairs, retrieval, mesh)
     _finish(analysis, result)
+
+
+def word_translation_flags() -> None:
+    """The flags of `word_translation`."""
+    _common_flags()
+    start.define_gin_flags()
+    flags.DEFINE_string("corpus_dir", None, "Corpus of parallel text.")
+    flags.mark_flag_as_required("corpus_dir")
+
+
+def run_word_translation() -> None:
+    """Do the rows of the input and the output embedding translate words?
+
+    Pieces of the vocabulary that are whole words translate each other if each has with
+    the other the highest Dice coefficient in the training sentences of two languages
+    (equal pieces, as of names, are left out). Each asks for the other among the
+    frequent whole words of its language, by dot product and by cosine. Prints the mean
+    reciprocal rank x 100 of both directions with its 95% interval.
+
+      decoupled analyze word_translation --model_dir=runs/e_out_128 \\
+          --model_dir=runs/e_out_768 --corpus_dir=data/corpus --output_dir=results
+
+    --corpus_dir is a folder that `decoupled build_corpus --source=aligned:FOLDER`
+    wrote, or of other parallel text. word_translation.items.npz has the reciprocal rank
+    of every pair. Settings: runs/analyze_word_translation.gin.
+    """
+    from decoupled.analyses import word_translation as analysis
+    from decoupled.corpora.corpus import Corpus
+
+    settings = start.parse_gin(
+        roots.word_translation, "runs/analyze_word_translation.gin"
+    )
+    corpus = Corpus(FLAGS.corpus_dir)
+    _finish(analysis, analysis.measure(_models(), corpus, settings))
 
 
 def layer_drop_flags() -> None:
@@ -319,9 +448,12 @@ SUBCOMMANDS = {
     "weat": _locked(weat_flags, run_weat),
     "spectrum": _locked(_common_flags, run_spectrum),
     "drift": _locked(drift_flags, run_drift),
+    "geometry": _locked(geometry_flags, run_geometry),
+    "masked_lm": _locked(masked_lm_flags, run_masked_lm),
     "probing": _locked(probing_flags, run_probing),
     "probing_data": Subcommand(probing_data_flags, run_probing_data),
     "neighbours": _locked(neighbours_flags, run_neighbours),
+    "word_translation": _locked(word_translation_flags, run_word_translation),
     "layer_drop": _locked(layer_drop_flags, run_layer_drop),
 }
 

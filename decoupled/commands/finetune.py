@@ -3,8 +3,8 @@
 Reads a pre-training run (--init_checkpoint: its folder or one of its checkpoints; the
 output embedding and the MLM head are left behind) and the task's files below
 --data_dir: XTREME's download folder for its tasks, the folder `tasks` of a corpus for
-`catalogs` and `books`. Trains on English, and tries the dev and test files of every
-language.
+`catalogs` and `books`, a folder with sib200/ for `sib200`. Trains on English, and tries
+the dev and test files of every language.
 
   decoupled finetune --task=xnli --gin_file=tasks/xnli.gin --data_dir=DATA \\
       --init_checkpoint=runs/decoupled --model_dir=runs/decoupled_xnli --num_runs=3
@@ -22,7 +22,8 @@ Writes to --model_dir
                                            languages that XTREME does not list for the
                                            task are marked and in no mean
   best/                                    the checkpoint that was chosen
-  predictions/TASK/SPLIT-LANGUAGE.tsv      in XTREME's format (.json for questions):
+  predictions/TASK/SPLIT-LANGUAGE.tsv      of the best run, in XTREME's format (.json
+                                           for questions); every run has its own too:
       decoupled score --prediction_folder=MODEL_DIR/predictions \\
           --label_folder=DATA
   features/                                tokenised files, unless in --feature_dir
@@ -38,9 +39,7 @@ from absl import flags
 from decoupled.configs.finetuning import FinetuneConfig, finetune
 from decoupled.core import console, files, locks
 from decoupled.launch import start, tpu_flags
-from decoupled.runs.run_folder import MODES, TRAINING_MODES
-
-PREDICTIONS = "predictions"
+from decoupled.runs.run_folder import MODES, PREDICTIONS, TRAINING_MODES
 
 
 def define_flags() -> None:
@@ -139,7 +138,7 @@ def run_finetuning(
         labelled = finetuning.grid.best_run().predict(predictions)
         console.say(f"wrote {os.path.join(predictions, task)}")
     elif mode != "train":
-        results = finetuning.evaluate(predictions, anew=mode == "eval")
+        results = finetuning.evaluate(anew=mode == "eval")
         _report(finetuning, results)
         tested = results[0]["test"].items()
         labelled = [name for name, values in tested if made.metrics[0] in values]

@@ -6,7 +6,15 @@ bindings that are missing. `__post_init__` refuses values that cannot work, so t
 mistake ends in one line before a graph is built. No TensorFlow here.
 """
 
-from decoupled.configs.analyses import drift, neighbours, probing, weat
+from decoupled.configs.analyses import (
+    drift,
+    geometry,
+    masked_lm,
+    neighbours,
+    probing,
+    weat,
+    word_translation,
+)
 from decoupled.configs.corpora import (
     ParallelTextConfig,
     build_corpus,
@@ -30,12 +38,15 @@ from decoupled.configs.mesh import MeshConfig
 from decoupled.configs.model import ACTIVATIONS, EARLIER_VALUES, ModelConfig
 from decoupled.configs.studies import (
     PlanConfig,
+    ReproductionRoot,
     ScaleConfig,
+    StudyConfig,
     SweepConfig,
     SweepRoot,
     convert,
     parameters,
     plan,
+    reproduce,
     sweep,
     sweep_row,
 )
@@ -62,11 +73,13 @@ __all__ = [
     "PlanConfig",
     "PretrainConfig",
     "QuestionAnsweringConfig",
+    "ReproductionRoot",
     "RetrievalConfig",
     "SCORINGS",
     "SamplingConfig",
     "ScaleConfig",
     "ScheduleConfig",
+    "StudyConfig",
     "SweepConfig",
     "SweepRoot",
     "TrainingConfig",
@@ -76,13 +89,17 @@ __all__ = [
     "convert",
     "drift",
     "finetune",
+    "geometry",
+    "masked_lm",
     "neighbours",
     "parameters",
     "plan",
     "pretrain",
     "probing",
+    "reproduce",
     "retrieve",
     "sweep",
     "sweep_row",
     "weat",
+    "word_translation",
 ]

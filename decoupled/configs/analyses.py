@@ -33,6 +33,65 @@ def weat(*, permutations=gin.REQUIRED, seed=gin.REQUIRED):
     return WeatSettings(permutations, seed)
 
 
+@dataclasses.dataclass(frozen=True)
+class WordTranslationSettings:
+    """Which pieces translate each other, and how their rows are compared.
+
+    See `decoupled.analyses.translated_pieces`.
+
+    whole_word_share: of its occurrences, in which a piece must be a whole word to be a
+      whole-word piece of a language; in [0, 1].
+    min_count: sentences that have each of the two pieces.
+    min_dice: Dice coefficient of the two; in [0, 1].
+    min_candidate_count: sentences that have a piece among which the translation is
+      ranked; at most min_count.
+    centre: whether each language's mean row is subtracted.
+    """
+
+    whole_word_share: float
+    min_count: int
+    min_dice: float
+    min_candidate_count: int
+    centre: bool
+
+    def __post_init__(self):
+        for name in ("min_count", "min_candidate_count"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise UserError(
+                    f"word_translation.{name}: {value!r} is no whole number >= 1"
+                )
+        for name in ("whole_word_share", "min_dice"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 <= value <= 1:
+                raise UserError(f"word_translation.{name}: {value!r} is not in [0, 1]")
+        if type(self.centre) is not bool:
+            raise UserError(
+                f"word_translation.centre: {self.centre!r} is neither True nor False"
+            )
+        if self.min_candidate_count > self.min_count:
+            raise UserError(
+                f"word_translation.min_candidate_count: {self.min_candidate_count} is "
+                f"above min_count, {self.min_count}; a translation must be among the "
+                "candidates"
+            )
+
+
+@gin.configurable
+def word_translation(
+    *,
+    whole_word_share=gin.REQUIRED,
+    min_count=gin.REQUIRED,
+    min_dice=gin.REQUIRED,
+    min_candidate_count=gin.REQUIRED,
+    centre=gin.REQUIRED,
+):
+    """The root of the gin configuration of `word_translation`."""
+    return WordTranslationSettings(
+        whole_word_share, min_count, min_dice, min_candidate_count, centre
+    )
+
+
 class DriftSettings(NamedTuple):
     """How texts are read.
 
@@ -67,10 +126,99 @@ def drift(
     return DriftSettings(masking, max_texts, batch_size, seed)
 
 
+class GeometrySettings(NamedTuple):
+    """What `geometry` reads and how much of it.
+
+    masking: length of the sequences and rates of masking. sequences: of each language
+    at most. batch_size: of sequences. gradients: masked positions whose gradient is
+    followed to the encoder. neighbours: of a piece. pieces: whose neighbours are
+    compared. seed: of the masks and the draw of the pieces.
+    """
+
+    masking: MaskingConfig
+    sequences: int
+    batch_size: int
+    gradients: int
+    neighbours: int
+    pieces: int
+    seed: int
+
+    def check(self) -> None:
+        """Raises a UserError for values that cannot work."""
+        for name in self._fields[1:]:
+            value, least = getattr(self, name), int(name != "seed")
+            if type(value) is not int or value < least:
+                raise UserError(
+                    f"geometry.{name}: {value!r} is no whole number >= {least}"
+                )
+
+
+@gin.configurable
+def geometry(
+    *,
+    masking=gin.REQUIRED,
+    sequences=gin.REQUIRED,
+    batch_size=gin.REQUIRED,
+    gradients=gin.REQUIRED,
+    neighbours=gin.REQUIRED,
+    pieces=gin.REQUIRED,
+    seed=gin.REQUIRED,
+):
+    """The root of the gin configuration of `geometry`."""
+    return GeometrySettings(
+        masking, sequences, batch_size, gradients, neighbours, pieces, seed
+    )
+
+
+class MaskedLmSettings(NamedTuple):
+    """How held-out text is masked, and how much of it is read.
+
+    masking: length of the sequences, rates of masking, and how many tokens of a
+      sequence are predicted together. max_sequences: of a language; 0 is all.
+      smoothing: added to the count of every piece in the training text. batch_size:
+      copies of sequences of a batch. seed: of the masks.
+    """
+
+    masking: MaskingConfig
+    max_sequences: int
+    smoothing: float
+    batch_size: int
+    seed: int
+
+    def check(self) -> None:
+        """Raises a UserError for values that cannot work."""
+        for name, least in (("max_sequences", 0), ("batch_size", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise UserError(
+                    f"masked_lm.{name}: {value!r} is no whole number >= {least}"
+                )
+        smoothing = self.smoothing
+        if type(smoothing) not in (int, float) or not 0 < smoothing < float("inf"):
+            raise UserError(
+                f"masked_lm.smoothing: {smoothing!r} is not a finite number above 0"
+            )
+
+
+@gin.configurable
+def masked_lm(
+    *,
+    masking=gin.REQUIRED,
+    max_sequences=gin.REQUIRED,
+    smoothing=gin.REQUIRED,
+    batch_size=gin.REQUIRED,
+    seed=gin.REQUIRED,
+):
+    """The root of the gin configuration of `masked_lm`."""
+    return MaskedLmSettings(masking, max_sequences, smoothing, batch_size, seed)
+
+
 @dataclasses.dataclass(frozen=True)
 class ProbeSettings:
     """Sizes and rates of the probe.
 
+    max_tokens: of a sentence, [CLS] and [SEP] included; what is beyond is cut off. None
+      for all positions of the model, also those that pre-training did not train.
     projection_size: of a span's vector. hidden_size: of the network on top.
     dropout: before both of its layers. learning_rate; clip_norm: of the gradient.
     batch_size: sentences. train_steps: at most. eval_every_steps: between evaluations
@@ -78,6 +226,7 @@ class ProbeSettings:
     score. seed: of initial weights, order and dropout.
     """
 
+    max_tokens: int | None
     projection_size: int
     hidden_size: int
     dropout: float
@@ -103,6 +252,11 @@ class ProbeSettings:
                 raise UserError(
                     f"probing.{name}: {value!r} is not a finite number above 0"
                 )
+        tokens = self.max_tokens
+        if tokens is not None and (type(tokens) is not int or tokens < 3):
+            raise UserError(
+                f"probing.max_tokens: {tokens!r} is not None and no whole number >= 3"
+            )
         if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
             raise UserError(f"probing.dropout: {self.dropout!r} is not in [0, 1)")
 
@@ -110,6 +264,7 @@ class ProbeSettings:
 @gin.configurable
 def probing(
     *,
+    max_tokens=gin.REQUIRED,
     projection_size=gin.REQUIRED,
     hidden_size=gin.REQUIRED,
     dropout=gin.REQUIRED,
@@ -124,6 +279,7 @@ def probing(
 ):
     """The root of the gin configuration of `probing`."""
     return ProbeSettings(
+        max_tokens=max_tokens,
         projection_size=projection_size,
         hidden_size=hidden_size,
         dropout=dropout,

@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 import gin
 
-from decoupled.configs.checks import check_positive, check_rates, check_types
+from decoupled.configs.checks import (
+    check_not_negative,
+    check_positive,
+    check_rates,
+    check_types,
+)
 from decoupled.configs.model import ModelConfig
 from decoupled.configs.training import PretrainConfig
 from decoupled.core.errors import UserError
@@ -118,8 +123,69 @@ class SweepRoot(NamedTuple):
 
 @gin.configurable
 def sweep(*, sweep=gin.REQUIRED, scale=gin.REQUIRED) -> SweepRoot:
-    """The root of the settings of a sweep, and of the reproduction, which is one."""
+    """The root of the settings of a sweep."""
     return SweepRoot(sweep, scale)
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class StudyConfig:
+    """What a reproduction adds to the grid of its runs.
+
+    first_rows: rows of the short form. learning_rates: row -> peak of pre-training.
+    control_rows: rows that are also measured after a single step of pre-training.
+    dropped_rows: rows that are also fine-tuned without their last layers, up to
+      most_dropped of them. secondary_tasks: tasks that are fine-tuned once for each
+      model, whatever `SweepConfig.finetuning_runs` says.
+    """
+
+    first_rows: tuple
+    learning_rates: dict
+    control_rows: tuple
+    dropped_rows: tuple
+    most_dropped: int
+    secondary_tasks: tuple
+
+    def __post_init__(self):
+        check_types(self)
+        check_not_negative(self, "most_dropped")
+        for row, rate in self.learning_rates.items():
+            if type(rate) not in (int, float) or rate <= 0:
+                raise UserError(
+                    f"StudyConfig.learning_rates: {rate!r} for {row!r} is no number "
+                    "above 0"
+                )
+
+
+class ReproductionRoot(NamedTuple):
+    """A grid of runs, and what is measured beside it."""
+
+    sweep: SweepConfig
+    study: StudyConfig
+
+    def check(self) -> None:
+        """Raises a UserError where the two do not fit together."""
+        rows = set(self.sweep.rows)
+        for name in ("first_rows", "control_rows", "dropped_rows"):
+            unknown = sorted(set(map(str, getattr(self.study, name))) - rows)
+            if unknown:
+                raise UserError(
+                    f"StudyConfig.{name}: {', '.join(unknown)} are not among "
+                    "SweepConfig.rows"
+                )
+        missing = sorted(rows - set(self.study.learning_rates))
+        if missing:
+            raise UserError(
+                f"StudyConfig.learning_rates: has none for {', '.join(missing)}"
+            )
+
+
+@gin.configurable
+def reproduce(*, sweep=gin.REQUIRED, study=gin.REQUIRED) -> ReproductionRoot:
+    """The root of the settings of the reproduction."""
+    root = ReproductionRoot(sweep, study)
+    root.check()
+    return root
 
 
 @gin.configurable

@@ -46,6 +46,10 @@ class Processor(NamedTuple):
         """The instruction sets that the speed of training depends on."""
         return [name for name in _FEATURES if name in self.flags]
 
+    def multiplies_bfloat16(self) -> bool:
+        """Whether it has instructions that multiply matrices of bfloat16."""
+        return not self.flags.isdisjoint(("avx512_bf16", "amx_bf16"))
+
 
 @functools.cache
 def processor(root: str = "/") -> Processor:

@@ -86,7 +86,7 @@ def _print_summary(built: Corpus) -> None:
     if warning := without_held_out(train["sentences"], held_out):
         console.say(warning)
     if left_out := built.manifest["dropped"]:
-        counts = (f"{count:,} {reason}" for reason, count in left_out.items())
+        counts = (f"{count:,} ({reason})" for reason, count in left_out.items())
         console.say(f"left out: {', '.join(counts)}")
     licences = [
         f"{language} {text['title']} ({text['licence']})"

@@ -10,7 +10,7 @@ import numpy as np
 
 from decoupled.configs import MaskingConfig
 from decoupled.core.release import tf
-from decoupled.data.counters import Stream, graph_bits, shift_right
+from decoupled.data.counters import Stream, graph_bits, numpy_bits, shift_right
 from decoupled.data.vocabulary import Vocabulary
 
 
@@ -61,6 +61,59 @@ def mask_sequences(
         "masked_lm_positions": positions,
         "masked_lm_ids": tf.where(used, labels, 0),
         "masked_lm_weights": tf.cast(used, tf.float32),
+    }
+
+
+def mask_in_rounds(
+    ids: np.ndarray,
+    numbers: np.ndarray,
+    seed: int,
+    masking: MaskingConfig,
+    vocabulary: Vocabulary,
+) -> dict[str, np.ndarray]:
+    """Copies of sequences in which every maskable token is predicted exactly once.
+
+    The maskable positions of a sequence are divided at random into as few rounds as the
+    budget of `prediction_budget` allows, and each round becomes a copy of the sequence
+    in which its positions are masked. Rounds of a sequence differ by one position at
+    most: of 30 positions and a budget of 5 there are 6 rounds of 5, with a budget of 4
+    there are 8 rounds of 3 or 4.
+
+    Args:
+      ids: int32 [n, sequence_length]. numbers: int64 [n], the number of each sequence
+        in its stream. seed: of the stream. The rounds depend on these, on the masking
+        and on the vocabulary's special pieces alone.
+
+    Returns:
+      what `mask_sequences` returns, with a row for each of the copies [rows]; and
+      `sequence`, int64 [rows], the place in `ids` that a copy comes from. The copies of
+      a sequence stand together.
+    """
+    maskable = ~np.isin(ids, [vocabulary.pad_id, *vocabulary.special_ids])
+    positions = np.arange(ids.shape[1])
+    bits = numpy_bits(seed, Stream.MASK_POSITION, numbers[:, np.newaxis], positions)
+    scores = np.where(maskable, bits >> np.uint64(1), np.uint64(1) << np.uint64(63))
+    ranks = scores.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
+    counts = maskable.sum(axis=1)
+    rounds = -(-counts // np.maximum(prediction_budget(masking)[counts], 1))
+
+    sequence, place = np.nonzero(maskable)
+    slot, number = np.divmod(ranks[sequence, place], rounds[sequence])
+    row = (np.cumsum(rounds) - rounds)[sequence] + number
+    copied = np.repeat(np.arange(len(ids)), rounds)
+    chosen = np.zeros([len(copied), masking.max_predictions], np.int32)
+    weights = np.zeros(chosen.shape, np.float32)
+    chosen[row, slot], weights[row, slot] = place, 1
+    seen = ids[copied]
+    labels = np.where(weights > 0, np.take_along_axis(seen, chosen, axis=1), 0)
+    shown = _replacements(labels, chosen, numbers[copied], seed, masking, vocabulary)
+    seen[row, place] = shown.numpy()[row, slot]
+    return {
+        "sequence": copied,
+        "input_word_ids": seen,
+        "masked_lm_positions": chosen,
+        "masked_lm_ids": labels,
+        "masked_lm_weights": weights,
     }
 
 

@@ -104,6 +104,15 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
+def mean_interval(values: np.ndarray) -> tuple[float, float]:
+    """95% interval of the mean of independent values [items], by the normal
+    distribution; of a single value that value."""
+    mean, items = float(values.mean()), len(values)
+    deviation = float(values.std(ddof=1)) if items > 1 else 0.0
+    half = _QUANTILE_95 * deviation / items**0.5
+    return mean - half, mean + half
+
+
 def _pair_scores(first, second, scoring, num_neighbours, block, progress):
     """A function of two slices that gives the scores of their pairs."""
     if scoring == "euclidean":

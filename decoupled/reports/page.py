@@ -5,6 +5,7 @@ link to (`decoupled.reports.sweeps.write_runs`).
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -69,36 +70,42 @@ class Page:
             link = os.path.join(self._beside, f"{name}.png")
             self._blocks.append(f"![{title}]({link})")
 
-    def number(self, row: str, *values: Values, paper: str = "") -> Cell:
+    def number(
+        self, row: str, *values: Values, paper: str = "", digits: int = 1
+    ) -> Cell:
         """Means ± standard deviations over seeds, linked to the runs of a model.
 
         Args:
           row: name of the model. values: of one number or of several, which stand
             beside each other; empty ones are left out. paper: the published ones.
+          digits: after the point.
         """
-        text = " / ".join(mean(found) for found in values if found)
+        text = " / ".join(mean(found, digits=digits) for found in values if found)
         return Cell(text or GAP, link=self.runs(row) if text else "", paper=paper)
 
     def runs(self, row: str = "") -> str:
         """Link to the page of the runs, or to the section of a model."""
         page = os.path.join(self._beside, RUNS)
-        return f"{page}#{row}" if row else page
+        # As Markdown names the section of a heading: of "control:a", #controla.
+        section = re.sub(r"[^\w-]", "", row)
+        return f"{page}#{section}" if row else page
 
     def write(self) -> None:
         """Writes the page, atomically."""
         files.write_text(self.path, "\n\n".join(self._blocks) + "\n")
 
 
-def mean(*values: Values) -> str:
+def mean(*values: Values, digits: int = 1) -> str:
     """Mean ± standard deviation over seeds, without the latter for one seed.
 
     Args:
       values: of one number, or of several of the same seeds: "40.0/55.0 ± 1.1/0.9".
+      digits: after the point.
     """
     spreads = [spread(found) for found in values]
     if None in spreads:
         return GAP
-    text = "/".join(f"{one.mean:.1f}" for one in spreads)
+    text = "/".join(f"{one.mean:.{digits}f}" for one in spreads)
     if spreads[0].count == 1:
         return text
-    return f"{text} ± {'/'.join(f'{one.deviation:.1f}' for one in spreads)}"
+    return f"{text} ± {'/'.join(f'{one.deviation:.{digits}f}' for one in spreads)}"

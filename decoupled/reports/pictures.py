@@ -1,21 +1,15 @@
-"""Pictures of sweeps and of a reproduction: means over seeds, with bars.
+"""Pictures of sweeps: means over seeds, with bars.
 
 A bar is the standard deviation over seeds; one seed has none.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 from decoupled.core import plots
-from decoupled.reports.results import PRETRAINING, Results, Values, spread
+from decoupled.reports.results import PRETRAINING, Results, spread
 
 # Of the length of an axis: what a label takes, and the distance of equal places.
 _LABEL, _STEP = 0.06, 0.012
-# Between two models' points of the same layer.
-_SHIFT = 0.05
-_INPUT_LOOK = {"color": plots.BLUE, "marker": "o"}
-_OUTPUT_LOOK = {"color": plots.ORANGE, "marker": "s"}
-_MASKED_LM_LOOK = {"color": plots.BLACK, "marker": "D"}
 
 
 def plot_scores(results: Results, stem: str) -> list[str]:
@@ -143,89 +137,3 @@ def training_curve(
         )
         for _, part in sorted(parts.items())
     ]
-
-
-class ByLayer(NamedTuple):
-    """A number by layer, of several models.
-
-    title, across, up: of the picture and its axes. models: name -> layer -> seed ->
-    value. from_zero: the axis of the values begins at 0.
-    """
-
-    title: str
-    across: str
-    up: str
-    models: Mapping[str, Mapping[int, Values]]
-    from_zero: bool = False
-
-
-def plot_by_layer(result: ByLayer, stem: str) -> list[str]:
-    """A line for each model (Figures 1 and 2).
-
-    Args:
-      result: what is drawn. stem: of the files, without suffix.
-    """
-    figure, [[axes]] = plots.grid(1, 1, 5.2, 3.4)
-    for index, (name, by_layer) in enumerate(result.models.items()):
-        # Side by side, or bars would hide each other.
-        shift = _SHIFT * (index - (len(result.models) - 1) / 2)
-        moved = {layer + shift: by_layer[layer] for layer in sorted(by_layer)}
-        _bars(axes, moved, label=name, **plots.look(index))
-    axes.set(xlabel=result.across, ylabel=result.up)
-    if result.from_zero:
-        axes.set_ylim(bottom=0)
-    plots.whole_numbers(axes)
-    values = [v for by_layer in result.models.values() for v in by_layer.values()]
-    return _finish(figure, axes, result.title, values, stem)
-
-
-def plot_similarity(result: dict[str, Any], stem: str) -> list[str]:
-    """Spearman of input and output embeddings, and masked-LM accuracy (Table 8).
-
-    Args:
-      result: "input" and "output", model -> seed -> Spearman x 100; "masked_lm",
-        model -> seed -> percent.
-      stem: of the files, without suffix.
-    """
-    figure, [[left, right]] = plots.grid(1, 2, 4.4, 2.6, sharey=True)
-    names = list(result["masked_lm"])
-    for axes, values, shift, label, look in (
-        (left, "input", -0.12, "input embedding", _INPUT_LOOK),
-        (left, "output", 0.12, "output embedding", _OUTPUT_LOOK),
-        (right, "masked_lm", 0.0, "masked-LM accuracy", _MASKED_LM_LOOK),
-    ):
-        places = {
-            place + shift: result[values][name] for place, name in enumerate(names)
-        }
-        style = {"linestyle": "none", "markersize": 5, **look}
-        _bars(axes, places, across=True, label=label, **style)
-    left.axvline(0, color=plots.GREY, linewidth=1)
-    left.set_yticks(range(len(names)), names)
-    left.set_ylim(len(names) - 0.5, -0.5)
-    left.set_xlabel("Spearman x 100, mean of the sets", fontsize=9)
-    right.set_xlabel("masked-LM accuracy, %", fontsize=9)
-    plots.tidy(right)
-    values = list(result["masked_lm"].values())
-    title = "Word similarity and guessing masked words"
-    return _finish(figure, left, title, values, stem)
-
-
-def _bars(axes, by_place, across=False, **look):
-    """Means at their places and bars to either side; nothing where no seed is there."""
-    found = {place: spread(values) for place, values in by_place.items() if values}
-    if not found:
-        return
-    means = [one.mean for one in found.values()]
-    # NaN draws no bar.
-    bars = [one.deviation if one.count > 1 else float("nan") for one in found.values()]
-    if across:
-        axes.errorbar(means, list(found), xerr=bars, capsize=3, **look)
-    else:
-        axes.errorbar(list(found), means, yerr=bars, capsize=3, **look)
-
-
-def _finish(figure, axes, title, values, stem):
-    seeds = max(map(len, values), default=0)
-    plots.tidy(axes)
-    plots.title_and_legend(figure, axes, f"{title}; {plots.over_seeds(seeds)}")
-    return plots.save(figure, stem)

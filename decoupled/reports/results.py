@@ -7,12 +7,8 @@ from typing import NamedTuple
 from decoupled.configs import ModelConfig
 from decoupled.xtreme import official
 
-# Tasks of numbers beside those of fine-tuning.
-PRETRAINING, LAYER_DROP, CONTROL = "pretrain", "layer_drop", "control"
-NEIGHBOURS, SIMILARITY = "neighbours", "word_similarity"
-PROBING, SPECTRUM = "probing", "spectrum"
-MLM = "MLM acc"
-KINDS = ("input", "output")
+# A task of numbers beside those of fine-tuning, and its metric.
+PRETRAINING, MLM = "pretrain", "MLM acc"
 
 # Seed -> value.
 Values = Mapping[int, float]
@@ -35,7 +31,7 @@ class Row(NamedTuple):
 class Number(NamedTuple):
     """A single number.
 
-    row: name of the model. task: or one of the constants above. metric: what it is.
+    row: name of the model. task: or PRETRAINING. metric: what it is.
     value: as tables show it, scores in percent. folder: it was read from. settings: the
     gin file of what it was measured with.
     """
@@ -53,31 +49,19 @@ class Results(NamedTuple):
     """Every value of sweeps, or of the paper.
 
     rows: by name. tasks: of fine-tuning that have scores. numbers: in the order in
-    which they are listed. Of a reproduction also: folder: of its runs; seeds; pairs:
-    language -> sentences translated; coverage: set of word similarity -> (pairs that
-    the vocabulary can write, pairs); trivial: score of the trivial baseline, as the
-    most frequent class; seconds: of all complete jobs.
+    which they are listed. folder: of all runs, where it is one.
     """
 
     rows: Mapping[str, Row]
     tasks: Sequence[str]
     numbers: Sequence[Number]
     folder: str = ""
-    seeds: Sequence[int] = ()
-    pairs: Mapping[str, int] = {}
-    coverage: Mapping[str, tuple[int, int]] = {}
-    trivial: float | None = None
-    seconds: float = 0.0
 
     def of(self, names: Iterable[str]) -> "Results":
         """Only these models, in this order."""
         rows = {name: self.rows[name] for name in names}
         numbers = [n for name in rows for n in self.numbers if n.row == name]
         return self._replace(rows=rows, numbers=numbers)
-
-    def metrics(self, task: str) -> list[str]:
-        """What was measured of any model."""
-        return list(dict.fromkeys(n.metric for n in self.numbers if n.task == task))
 
     def values(self, row: str, task: str, metric: str) -> dict[int, float]:
         """One number of a model by seed; empty where it was not measured."""
@@ -95,51 +79,6 @@ class Results(NamedTuple):
     def masked_lm(self, row: str) -> dict[int, float]:
         """Masked-LM accuracy on held-out text."""
         return self.values(row, PRETRAINING, MLM)
-
-    def control(self, row: str) -> dict[int, float]:
-        """The mean of all tasks' scores after one step of pre-training."""
-        return over_seeds(
-            self.values(row, CONTROL, f"{task}, after one step") for task in self.tasks
-        )
-
-    def controls(self) -> list[str]:
-        """The models that have one."""
-        return list(dict.fromkeys(n.row for n in self.numbers if n.task == CONTROL))
-
-    def similarity(self, row: str, kind: str) -> dict[int, float]:
-        """Spearman x 100 of the "input" or "output" embedding, the mean of the sets."""
-        metrics = [m for m in self.metrics(SIMILARITY) if m.endswith(embedding(kind))]
-        return over_seeds(self.values(row, SIMILARITY, metric) for metric in metrics)
-
-    def probing(self, row: str) -> dict[int, float]:
-        """F1 of probes, the mean of their tasks."""
-        metrics = self.metrics(PROBING)
-        return over_seeds(self.values(row, PROBING, metric) for metric in metrics)
-
-    def translation(self, row: str) -> dict[int, dict[int, float]]:
-        """Layer, 0 the embedding -> accuracy of translation by nearest neighbours."""
-        numbers = [n for n in self.numbers if (n.row, n.task) == (row, NEIGHBOURS)]
-        return {
-            _layer(metric): self.values(row, NEIGHBOURS, metric)
-            for metric in dict.fromkeys(n.metric for n in numbers)
-        }
-
-    def dropped(self, row: str) -> dict[int, dict[int, float]]:
-        """Layers kept in fine-tuning -> mean score, all layers among them."""
-        numbers = [n for n in self.numbers if (n.row, n.task) == (row, LAYER_DROP)]
-        kept = {_layer(n.metric) for n in numbers}
-        every = None
-        if kept and row in self.rows:
-            every = self.rows[row].keep_layers or self.rows[row].model.num_layers
-        found = {}
-        for layers in sorted({*kept, every} - {None}):
-            scores = [
-                self.values(row, LAYER_DROP, f"{task}, layers 1 to {layers}")
-                | (self.score(row, task) if layers == every else {})
-                for task in self.tasks
-            ]
-            found[layers] = over_seeds(scores)
-        return {layers: values for layers, values in found.items() if values}
 
 
 def over_seeds(values: Iterable[Values]) -> dict[int, float]:
@@ -173,13 +112,3 @@ def spread(values: Values) -> Spread | None:
 def headline(task: str) -> tuple[str, ...]:
     """The metrics whose mean is the task's score."""
     return official.TASKS[task].headline if task in official.TASKS else ("accuracy",)
-
-
-def embedding(kind: str) -> str:
-    """The end of a metric of the "input" or "output" embedding."""
-    return f", {kind} embedding"
-
-
-def _layer(metric):
-    """Of "layer 3" and "xnli, layers 1 to 3": 3."""
-    return int(metric.rpartition(" ")[2])

@@ -6,7 +6,6 @@ column in bold, the paper's number below ours. A number links to the page of the
 that it is made of.
 """
 
-import itertools
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -19,11 +18,11 @@ from decoupled.reports import pictures
 from decoupled.reports.finished_runs import read_description, read_sweeps
 from decoupled.reports.page import RUNS, Page, mean
 from decoupled.reports.published import AVERAGE, printed
-from decoupled.reports.results import MLM, Number, Results, headline, spread
+from decoupled.reports.results import MLM, Number, Results, Row, headline, spread
 
 # The line of a gin file by which runs of one row differ.
 _SEED = re.compile(r"^\w+\.seed = \d+$", re.MULTILINE)
-_SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
+SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
 
 
 class Table(NamedTuple):
@@ -86,7 +85,7 @@ def _chosen(results, names):
 def make_table(results: Results, page: Page) -> Table:
     """The table of all rows; its numbers link as those of the page do."""
     columns = [MLM, *results.tasks, *([AVERAGE] if len(results.tasks) > 1 else [])]
-    rows = [[name, *_sizes(row)] for name, row in results.rows.items()]
+    rows = [[name, *sizes(row)] for name, row in results.rows.items()]
     for column in columns:
         found = {row: _values(results, row, column) for row in results.rows}
         means = {row: spread(each[0]).mean for row, each in found.items() if each[0]}
@@ -101,7 +100,7 @@ def make_table(results: Results, page: Page) -> Table:
                     paper=printed(row, column),
                 )
             )
-    return Table(["model", *_SIZES, *columns], rows)
+    return Table(["model", *SIZES, *columns], rows)
 
 
 def _values(results, row, column):
@@ -114,7 +113,8 @@ def _values(results, row, column):
     return [results.score(row, column), *metrics]
 
 
-def _sizes(row):
+def sizes(row: Row) -> list[str]:
+    """A model's widths, layers and parameters, in the order of `SIZES`."""
     model = row.model
     layers = str(model.num_layers)
     if row.keep_layers:
@@ -180,41 +180,41 @@ def write_runs(path: str, numbers: Sequence[Number]) -> None:
 
 
 def copy_settings(results: Results, folder: str) -> list[Number]:
-    """Copies settings to `folder` as they lie in the runs; numbers with the copies.
+    """Copies settings to `folder`; numbers with the copies.
 
-    The runs of a row or an analysis, folders seed_N beside each other, share one copy
-    where their settings differ by the seed alone.
+    Runs whose settings differ by the seed alone share one copy, and it is called by
+    what they have in common: tasks/udpos.gin, or tasks/udpos/ROW.gin where another
+    row's differ.
     """
-    seeds = {one.settings: one.seed for one in results.numbers}
-    texts = {
-        path: files.read_text(path)
-        for path in sorted(seeds, key=seeds.get)
-        if files.exists(path)
-    }
+    kinds: dict[str, dict[str, list[Number]]] = {}
+    for one in results.numbers:
+        if files.exists(one.settings):
+            text = _SEED.sub("", files.read_text(one.settings))
+            kinds.setdefault(_kind(one, results), {}).setdefault(text, []).append(one)
     copies = {}
-    for row, group in itertools.groupby(sorted(texts, key=_row_of), _row_of):
-        paths = list(group)
-        name = os.path.join(folder, os.path.relpath(row, results.folder))
-        if len({_SEED.sub("", texts[path]) for path in paths}) == 1:
-            copies |= dict.fromkeys(paths, f"{name}.gin")
-            told = ", ".join(str(seeds[path]) for path in paths)
-            head = f"# Seeds {told}: nothing else differs. Below: seed "
-            text = f"{head}{seeds[paths[0]]}.\n{texts[paths[0]]}"
-            _write_copy(copies[paths[0]], text)
-            continue
-        for path in paths:
-            run = os.path.basename(os.path.dirname(path))
-            copies[path] = os.path.join(name, f"{run}.gin")
-            _write_copy(copies[path], texts[path])
+    for kind, by_text in kinds.items():
+        for own in by_text.values():
+            first = min(own, key=lambda one: one.seed)
+            name = kind if len(by_text) == 1 else os.path.join(kind, first.row)
+            path = os.path.join(folder, f"{name.replace(':', '_')}.gin")
+            if path in copies.values():
+                path = path.replace(".gin", f"_seed_{first.seed}.gin")
+            seeds = ", ".join(str(seed) for seed in sorted({one.seed for one in own}))
+            head = f"# Seeds {seeds}: nothing else differs. Below: seed {first.seed}."
+            _write_copy(path, f"{head}\n{files.read_text(first.settings)}")
+            copies |= dict.fromkeys((one.settings for one in own), path)
     return [
         one._replace(settings=copies.get(one.settings, one.settings))
         for one in results.numbers
     ]
 
 
-def _row_of(settings):
-    """The folder of all seeds, of the settings in the folder of one."""
-    return os.path.dirname(os.path.dirname(settings))
+def _kind(number, results):
+    """Folders of the run without those of its row and its seed: tasks/udpos."""
+    place = os.path.relpath(os.path.dirname(number.settings), results.folder)
+    names = place.split(os.sep)[:-1]
+    row = number.row.rpartition(":")[2]
+    return os.path.join(*[name for name in names if name != row] or ["runs"])
 
 
 def _write_copy(path, text):

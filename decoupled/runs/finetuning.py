@@ -108,11 +108,12 @@ class Finetuning:
         if self._several:
             self._keep_best()
 
-    def evaluate(self, predictions: str, anew: bool) -> list[dict[str, Any]]:
-        """Scores each run of the chosen learning rate, and answers with the best one.
+    def evaluate(self, anew: bool) -> list[dict[str, Any]]:
+        """Scores each run of the chosen learning rate, and writes its answers.
+
+        Those of the best run also go below the folder of all runs.
 
         Args:
-          predictions: folder that gets the answers of the best run.
           anew: whether also runs that have results of their selected checkpoint are
             evaluated.
 
@@ -123,8 +124,8 @@ class Finetuning:
         results = []
         for run in self.grid.chosen_runs():
             found = None if anew else run.finished()
-            written = predictions if run is best else None
-            results.append(found or run.evaluate(self.training, written))
+            written = {run.folder, *([self.folder] if run is best else [])}
+            results.append(found or run.evaluate(self.training, sorted(written)))
         return results
 
     def _check_files(self, only_train):

@@ -7,6 +7,7 @@ evaluated in every language.
 import dataclasses
 import math
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from decoupled.configs import ModelConfig, ScheduleConfig
@@ -17,6 +18,7 @@ from decoupled.data.array_input_fn import (
     training_input_fn,
 )
 from decoupled.model.variables import NO_HEAD, Role, declare
+from decoupled.runs import run_folder
 from decoupled.runs.evaluation import Answers, answer_languages, finished_results
 from decoupled.runs.saved_run import (
     BEST,
@@ -112,13 +114,13 @@ class FinetuningRun(NamedTuple):
         return selected_checkpoint(self.folder)
 
     def evaluate(
-        self, training: list[Any], predictions: str | None = None
+        self, training: list[Any], folders: Sequence[str] = ()
     ) -> dict[str, Any]:
         """Scores the selected checkpoint; writes results.json and TensorBoard's.
 
         Args:
           training: the English training examples, for the trivial baseline.
-          predictions: folder that gets a folder per task with the answers, or None.
+          folders: each gets the answers, as predictions/TASK/SPLIT-LANGUAGE.
 
         Returns:
           what results.json holds: `task`, `global_step`, `checkpoint`, `learning_rate`,
@@ -129,8 +131,8 @@ class FinetuningRun(NamedTuple):
         results: dict[str, dict] = {split: {} for split in SPLITS}
         for found in self._answers("evaluating", selected):
             results[found.split][found.language] = _scores(task, training, found)
-            if predictions is not None:
-                _write(task, predictions, found)
+            for folder in folders:
+                _write(task, os.path.join(folder, run_folder.PREDICTIONS), found)
         _say_unlabelled(task, results)
         scalars = {
             _scalar_name(metric, split, language): values[metric]

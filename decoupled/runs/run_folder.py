@@ -20,6 +20,8 @@ MODES = (*TRAINING_MODES, "eval", "predict")
 FORMAT = "decoupled-model-1"
 CONFIG = "config.json"
 VOCABULARY = "sentencepiece.model"
+# Answers to the task's files, a folder a task.
+PREDICTIONS = "predictions"
 # How a reader chose answers when it was last run, which decides nothing in training.
 ANSWERS = "answers.json"
 # What a run has saved: checkpoints, and scores that would be taken for another's.

@@ -1,7 +1,7 @@
 """Classification of a text or a pair of texts: graph, features, answers, scores.
 
-The tasks are XTREME's xnli and pawsx, and two that `build_corpus` writes: catalogs and
-books.
+The tasks are XTREME's xnli and pawsx, two that `build_corpus` writes, catalogs and
+books, and sib200.
 """
 
 import collections
@@ -33,7 +33,7 @@ LABELS = {
     "xnli": ("contradiction", "entailment", "neutral"),
     "pawsx": ("0", "1"),
 }
-CATALOGS, BOOKS = "catalogs", "books"
+CATALOGS, BOOKS, SIB200 = "catalogs", "books", "sib200"
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
 # Counts changes of what `features` makes, so that none made before is taken for it.
@@ -43,6 +43,7 @@ _HOW_TO_GET = {
     "pawsx": "XTREME's scripts/download_data.sh writes it from PAWS-X",
     CATALOGS: "decoupled build_corpus --source=catalogs:PACKAGE writes it",
     BOOKS: "decoupled build_corpus writes it, of a --source of Bibles",
+    SIB200: "github.com/dadelani/sib-200 has it as LANGUAGE/SPLIT.tsv",
 }
 
 
@@ -196,10 +197,10 @@ class SequenceClassificationTask(FinetuningTask):
 
 
 class CorpusTask(SequenceClassificationTask):
-    """A task that `build_corpus` writes: which catalog does a message come from
-    (catalogs), which group of books a verse (books)?
+    """Which catalog does a message come from (catalogs), which group of books a verse
+    (books)? `build_corpus` writes these. What is a sentence about (sib200)?
 
-    Its languages are those that have files, its labels those of `NAME/labels.txt`.
+    Its languages are those that have files; its labels come from its files too.
 
     Args:
       name: of the task and its folder.
@@ -211,7 +212,8 @@ class CorpusTask(SequenceClassificationTask):
     """
 
     def __init__(self, name: str, data_dir: str, max_sequence_length: int):
-        labels = classification_files.read_labels(os.path.join(data_dir, name))
+        self._layout = classification_files.LAYOUTS[name]
+        labels = self._layout.labels(os.path.join(data_dir, name))
         super().__init__(name, labels, max_sequence_length)
 
     def languages(self, data_dir: str, split: str) -> list[str]:
@@ -220,9 +222,8 @@ class CorpusTask(SequenceClassificationTask):
 
     def read(self, data_dir: str, split: str, language: str) -> list[LabelledTexts]:
         """The texts, or pairs of texts, with their labels."""
-        return classification_files.read_examples(
-            self.path(data_dir, split, language), self.labels
-        )
+        path = self.path(data_dir, split, language)
+        return self._layout.examples(path, self.labels)
 
     def write(
         self, path: str, examples: list[LabelledTexts], answers: list[Answer]

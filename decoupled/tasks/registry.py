@@ -87,4 +87,5 @@ TASKS = {
     "tydiqa": Entry(QUESTION_ANSWERING, _questions),
     "catalogs": Entry(CLASSIFICATION, _of_corpus),
     "books": Entry(CLASSIFICATION, _of_corpus),
+    "sib200": Entry(CLASSIFICATION, _of_corpus),
 }

@@ -1,12 +1,16 @@
 """TensorBoard event files: scalars in, scalars out."""
 
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
-from tensorboard.backend.event_processing.event_file_loader import (
-    LegacyEventFileLoader,
-)
+from google.protobuf.message import DecodeError
 
 from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
+
+# What TensorFlow says of a record that was changed; one whose end is missing is
+# "truncated".
+_CHANGED = re.compile(r"corrupted record at \d+")
 
 
 def event_writer(folder: str, step: int) -> tf.summary.FileWriter:
@@ -37,23 +41,70 @@ def write_scalars(folder: str, step: int, scalars: dict[str, Any]) -> None:
     writer.close()
 
 
+class Scalars(NamedTuple):
+    """One scalar of one event file.
+
+    values: step -> value. damage: what is wrong with the record after those that were
+    read, or "". A file that a kill or a full disk cut off is not damaged.
+    """
+
+    values: dict[int, float]
+    damage: str
+
+
+def read_file(path: str, tag: str) -> Scalars:
+    """One scalar of an event file, up to its last whole record.
+
+    Raises:
+      UserError: the file cannot be opened, holds something else than events, or a value
+        of the scalar is no number.
+    """
+    values = {}
+    try:
+        for record in tf.data.TFRecordDataset(path):
+            event = tf.Event.FromString(record.numpy())
+            for value in event.summary.value:
+                if value.tag == tag:
+                    values[event.step] = _number(value, path)
+    except tf.errors.DataLossError as error:
+        found = _CHANGED.search(error.message)
+        return Scalars(values, found[0] if found else "")
+    except DecodeError as error:
+        raise UserError(f"{path}: a record is no event of TensorBoard") from error
+    except tf.errors.OpError as error:
+        raise UserError(f"{path}: cannot read ({type(error).__name__})") from error
+    return Scalars(values, "")
+
+
+def event_files(folder: str) -> list[str]:
+    """The event files directly in `folder`, in the order in which they were begun."""
+    return sorted(tf.io.gfile.glob(f"{folder}/events.out.tfevents.*"))
+
+
 def read_scalars(folder: str, tag: str) -> dict[int, float]:
     """step -> value of one scalar, from all event files directly in `folder`.
 
-    Where a run was resumed, later files win. A file that a kill or a full disk cut off
-    is read up to its last whole record, as TensorBoard reads it.
+    Where a run was resumed, later files win. A damaged file is read up to its last
+    whole record, as TensorBoard reads it.
+
+    Raises:
+      UserError: as `read_file`.
     """
     values = {}
-    for path in sorted(tf.io.gfile.glob(f"{folder}/events.out.tfevents.*")):
-        for event in LegacyEventFileLoader(path).Load():
-            for value in event.summary.value:
-                if value.tag == tag:
-                    values[event.step] = _number(value)
+    for path in event_files(folder):
+        values |= read_file(path, tag).values
     return values
 
 
-def _number(value):
-    # What TPUs' hosts write is a tensor.
-    if value.HasField("tensor"):
-        return float(tf.make_ndarray(value.tensor))
-    return value.simple_value
+def _number(value, path):
+    if value.HasField("simple_value"):
+        return value.simple_value
+    # What TPUs' hosts write is a tensor. One of another shape or type is not ours; it
+    # may claim any size, so that it is not unpacked.
+    tensor = value.tensor
+    if not value.HasField("tensor") or tensor.tensor_shape.dim:
+        raise UserError(f"{path}: a value of {value.tag!r} is not one number")
+    try:
+        return float(tf.make_ndarray(tensor))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path}: a value of {value.tag!r} is no number") from error

@@ -146,6 +146,17 @@ def test_results_are_means_and_spreads_over_seeds(grid):
         assert run["english_dev"] == seed["dev"]["en"]["accuracy"]
 
 
+def test_every_run_of_the_chosen_rate_keeps_its_predictions(grid):
+    results = read(grid / "results.json")
+    rate = grid / f"learning_rate_{results['learning_rate']:g}"
+    written = {
+        seed: (rate / f"seed_{seed}/predictions/xnli/test-sw.tsv").read_text()
+        for seed in (3, 4)
+    }
+    best = (grid / "predictions/xnli/test-sw.tsv").read_text()
+    assert best == written[results["seed"]]
+
+
 def test_predictions_of_the_best_run_are_in_xtremes_format(grid, folder):
     results = read(grid / "results.json")
     scored = score(

@@ -113,6 +113,14 @@ GOOD = {
         max_answer_length=30,
         n_best=20,
     ),
+    configs.StudyConfig: dict(
+        first_rows=("a",),
+        learning_rates={"a": 1e-3},
+        control_rows=("a",),
+        dropped_rows=(),
+        most_dropped=2,
+        secondary_tasks=("books",),
+    ),
     configs.ScaleConfig: dict(width_divisor=8, head_size_divisor=4, depth_divisor=4),
     configs.SweepConfig: dict(
         title="t",
@@ -259,6 +267,12 @@ REFUSED = [
     ("ScaleConfig", dict(width_divisor=0), "width_divisor"),
     ("ScaleConfig", dict(head_size_divisor=1.5), "head_size_divisor"),
     ("ScaleConfig", dict(depth_divisor=-1), "depth_divisor"),
+    ("StudyConfig", dict(learning_rates={"a": 0.0}), "learning_rates"),
+    ("StudyConfig", dict(most_dropped=-1), "most_dropped"),
+    ("StudyConfig", dict(first_rows="a"), "first_rows"),
+    ("StudyConfig", dict(control_rows="a"), "control_rows"),
+    ("StudyConfig", dict(dropped_rows="a"), "dropped_rows"),
+    ("StudyConfig", dict(secondary_tasks="a"), "secondary_tasks"),
     ("SweepConfig", dict(title=1), "title"),
     ("SweepConfig", dict(rows=()), "rows"),
     ("SweepConfig", dict(rows=("a", "a")), "rows"),
@@ -394,3 +408,17 @@ def test_every_configuration_is_tried_here():
         value for value in vars(configs).values() if dataclasses.is_dataclass(value)
     }
     assert kinds == set(GOOD)
+
+
+def test_rows_of_a_reproduction_are_those_of_its_sweep():
+    sweep = configs.SweepConfig(**GOOD[configs.SweepConfig] | dict(rows=("a", "b")))
+    fields = GOOD[configs.StudyConfig] | dict(learning_rates={"a": 1e-3, "b": 1e-3})
+    good = configs.ReproductionRoot(sweep, configs.StudyConfig(**fields))
+    good.check()
+    for field, value, message in [
+        ("control_rows", ("c",), "StudyConfig.control_rows: c are not among"),
+        ("learning_rates", {"a": 1e-3}, "StudyConfig.learning_rates: has none for b"),
+    ]:
+        study = configs.StudyConfig(**fields | {field: value})
+        with pytest.raises(UserError, match=message):
+            configs.ReproductionRoot(sweep, study).check()

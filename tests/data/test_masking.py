@@ -5,7 +5,11 @@ import pytest
 import tensorflow as tf
 
 from decoupled.configs import MaskingConfig
-from decoupled.data.masking import mask_sequences, prediction_budget
+from decoupled.data.masking import (
+    mask_in_rounds,
+    mask_sequences,
+    prediction_budget,
+)
 from tests.data.record_folders import FakeVocabulary, masking
 
 VOCABULARY = FakeVocabulary(size=1000)
@@ -134,3 +138,74 @@ def test_masks_depend_on_the_number_and_the_seed_alone():
 def test_a_sequence_without_text_predicts_nothing():
     found = mask(np.zeros((2, 16), np.int32), masking(16, 3))
     assert not any(value.any() for value in found.values())
+
+
+def rounds(ids, config, numbers=None, seed=1):
+    numbers = np.arange(len(ids)) if numbers is None else np.array(numbers)
+    return mask_in_rounds(ids, numbers, seed, config, VOCABULARY)
+
+
+def test_every_maskable_token_is_predicted_once():
+    ids = batch(40, 32)
+    ids[:, 5:20:3] = RNG.choice([0, 1, 3, 4, 5], (40, 5))
+    ids[7, 1:] = 0  # a sequence without a maskable token has no round
+    found = rounds(ids, masking(32, 4))
+    used = found["masked_lm_weights"] > 0
+    row, _ = np.nonzero(used)
+    predicted = np.zeros(ids.shape, int)
+    place = found["masked_lm_positions"][used]
+    np.add.at(predicted, (found["sequence"][row], place), 1)
+    expected = ~np.isin(ids, VOCABULARY.special_ids)
+    np.testing.assert_array_equal(predicted, expected)
+    labels = ids[found["sequence"][row], place]
+    np.testing.assert_array_equal(found["masked_lm_ids"][used], labels)
+    assert not found["masked_lm_ids"][~used].any()
+    assert not found["masked_lm_positions"][~used].any()
+    assert 7 not in found["sequence"]
+
+
+@pytest.mark.parametrize(
+    "filled, budget, expected",
+    [(32, 5, [5] * 6), (32, 4, [4] * 6 + [3] * 2), (9, 5, [1] * 7), (3, 5, [1])],
+)
+def test_rounds_are_as_large_as_the_budget_and_even(filled, budget, expected):
+    config = MaskingConfig(32, budget, 1 / 6, 1.0, 0.0)
+    found = rounds(batch(1, 32, filled), config)
+    assert found["masked_lm_weights"].sum(1).tolist() == expected
+
+
+def test_a_round_hides_its_own_tokens_alone():
+    ids = batch(30, 32)
+    found = rounds(ids, MaskingConfig(32, 5, 1 / 6, 1.0, 0.0))
+    hidden = found["input_word_ids"] == VOCABULARY.mask_id
+    assert (hidden.sum(1) == found["masked_lm_weights"].sum(1)).all()
+    at = np.take_along_axis(hidden, found["masked_lm_positions"], 1)
+    assert at[found["masked_lm_weights"] > 0].all()
+    elsewhere = ids[found["sequence"]]
+    np.testing.assert_array_equal(found["input_word_ids"][~hidden], elsewhere[~hidden])
+
+
+def test_rounds_depend_on_the_sequence_and_the_seed_alone():
+    ids, config = batch(20, 32), masking(32, 5)
+    together = rounds(ids, config)
+    alone = rounds(ids[13:14], config, [13])
+    rows = together["sequence"] == 13
+    for name in set(together) - {"sequence"}:
+        np.testing.assert_array_equal(together[name][rows], alone[name])
+    positions = "masked_lm_positions"
+    assert (rounds(ids, config, seed=2)[positions] != together[positions]).any()
+    # Each position is in each round equally often: no round is of neighbours.
+    many = rounds(np.repeat(ids[:1], 2000, axis=0), config, np.arange(2000))
+    first = many[positions][:: len(many["sequence"]) // 2000]
+    shares = np.bincount(first.ravel(), minlength=32)[1:31] / len(first)
+    assert np.abs(shares - shares.mean()).max() < 5 * np.sqrt(shares.mean() / 2000)
+
+
+def test_rounds_show_pieces_by_the_rates_of_bert():
+    ids = batch(700, 32)
+    found = rounds(ids, masking(32, 5))
+    used = found["masked_lm_weights"] > 0
+    seen = np.take_along_axis(found["input_word_ids"], found["masked_lm_positions"], 1)
+    seen, labels = seen[used], found["masked_lm_ids"][used]
+    assert (seen == VOCABULARY.mask_id).mean() == pytest.approx(0.8, abs=0.015)
+    assert (seen == labels).mean() == pytest.approx(0.1, abs=0.01)

@@ -67,3 +67,4 @@ def test_means_over_seeds():
     assert mean({}) == "-"
     assert mean({3: 50.0}) == "50.0"
     assert mean({0: 40.0, 1: 42.0}, {0: 55.0, 1: 55.0}) == "41.0/55.0 ± 1.4/0.0"
+    assert mean({0: 3.251, 1: 3.249}, digits=2) == "3.25 ± 0.00"

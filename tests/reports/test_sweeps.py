@@ -9,7 +9,7 @@ from decoupled.core.tables import to_latex, to_markdown
 from decoupled.reports import pictures, sweeps
 from decoupled.reports.finished_runs import read_sweeps
 from decoupled.reports.page import Page
-from decoupled.reports.results import MLM
+from decoupled.reports.results import MLM, Number, Results
 from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model
 
@@ -251,3 +251,33 @@ def test_equal_places_stand_side_by_side():
     assert first < 16 < second and first * second == pytest.approx(16 * 16)
     assert alone == 384
     assert pictures.apart([8]) == [8]
+
+
+def test_runs_that_differ_by_the_seed_share_their_settings(tmp_path):
+    runs = {
+        ("a", "tasks/udpos/a/seed_0"): "X.y = 1\nTrainingConfig.seed = 0\n",
+        ("a", "tasks/udpos/a/seed_1"): "X.y = 1\nTrainingConfig.seed = 1\n",
+        ("b", "tasks/udpos/b/seed_0"): "X.y = 1\nTrainingConfig.seed = 0\n",
+        ("a", "models/a/seed_0"): "X.y = 1\n",
+        ("b", "models/b/seed_0"): "X.y = 2\n",
+        ("control:b", "control/models/b/seed_0"): "X.y = 3\n",
+        ("a", "analyses/probing/seed_0"): "X.y = 4\n",
+    }
+    numbers = []
+    for (row, place), text in runs.items():
+        folder = tmp_path / "runs" / place
+        folder.mkdir(parents=True)
+        (folder / "config.1.gin").write_text(text)
+        seed = int(place[-1])
+        settings = str(folder / "config.1.gin")
+        numbers.append(Number(row, "t", "m", seed, 1.0, str(folder), settings))
+    results = Results({}, [], numbers, str(tmp_path / "runs"))
+    copied = sweeps.copy_settings(results, str(tmp_path / "settings"))
+    names = [one.settings.removeprefix(f"{tmp_path}/settings/") for one in copied]
+    assert names == [
+        "tasks/udpos.gin", "tasks/udpos.gin", "tasks/udpos.gin", "models/a.gin",
+        "models/b.gin", "control/models.gin", "analyses/probing.gin",
+    ]  # fmt: skip
+    text = (tmp_path / "settings/tasks/udpos.gin").read_text()
+    head = "# Seeds 0, 1: nothing else differs. Below: seed 0."
+    assert text.startswith(f"{head}\nX.y = 1")

@@ -10,7 +10,7 @@ import pytest
 
 from decoupled.core.errors import Terminated
 from decoupled.sweeps.jobs import Job
-from decoupled.sweeps.runner import JobRunner, job_command
+from decoupled.sweeps.runner import JobRunner, job_command, shares_of_cores
 
 
 @pytest.fixture
@@ -109,3 +109,24 @@ def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path):
 def test_a_job_is_a_command_of_this_package(make):
     command = job_command(make("a", "--x"))
     assert command == [sys.executable, "-m", "decoupled", "pretrain", "--x"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux alone")
+def test_jobs_side_by_side_have_cores_of_their_own(make, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 5, 7, 8})
+    assert shares_of_cores(1) == shares_of_cores(6) == []
+    assert shares_of_cores(2) == [{1, 5, 8}, {4, 7}]
+    monkeypatch.undo()
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core")
+    tell = "print(*sorted(os.sched_getaffinity(0)))\n"
+    wait = "import time\nwhile not os.path.exists('../{}/starts'): time.sleep(0.01)\n"
+    jobs = [
+        make("one", wait.format("two") + tell),
+        make("two", wait.format("one") + tell),
+    ]
+    assert run(jobs, parallel=2)[0] == []
+    told = [open(f"{job.folder}/job.log").read().split() for job in jobs]
+    assert [[*map(int, own)] for own in told] == [cores[::2], cores[1::2]]
+    assert sorted(os.sched_getaffinity(0)) == cores

@@ -6,14 +6,21 @@ entities          BIO tags, a word a line -> the type of each entity
 """
 
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from decoupled.analyses.probing.task_files import Example, Target, write_examples
+from decoupled.analyses.probing.task_files import (
+    SPLITS,
+    Example,
+    Target,
+    write_examples,
+)
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 
 _COLUMNS = 10
+_SPLIT_OF_NAME = re.compile(r"(?:^|[-_.])(train|dev|test)\.conllu$")
 
 
 class _Word(NamedTuple):
@@ -89,6 +96,62 @@ def convert(task: str, source: str, target: str) -> None:
     write_examples(target, examples)
     targets = sum(len(example.targets) for example in examples)
     console.say(f"{target}: {len(examples):,} sentences, {targets:,} targets")
+
+
+def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
+    """Makes `pos` and `dependencies` of a language's treebanks.
+
+    Files are told apart by the `train`, `dev` or `test` that ends their names before
+    .conllu, as Universal Dependencies has it; those of a split are joined. Test is what
+    the test files hold. Where training or development files are missing, the other ones
+    give both: a hash of its words puts about one sentence in five into development.
+
+    Args:
+      paths: of CoNLL-U. folder: gets pos/SPLIT.jsonl and dependencies/SPLIT.jsonl.
+
+    Returns:
+      The paths written.
+
+    Raises:
+      UserError: a name says no split, test files or all others are missing, or a file
+        is malformed. Nothing is written then.
+    """
+    by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for path in paths:
+        found = _SPLIT_OF_NAME.search(os.path.basename(path))
+        if not found:
+            raise UserError(
+                f"{path}: its name says no split; it must end in train.conllu, "
+                "dev.conllu or test.conllu"
+            )
+        by_split[found[1]].append(path)
+    if not by_split["test"] or not by_split["train"] + by_split["dev"]:
+        raise UserError(
+            f"{', '.join(paths) or 'no treebank'}: probes need a file *test.conllu and "
+            "one *train.conllu or *dev.conllu"
+        )
+    made = {}
+    for task in ("pos", "dependencies"):
+        read = {
+            split: [example for path in found for example in CONVERTERS[task](path)]
+            for split, found in by_split.items()
+        }
+        if not read["train"] or not read["dev"]:
+            both = read["train"] + read["dev"]
+            read["train"] = [e for e in both if not _is_development(e)]
+            read["dev"] = [e for e in both if _is_development(e)]
+        for split, examples in read.items():
+            if not any(example.targets for example in examples):
+                raise UserError(f"{', '.join(paths)}: no {split} sentence for {task}")
+            made[os.path.join(folder, task, f"{split}.jsonl")] = examples
+    for path, examples in made.items():
+        files.make_folder(os.path.dirname(path))
+        write_examples(path, examples)
+    return list(made)
+
+
+def _is_development(example: Example) -> bool:
+    return int(files.fingerprint(" ".join(example.words)), 16) % 5 == 0
 
 
 def _sentences(path: str) -> Iterator[list[tuple[int, str]]]:

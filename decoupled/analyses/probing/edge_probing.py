@@ -11,11 +11,14 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from decoupled.analyses.models import AnalysedModel, LayerEncoder
+from decoupled.analyses.probing.baselines import majority, scored_targets, word_lookup
 from decoupled.analyses.probing.frozen_vectors import ProbingData, label_ids, prepare
-from decoupled.analyses.probing.probe import majority_score, train_probe
+from decoupled.analyses.probing.probe import train_probe
 from decoupled.analyses.probing.task_files import Example, ProbingTask, read_examples
 from decoupled.configs.analyses import ProbeSettings
 from decoupled.core import console, files, plots
@@ -43,8 +46,15 @@ def measure(
       `AnalysedModel.describe` says, with `probes`, a list of entries with `task`,
       `variant`, `layer` (None for "mix"), `dev` and, where there is one, `test` (f1,
       precision, recall, targets), `mix` (the share of each layer), `steps`, `lost`
-      (targets beyond the model's positions) and `majority_f1` (of always saying the
-      most frequent label, on "dev").
+      (targets beyond the length), and on "test", or "dev" where there is none,
+      `majority_f1` and `lookup_f1` (see `baselines`).
+
+      Tasks with test data also have one value a target, of the targets that are within
+      the length of every model: `arrays`, uint8 [items], 1 where the label of the
+      highest score is right, as "MODELINDEX/TASK" of the mix and
+      "MODELINDEX/TASK/VARIANT/LAYER" of others; `items` of the task, [sentence, target]
+      among the sentences of the file that have targets, from 0; and its `baseline`, the
+      share that `word_lookup` has right.
 
     Raises:
       UserError: a variant is unknown, a file is malformed, or nothing of it can be
@@ -54,19 +64,34 @@ def measure(
         if name not in VARIANTS:
             raise UserError(f"--variants: no {name!r}; there are {', '.join(VARIANTS)}")
     read = {task.name: _read(task) for task in tasks}
-    results = []
-    for model in models:
+    results: list[dict[str, Any]] = []
+    items: dict[str, list[_Items]] = {}
+    for index, model in enumerate(models):
         encoder, probes = LayerEncoder(model), []
         for task in tasks:
+            examples = read[task.name]
             with _cache(cache_dir) as folder:
-                data = _prepare(model, encoder, read[task.name], folder)
-                probes += _probes(model.name, task.name, data, variants, settings)
+                data = _prepare(model, encoder, examples, folder, settings.max_tokens)
+                trained = list(
+                    _probes(model.name, task.name, examples, data, variants, settings)
+                )
+            probes += [probe for probe, _ in trained]
+            if "test" in data:
+                lookup = word_lookup(examples["train"], examples["test"], data["test"])
+                hits = {_key(index, probe): found for probe, found in trained}
+                found = _Items(data["test"].places, lookup.hits, hits)
+                items.setdefault(task.name, []).append(found)
         results.append({**model.describe(), "probes": probes})
+    described = {task.name: _describe(task, read[task.name]) for task in tasks}
+    arrays: dict[str, np.ndarray] = {}
+    for name, of_models in items.items():
+        _add_items(name, described[name], of_models, arrays)
     return {
         "analysis": "probing",
         "settings": dataclasses.asdict(settings),
-        "tasks": {task.name: _describe(task, read[task.name]) for task in tasks},
+        "tasks": described,
         "models": results,
+        **({"arrays": arrays} if arrays else {}),
     }
 
 
@@ -154,23 +179,66 @@ def _describe(task, read):
     }
 
 
+class _Items(NamedTuple):
+    """Names of a model's items of a task, [sentence, target], and hits by key.
+
+    baseline: bool [items], hits of the word lookup. hits: bool [items] each.
+    """
+
+    names: list[tuple[int, int]]
+    baseline: np.ndarray
+    hits: dict[str, np.ndarray]
+
+
+def _key(index, probe):
+    key = f"{index}/{probe['task']}"
+    if probe["layer"] is None:
+        return key
+    return f"{key}/{probe['variant']}/{probe['layer']}"
+
+
+def _add_items(task, described, items, arrays):
+    """Adds the items of a task that all models have: names, baseline and hits."""
+    common = set.intersection(*(set(of_model.names) for of_model in items))
+    if not common:
+        raise UserError(f"{task}: no target of test is within the length of all models")
+    described["items"] = [list(name) for name in sorted(common)]
+    for of_model in items:
+        kept = np.array([name in common for name in of_model.names])
+        described["baseline"] = float(of_model.baseline[kept].mean())
+        for key, hits in of_model.hits.items():
+            arrays[key] = hits[kept].astype(np.uint8)
+
+
 def _cache(folder):
     if folder:
         files.make_folder(folder)
     return tempfile.TemporaryDirectory(prefix="decoupled-probing-", dir=folder)
 
 
-def _prepare(model, encoder, read, folder) -> dict[str, ProbingData]:
+def _prepare(model, encoder, read, folder, max_tokens) -> dict[str, ProbingData]:
     labels = label_ids(read["train"])
     return {
         split: prepare(
-            model, encoder, examples, labels, os.path.join(folder, f"{split}.npy")
+            model,
+            encoder,
+            examples,
+            labels,
+            os.path.join(folder, f"{split}.npy"),
+            max_tokens,
         )
         for split, examples in read.items()
     }
 
 
-def _probes(model, task, data, variants, settings):
+def _probes(model, task, read, data, variants, settings):
+    """The entry of each probe, and its hits."""
+    scored = "test" if "test" in data else "dev"
+    there = scored_targets(read[scored], data[scored])
+    baselines = {
+        "majority_f1": majority(read["train"], there).score.f1,
+        "lookup_f1": word_lookup(read["train"], read[scored], data[scored]).score.f1,
+    }
     outputs = data["train"].vectors.shape[1]
     seen = {
         "mix": [(None, slice(0, outputs))],
@@ -182,16 +250,17 @@ def _probes(model, task, data, variants, settings):
             name = variant if layer is None else f"{variant} {layer}"
             name = f"{model}, {task}: {name} of {outputs - 1} layers"
             trained = train_probe(data, layers, settings, name)
-            yield {
+            entry = {
                 "task": task,
                 "variant": variant,
                 "layer": layer,
                 **{split: score._asdict() for split, score in trained.scores.items()},
-                "majority_f1": majority_score(data["train"], data["dev"]).f1,
+                **baselines,
                 "mix": trained.mix,
                 "steps": trained.steps,
                 "lost": sum(part.lost for part in data.values()),
             }
+            yield entry, trained.hits
 
 
 def _found(result, variant):
@@ -218,7 +287,8 @@ def _show_mix(result):
         details += [
             [
                 *(model["name"], probe["task"], _percent(probe["dev"]["f1"])),
-                *(_percent(probe["majority_f1"]), probe["dev"]["targets"]),
+                *(_percent(probe["majority_f1"]), _percent(probe["lookup_f1"])),
+                _headline(probe)["targets"],
                 *(probe["lost"], probe["steps"], center_of_gravity(probe["mix"])),
             ]
             for probe in probes
@@ -228,10 +298,11 @@ def _show_mix(result):
         ["model", *tasks, "average"],
         rows,
     )
-    columns = ["model", "task", "dev F1", "majority", "dev targets", "lost", "steps"]
+    columns = ["model", "task", "dev F1", "majority", "lookup", "targets", "lost"]
     console.table(
-        "The development data, and where the mix looks",
-        [*columns, "centre of gravity"],
+        "F1 on dev, of the most frequent label, of a lookup of words; where the mix "
+        "looks",
+        [*columns, "steps", "centre of gravity"],
         details,
     )
 

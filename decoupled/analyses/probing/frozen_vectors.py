@@ -6,6 +6,7 @@ machines have, and what fits is read at the speed of memory.
 """
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -55,6 +56,7 @@ class ProbingData:
     labels: list[tuple[int, ...]]
     target_starts: np.ndarray
     num_labels: int
+    places: list[tuple[int, int]]
     lost: int
 
     @property
@@ -110,31 +112,41 @@ def prepare(
     examples: Sequence[Example],
     labels: dict[str, int],
     path: str,
+    max_tokens: int | None,
 ) -> ProbingData:
     """Encodes a split; its vectors go to the new file `path`.
 
     Words become pieces one by one, as SentencePiece never joins two words. What is
-    beyond the model's positions is cut off, with the targets there.
+    beyond `max_tokens` ([CLS] and [SEP] included; None for the model's positions) is
+    cut off, with the targets there.
 
     Raises:
-      UserError: nothing is left, or the file cannot be written.
+      UserError: the model has fewer positions, nothing is left, or the file cannot be
+        written.
     """
-    longest = model.config.max_positions - _SPECIAL
-    pieces, spans, ids, counts, lost = [], [], [], [], 0
-    for words, targets in examples:
+    length = max_tokens or model.config.max_positions
+    if length > model.config.max_positions:
+        raise UserError(
+            f"probing.max_tokens: {length}, but {model.name} has "
+            f"{model.config.max_positions} positions"
+        )
+    longest = length - _SPECIAL
+    pieces, spans, ids, counts, places, lost = [], [], [], [], [], 0
+    for number, (words, targets) in enumerate(examples):
         ends, sentence = _pieces(model, words)
-        kept = [t for t in targets if _last_piece(t, ends) <= longest]
+        within = [_last_piece(t, ends) <= longest for t in targets]
+        kept = list(itertools.compress(targets, within))
         lost += len(targets) - len(kept)
         if not kept:
             continue
         pieces.append(sentence[:longest])
         counts.append(len(kept))
+        places += [(number, place) for place in np.flatnonzero(within).tolist()]
         spans += [[_piece_span(s, ends) for s in t[:2] if s is not None] for t in kept]
         ids += [tuple(labels.get(name, -1) for name in t.labels) for t in kept]
     if not pieces:
         raise UserError(
-            f"{model.name}: no target is within its {model.config.max_positions} "
-            "positions"
+            f"{model.name}: no target is within the first {length} positions"
         )
     starts = np.cumsum([0, *map(len, pieces)])
     vectors = _encode(model, encoder, pieces, starts, path)
@@ -146,6 +158,7 @@ def prepare(
         ids,
         np.cumsum([0, *counts]),
         len(labels),
+        places,
         lost,
     )
 

@@ -107,10 +107,13 @@ class Score(NamedTuple):
 class Trained(NamedTuple):
     """A trained probe's scores by split, and what it made of the layers.
 
-    mix: softmax of the layers' weights. steps: of the best development score.
+    hits: bool [targets of "test", or "dev" where there is none], whether the label with
+    the highest score is one of the target's. mix: softmax of the layers' weights.
+    steps: of the best development score.
     """
 
     scores: dict[str, Score]
+    hits: np.ndarray
     mix: list[float]
     steps: int
 
@@ -133,7 +136,7 @@ def train_probe(
         trainer.learn(batch, step)
         if step % settings.eval_every_steps and step != settings.train_steps:
             continue
-        found = trainer.score(data["dev"])
+        found, _ = trainer.score(data["dev"])
         if found.f1 > best.f1:
             best, best_step, resting, values = found, step, 0, trainer.values()
             continue
@@ -143,10 +146,9 @@ def train_probe(
         if resting % settings.halve_after == 0:
             trainer.halve_rate()
     trainer.restore(values)
-    scores = {"dev": best}
-    if "test" in data:
-        scores["test"] = trainer.score(data["test"])
-    return Trained(scores, trainer.mix(), best_step)
+    scored = "test" if "test" in data else "dev"
+    score, hits = trainer.score(data[scored])
+    return Trained({"dev": best, scored: score}, hits, trainer.mix(), best_step)
 
 
 def micro_score(right: int, said: int, there: int, targets: int) -> Score:
@@ -158,15 +160,6 @@ def micro_score(right: int, said: int, there: int, targets: int) -> Score:
     recall = right / there if there else 0.0
     f1 = 2 * right / (said + there) if said + there else 0.0
     return Score(f1, precision, recall, targets)
-
-
-def majority_score(train: ProbingData, other: ProbingData) -> Score:
-    """Of always saying the most frequent label of the training data."""
-    flat = [label for labels in train.labels for label in labels]
-    most = int(np.bincount(flat).argmax())
-    right = sum(most in labels for labels in other.labels)
-    there = sum(map(len, other.labels))
-    return micro_score(right, other.targets, there, other.targets)
 
 
 class _Trainer:
@@ -212,16 +205,19 @@ class _Trainer:
         spans = _tensors(batch.spans)
         self._learn(tf.constant(batch.vectors), spans, tf.constant(batch.labels), step)
 
-    def score(self, data: ProbingData) -> Score:
-        """Over all of a split."""
+    def score(self, data: ProbingData) -> tuple[Score, np.ndarray]:
+        """Over all of a split; and `Trained.hits`."""
         right = said = there = 0
+        hits = []
         for batch in data.batches(self._settings.batch_size, self._layers):
-            logits = self._logits(tf.constant(batch.vectors), _tensors(batch.spans))
-            yes, true = logits.numpy() > 0, batch.labels > 0
+            spans = _tensors(batch.spans)
+            logits = self._logits(tf.constant(batch.vectors), spans).numpy()
+            yes, true = logits > 0, batch.labels > 0
+            hits.append(true[np.arange(len(true)), logits.argmax(-1)])
             right += int((yes & true).sum())
             said += int(yes.sum())
             there += int(true.sum()) + batch.missed
-        return micro_score(right, said, there, data.targets)
+        return micro_score(right, said, there, data.targets), np.concatenate(hits)
 
     def halve_rate(self) -> None:
         """Halves the learning rate."""

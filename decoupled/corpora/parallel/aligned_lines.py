@@ -53,11 +53,7 @@ def find(place: str, settings: ParallelTextConfig) -> list[ParallelText]:
 def _paths(place: str) -> dict[str, Sequence[str]]:
     if re.match(rf"{locales.CODE}=", place):
         return find_inputs([place], _FLAG)
-    names = sorted(gfile.listdir(place)) if gfile.isdir(place) else []
-    found = collections.defaultdict(list)
-    for name in names:
-        if match := _NAME.fullmatch(name):
-            found[match[1]].append(os.path.join(place, name))
+    found = _files_of(place)
     if not found:
         raise UserError(
             f"{_FLAG}{place}: not a folder with files LANGUAGE.tsv or LANGUAGE.tsv.gz, "
@@ -66,6 +62,57 @@ def _paths(place: str) -> dict[str, Sequence[str]]:
     for language in found:
         locales.check_language(language, f"{_FLAG}{place}")
     return found
+
+
+def _files_of(folder: str) -> dict[str, list[str]]:
+    names = sorted(gfile.listdir(folder)) if gfile.isdir(folder) else []
+    found = collections.defaultdict(list)
+    for name in names:
+        if match := _NAME.fullmatch(name):
+            found[match[1]].append(os.path.join(folder, name))
+    return found
+
+
+def read_sentences(
+    folder: str, languages: Sequence[str] | None = None
+) -> dict[str, dict[str, str]]:
+    """The sentences of a folder as `build_corpus` writes them to parallel/SPLIT.
+
+    Args:
+      folder: has LANGUAGE.tsv (or .tsv.gz) of id, tab, text for two languages or more.
+      languages: those wanted; None for all.
+
+    Returns:
+      language -> id -> text, languages sorted, ids in the order of the file; a sentence
+      without text is left out.
+
+    Raises:
+      UserError: the folder lacks one of the languages or has fewer than two, or a file
+        is no such file.
+    """
+    found = _files_of(folder)
+    wanted = sorted(set(languages or found))
+    if missing := [language for language in wanted if language not in found]:
+        raise UserError(
+            f"--languages: no {missing[0]}.tsv in {folder}; it has "
+            f"{', '.join(sorted(found)) or 'no LANGUAGE.tsv'}"
+        )
+    if len(wanted) < 2:
+        raise UserError(
+            f"{folder}: {len(wanted)} languages; sentences are compared between two or "
+            "more, each in a file LANGUAGE.tsv of id, tab, text"
+        )
+    return {language: _read_ids(found[language][0]) for language in wanted}
+
+
+def _read_ids(path: str) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for line in read(ParallelText("", path, "", 0, ""), collections.Counter()):
+        if line.id in texts:
+            raise UserError(f"{line.place}: the id {line.id!r} stands twice")
+        if line.text:
+            texts[line.id] = line.text
+    return texts
 
 
 def read(text: ParallelText, dropped: collections.Counter) -> Iterator[Line]:

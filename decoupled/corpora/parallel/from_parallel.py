@@ -8,6 +8,7 @@ the training text. A build that was killed goes on with the languages that are m
 import collections
 import dataclasses
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from decoupled.corpora.corpus import SPLITS, Corpus
 from decoupled.corpora.locales import ENGLISH
 from decoupled.corpora.parallel import held_out
 from decoupled.corpora.parallel.kinds import KINDS
-from decoupled.corpora.parallel.parallel_text import ParallelText
+from decoupled.corpora.parallel.parallel_text import TRAIN, ParallelText
 from decoupled.corpora.parallel.parallel_units import RULES, ParallelJob, ParallelUnit
 from decoupled.corpora.runners import Runner, run_units
 
@@ -107,7 +108,7 @@ class ParallelBuild:
         for text, result in zip(self._texts, results, strict=True):
             if not result["splits"]:
                 raise UserError(f"{text.path}: no text of {text.language}")
-            if "train" not in result["splits"]:
+            if TRAIN not in result["splits"]:
                 raise UserError(
                     f"{text.path}: all text of {text.language} is held out; the ids "
                     "may have too few groups, see ParallelTextConfig.group"
@@ -121,7 +122,11 @@ class ParallelBuild:
             {language: job.sentences(by_language[language]) for language in languages}
         )
         named, pairs = held_out.pair_files(gathered, self._settings)
-        _write_folder(os.path.join(folder, "parallel"), named)
+        training = {
+            f"{TRAIN}/sentences/{language}.tsv": job.training_path(result)
+            for language, result in by_language.items()
+        }
+        _write_folder(os.path.join(folder, "parallel"), named, training)
         named, tasks = {}, {}
         if all(result["bible"] for result in results):
             if task := held_out.task_files(gathered, self._settings):
@@ -159,16 +164,30 @@ class ParallelBuild:
         )
 
 
-def _write_folder(path: str, named: Mapping[str, str]) -> None:
-    """Writes files, name -> content, into a folder that appears with all of them."""
+def _write_folder(
+    path: str, named: Mapping[str, str], copied: Mapping[str, str] | None = None
+) -> None:
+    """Writes a folder that appears with all of its files.
+
+    Args:
+      named: name -> content. copied: name -> path of a file with the content.
+    """
     if gfile.isdir(path):
         gfile.rmtree(path)
-    if not named:
+    if not named and not copied:
         return
     with files.atomic_path(path) as temporary:
-        for name, content in named.items():
+        for name in (*named, *(copied or ())):
             gfile.makedirs(os.path.join(temporary, os.path.dirname(name)))
+        for name, content in named.items():
             files.write_text(os.path.join(temporary, name), content)
+        for name, source in (copied or {}).items():
+            # Renamed instead, it would be missing where a killed build goes on.
+            with (
+                gfile.GFile(source, "rb") as read,
+                files.atomic_write(os.path.join(temporary, name), "wb") as written,
+            ):
+                shutil.copyfileobj(read, written)
 
 
 def _describe(text: ParallelText, result: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from decoupled.corpora.parallel.parallel_text import (
     TEST,
     TRAIN,
     book_group,
-    position,
+    choose,
 )
 from decoupled.corpora.parallel.parallel_units import Sentence
 
@@ -86,7 +86,7 @@ def pair_files(
                 f"{next(iter(texts))!r}, {ENGLISH} has {next(iter(english))!r}); ids "
                 "have to be the same in all languages"
             )
-        chosen = _choose(shared, settings.max_pairs, settings.seed)
+        chosen = choose(shared, settings.max_pairs, settings.seed)
         for side, own in ((language, texts), (ENGLISH, english)):
             name = f"{split}/tatoeba/{language}-{ENGLISH}.{side}"
             named[name] = _lines(own[identifier] for identifier in chosen)
@@ -106,7 +106,7 @@ def task_files(
       English has no verse in one of the splits, or one label alone to train on.
     """
     chosen = {
-        (split, language): _choose(
+        (split, language): choose(
             list(texts),
             settings.max_train_examples
             if split == TRAIN
@@ -131,15 +131,6 @@ def task_files(
         )
         examples[split][language] = len(ids)
     return named, {"labels": labels, "examples": examples}
-
-
-def _choose(ids: list[str], most: int, seed: int) -> list[str]:
-    """At most so many of some ids, in their order; the choice depends on the ids alone,
-    so that languages with the same ids have the same."""
-    if len(ids) <= most:
-        return ids
-    kept = set(sorted(ids, key=lambda name: (position(name, seed), name))[:most])
-    return [name for name in ids if name in kept]
 
 
 def _lines(lines: Iterable[str]) -> str:

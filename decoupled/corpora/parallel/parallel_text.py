@@ -8,6 +8,7 @@ is a function of the group's name and of a seed, and of nothing else.
 import dataclasses
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoupled.configs.corpora import ParallelTextConfig
@@ -101,6 +102,15 @@ def position(name: str, seed: int) -> float:
     """A number in [0, 1) that looks random and depends on nothing else."""
     digest = hashlib.sha256(f"{seed}\t{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def choose(ids: Sequence[str], most: int, seed: int) -> list[str]:
+    """At most so many of some ids, in their order; the choice depends on the ids alone,
+    so that languages with the same ids have the same."""
+    if len(ids) <= most:
+        return list(ids)
+    kept = set(sorted(ids, key=lambda name: (position(name, seed), name))[:most])
+    return [name for name in ids if name in kept]
 
 
 def book_group(identifier: str) -> str | None:

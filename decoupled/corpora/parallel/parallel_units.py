@@ -6,6 +6,8 @@
         [split, id, text, repeated]: all held-out sentences; and of a Bible in English
         verses of the training text, to train a task on. Repeated: the same text stands
         in the training text, or further up in the split.
+    work/UNIT.training.tsv
+        id<TAB>text: all sentences of the training text
 
 Memory holds a group, the held-out sentences and 8 bytes for each other sentence.
 """
@@ -19,7 +21,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from decoupled.configs.corpora import ParallelTextConfig
 from decoupled.core import files
@@ -40,10 +42,12 @@ from decoupled.corpora.parallel.parallel_text import (
 )
 
 # Raised when the same input gives other text or other files than before.
-RULES = 1
+RULES = 2
 # Of empty lines, and of a dash where a translation lacks a verse.
 WITHOUT_WORDS = "sentence without letters"
 _WORD = re.compile(r"[^\W_]")
+# In a unit's result -> how its file in the work folder ends.
+_NOTED = {"training": "training.tsv", "sentences": "sentences.jsonl"}
 
 
 class Sentence(NamedTuple):
@@ -101,41 +105,55 @@ class ParallelJob:
 
     def run(self, unit: ParallelUnit) -> dict[str, Any]:
         """Writes a unit; returns counts by split, what was dropped by reason, whether
-        all ids are those of a Bible, and the file of its sentences."""
+        all ids are those of a Bible, and the files of its sentences."""
         language, name = unit.text.language, unit.name
         text_units.clear(self.corpus_dir, name, language)
         dropped = collections.Counter()
         lines = KINDS[self.kind].read(unit.text, dropped)
         pattern = self.settings.group or KINDS[self.kind].group
-        kept = _Kept(self.settings, takes_training_text=language == ENGLISH)
+        noted = {key: f"{name}.{suffix}" for key, suffix in _NOTED.items()}
+        paths = {key: os.path.join(self.work_dir, file) for key, file in noted.items()}
         with text_units.cleared_on_failure(self.corpus_dir, name, language):
-            splits = write_documents(
-                self.corpus_dir,
-                f"{language}/{name}",
-                _documents(lines, pattern, kept, dropped),
-                self.max_file_bytes,
-            )
+            with files.atomic_write(paths["training"]) as trained:
+                kept = _Kept(self.settings, trained, language == ENGLISH)
+                splits = write_documents(
+                    self.corpus_dir,
+                    f"{language}/{name}",
+                    _documents(lines, pattern, kept, dropped),
+                    self.max_file_bytes,
+                )
             rows = (json.dumps(row, ensure_ascii=False) for row in kept.sentences())
-            content = "".join(f"{row}\n" for row in rows)
-            file_name = f"{name}.sentences.jsonl"
-            files.write_text(os.path.join(self.work_dir, file_name), content)
+            files.write_text(paths["sentences"], "".join(f"{row}\n" for row in rows))
         return {
             "splits": splits,
             "dropped": dict(sorted(dropped.items())),
             "bible": kept.is_bible,
-            "sentences": {"name": file_name, "sha256": files.fingerprint(content)},
+            **{
+                key: {"name": file, "sha256": files.file_fingerprint(paths[key])}
+                for key, file in noted.items()
+            },
         }
 
     def is_intact(self, result: dict[str, Any]) -> bool:
         """False where a file is missing or changed, or by a note that no job wrote."""
         if not text_units.is_intact(self.corpus_dir, result):
             return False
-        kept = result.get("sentences")
-        name = kept.get("name") if isinstance(kept, dict) else None
-        if not files.is_below(name) or not isinstance(result.get("bible"), bool):
+        if not isinstance(result.get("bible"), bool):
+            return False
+        return all(self._is_kept(result.get(key)) for key in _NOTED)
+
+    def _is_kept(self, entry: Any) -> bool:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not files.is_below(name):
             return False
         path = os.path.join(self.work_dir, name)
-        return files.exists(path) and files.file_fingerprint(path) == kept.get("sha256")
+        return files.exists(path) and files.file_fingerprint(path) == entry.get(
+            "sha256"
+        )
+
+    def training_path(self, result: dict[str, Any]) -> str:
+        """The file with the training sentences of a unit with this result."""
+        return os.path.join(self.work_dir, result["training"]["name"])
 
     def sentences(self, result: dict[str, Any]) -> list[Sentence]:
         """The sentences of a unit with this result, in the order of its text."""
@@ -148,11 +166,15 @@ class _Kept:
     """The sentences to keep with their ids, while a text is read.
 
     Args:
+      training: a file that takes id<TAB>text of the training text.
       takes_training_text: whether verses are kept to train a task on.
     """
 
-    def __init__(self, settings: ParallelTextConfig, takes_training_text: bool):
+    def __init__(
+        self, settings: ParallelTextConfig, training: IO, takes_training_text: bool
+    ):
         self.settings = settings
+        self._training_file = training
         self._takes_training_text = takes_training_text
         self._held_out: list[Sentence] = []
         # A heap of (-position, line, id, text): the highest position leaves first.
@@ -168,6 +190,7 @@ class _Kept:
             if split != TRAIN:
                 self._held_out.append(Sentence(split, line.id, line.text, False))
                 continue
+            self._training_file.write(f"{line.id}\t{line.text}\n")
             self._digests.append(_digest(line.text))
             if self._takes_training_text and label:
                 place = -position(line.id, self.settings.seed)

@@ -7,9 +7,10 @@ import pytest
 from decoupled.analyses.probing.conversion import (
     dependencies,
     entities,
+    make_treebank_tasks,
     parts_of_speech,
 )
-from decoupled.analyses.probing.task_files import Example, Target
+from decoupled.analyses.probing.task_files import Example, Target, read_examples
 from decoupled.core.errors import UserError
 
 # A contraction (3-4), a word that is not written (5.1) and a word with a space.
@@ -124,3 +125,79 @@ def test_a_real_treebank(data_dir):
     assert sum(len(example.targets) for example in tags) == 25147
     # One root in each sentence.
     assert sum(len(example.targets) for example in relations) == 25147 - 2001
+
+
+def write_treebanks(folder, *names):
+    """Twenty sentences a file, whose only words with a head name file and sentence."""
+    for name in names:
+        lines = [
+            f"1\t{name}\t_\tX\t_\t_\t2\tdep\t_\t_\n"
+            f"2\t{number}\t_\tNUM\t_\t_\t0\troot\t_\t_\n"
+            for number in range(20)
+        ]
+        (folder / f"{name}.conllu").write_text("\n".join(lines))
+    return [str(folder / f"{name}.conllu") for name in names]
+
+
+def made(folder, *names):
+    """The sentences of each split, which both tasks share."""
+    make_treebank_tasks(write_treebanks(folder, *names), str(folder / "edges"))
+    splits = {}
+    for split in ("train", "dev", "test"):
+        pos, relations = (
+            [
+                e.words
+                for e in read_examples(str(folder / f"edges/{task}/{split}.jsonl"))
+            ]
+            for task in ("pos", "dependencies")
+        )
+        assert pos == relations
+        splits[split] = pos
+    return splits
+
+
+def test_treebanks_with_three_splits_keep_them_and_those_of_a_split_are_joined(
+    tmp_path,
+):
+    names = ("sw_a-ud-train", "sw_b-ud-train", "sw_a-ud-dev", "sw_a-ud-test")
+    found = made(tmp_path, *names)
+    assert [len(found[split]) for split in ("train", "dev", "test")] == [40, 20, 20]
+    assert {words[0] for words in found["train"]} == set(names[:2])
+
+
+@pytest.mark.parametrize("there", ["train", "dev"])
+def test_what_is_not_test_gives_training_and_development(tmp_path, there):
+    found = made(tmp_path, f"sw-ud-{there}", "sw-ud-test")
+    train, dev = (set(map(tuple, found[split])) for split in ("train", "dev"))
+    assert len(train) + len(dev) == 20 and not train & dev
+    assert 1 <= len(dev) <= 8
+    assert {words[0] for words in found["test"]} == {"sw-ud-test"}
+    again = tmp_path / "again"
+    again.mkdir()
+    assert made(again, f"sw-ud-{there}", "sw-ud-test") == found
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        (["sw-ud-dev"], "probes need a file .test.conllu and one"),
+        (["sw-ud-test"], "probes need a file .test.conllu and one"),
+        (["sw-ud-dev", "sw-ud-latest"], "sw-ud-latest.conllu: its name says no split"),
+        ([], "no treebank: probes need"),
+    ],
+)
+def test_treebanks_that_cannot_be_used(tmp_path, names, message):
+    with pytest.raises(UserError, match=message):
+        make_treebank_tasks(write_treebanks(tmp_path, *names), str(tmp_path / "edges"))
+    assert not (tmp_path / "edges").exists()
+
+
+def test_a_real_treebank_without_training_data(data_dir, tmp_path):
+    stem = os.path.join(data_dir, "ud", "en_ewt-ud-")
+    make_treebank_tasks([f"{stem}dev.conllu", f"{stem}test.conllu"], str(tmp_path))
+    train, dev, test = (
+        len(read_examples(str(tmp_path / "pos" / f"{split}.jsonl")))
+        for split in ("train", "dev", "test")
+    )
+    assert (train + dev, test) == (2001, 2077)
+    assert 300 < dev < 500

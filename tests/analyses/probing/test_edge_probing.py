@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 
+import numpy as np
 import pytest
 
 from decoupled.analyses.models import open_models
@@ -68,7 +69,8 @@ def result(tasks, models, tmp_path_factory):
 
 
 def test_every_variant(result):
-    json.dumps(result, allow_nan=False)
+    said = {name: value for name, value in result.items() if name != "arrays"}
+    json.dumps(said, allow_nan=False)
     assert result["tasks"]["kinds"]["labels"] == 2
     assert result["tasks"]["kinds"]["dev"]["targets"] == 12
     probes = result["models"][0]["probes"]
@@ -83,6 +85,41 @@ def test_every_variant(result):
     for probe in probes:
         assert probe["test"]["targets"] == 6
         assert (probe["majority_f1"], probe["lost"]) == (0.5, 0)
+        # All words of the task are in its training data.
+        assert probe["lookup_f1"] == 1
+
+
+def test_a_value_for_each_target_of_test(result):
+    task, probes = result["tasks"]["kinds"], result["models"][0]["probes"]
+    assert task["items"] == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]]
+    assert task["baseline"] == 1
+    assert list(result["arrays"]) == [
+        "0/kinds",
+        "0/kinds/layers/0",
+        "0/kinds/layers/1",
+        "0/kinds/cumulative/0",
+        "0/kinds/cumulative/1",
+    ]
+    for hits, probe in zip(result["arrays"].values(), probes, strict=True):
+        assert hits.dtype == np.uint8 and hits.shape == (6,)
+        # A target has one label here: what is said alone and right is a hit.
+        assert hits.mean() >= probe["test"]["recall"] > 0.5
+
+
+def test_items_are_those_that_all_models_have(tasks, models, vocabulary, tmp_path):
+    """A model of few positions loses the ends of sentences."""
+    positions = len(vocabulary.encode("Select the blue")) + 2
+    short = write_run(tmp_path / "short", vocabulary, {"max_positions": positions})
+    both = [*models, *open_models([short])]
+    whole, cut = (
+        edge_probing.measure(found, tasks[:1], ["mix"], SHORT)
+        for found in (both[:1], both[1:])
+    )
+    result = edge_probing.measure(both, tasks[:1], ["mix"], SHORT)
+    items = result["tasks"]["kinds"]["items"]
+    assert items == cut["tasks"]["kinds"]["items"]
+    assert 0 < len(items) < len(whole["tasks"]["kinds"]["items"])
+    assert {hits.shape for hits in result["arrays"].values()} == {(len(items),)}
 
 
 def test_what_embeddings_tell_is_told(result):
@@ -93,7 +130,7 @@ def test_what_embeddings_tell_is_told(result):
 def test_two_spans_without_test_data(tasks, models):
     result = edge_probing.measure(models, tasks[1:], ["mix"], SHORT)
     [probe] = result["models"][0]["probes"]
-    assert "test" not in probe
+    assert "test" not in probe and "arrays" not in result
     # Which word comes first is told by the words.
     assert probe["dev"]["f1"] > probe["majority_f1"] == 0.5
 

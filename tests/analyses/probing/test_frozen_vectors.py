@@ -29,7 +29,7 @@ def opened(pretrained_dir):
 @pytest.fixture(scope="module")
 def data(opened, tmp_path_factory):
     path = str(tmp_path_factory.mktemp("cache") / "dev.npy")
-    return prepare(*opened, EXAMPLES, {"D": 0, "N": 1, "V": 2}, path)
+    return prepare(*opened, EXAMPLES, {"D": 0, "N": 1, "V": 2}, path, None)
 
 
 def pieces_of(vocabulary, words):
@@ -82,6 +82,7 @@ def test_a_batch_by_hand():
         labels=[(0,), (1, -1), ()],
         target_starts=np.array([0, 1, 3]),
         num_labels=2,
+        places=[(0, 0), (1, 0), (1, 1)],
         lost=0,
     )
     batch = data.batch([1, 0], slice(1, 2))
@@ -98,28 +99,36 @@ def test_a_batch_by_hand():
     assert [len(b.labels) for b in data.batches(1, slice(None))] == [1, 2]
 
 
-def test_targets_beyond_the_positions_are_lost(opened, tmp_path):
+# The model has 24 positions, two of them for [CLS] and [SEP].
+@pytest.mark.parametrize("max_tokens, pieces", [(None, 22), (24, 22), (10, 8)])
+def test_targets_beyond_the_length_are_lost(opened, tmp_path, max_tokens, pieces):
     words = ["objects"] * 30
     targets = [Target((0, 1), None, ("x",)), Target((29, 30), None, ("x",))]
-    long = [Example(words, targets)]
-    found = prepare(*opened, long, {"x": 0}, str(tmp_path / "a.npy"))
-    assert (found.targets, found.lost) == (1, 1)
-    # The model has 24 positions, two of them for [CLS] and [SEP].
-    assert len(found.vectors) == 22
+    long = [Example(words, targets[1:]), Example(words, targets[::-1])]
+    found = prepare(*opened, long, {"x": 0}, str(tmp_path / "a.npy"), max_tokens)
+    assert (found.targets, found.lost) == (1, 2)
+    # Of the second sentence the second target.
+    assert found.places == [(1, 1)]
+    assert len(found.vectors) == pieces
     last = [Example(words, targets[1:])]
-    with pytest.raises(UserError, match="no target is within its 24 positions"):
-        prepare(*opened, last, {"x": 0}, str(tmp_path / "b.npy"))
+    with pytest.raises(UserError, match=f"within the first {pieces + 2} positions"):
+        prepare(*opened, last, {"x": 0}, str(tmp_path / "b.npy"), max_tokens)
+
+
+def test_a_length_beyond_the_positions_is_refused(opened, tmp_path):
+    with pytest.raises(UserError, match="max_tokens: 25, but .* has 24 positions"):
+        prepare(*opened, EXAMPLES, {}, str(tmp_path / "a.npy"), 25)
 
 
 def test_words_that_are_nothing_keep_their_place(opened, vocabulary, tmp_path):
     nothing = "\u200b"
     assert vocabulary.encode(nothing) == []
     example = Example(["the", nothing, "page"], [Target((1, 2), None, ("x",))])
-    found = prepare(*opened, [example], {"x": 0}, str(tmp_path / "a.npy"))
+    found = prepare(*opened, [example], {"x": 0}, str(tmp_path / "a.npy"), None)
     the = len(vocabulary.encode("the"))
     assert found.spans[0].tolist() == [[the, the + 1]]
 
 
 def test_no_room_for_the_vectors(opened, tmp_path):
     with pytest.raises(UserError, match="no room for .* --cache_dir can be another"):
-        prepare(*opened, EXAMPLES, {}, str(tmp_path / "missing" / "a.npy"))
+        prepare(*opened, EXAMPLES, {}, str(tmp_path / "missing" / "a.npy"), None)

@@ -102,6 +102,18 @@ def test_pairs_are_held_out_translations(bibles, tmp_path):
     assert len(sides) == 2
 
 
+def test_training_sentences_keep_their_ids(bibles, tmp_path):
+    make(f"aligned:{bibles}", tmp_path / "c")
+    built = Corpus(str(tmp_path / "c"))
+    for language in LANGUAGES:
+        path = tmp_path / f"c/parallel/train/sentences/{language}.tsv"
+        rows = [line.split("\t") for line in path.read_text().splitlines()]
+        assert [name for name, _ in rows] == [
+            name for name in bible() if split_of_verse(name) == "train"
+        ]
+        assert [text for _, text in rows] == list(built.sentences("train", language))
+
+
 def test_the_task_is_read_by_finetune(bibles, tmp_path):
     make(f"aligned:{bibles}", tmp_path / "c")
     tasks = str(tmp_path / "c/tasks")
@@ -139,7 +151,7 @@ def test_without_english_there_are_sentences_with_ids(bibles, tmp_path, capsys):
     assert not (tmp_path / "c/tasks").exists()
 
 
-def test_verses_may_be_missing_or_without_words(bibles, tmp_path):
+def test_verses_may_be_missing_or_without_words(bibles, tmp_path, capsys):
     held_out = [name for name in bible() if split_of_verse(name) == "test"]
     numbers = bible()
     path = bibles / "yo.tsv"
@@ -151,6 +163,7 @@ def test_verses_may_be_missing_or_without_words(bibles, tmp_path):
     expected = [f"en {numbers[name]}." for name in held_out]
     assert (place / "yo-en.en").read_text().splitlines() == expected[3:]
     assert (place / "ti-en.en").read_text().splitlines() == expected
+    assert "left out: 2 (sentence without letters)\n" in capsys.readouterr().out
     manifest = Corpus(str(tmp_path / "c")).manifest
     assert manifest["dropped"] == {"sentence without letters": 2}
     assert manifest["pairs"]["test"]["yo"] == len(expected) - 3
@@ -266,6 +279,8 @@ def test_changed_notes_are_not_believed(bibles, tmp_path, monkeypatch):
             make(source, folder)
     changed = next((folder / "work").glob("yo-*.sentences.jsonl"))
     changed.write_text(changed.read_text().replace("yo", "oy"))
+    changed = next((folder / "work").glob("en-*.training.tsv"))
+    changed.write_text(changed.read_text().replace("en", "ne"))
     next((folder / "work").glob("ti-*.sentences.jsonl")).unlink()
     make(source, folder)
     assert files_below(folder) == files_below(tmp_path / "whole")

@@ -1,0 +1,421 @@
+"""Where hidden vectors lie, what reaches them of the loss, and how tables compare.
+
+Four questions about pre-trained models that bear on the size of the output embedding:
+
+  anisotropy   do hidden vectors of unrelated text point the same way, layer by layer?
+               (Godey et al. 2024, arXiv 2404.07647, among others)
+  gradient     how much of the logits' gradient does the output embedding pass on to the
+               encoder? (Godey and Artzi 2026, arXiv 2603.10145; `PassedOn`)
+  logits       how many dimensions do the logits use, and does E_out > H add any?
+               (arXiv 2404.07647; `OutputPath.spectrum`)
+  tables       is a coupled table more like another model's input or output embedding?
+               (Lopardo et al. 2026, arXiv 2603.26663)
+
+Text is held out, and its masks are a function of the settings alone: models of one
+vocabulary see the same, whatever the seeds of their training.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.analyses.models import AnalysedModel, LayerEncoder, batches
+from decoupled.analyses.output_path import OutputPath
+from decoupled.analyses.spectrum import effective_rank
+from decoupled.configs.analyses import GeometrySettings
+from decoupled.core import console, plots
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
+from decoupled.corpora.corpus import Corpus
+from decoupled.data.masking import mask_sequences
+from decoupled.data.sequences import chunks
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.metrics.likeness import CrossMoments, nearest, overlap
+
+Arrays = dict[str, np.ndarray]
+
+EVAL = "eval"
+# Whose vectors are compared: those of tokens that show their own piece, and those of
+# masked positions, from which the head guesses.
+GROUPS = ("text", "predicted")
+# Of the variance of the logits, the share in so many directions is reported.
+TOP = (1, 10, 100)
+# Values of the logits' gradients that are in memory at a time: 128 MB of float64.
+_BLOCK_VALUES = 2**24
+_BLOCK_ROWS = 8192
+
+
+class Table(NamedTuple):
+    """An embedding of a model: which of `AnalysedModel.embeddings`."""
+
+    model: AnalysedModel
+    embedding: str
+
+
+def masked_text(
+    corpus: Corpus, vocabulary: Vocabulary, settings: GeometrySettings
+) -> Arrays:
+    """The first held-out sequences of every language, masked.
+
+    Returns:
+      What `mask_sequences` gives, `input_mask` and `input_type_ids`, and for each of
+      GROUPS bool [sequences, length]: "text" are tokens that are neither predicted nor
+      special pieces, "predicted" those that are to be guessed.
+
+    Raises:
+      UserError: the corpus has fewer than two sequences of held-out text.
+    """
+    length = settings.masking.sequence_length
+    wanted = settings.sequences * (length - 2)
+    found = []
+    for language in corpus.languages(EVAL):
+        documents, tokens = [], 0
+        for document in corpus.documents(EVAL, language):
+            encoded = vocabulary.encode_batch(document)
+            if ids := list(itertools.chain.from_iterable(encoded)):
+                documents.append(ids)
+                tokens += len(ids)
+            if tokens >= wanted:
+                break
+        if documents:
+            ragged = tf.ragged.constant(documents, tf.int32)
+            found.append(chunks(ragged, length, vocabulary)[: settings.sequences])
+    plain = tf.concat(found, 0) if found else tf.zeros([0, length], tf.int32)
+    if plain.shape[0] < 2:
+        raise UserError(
+            f"{corpus.folder}: no two sequences of held-out text (split {EVAL!r}); "
+            "give a corpus that has more"
+        )
+    numbers = tf.range(plain.shape[0], dtype=tf.int64)
+    masked = mask_sequences(plain, numbers, settings.seed, settings.masking, vocabulary)
+    arrays = {name: value.numpy() for name, value in masked.items()}
+    ids = plain.numpy()
+    predicted = np.zeros(ids.shape, bool)
+    rows, places = np.nonzero(arrays["masked_lm_weights"])
+    predicted[rows, arrays["masked_lm_positions"][rows, places]] = True
+    special = [vocabulary.pad_id, *vocabulary.special_ids]
+    return {
+        **arrays,
+        "input_mask": (ids != vocabulary.pad_id).astype(np.int32),
+        "input_type_ids": np.zeros_like(ids),
+        "text": ~predicted & ~np.isin(ids, special),
+        "predicted": predicted,
+    }
+
+
+class Anisotropy:
+    """The mean cosine of two vectors of different sequences, over all such pairs.
+
+    With s the sum of a sequence's unit vectors, S that of all, and n and N their
+    numbers, it is (|S|^2 - sum of |s|^2) / (N^2 - sum of n^2): no pair is formed.
+    0 for vectors that point anywhere, 1 where all point the same way.
+    """
+
+    def __init__(self):
+        self._total, self._squares = 0.0, 0.0
+        self._count, self._same = 0, 0
+
+    def add(self, vectors: np.ndarray, chosen: np.ndarray) -> None:
+        """Adds sequences, each once and whole.
+
+        Args:
+          vectors: [layers, batch, length, H]. chosen: bool [batch, length].
+        """
+        vectors = vectors.astype(np.float64)
+        norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+        units = vectors / np.where(norms == 0, 1, norms)
+        sums = np.einsum("lbth,bt->lbh", units, chosen.astype(np.float64))
+        counts = chosen.sum(1)
+        self._total = self._total + sums.sum(1)
+        self._squares = self._squares + (sums**2).sum((1, 2))
+        self._count += int(counts.sum())
+        self._same += int((counts**2).sum())
+
+    def mean_cosines(self) -> list[float | None]:
+        """By layer; None where there are no two sequences."""
+        pairs = self._count**2 - self._same
+        crossed = (self._total**2).sum(-1) - self._squares
+        return [float(value / pairs) if pairs else None for value in crossed]
+
+
+def measure(
+    models: Sequence[AnalysedModel], corpus: Corpus, settings: GeometrySettings
+) -> dict[str, Any]:
+    """All measures of all models.
+
+    Returns:
+      `corpus` (fingerprint), `settings`; `models`: what `AnalysedModel.describe` says,
+      with `sequences` and `predictions` (what was read), `layers` (`layer`, 0 is the
+      input embedding, and the anisotropy of each of GROUPS), `gradient` (`positions`;
+      means over them of `share`, `cosine`, `norm_ratio` and `rank` of `PassedOn`;
+      `random_share`, rank / V: what a random map of this rank passes on) and `logits`
+      (`bound`, `rank`, `effective_rank`, `variance`: number of directions -> their
+      share of the variance, `singular_values`); `pairs` of tables: see `compare`.
+
+    Raises:
+      UserError: a model has too few positions, or there is too little held-out text.
+    """
+    settings.check()
+    for model in models:
+        model.check_length(settings.masking.sequence_length)
+    texts: dict[str, Arrays] = {}
+    measured = []
+    for model in models:
+        vocabulary = model.vocabulary
+        if vocabulary.fingerprint not in texts:
+            texts[vocabulary.fingerprint] = masked_text(corpus, vocabulary, settings)
+        arrays = texts[vocabulary.fingerprint]
+        measured.append(_measure_model(model, arrays, settings))
+    tables = [Table(model, kind) for model in models for kind in model.embeddings]
+    return {
+        "analysis": "geometry",
+        "corpus": corpus.fingerprint,
+        "settings": {
+            **settings._asdict(),
+            "masking": dataclasses.asdict(settings.masking),
+        },
+        "models": measured,
+        **compare(tables, settings),
+    }
+
+
+def compare(tables: Sequence[Table], settings: GeometrySettings) -> dict[str, Any]:
+    """The likeness of every two embeddings of one vocabulary.
+
+    Special pieces are left out. Neighbours are nearest by cosine among all ordinary
+    pieces, for the same drawn pieces in every table.
+
+    Returns:
+      `pairs`: entries of `first` and `second` (a `model` and its `embedding`), `cka`
+      (None where a table is constant) and `overlap`, the share of common neighbours;
+      `random_overlap`: vocabulary (fingerprint) -> that of unrelated tables.
+    """
+    groups: dict[str, list[Table]] = {}
+    for table in tables:
+        groups.setdefault(table.model.vocabulary.fingerprint, []).append(table)
+    pairs, expected = [], {}
+    for vocabulary, group in groups.items():
+        ordinary = _ordinary_pieces(group[0].model.vocabulary)
+        count = min(settings.neighbours, len(ordinary) - 1)
+        expected[vocabulary] = count / (len(ordinary) - 1)
+        draw = np.random.default_rng(settings.seed).permutation(len(ordinary))
+        queries = np.sort(draw[: settings.pieces])
+        near = [
+            nearest(table.model.embedding(table.embedding)[ordinary], queries, count)
+            for table in console.track(group, "looking for neighbours of pieces")
+        ]
+        numbered = list(itertools.combinations(range(len(group)), 2))
+        for first, second in console.track(numbered, "comparing embeddings"):
+            values = [
+                group[number].model.embedding(group[number].embedding)[ordinary]
+                for number in (first, second)
+            ]
+            moments = CrossMoments(*(value.shape[1] for value in values))
+            for start in range(0, len(ordinary), _BLOCK_ROWS):
+                moments.add(*(value[start : start + _BLOCK_ROWS] for value in values))
+            pairs.append(
+                {
+                    "first": _named(group[first]),
+                    "second": _named(group[second]),
+                    "cka": moments.cka(),
+                    "overlap": overlap(near[first], near[second]),
+                }
+            )
+    for first, second in itertools.combinations(groups.values(), 2):
+        console.say(
+            f"{_models_of(first)} and {_models_of(second)} have different "
+            "vocabularies: their embeddings are not compared"
+        )
+    return {"pairs": pairs, "random_overlap": expected}
+
+
+def show(result: dict[str, Any]) -> None:
+    """Prints four tables."""
+    models = result["models"]
+    depth = max(len(model["layers"]) for model in models)
+    for group, title in zip(GROUPS, ("text", "masked positions"), strict=True):
+        rows = []
+        for model in models:
+            cells = [_digits(layer[group], 3) for layer in model["layers"]]
+            rows.append([model["name"], *cells, *[None] * (depth - len(cells))])
+        console.table(
+            f"Anisotropy of {title}: mean cosine between sequences, by layer",
+            ["model", *map(str, range(depth))],
+            rows,
+        )
+    console.table(
+        "Gradient of the loss by the logits: what reaches the encoder",
+        ["model", "positions", "share, %", "random, %", "cosine", "norm ratio", "rank"],
+        [
+            [
+                model["name"],
+                found["positions"],
+                _digits(100 * found["share"], 2),
+                _digits(100 * found["random_share"], 2),
+                *(_digits(found[name], 3) for name in ("cosine", "norm_ratio")),
+                _digits(found["rank"], 1),
+            ]
+            for model, found in ((model, model["gradient"]) for model in models)
+        ],
+    )
+    console.table(
+        "Centred logits of masked positions",
+        ["model", "H", "E_out", "rank", "at most", "effective rank"]
+        + [f"variance in {top}, %" for top in TOP],
+        [
+            [
+                model["name"],
+                model["hidden_size"],
+                model["output_embedding_size"],
+                found["rank"],
+                found["bound"],
+                _digits(found["effective_rank"], 1),
+                *(_digits(100 * found["variance"][str(top)], 1) for top in TOP),
+            ]
+            for model, found in ((model, model["logits"]) for model in models)
+        ],
+    )
+    if not result["pairs"]:
+        return
+    console.table(
+        "Embeddings beside each other: linear CKA and common neighbours",
+        ["embedding", "another", "CKA", "neighbours, %"],
+        [
+            [
+                *(_label(pair[side]) for side in ("first", "second")),
+                _digits(pair["cka"], 3),
+                _digits(100 * pair["overlap"], 1),
+            ]
+            for pair in result["pairs"]
+        ],
+    )
+    shares = ", ".join(f"{100 * s:.2g}%" for s in result["random_overlap"].values())
+    console.say(f"unrelated embeddings have {shares} of their neighbours in common")
+
+
+def plot(result: dict[str, Any], stem: str) -> list[str]:
+    """Left: anisotropy by layer; right: the spectrum of the logits."""
+    figure, [[left, right]] = plots.grid(1, 2, 4.4, 3.6)
+    for index, model in enumerate(result["models"]):
+        style = plots.look(index)
+        layers = [layer["layer"] for layer in model["layers"]]
+        for group, look in zip(GROUPS, ({}, {"linestyle": ":"}), strict=True):
+            values = [layer[group] for layer in model["layers"]]
+            if None not in values:
+                label = {} if look else {"label": model["name"]}
+                left.plot(layers, values, **{**style, **look, **label})
+        values = np.array(model["logits"]["singular_values"])
+        values = values[: model["logits"]["rank"]]
+        if len(values):
+            line = {**style, "markevery": [len(values) - 1]}
+            right.plot(np.arange(1, len(values) + 1), values / values[0], **line)
+    left.set_xlabel("layer (0: input embedding)", fontsize=9)
+    left.set_ylabel("mean cosine (dotted: masked positions)", fontsize=9)
+    right.set_xscale("log")
+    right.set_yscale("log")
+    right.set_xlabel("singular value of the logits, largest first", fontsize=9)
+    right.set_ylabel("share of the largest", fontsize=9)
+    for axes in (left, right):
+        plots.tidy(axes)
+    plots.whole_numbers(left)
+    plots.title_and_legend(figure, left, "Anisotropy, and the spectrum of the logits")
+    return plots.save(figure, stem)
+
+
+def _measure_model(
+    model: AnalysedModel, arrays: Arrays, settings: GeometrySettings
+) -> dict[str, Any]:
+    anisotropies = {group: Anisotropy() for group in GROUPS}
+    hidden, targets = [], []
+    encoder = LayerEncoder(model)
+    total = -(-len(arrays["input_mask"]) // settings.batch_size)
+    parts = batches(arrays, settings.batch_size)
+    for batch in console.track(parts, f"{model.name}: running the encoder", total):
+        outputs = encoder(batch).numpy()
+        for group, found in anisotropies.items():
+            found.add(outputs, batch[group])
+        rows, places = np.nonzero(batch["masked_lm_weights"])
+        hidden.append(outputs[-1][rows, batch["masked_lm_positions"][rows, places]])
+        targets.append(batch["masked_lm_ids"][rows, places])
+    vectors, pieces = np.concatenate(hidden), np.concatenate(targets)
+    path = OutputPath(model.config, model.weights)
+    cosines = zip(
+        *(found.mean_cosines() for found in anisotropies.values()), strict=True
+    )
+    return {
+        **model.describe(),
+        "sequences": len(arrays["input_mask"]),
+        "predictions": len(pieces),
+        "layers": [
+            {"layer": layer, **dict(zip(GROUPS, values, strict=True))}
+            for layer, values in enumerate(cosines)
+        ],
+        "gradient": _gradient(model, path, vectors, pieces, settings.gradients),
+        "logits": _logits(path, vectors),
+    }
+
+
+def _gradient(
+    model: AnalysedModel,
+    path: OutputPath,
+    hidden: np.ndarray,
+    targets: np.ndarray,
+    positions: int,
+) -> dict[str, Any]:
+    """Means over positions that lie evenly among all, so over all languages."""
+    count, vocab = min(positions, len(hidden)), model.config.vocab_size
+    places = np.linspace(0, len(hidden) - 1, count).round().astype(int)
+    step = max(1, _BLOCK_VALUES // vocab)
+    found = []
+    starts = range(0, count, step)
+    for start in console.track(starts, f"{model.name}: following gradients"):
+        some = places[start : start + step]
+        gradients = path.loss_gradients(hidden[some], targets[some])
+        found.append(path.passed_on(hidden[some], gradients))
+    means = {
+        name: float(np.concatenate([getattr(part, name) for part in found]).mean())
+        for name in found[0]._fields
+    }
+    return {"positions": count, **means, "random_share": means["rank"] / vocab}
+
+
+def _logits(path: OutputPath, hidden: np.ndarray) -> dict[str, Any]:
+    values = path.spectrum(hidden)
+    variances = values**2
+    total = variances.sum()
+    return {
+        "bound": path.bound,
+        "rank": path.rank(values, len(hidden)),
+        "effective_rank": effective_rank(values),
+        # Keys are strings, as JSON has no others.
+        "variance": {
+            str(top): float(variances[:top].sum() / total) if total else 0.0
+            for top in TOP
+        },
+        "singular_values": values.tolist(),
+    }
+
+
+def _ordinary_pieces(vocabulary: Vocabulary) -> np.ndarray:
+    special = [vocabulary.pad_id, *vocabulary.special_ids]
+    return np.setdiff1d(np.arange(vocabulary.size), special)
+
+
+def _named(table: Table) -> dict[str, str]:
+    kind = "coupled" if table.model.config.coupled else table.embedding
+    return {"model": table.model.name, "embedding": kind}
+
+
+def _label(table: dict[str, str]) -> str:
+    return f"{table['model']}, {table['embedding']}"
+
+
+def _models_of(tables: list[Table]) -> str:
+    return ", ".join(dict.fromkeys(table.model.name for table in tables))
+
+
+def _digits(value: float | None, digits: int) -> str | None:
+    return None if value is None else f"{value:.{digits}f}"

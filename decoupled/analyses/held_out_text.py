@@ -1,0 +1,147 @@
+"""Held-out sequences of a records folder, and counts of pieces in its training text.
+
+The sequences are those of pre-training's own evaluation (`data.sequences`): documents
+joined and cut to one length. Where only some of them are taken, they are spread evenly
+over the text of their language, because neighbours are of one document and alike.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from decoupled.analyses.models import AnalysedModel
+from decoupled.configs.analyses import MaskedLmSettings
+from decoupled.core import console
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
+from decoupled.data.reading import load_shard, named_errors
+from decoupled.data.records import RecordsManifest, read_manifest
+from decoupled.data.sequence_order import EVAL, TRAIN
+from decoupled.data.sequences import evaluation_batches, evaluation_count
+from decoupled.data.vocabulary import Vocabulary
+
+# Sequences that are read at once.
+_READ = 512
+
+
+class HeldOutText(NamedTuple):
+    """The sequences that are predicted, language after language.
+
+    languages: their names. language: int64 [n], the number of each sequence's.
+    numbers: int64 [n], of the sequence within the held-out text of its language.
+    ids: int32 [n, sequence_length]. counts: int64 [languages, V], how often each piece
+    is in the training text. all_counts: int64 [V], in that of all languages of the
+    records, also those that are not predicted.
+    """
+
+    languages: tuple[str, ...]
+    language: np.ndarray
+    numbers: np.ndarray
+    ids: np.ndarray
+    counts: np.ndarray
+    all_counts: np.ndarray
+
+
+def read_held_out(
+    records_dir: str,
+    models: Sequence[AnalysedModel],
+    settings: MaskedLmSettings,
+    languages: Sequence[str] | None = None,
+) -> HeldOutText:
+    """Reads held-out sequences, and counts the pieces of the training text.
+
+    Args:
+      records_dir: what build_records wrote. models: of the vocabulary of the records.
+      settings: their `max_sequences` of a language, evenly spaced over its text.
+      languages: only these of the held-out text; None is all.
+
+    Raises:
+      UserError: the records are of another vocabulary than a model, damaged, or lack
+        held-out or training text of a language.
+    """
+    settings.check()
+    manifest = read_manifest(records_dir)
+    for model in models:
+        pieces = model.vocabulary
+        manifest.check_vocabulary(pieces.fingerprint, pieces.path)
+    names = _languages(manifest, languages)
+    with named_errors(records_dir):
+        counts = {
+            name: _piece_counts(manifest, name, pieces.size)
+            for name in console.track(
+                sorted(manifest.splits[TRAIN]), "counting pieces of the training text"
+            )
+        }
+        parts = list(_read_sequences(manifest, names, settings, pieces))
+    sizes = [len(numbers) for numbers, _ in parts]
+    return HeldOutText(
+        languages=tuple(names),
+        language=np.repeat(np.arange(len(names)), sizes),
+        numbers=np.concatenate([numbers for numbers, _ in parts]),
+        ids=np.concatenate([ids for _, ids in parts]),
+        counts=np.stack([counts[name] for name in names]),
+        all_counts=np.sum(list(counts.values()), axis=0),
+    )
+
+
+def _languages(manifest: RecordsManifest, wanted) -> list[str]:
+    """Those with held-out text, sorted; each must have training text."""
+    there = manifest.splits.get(EVAL, {})
+    names = sorted(name for name, entry in there.items() if entry.records)
+    if wanted is not None:
+        for name in wanted:
+            if name not in names:
+                raise UserError(
+                    f"--languages: {manifest.folder} has no held-out text of {name!r} "
+                    f"(there: {', '.join(names) or 'none'})"
+                )
+        names = sorted(set(wanted))
+    if not names:
+        raise UserError(
+            f"{manifest.folder}: no held-out text (split {EVAL!r}); build corpus and "
+            "records with some"
+        )
+    for name in names:
+        if not manifest.language(TRAIN, name).records:
+            raise UserError(
+                f"{manifest.folder}: no training text of {name!r} to count pieces in; "
+                "leave it out with --languages"
+            )
+    return names
+
+
+def _piece_counts(manifest: RecordsManifest, language: str, size: int) -> np.ndarray:
+    """How often each piece is in the training text of a language, int64 [V]."""
+    counts = np.zeros(size, np.int64)
+    for shard in manifest.language(TRAIN, language).files:
+        path = tf.constant(manifest.path(shard))
+        sizes = (tf.constant(n, tf.int64) for n in (shard.records, shard.tokens))
+        ids = load_shard(path, *sizes, size)
+        counts += np.bincount(ids.values.numpy(), minlength=size)
+    return counts
+
+
+def _read_sequences(
+    manifest: RecordsManifest,
+    names: list[str],
+    settings: MaskedLmSettings,
+    vocabulary: Vocabulary,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers and ids of the sequences of each language."""
+    length, limit = settings.masking.sequence_length, settings.max_sequences
+    entries = [manifest.language(EVAL, name) for name in names]
+    counts = [evaluation_count(entry, length) for entry in entries]
+    batched = iter(
+        evaluation_batches(manifest, entries, counts, _READ, length, vocabulary)
+    )
+    for count in counts:
+        chosen = np.arange(count)
+        if limit and limit < count:
+            chosen = np.arange(limit) * count // limit
+        found = []
+        for first in range(0, count, _READ):
+            ids = next(batched)[0].numpy()
+            here = chosen[(chosen >= first) & (chosen < first + _READ)]
+            found.append(ids[here - first])
+        yield chosen, np.concatenate(found)

@@ -1,0 +1,344 @@
+"""Masked-LM loss and accuracy of pre-trained models on held-out text.
+
+Every maskable token of the held-out sequences is predicted exactly once
+(`data.masking.mask_in_rounds`), and which tokens are masked together depends on the
+text and the settings of the analysis alone: all models and seeds answer the same
+questions, and differences between them are paired.
+
+Losses are cross-entropies in nats a token. How low they can be depends on vocabulary
+and language, so that each stands beside that of the unigram distribution: what a model
+would reach that knows nothing but how frequent the pieces are in the training text of
+the language,
+
+  p(piece) = (count + smoothing) / (tokens + smoothing * pieces),
+
+pieces being those of the vocabulary that text can become. Languages have equal weight
+in averages over all of them, however many tokens they have.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.analyses.held_out_text import HeldOutText
+from decoupled.analyses.models import AnalysedModel, batches
+from decoupled.configs.analyses import MaskedLmSettings
+from decoupled.core import console, plots
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
+from decoupled.data.masking import mask_in_rounds
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.serving.encoder import FEATURES, Encoder, MaskedLm
+
+ALL = "all"
+_MEASURES = ("loss", "accuracy", "perplexity", "below_unigram", "relative_loss")
+
+
+class _Questions(NamedTuple):
+    """The tokens to predict, T of them, and the batches that show them to a model.
+
+    arrays: what `mask_in_rounds` returns, with `input_mask` and `input_type_ids`.
+    used: bool [rows, max_predictions], which slots of the arrays are tokens; in the
+    order of its True values stand labels, sequence, language and bin, int64 [T].
+    weights: float64 [T], of a token in averages over all languages; they sum to 1.
+    """
+
+    arrays: dict[str, np.ndarray]
+    used: np.ndarray
+    labels: np.ndarray
+    sequence: np.ndarray
+    language: np.ndarray
+    bin: np.ndarray
+    weights: np.ndarray
+
+
+def measure(
+    models: Sequence[AnalysedModel], text: HeldOutText, settings: MaskedLmSettings
+) -> dict[str, Any]:
+    """Loss and accuracy of all models on the same masks.
+
+    Args:
+      models: with their MLM heads, of the vocabulary of the text.
+
+    Returns:
+      `settings`; `languages`: name -> `sequences`, `tokens` (predicted),
+      `training_tokens` and `plain_entropy` (of the distribution of its training text
+      without smoothing, nats a token); `unigram_entropy`: language -> nats a token, the
+      cross-entropy of the held-out tokens under the smoothed unigram distribution;
+      `items`: [language, number] of every held-out sequence; `arrays`:
+      "MODEL NUMBER/loss", "/correct" and "/predictions", float64 [items], sums over the
+      tokens of a sequence. `unigram`, of the unigram distribution, and `models`, with
+      what `AnalysedModel.describe` says, have `languages`: name -> measures, and `all`:
+      their means over the languages. Measures are `loss` (nats a token), `accuracy`
+      (0 to 1), `perplexity` (exp of the loss), `below_unigram` (unigram entropy -
+      loss), `relative_loss` (loss / unigram entropy) and `by_frequency`: `loss` and
+      `accuracy` by the decade of the target's count in the training text of all
+      languages, `from` to `to`, with its `share` of the tokens.
+
+    Raises:
+      UserError: a model has too few positions.
+    """
+    settings.check()
+    length = settings.masking.sequence_length
+    for model in models:
+        if length > model.config.max_positions:
+            raise UserError(
+                f"MaskingConfig.sequence_length: {length}, but {model.name} has "
+                f"max_positions = {model.config.max_positions}"
+            )
+    vocabulary = models[0].vocabulary
+    asked = _questions(text, settings, vocabulary)
+    unigram = _summary(asked, text, *_unigram(asked, text, settings, vocabulary))
+    entropies = {name: of["loss"] for name, of in unigram["languages"].items()}
+    results, arrays = [], {}
+    for number, model in enumerate(models):
+        losses, correct = _predict(model, asked, settings.batch_size)
+        for name, values in (
+            ("loss", losses),
+            ("correct", correct),
+            ("predictions", np.ones_like(losses)),
+        ):
+            sums = np.bincount(asked.sequence, values, minlength=len(text.ids))
+            arrays[f"{number}/{name}"] = sums
+        results.append(
+            {**model.describe(), **_summary(asked, text, losses, correct, entropies)}
+        )
+    items = zip(text.language.tolist(), text.numbers.tolist(), strict=True)
+    return {
+        "analysis": "masked_lm",
+        "settings": {
+            **settings._asdict(),
+            "masking": dataclasses.asdict(settings.masking),
+        },
+        "languages": _described(asked, text),
+        "unigram_entropy": entropies,
+        "unigram": unigram,
+        "models": results,
+        "items": [[text.languages[index], number] for index, number in items],
+        "arrays": arrays,
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    """Prints a row for each model and language, and one for each bin of frequency."""
+    tokens = {name: of["tokens"] for name, of in result["languages"].items()}
+    rows = []
+    for model in result["models"]:
+        for language, found in _by_language(model):
+            entropy = found["loss"] + found["below_unigram"]
+            rows.append(
+                [
+                    model["name"],
+                    language,
+                    tokens.get(language, sum(tokens.values())),
+                    f"{found['loss']:.3f}",
+                    f"{entropy:.3f}",
+                    f"{found['below_unigram']:.3f}",
+                    f"{found['relative_loss']:.1%}",
+                    f"{100 * found['accuracy']:.2f}",
+                    f"{found['perplexity']:,.1f}",
+                ]
+            )
+    columns = ["model", "language", "tokens", "loss, nats", "unigram entropy"]
+    columns += ["below it", "of it", "accuracy, %", "perplexity"]
+    console.table("Held-out text, every token masked once", columns, rows)
+    named = [("unigram", result["unigram"])]
+    named += [(model["name"], model) for model in result["models"]]
+    by_model = [of[ALL]["by_frequency"] for _, of in named]
+    rows = [
+        [
+            _decade(bins[0]),
+            f"{bins[0]['share']:.1%}",
+            *(f"{b['loss']:.2f} ({100 * b['accuracy']:.0f}%)" for b in bins),
+        ]
+        for bins in zip(*by_model, strict=True)
+    ]
+    console.table(
+        "Loss (and accuracy) by the target's count in the training text",
+        ["count", "share", *(name for name, _ in named)],
+        rows,
+    )
+
+
+def plot(result: dict[str, Any], stem: str) -> list[str]:
+    """Loss (left) and accuracy by the target's count in the training text."""
+    figure, [[left, right]] = plots.grid(1, 2, 4.4, 3.4)
+    grey = {"color": plots.GREY, "marker": ".", "zorder": 0}
+    series = [("word frequencies alone", grey, result["unigram"])]
+    series += [
+        (model["name"], plots.look(index), model)
+        for index, model in enumerate(result["models"])
+    ]
+    for label, style, found in series:
+        bins = found[ALL]["by_frequency"]
+        names = [_decade(entry) for entry in bins]
+        left.plot(names, [entry["loss"] for entry in bins], label=label, **style)
+        right.plot(names, [100 * entry["accuracy"] for entry in bins], **style)
+    left.set_ylabel("held-out masked-LM loss, nats", fontsize=9)
+    right.set_ylabel("masked-LM accuracy, %", fontsize=9)
+    for axes in (left, right):
+        axes.set_xlabel("count of the target in the training text", fontsize=9)
+        axes.set_ylim(bottom=0)
+        plots.tidy(axes)
+        axes.tick_params(axis="x", labelrotation=30)
+    plots.title_and_legend(figure, left, "Masked-LM loss by frequency of the target")
+    return plots.save(figure, stem)
+
+
+def _questions(
+    text: HeldOutText, settings: MaskedLmSettings, vocabulary: Vocabulary
+) -> _Questions:
+    arrays = mask_in_rounds(
+        text.ids, text.numbers, settings.seed, settings.masking, vocabulary
+    )
+    copied = arrays.pop("sequence")
+    ids = arrays["input_word_ids"]
+    arrays["input_mask"] = (ids != vocabulary.pad_id).astype(np.int32)
+    arrays["input_type_ids"] = np.zeros_like(ids)
+    used = arrays["masked_lm_weights"] > 0
+    labels = arrays["masked_lm_ids"][used]
+    sequence = np.broadcast_to(copied[:, np.newaxis], used.shape)[used]
+    language = text.language[sequence]
+    tokens = np.bincount(language, minlength=len(text.languages))
+    if not tokens.all():
+        name = text.languages[int(np.argmin(tokens))]
+        raise UserError(
+            f"held-out text of {name!r}: has no token to mask; leave it out with "
+            "--languages"
+        )
+    decades = 10 ** np.arange(19)
+    return _Questions(
+        arrays=arrays,
+        used=used,
+        labels=labels,
+        sequence=sequence,
+        language=language,
+        bin=np.searchsorted(decades, text.all_counts[labels], side="right"),
+        weights=1 / (len(tokens) * tokens[language]),
+    )
+
+
+def _unigram(
+    asked: _Questions,
+    text: HeldOutText,
+    settings: MaskedLmSettings,
+    vocabulary: Vocabulary,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Losses and hits [T] of who knows the frequencies of the language alone."""
+    smoothed = text.counts + float(settings.smoothing)
+    # No text becomes one of these.
+    smoothed[:, [vocabulary.pad_id, *vocabulary.special_ids]] = 0
+    tokens = smoothed.sum(axis=1, keepdims=True)
+    chosen = smoothed[asked.language, asked.labels]
+    losses = np.log(tokens[asked.language, 0]) - np.log(chosen)
+    correct = smoothed.argmax(axis=1)[asked.language] == asked.labels
+    return losses, correct.astype(np.float64)
+
+
+def _predict(
+    model: AnalysedModel, asked: _Questions, batch_size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Losses and hits of a model, float64 [T] each."""
+    encoder = Encoder(model.config, model.weights)
+    head = MaskedLm(model.config, model.weights, encoder)
+    names = (*FEATURES, "masked_lm_positions", "masked_lm_ids")
+    specs = [tf.TensorSpec([None, None], tf.int32) for _ in names]
+
+    def predict(*values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        inputs = dict(zip(names, values, strict=True))
+        output = encoder({name: inputs[name] for name in FEATURES})["sequence_output"]
+        logits = head(output, inputs["masked_lm_positions"])
+        labels = inputs["masked_lm_ids"]
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        return losses, tf.argmax(logits, -1, tf.int32) == labels
+
+    function = tf.function(predict, specs, autograph=False)
+    losses = np.zeros(asked.used.shape)
+    correct = np.zeros(asked.used.shape)
+    rows = {**asked.arrays, "row": np.arange(len(losses))}
+    total = -(-len(losses) // batch_size)
+    tracked = console.track(batches(rows, batch_size), f"{model.name}: losses", total)
+    for batch in tracked:
+        found = function(*(tf.constant(batch[name]) for name in names))
+        losses[batch["row"]], correct[batch["row"]] = (x.numpy() for x in found)
+    return losses[asked.used], correct[asked.used]
+
+
+def _summary(
+    asked: _Questions,
+    text: HeldOutText,
+    losses: np.ndarray,
+    correct: np.ndarray,
+    entropies: dict[str, float] | None = None,
+) -> dict[str, Any]:
+    """Measures by language and over all; without `entropies` the losses are them."""
+    languages = {}
+    for index, name in enumerate(text.languages):
+        own = asked.language == index
+        found = _averages(asked.bin[own], losses[own], correct[own], np.ones(own.sum()))
+        entropy = found["loss"] if entropies is None else entropies[name]
+        languages[name] = {
+            **found,
+            "perplexity": float(np.exp(found["loss"])),
+            "below_unigram": entropy - found["loss"],
+            "relative_loss": found["loss"] / entropy,
+        }
+    over_all = _averages(asked.bin, losses, correct, asked.weights)
+    means = {
+        name: float(np.mean([of[name] for of in languages.values()]))
+        for name in _MEASURES
+    }
+    return {"languages": languages, ALL: {**over_all, **means}}
+
+
+def _averages(bins, losses, correct, weights) -> dict[str, Any]:
+    """Weighted means over tokens, and over those of each bin that has any."""
+    weights = weights / weights.sum()
+    by_frequency = []
+    for decade in np.unique(bins).tolist():
+        own = bins == decade
+        share = weights[own].sum()
+        by_frequency.append(
+            {
+                "from": 10 ** (decade - 1) if decade else 0,
+                "to": 10**decade - 1,
+                "share": float(share),
+                "loss": float(weights[own] @ losses[own] / share),
+                "accuracy": float(weights[own] @ correct[own] / share),
+            }
+        )
+    return {
+        "loss": float(weights @ losses),
+        "accuracy": float(weights @ correct),
+        "by_frequency": by_frequency,
+    }
+
+
+def _described(asked: _Questions, text: HeldOutText) -> dict[str, dict[str, Any]]:
+    """What `measure` says of each language."""
+    described = {}
+    for index, name in enumerate(text.languages):
+        counts = text.counts[index]
+        shares = counts[counts > 0] / counts.sum()
+        described[name] = {
+            "sequences": int((text.language == index).sum()),
+            "tokens": int((asked.language == index).sum()),
+            "training_tokens": int(counts.sum()),
+            "plain_entropy": float(-(shares * np.log(shares)).sum()),
+        }
+    return described
+
+
+def _by_language(model) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names and measures of the languages, and of all where there are several."""
+    yield from model["languages"].items()
+    if len(model["languages"]) > 1:
+        yield ALL, model[ALL]
+
+
+def _decade(entry) -> str:
+    """ "0", "1-9", "10-99": the counts of a bin."""
+    first, last = entry["from"], entry["to"]
+    return f"{first:,}-{last:,}" if last else "0"

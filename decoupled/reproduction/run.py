@@ -1,0 +1,202 @@
+"""A reproduction from its flags to its document: data, jobs, results."""
+
+import os
+import platform
+import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from decoupled.configs import ReproductionRoot, reproduce
+from decoupled.core import console, files, installed
+from decoupled.core.errors import UserError
+from decoupled.core.machine import processor, usable_cores
+from decoupled.launch import gin_files, start
+from decoupled.launch.steps import seconds_of_steps
+from decoupled.reproduction.checks import check
+from decoupled.reproduction.data import (
+    LANGUAGES,
+    Folders,
+    choose_languages,
+    describe_text,
+    find_folders,
+    left_out,
+    make_data,
+)
+from decoupled.reproduction.jobs import JobMaker, sized, times_steps, train_steps
+from decoupled.sweeps.jobs import RECORD, Job
+from decoupled.sweeps.runner import JobRunner, show_failures
+
+GIN_FILES = ["runs/reproduce.gin", "sweeps/reproduce.gin"]
+DESCRIPTION = "reproduction.json"
+# Each job takes about 1 GB of memory.
+_MOST_JOBS = 4
+
+
+class Options(NamedTuple):
+    """Flags of `decoupled reproduce`, which tells what they mean."""
+
+    work_dir: str
+    document: str = "docs/reproduction.md"
+    jobs: int = 0
+    size: float = 1.0
+    data_dir: str | None = None
+    languages: Sequence[str] = LANGUAGES
+    gin_file: Sequence[str] = ()
+    gin_param: Sequence[str] = ()
+    gin_location_prefix: Sequence[str] = ()
+
+    def folders(self) -> Folders:
+        """Where the data lie; see `find_folders`."""
+        times = times_steps(self.size)
+        runs = "runs" if times == 1 else f"runs_{times:g}"
+        return find_folders(self.work_dir, self.data_dir, runs)
+
+    def parallel(self) -> int:
+        """Jobs that run at a time: one a core unless a number was given."""
+        return self.jobs or min(usable_cores(), _MOST_JOBS)
+
+
+def run(options: Options, arguments: Sequence[str]) -> bool:
+    """Makes the data, runs the jobs, writes the document; False where a job failed.
+
+    Args:
+      options: the flags. arguments: of the command, as they were given.
+
+    Raises:
+      UserError: a setting is wrong, a package is missing, or the data cannot be made.
+    """
+    folders, root = options.folders(), configure(options)
+    start.save_start(options.work_dir)
+    if not folders.is_parallel:
+        installed.need("django", "polib", purpose="the text")
+    make_data(folders, choose_languages(folders, options.languages))
+    maker, jobs = plan(root, folders)
+    check(jobs, folders.runs)
+    for sentence in left_out(folders, options.languages, maker.pieces):
+        console.say(sentence)
+    console.say("")
+    console.say(announcement(jobs, options.parallel()))
+    failures = JobRunner(jobs, options.parallel(), console.say).run()
+    write(options, arguments)
+    if failures:
+        show_failures(failures, len(jobs))
+    return not failures
+
+
+def write(options: Options, arguments: Sequence[str]) -> None:
+    """Writes the document from what is complete, and prints the verdicts.
+
+    Args:
+      options: the flags. arguments: of the command, as they were given.
+
+    Raises:
+      UserError: the data are not there yet, or a finished job's files are damaged.
+    """
+    folders, root = options.folders(), configure(options)
+    maker, jobs = plan(root, folders)
+    # They load TensorFlow, which the parent of the jobs needs at the end alone.
+    from decoupled.reproduction.document import write_document
+    from decoupled.reproduction.finished import Told, read_findings
+
+    told = Told(
+        text=describe_text(folders),
+        steps=train_steps(root.sweep),
+        activation_dtype=activation_dtype(folders.work_dir),
+        machine=machine(),
+        seconds=sum(seconds_of_steps(folders.work_dir).values()),
+        command=shown_command(arguments),
+        left_out=left_out(folders, options.languages, maker.pieces),
+    )
+    findings = read_findings(jobs, maker.rows, folders.runs, maker.tasks, told)
+    judged = write_document(options.document, findings)
+    console.say("")
+    console.table(
+        "The paper's claims at this scale",
+        ["claim", "", "verdict"],
+        [[str(one.claim.number), one.claim.text, one.verdict] for one in judged],
+    )
+    console.say(f"document: {options.document}")
+
+
+def configure(options: Options) -> ReproductionRoot:
+    """The settings that the flags ask for.
+
+    Raises:
+      UserError: a setting is wrong, or --size cannot be.
+    """
+    names = [*GIN_FILES, *options.gin_file]
+    prefixes = options.gin_location_prefix
+    root = gin_files.configure(reproduce, names, options.gin_param, prefixes)
+    return sized(root, options.size)
+
+
+def plan(root: ReproductionRoot, folders: Folders) -> tuple[JobMaker, list[Job]]:
+    """All jobs in their order, and what made them.
+
+    Raises:
+      UserError: there is no vocabulary yet, or a setting is wrong.
+    """
+    if not files.exists(folders.vocabulary):
+        raise UserError(
+            f"{folders.work_dir}: no data here yet; run the command without "
+            "--document_only"
+        )
+    maker = JobMaker(root, folders, activation_dtype(folders.work_dir))
+    return maker, [job for seed in root.sweep.seeds for job in maker.of_seed(seed)]
+
+
+def activation_dtype(work_dir: str) -> str:
+    """The type of activations in pre-training, the same for all sittings.
+
+    It is bfloat16 where the first processor multiplies in it, and is kept in
+    work_dir/reproduction.json: a study that goes on elsewhere keeps its type.
+    """
+    path = os.path.join(work_dir, DESCRIPTION)
+    if not files.exists(path):
+        fast = processor().multiplies_bfloat16()
+        content = {"activation_dtype": "bfloat16" if fast else "float32"}
+        files.write_json(path, content)
+    return files.read_json(path)["activation_dtype"]
+
+
+def announcement(jobs: Sequence[Job], parallel: int) -> str:
+    """How many jobs there are, and how long is left where complete ones tell."""
+    left = [job for job in jobs if not job.is_complete()]
+    seconds: dict[str, list[float]] = {}
+    for job in jobs:
+        if job not in left:
+            seconds.setdefault(job.kind, []).append(_seconds(job))
+    known = [value for values in seconds.values() for value in values]
+    line = f"{len(jobs)} jobs, {len(left)} to do"
+    if left and known:
+        means = {kind: sum(values) / len(values) for kind, values in seconds.items()}
+        average = sum(known) / len(known)
+        expected = sum(means.get(job.kind, average) for job in left) / parallel
+        line += f"; about {console.duration(expected)} left"
+    return line
+
+
+def _seconds(job):
+    return files.read_json(os.path.join(job.folder, RECORD)).get("seconds", 0.0)
+
+
+def shown_command(arguments: Sequence[str]) -> str:
+    """The command line that makes what a document tells of.
+
+    Absolute paths come without the folders of this machine, and flags of the document
+    itself not at all.
+    """
+    told = [_shorter(one) for one in arguments if not one.startswith("--document")]
+    return shlex.join(["decoupled", "reproduce", *told])
+
+
+def _shorter(argument):
+    flag, equals, value = argument.rpartition("=")
+    name = os.path.basename(os.path.normpath(value))
+    return f"{flag}{equals}{name}" if os.path.isabs(value) else argument
+
+
+def machine() -> str:
+    """Cores, their model, and the version of Python."""
+    version = platform.python_version()
+    return f"{usable_cores()} cores ({processor().name}) with Python {version}"

@@ -1,0 +1,261 @@
+"""Tables of the document with a line for each row and a column for each detail.
+
+What they hold is said once, in `SECTIONS`; where nothing was measured, a section is
+left out.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from decoupled.reports import published
+from decoupled.reports.results import Values
+from decoupled.reproduction import claims
+from decoupled.reproduction.finished import Findings
+from decoupled.reproduction.measured import CONTROL
+
+# column -> row -> seed -> value.
+Columns = Mapping[str, Mapping[str, Values]]
+EFFECTIVE_RANK = "effective rank"
+
+
+class _Columns(dict[str, dict[str, dict[int, float]]]):
+    """Columns that grow; controls and missing values are left out."""
+
+    def add(self, column: str, row: str, seed: int, value: float | None) -> None:
+        if value is not None and not row.startswith(CONTROL):
+            self.setdefault(column, {}).setdefault(row, {})[seed] = value
+
+
+Read = Callable[[Findings], Columns]
+
+
+class Section(NamedTuple):
+    """A table of rows.
+
+    title, text: above it. read: its columns. digits: after the point. drawn: the name
+    of a picture, of its places and of its values; None without one. paper: what the
+    paper measured, and its row -> column -> its number.
+    """
+
+    title: str
+    text: str
+    read: Read
+    digits: int = 1
+    drawn: tuple[str, str, str] | None = None
+    paper: tuple[str, Mapping[str, Mapping[Any, float]]] | None = None
+
+
+def _of_numbers(
+    task: str, prefix: str = "", change: Callable[[float], float] = lambda value: value
+) -> Read:
+    """The numbers of a task, a column for each metric.
+
+    Args:
+      prefix: of the metrics, which columns go without. change: what becomes of values.
+    """
+
+    def read(findings):
+        columns = _Columns()
+        for number in findings.numbers:
+            if number.task == task and number.metric.startswith(prefix):
+                column = number.metric.removeprefix(prefix)
+                columns.add(column, number.row, number.seed, change(number.value))
+        return columns
+
+    return read
+
+
+def _of_measured(names: Mapping[str, str]) -> Read:
+    """Measures as columns: name in `Findings.measured` -> head of the column."""
+
+    def read(findings):
+        return {
+            head: {
+                row: by_seed(found, row)
+                for row in found.values
+                if not row.startswith(CONTROL)
+            }
+            for name, head in names.items()
+            if (found := findings.measured.get(name))
+        }
+
+    return read
+
+
+def by_seed(measured: Any, row: str) -> dict[int, float]:
+    """The value of a row by seed."""
+    values = measured.by_seed(row)
+    return dict(zip(measured.seeds, values.tolist(), strict=True))
+
+
+def _dropped(findings):
+    """Scores with the first layers alone, and with all of them."""
+    columns = _of_numbers(claims.LAYER_DROP, "layers 1 to ")(findings)
+    some = {row for rows in columns.values() for row in rows}
+    whole = _of_measured({claims.UD_POS: "all"})(findings).get("all", {})
+    return {kept: columns[kept] for kept in sorted(columns, key=int)} | {
+        "all": {row: values for row, values in whole.items() if row in some}
+    }
+
+
+def _logit(percent):
+    # A share of 0 has none: half a verse of a thousand stands for it.
+    share = min(max(percent / 100, 0.0005), 0.9995)
+    return math.log(share / (1 - share))
+
+
+def _of_models(
+    analysis: str, values: Callable[[dict], Iterator[tuple[str, float | None]]]
+) -> Read:
+    """(column, value) of each model of an analysis that keeps no items."""
+
+    def read(findings):
+        columns = _Columns()
+        for seed, result in findings.results.get(analysis, {}).items():
+            for model in result["models"]:
+                for column, value in values(model):
+                    columns.add(column, row_of(model), seed, value)
+        return columns
+
+    return read
+
+
+def row_of(model: Mapping[str, Any]) -> str:
+    """The row of a model of an analysis, from its folder .../models/ROW/seed_S."""
+    *_, room, _, row, _ = ("", *os.path.normpath(model["folder"]).split(os.sep))
+    return f"{CONTROL}{row}" if room == "control" else row
+
+
+def _geometry(model):
+    gradient, logits = model["gradient"], model["logits"]
+    yield "gradient that arrives, %", 100 * gradient["share"]
+    yield "of a random map, %", 100 * gradient["random_share"]
+    yield "rank of logits", float(logits["rank"])
+    yield "at most", float(logits["bound"])
+    yield EFFECTIVE_RANK, logits["effective_rank"]
+
+
+def _anisotropy(model):
+    for layer in model["layers"]:
+        yield str(layer["layer"]), layer["predicted"]
+
+
+def _spectrum(model):
+    for table in model["embeddings"]:
+        yield table["embedding"], table["centred"]["effective_rank"]
+
+
+def _similarity(model):
+    for entry in model["correlations"]:
+        if entry["score"] == "dot" and entry["spearman"] is not None:
+            name = f"{entry['set']}, {entry['embedding']}"
+            yield name, 100 * entry["spearman"]
+
+
+def _frequency(model):
+    for entry in model["all"]["by_frequency"]:
+        yield f"{entry['from']:,} to {entry['to']:,}", entry["loss"]
+
+
+def _likeness(findings):
+    """Linear CKA of the coupled table with the tables of the other rows."""
+    columns = _Columns()
+    for seed, result in findings.results.get("geometry", {}).items():
+        rows = {model["name"]: row_of(model) for model in result["models"]}
+        for pair in result["pairs"]:
+            sides = [pair["first"], pair["second"]]
+            names = [rows[side["model"]] for side in sides]
+            if names.count("coupled") == 1:
+                other = 1 - names.index("coupled")
+                columns.add(sides[other]["embedding"], names[other], seed, pair["cka"])
+    return columns
+
+
+_PAPER_WORDS = {
+    row: {name: " / ".join(map(str, values)) for name, values in sets.items()}
+    for row, sets in published.WORD_SIMILARITY.items()
+}
+SECTIONS = (
+    Section(
+        "Figure 2: retrieval of translations by layer",
+        "Share of held-out verses whose nearest neighbour in another language is their "
+        "translation, %; the mean over all ordered pairs of languages. Layer 0 is the "
+        "input embedding.",
+        _of_numbers("layers", "layer "),
+        drawn=("retrieval", "layer", "retrieved, %"),
+        paper=("English to German", published.TRANSLATION),
+    ),
+    Section(
+        "Figure 2 in logits",
+        "The same as log of the odds, in which claim 7 is judged.",
+        _of_numbers("layers", "layer ", _logit),
+        2,
+        ("retrieval_logits", "layer", "retrieved, log of the odds"),
+    ),
+    Section(
+        "Figure 1: without the last layers",
+        "Parts of speech, F1 in %, of models that were fine-tuned with their first "
+        "layers alone. Secondary.",
+        _dropped,
+        paper=("XNLI, by layers kept", published.LAYERS_KEPT),
+    ),
+    Section(
+        "Instead of Table 8: word translation by the tables",
+        "Mean reciprocal rank x 100 of the translations of whole words, by the rows of "
+        "a table; a coupled model has one table. The paper compares with similarities "
+        "that people gave, for which this vocabulary has too few whole words.",
+        _of_measured({claims.INPUT_WORDS: "input", claims.OUTPUT_WORDS: "output"}),
+    ),
+    Section(
+        "Table 9: probes",
+        "Right answers of probes on a learned mix of all layers of the frozen model, "
+        "%.",
+        _of_numbers(claims.PROBES),
+        paper=("F1", published.PROBES),
+    ),
+    LOGITS := Section(
+        "Gradients and logits",
+        "How much of the gradient of the loss by the logits passes the output "
+        "embedding and reaches the encoder, beside what a random map of this rank "
+        "would pass; the rank of the logits at masked positions, the largest that the "
+        "head allows (a linear one allows about H), and the effective rank. "
+        "Secondary.",
+        _of_models("geometry", _geometry),
+    ),
+    Section(
+        "Anisotropy by layer",
+        "Mean cosine of hidden vectors at masked positions of different texts: 1 where "
+        "all point the same way. Secondary.",
+        _of_models("geometry", _anisotropy),
+        2,
+    ),
+    Section(
+        "Likeness to the coupled table",
+        "Linear CKA of the table of `coupled` with the input and the output table of "
+        "other rows: 1 where they are equal up to rotation and scale. Secondary.",
+        _likeness,
+        2,
+    ),
+    Section(
+        "Spectrum of the tables",
+        "Effective rank (exponential of the entropy of the singular values, mean row "
+        "taken away). Secondary.",
+        _of_models("spectrum", _spectrum),
+    ),
+    Section(
+        "Table 8: word similarity",
+        "Spearman x 100 with similarities that people gave, of pairs of words that are "
+        "whole pieces. Secondary.",
+        _of_models("word_similarity", _similarity),
+        paper=("input / output", _PAPER_WORDS),
+    ),
+    Section(
+        "Masked-LM loss by frequency",
+        "Nats, by how often the masked piece occurs in the training text. Secondary.",
+        _of_models("masked_lm", _frequency),
+        2,
+        ("frequency", "occurrences in training", "loss, nats"),
+    ),
+)

@@ -1,0 +1,322 @@
+"""Differences between models, estimated over seeds and items that are crossed.
+
+All rows have the same seeds and the same items, and both are samples: training again
+would give other seeds, another text other items. A difference of two rows therefore has
+a part that varies over seeds, one that varies over items, and a rest (Searle, Casella
+and McCulloch 1992, Variance Components, chapter 4). A paired test over seeds alone
+takes the items for fixed: at 5 seeds its 95% interval covers 84% where items matter.
+"""
+
+import functools
+import math
+from collections.abc import Hashable, Mapping
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from decoupled.reproduction.measured import Measured, checked
+
+CONFIDENCE = 0.95
+ALPHA = 0.05
+POWER = 0.8
+REPLICATES = 2000
+# Of the bootstrap, so that the same values give the same interval.
+_SEED = 20210503
+# Values that are resampled at a time.
+_CHUNK = 4_000_000
+# Spread over seeds, beside the values, that rounding alone explains.
+_ROUNDING = 1e-12
+_ITERATIONS = 100_000
+# Points of an integral over the estimated standard error.
+_GRID = 600
+# The normal distribution function in between is interpolated, within 1e-6.
+_PLACES = np.linspace(-8, 8, 4001)
+_SHARES = np.array([NormalDist().cdf(place) for place in _PLACES])
+
+
+class Estimate(NamedTuple):
+    """A difference, or any linear combination of rows.
+
+    value: it is. error: its standard error, infinite where the value is exactly the
+    same for all seeds: such runs are copies of each other, or the measure is constant,
+    and nothing follows from them. freedom: degrees of freedom of Student's t. seeds,
+    items: how many; items are those of all components together.
+    """
+
+    value: float
+    error: float
+    freedom: float
+    seeds: int
+    items: int
+
+    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """The two-sided interval of that confidence."""
+        width = student_quantile((1 + confidence) / 2, self.freedom) * self.error
+        return self.value - width, self.value + width
+
+    def p_above(self, bound: float = 0.0) -> float:
+        """One-sided p: small where the value lies above `bound`."""
+        return student_above((self.value - bound) / self.error, self.freedom)
+
+    def p_below(self, bound: float = 0.0) -> float:
+        """One-sided p: small where the value lies below `bound`."""
+        return student_above((bound - self.value) / self.error, self.freedom)
+
+    def p_differs(self, bound: float = 0.0) -> float:
+        """Two-sided p: small where the value is not `bound`."""
+        return min(1.0, 2 * min(self.p_above(bound), self.p_below(bound)))
+
+    def p_within(self, margin: float) -> float:
+        """p of equivalence: small where the value lies within `margin` of 0.
+
+        The larger of two one-sided tests (Schuirmann 1987). At level a it agrees with
+        the interval of confidence 1 - 2 a.
+        """
+        return max(self.p_above(-margin), self.p_below(margin))
+
+    def smallest_effect(self, alpha: float = ALPHA, power: float = POWER) -> float:
+        """The distance from the bound that a two-sided test sees with that power."""
+        critical = student_quantile(1 - alpha / 2, self.freedom)
+        return self.error * _smallest(_normal, critical, self.freedom, power)
+
+    def smallest_margin(self, alpha: float = ALPHA, power: float = POWER) -> float:
+        """The margin within which a true 0 is shown to lie with that power."""
+        critical = student_quantile(1 - alpha, self.freedom)
+
+        def both_sides(distance: np.ndarray) -> np.ndarray:
+            return np.maximum(0.0, 2 * _normal(distance) - 1)
+
+        return self.error * _smallest(both_sides, critical, self.freedom, power)
+
+
+def estimate(measured: Measured, weights: Mapping[str, float]) -> Estimate:
+    """A linear combination of rows with its standard error.
+
+    For one component with S seeds and I items the variance of the mean is
+    (MS_seed + MS_item - MS_rest) / (S I). For several components, which share seeds
+    but not items, the part of the seeds is the variance over seeds of the mean of the
+    components / S, and each component with weight w adds
+    w^2 (MS_item - MS_rest) / (S I). Degrees of freedom are Satterthwaite's (1946) over
+    the mean squares.
+
+    A component's part below 0 is set to 0. The price is a variance that is too large
+    on average where items do not matter: by at most 0.4 sqrt(2 S / ((S - 1) I)) of
+    MS_rest, 2% at 5 seeds and 1,000 items, so that intervals are slightly too wide.
+    A component with one item (a measure that keeps no items) has no such part: what
+    remains is the paired t test over seeds.
+
+    Args:
+      weights: row -> weight; {"a": 1, "b": -1} is the difference a - b.
+
+    Raises:
+      UserError: see `measured.checked`.
+      ValueError: fewer than two seeds.
+    """
+    differences = combined(measured, weights)
+    seeds, share = len(measured.seeds), 1 / len(differences)
+    if seeds < 2:
+        raise ValueError(f"{measured.name}: {seeds} seeds give no standard error")
+    by_seed = share * sum(one.mean(axis=1) for one in differences.values())
+    items = sum(one.shape[1] for one in differences.values())
+    value = float(by_seed.mean())
+    scale = max(
+        np.abs(one).max() * abs(weight)
+        for row, weight in weights.items()
+        for one in measured.values[row].values()
+    )
+    if np.ptp(by_seed) <= _ROUNDING * scale:
+        return Estimate(value, math.inf, seeds - 1.0, seeds, items)
+    of_seeds = float(by_seed.var(ddof=1)) / seeds
+    variance, squares = of_seeds, of_seeds**2 / (seeds - 1)
+    for one in differences.values():
+        of_items, of_rest, freedom = _mean_squares(one)
+        if of_items > of_rest:
+            factor = share**2 / one.size
+            variance += factor * (of_items - of_rest)
+            squares += (factor * of_items) ** 2 / freedom
+            squares += (factor * of_rest) ** 2 / (freedom * (seeds - 1))
+    return Estimate(value, math.sqrt(variance), variance**2 / squares, seeds, items)
+
+
+def bootstrap(
+    measured: Measured,
+    weights: Mapping[str, float],
+    confidence: float = CONFIDENCE,
+    replicates: int = REPLICATES,
+) -> tuple[float, float]:
+    """The percentile interval of a bootstrap over seeds and over items.
+
+    Seeds are drawn with replacement for all components together, items for each
+    component. It stands beside `estimate` and decides nothing: at 5 seeds a 95%
+    interval covers 99% where items matter and 91% where seeds do. The generator has a
+    fixed seed.
+
+    Args and errors: see `estimate`; replicates: of the bootstrap.
+    """
+    differences = combined(measured, weights)
+    generator = np.random.default_rng(_SEED)
+    seeds = len(measured.seeds)
+    drawn = _counts(generator, seeds, replicates) / seeds
+    means = np.zeros(replicates)
+    for one in differences.values():
+        items = one.shape[1]
+        step = max(1, _CHUNK // items)
+        for start in range(0, replicates, step):
+            chosen = drawn[start : start + step]
+            counts = _counts(generator, items, len(chosen)) / items
+            means[start : start + step] += np.sum(chosen * (counts @ one.T), axis=1)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means / len(differences), [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def combined(measured: Measured, weights: Mapping[str, float]) -> dict[str, np.ndarray]:
+    """The linear combination of rows: component -> float64 [seeds, items].
+
+    Raises:
+      UserError: see `measured.checked`.
+    """
+    rows = checked(measured, weights)
+    components = next(iter(rows.values()))
+    return {
+        component: sum(weight * rows[row][component] for row, weight in weights.items())
+        for component in components
+    }
+
+
+def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """p values that are corrected for their number, by Holm's method (1979).
+
+    A corrected value of at most alpha is significant with a family-wise error of
+    alpha, however the tests depend on each other.
+    """
+    corrected, largest = {}, 0.0
+    ordered = sorted(p_values.items(), key=lambda one: one[1])
+    for place, (name, p_value) in enumerate(ordered):
+        largest = max(largest, min(1.0, (len(ordered) - place) * p_value))
+        corrected[name] = largest
+    return {name: corrected[name] for name in p_values}
+
+
+def student_above(t: float, freedom: float) -> float:
+    """The share of Student's distribution above t.
+
+    Args:
+      freedom: degrees of freedom, above 0, whole or not.
+    """
+    if not freedom > 0 or math.isnan(t):
+        raise ValueError(f"t = {t} with {freedom} degrees of freedom")
+    if math.isinf(t):
+        return 0.0 if t > 0 else 1.0
+    total = freedom + t * t
+    half = _incomplete_beta(freedom / 2, 0.5, freedom / total, t * t / total) / 2
+    return half if t > 0 else 1 - half
+
+
+@functools.cache
+def student_quantile(probability: float, freedom: float) -> float:
+    """The t below which a share `probability` of Student's distribution lies.
+
+    Args:
+      probability: above 0 and below 1. freedom: degrees of freedom, above 0.
+    """
+    if not 0 < probability < 1:
+        raise ValueError(f"no quantile {probability}")
+    if probability < 0.5:
+        return -student_quantile(1 - probability, freedom)
+    low, high = 0.0, 1.0
+    while student_above(high, freedom) > 1 - probability:
+        low, high = high, 2 * high
+    while (middle := (low + high) / 2) not in (low, high):
+        if student_above(middle, freedom) > 1 - probability:
+            low = middle
+        else:
+            high = middle
+    return middle
+
+
+def _normal(places):
+    return np.interp(places, _PLACES, _SHARES)
+
+
+def _smallest(shown, critical, freedom, power):
+    """The distance in standard errors at which the mean of `shown` is the power.
+
+    The mean of shown(distance - critical s) over the estimated standard error s: s^2
+    is chi square distributed over its degrees of freedom. With the normal distribution
+    function it is the power of the non-central t.
+    """
+    wide = 7 / math.sqrt(2 * freedom)
+    logarithm = np.linspace(-21 / freedom - wide, wide, _GRID)
+    errors = np.exp(logarithm)
+    density = np.exp(freedom * (logarithm - (errors**2 - 1) / 2))
+    density /= density.sum()
+    low, high = 0.0, 2 * critical + 2
+
+    def reached(distance):
+        return density @ shown(distance - critical * errors) >= power
+
+    while not reached(high):
+        low, high = high, 2 * high
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
+
+
+def _mean_squares(values):
+    """Mean squares of items and of the rest, and the items' degrees of freedom."""
+    seeds, items = values.shape
+    if items == 1:
+        return 0.0, 0.0, 0
+    by_item = values.mean(axis=0)
+    by_seed = values.mean(axis=1, keepdims=True)
+    rest = values - by_item - by_seed + values.mean()
+    of_items = seeds * float(by_item.var(ddof=1))
+    of_rest = float(np.sum(rest**2)) / ((seeds - 1) * (items - 1))
+    return of_items, of_rest, items - 1
+
+
+def _counts(generator, size, replicates):
+    """How often each of `size` is drawn in each replicate: [replicates, size]."""
+    drawn = generator.integers(size, size=(replicates, size))
+    drawn += size * np.arange(replicates)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=replicates * size)
+    return counts.reshape(replicates, size)
+
+
+def _incomplete_beta(a, b, x, rest):
+    """The regularised incomplete beta function I_x(a, b); rest is 1 - x.
+
+    By its continued fraction (Abramowitz and Stegun, 26.5.8), which converges fast for
+    x below (a + 1) / (a + b + 2); above, by I_x(a, b) = 1 - I_(1-x)(b, a).
+    """
+    if x <= 0:
+        return 0.0
+    if rest <= 0:
+        return 1.0
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(b, a, rest, x)
+    logarithm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    logarithm += a * math.log(x) + b * math.log(rest)
+    return math.exp(logarithm) / a / _beta_fraction(a, b, x)
+
+
+def _beta_fraction(a, b, x):
+    """1 + d_1 / (1 + d_2 / (1 + ...)), by Lentz's method as Thompson and Barnett's."""
+    tiny = 1e-300
+    value = ratio = 1.0
+    inverse = 0.0
+    for step in range(1, _ITERATIONS):
+        m = step // 2
+        if step % 2:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        inverse = 1 / ((1 + term * inverse) or tiny)
+        ratio = (1 + term / ratio) or tiny
+        value *= ratio * inverse
+        if abs(ratio * inverse - 1) < 1e-15:
+            return value
+    raise ArithmeticError(f"incomplete beta function of {a}, {b}, {x}")

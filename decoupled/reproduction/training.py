@@ -1,0 +1,140 @@
+"""When rows leave the plateau of word frequencies: what curves say, and their section.
+
+`decoupled.runs.curve` has the definitions.
+"""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from decoupled.reports.page import Page
+from decoupled.reproduction import claims, pictures
+from decoupled.reproduction.finished import Findings
+from decoupled.reproduction.measured import NATS
+from decoupled.reproduction.verdicts import Judged, Trained, Training, untrained
+from decoupled.runs.curve import CROSSED_BELOW, crossing, crossing_level, smoothed
+
+
+def trained(findings: Findings) -> Training:
+    """What curves and held-out losses say of each row and seed.
+
+    A run whose held-out loss was not measured has NaN there, which is no training.
+    """
+    entropy = findings.unigram_entropy
+    if not entropy:
+        return {}
+    below: dict[tuple[str, int], float] = {}
+    loss = findings.measured.get(claims.LOSS)
+    for row, languages in loss.values.items() if loss else ():
+        gaps = [entropy[name] - one.mean(axis=1) for name, one in languages.items()]
+        for seed, gap in zip(loss.seeds, np.min(gaps, axis=0).tolist(), strict=True):
+            below[row, seed] = gap
+    level = crossing_level(entropy, findings.shares or None)
+    found: dict[str, dict[int, Trained]] = {}
+    for (row, seed), curve in findings.curves.items():
+        found.setdefault(row, {})[seed] = Trained(
+            below.get((row, seed), math.nan), crossing(curve, level), findings.steps
+        )
+    return found
+
+
+def write_curves(
+    page: Page, findings: Findings, training: Training, judged: Iterable[Judged]
+) -> None:
+    """The section on curves: losses by step, crossings, and which rows are void.
+
+    Args:
+      page: that it is added to. findings: have the curves. training: what these say,
+        see `trained`; nothing is written without. judged: claims whose rows are
+        compared after as many steps since their crossing.
+    """
+    if not training:
+        return
+    shares = findings.shares or None
+    level = crossing_level(findings.unigram_entropy, shares) + CROSSED_BELOW
+    common, later = _since_crossing(findings, training)
+    page.heading("Curves of pre-training")
+    page.text(
+        "Small models first learn how frequent words are and stay for a while near the "
+        f"unigram entropy of the text, {level:.2f} nats a token. A run crosses when "
+        f"its smoothed loss falls {CROSSED_BELOW:g} nat below that, for good."
+    )
+    page.picture("curves", pictures.plot_curves, _drawn(findings, training, level))
+    rows = []
+    for row, runs in training.items():
+        crossed = {s: run.crossed for s, run in runs.items() if run.crossed is not None}
+        final = {seed: smoothed(findings.curves[row, seed])[-1] for seed in runs}
+        verdict = untrained(row, training, runs)
+        cells = [page.number(row, crossed, digits=0), page.number(row, final, digits=2)]
+        cells += [page.number(row, later.get(row, {}), digits=2)]
+        rows.append([row, *cells, f"**void**: {verdict}" if verdict else "trained"])
+    page.table(
+        f"| row | crosses at step | loss at the end | loss {common:,} steps after its "
+        "crossing | |\n|---|---:|---:|---:|---|",
+        rows,
+    )
+    page.text(
+        "Contrasts with a row that did not train are void. The last column of losses "
+        "compares rows after as many steps since their crossing; the learning rate has "
+        "not fallen equally far there.",
+        *_only_speed(findings, judged, common, later),
+    )
+
+
+def _since_crossing(findings, training):
+    """The steps that every run has after its crossing, and row -> seed -> loss then."""
+    curves = findings.curves
+    crossed = {
+        (row, seed): run.crossed
+        for row, runs in training.items()
+        for seed, run in runs.items()
+        if run.crossed is not None
+    }
+    left = [int(curves[run].steps[-1]) - step for run, step in crossed.items()]
+    common, later = min(left, default=0), {}
+    for (row, seed), step in crossed.items():
+        curve = curves[row, seed]
+        loss = float(np.interp(step + common, curve.steps, smoothed(curve)))
+        later.setdefault(row, {})[seed] = loss
+    return common, later
+
+
+def _only_speed(findings, judged, common, later):
+    """Which differences of losses have another sign after equally many steps.
+
+    Those within the margin are left out.
+    """
+    pairs = dict.fromkeys(
+        tuple(part.contrast.weights) for one in judged for part in one.parts
+    )
+    for first, second in pairs:
+        if not {first, second} <= later.keys():
+            continue
+        seeds = later[first].keys() & later[second].keys()
+        ends = [
+            [smoothed(findings.curves[row, s])[-1] for s in seeds]
+            for row in (first, second)
+        ]
+        then = [[later[row][s] for s in seeds] for row in (first, second)]
+        end, since = (np.mean(np.subtract(*losses)) for losses in (ends, then))
+        if abs(end) > claims.MARGINS[NATS] and end * since < 0:
+            yield (
+                f"**Speed only**: the training loss of {first} minus that of {second} "
+                f"is {end:+.2f} nats at the end, but {since:+.2f} after {common:,} "
+                "steps since each crossing."
+            )
+
+
+def _drawn(findings, training, level):
+    """Smoothed losses of the seeds that have the same steps as the row's first one."""
+    steps, losses, crossings = {}, {}, {}
+    for row, runs in training.items():
+        curves = [findings.curves[row, seed] for seed in runs]
+        steps[row] = curves[0].steps
+        same = [one for one in curves if np.array_equal(one.steps, steps[row])]
+        losses[row] = np.array([smoothed(one) for one in same])
+        crossed = [run.crossed for run in runs.values()]
+        if None not in crossed:
+            crossings[row] = float(np.mean(crossed))
+    return pictures.Curves(steps, losses, level, crossings)

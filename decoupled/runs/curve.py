@@ -1,0 +1,136 @@
+"""The training loss of a pre-training run by step, and when it left the plateau.
+
+A masked-LM model first learns how frequent words are: its loss falls to about the
+unigram entropy of the text, in nats a predicted token, and stays there for a while, on
+a plateau. Then it learns to use the context, and the loss falls again. Comparing a run
+that has left the plateau with one that has not says when each left it and nothing more.
+So runs are compared only where every one of them
+
+  - crosses: from some step on, its smoothed training loss stays below the unigram
+    entropy minus CROSSED_BELOW nats (`crossing` with `crossing_level`),
+  - crosses early: that step is at most CROSSED_BY of its steps (`crosses_in_time`), and
+  - ends low: its held-out loss is at least ENDS_BELOW nats below the unigram entropy in
+    every language (`decoupled.analyses.masked_lm` measures both).
+
+The logged loss of a step is the mean over the predicted tokens of that step's batch.
+The smoothed loss at a step is the mean over the logged losses of the last WINDOW of the
+run, a share of its last logged step: at step s of a run of S steps, of the steps in
+(s - WINDOW * S, s], s itself always among them. A mean of what was logged so far lags
+half a window behind the loss, so that a crossing is found late, never early.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from decoupled.core.errors import UserError
+from decoupled.training.events import event_files, read_file
+
+LOSS = "loss"
+WINDOW = 0.05
+CROSSED_BELOW, ENDS_BELOW = 1.0, 1.5
+CROSSED_BY = 0.6
+# The step that a file starts from, see `events.event_writer`.
+_START = re.compile(r"\.(\d{12})$")
+
+
+class Curve(NamedTuple):
+    """The training loss of a run.
+
+    steps: int64 [n], rising, the steps that were logged. loss: float64 [n], nats a
+    predicted token, each the mean of one batch.
+    """
+
+    steps: np.ndarray
+    loss: np.ndarray
+
+
+def read_curve(folder: str) -> Curve:
+    """The training loss of the run in `folder`, from its event files.
+
+    A resumed run gives one curve. Each of its event files begins at a step of which
+    there was a checkpoint; what earlier files say of later steps is dropped, because
+    those updates were lost and done again. A file that a kill cut off is read up to its
+    last whole record.
+
+    Raises:
+      UserError: there is no training loss, a file is damaged or holds something else
+        than events, or a step or a loss is no possible one.
+    """
+    values: dict[int, float] = {}
+    for path in event_files(folder):
+        found, damage = read_file(path, LOSS)
+        if damage:
+            raise UserError(
+                f"{path}: damaged ({damage}); restore it from a copy, or remove it to "
+                "read the losses of the other files"
+            )
+        if start := _START.search(path):
+            values = {s: loss for s, loss in values.items() if s <= int(start[1])}
+        values |= found
+    if not values:
+        raise UserError(
+            f"{folder}: no training loss in event files here; give the folder of a "
+            "pre-training run"
+        )
+    steps = np.array(sorted(values), np.int64)
+    loss = np.array([values[step] for step in steps.tolist()], np.float64)
+    if steps[0] < 1 or not np.isfinite(loss).all():
+        wrong = int(np.argmax((steps < 1) | ~np.isfinite(loss)))
+        raise UserError(
+            f"{folder}: its event files say that the loss was {loss[wrong]} at step "
+            f"{steps[wrong]}, which no run of ours writes"
+        )
+    return Curve(steps, loss)
+
+
+def smoothed(curve: Curve) -> np.ndarray:
+    """The smoothed loss at each logged step, float64 [n]; see the module."""
+    sums = np.concatenate([[0.0], np.cumsum(curve.loss)])
+    window = max(1.0, WINDOW * curve.steps[-1])
+    first = np.searchsorted(curve.steps, curve.steps - window, side="right")
+    end = np.arange(1, len(curve.steps) + 1)
+    return (sums[end] - sums[first]) / (end - first)
+
+
+def crossing(curve: Curve, level: float) -> int | None:
+    """The first logged step from which the smoothed loss stays below `level`.
+
+    Args:
+      curve: of a whole run. level: nats a token, e.g. of `crossing_level`.
+
+    Returns:
+      The step; None where the curve does not end below the level.
+    """
+    above = np.flatnonzero(~(smoothed(curve) < level))
+    first = int(above[-1]) + 1 if len(above) else 0
+    return int(curve.steps[first]) if first < len(curve.steps) else None
+
+
+def crossing_level(
+    unigram_entropy: Mapping[str, float], shares: Mapping[str, float] | None = None
+) -> float:
+    """The loss below which a run has left the plateau, nats a token.
+
+    Args:
+      unigram_entropy: language -> nats a token, as `decoupled analyze masked_lm` gives
+        it.
+      shares: language -> its share of the training sequences, of which only the ratios
+        matter; None where all are drawn equally often.
+
+    Returns:
+      The mean of the entropies, weighted by the shares, minus CROSSED_BELOW: training
+      batches mix the languages as the run draws them.
+    """
+    names = sorted(unigram_entropy)
+    weights = [1.0 if shares is None else shares[name] for name in names]
+    entropies = [unigram_entropy[name] for name in names]
+    return float(np.average(entropies, weights=weights)) - CROSSED_BELOW
+
+
+def crosses_in_time(curve: Curve, level: float) -> bool:
+    """Whether the run crosses `level` by CROSSED_BY of its steps."""
+    step = crossing(curve, level)
+    return step is not None and step <= CROSSED_BY * curve.steps[-1]

@@ -1,0 +1,49 @@
+"""A corpus and a vocabulary as a reproduction makes them, in small."""
+
+import json
+
+import pytest
+
+from decoupled.configs import reproduce
+from decoupled.launch import gin_files
+from decoupled.reproduction.data import find_folders
+from decoupled.reproduction.run import GIN_FILES
+from tests.exports.models import train_sentencepiece
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vocabulary")
+    train_sentencepiece(str(folder / "sentencepiece.model"))
+    return folder / "sentencepiece.model"
+
+
+@pytest.fixture
+def root():
+    """The shipped settings, for two seeds."""
+    seeds = ["SweepConfig.seeds = (0, 1)"]
+    return gin_files.configure(reproduce, GIN_FILES, seeds)
+
+
+@pytest.fixture
+def folders(tmp_path, vocabulary):
+    """Of a Bible with its books, tags and a treebank; nothing is in the files."""
+    data = tmp_path / "DATA"
+    for name in ("parallel_bible", "xtreme/udpos", "ud"):
+        (data / name).mkdir(parents=True)
+    (data / "xtreme/udpos/train-en.tsv").write_text("")
+    for split in ("dev", "test"):
+        (data / f"ud/en_ewt-ud-{split}.conllu").write_text("")
+    folders = find_folders(str(tmp_path / "work"), str(data), "runs")
+    made = tmp_path / "work/data"
+    (made / "vocabulary").mkdir(parents=True)
+    (made / "vocabulary/sentencepiece.model").symlink_to(vocabulary)
+    (made / "corpus/tasks/books").mkdir(parents=True)
+    (made / "corpus/tasks/books/train-en.tsv").write_text("")
+    one = {"sentences": 1000, "characters": 100_000}
+    manifest = {
+        "splits": {"train": {"en": one, "de": one}, "eval": {"en": one, "de": one}},
+        "languages": {"de": {"title": "Luther 1912", "licence": "public domain"}},
+    }
+    (made / "corpus/manifest.json").write_text(json.dumps(manifest))
+    return folders

@@ -1,0 +1,203 @@
+"""What is read from the folders of finished jobs."""
+
+import os
+
+import numpy as np
+import pytest
+
+from decoupled.core.errors import UserError
+from decoupled.reproduction import claims, measures
+from decoupled.reproduction.finetuned import Items
+from decoupled.reproduction.finished import Told, read_findings
+from decoupled.reproduction.jobs import JobMaker, sized
+from tests.reproduction.finished_jobs import (
+    GUESSED,
+    TRANSLATED,
+    complete,
+    write_all,
+)
+
+CONTROL = "control:e_small"
+
+
+@pytest.fixture
+def read(root, folders):
+    """Reads the jobs of two seeds, those that are complete."""
+    maker = JobMaker(sized(root, 1), folders, "float32")
+    jobs = write_all(maker, (0, 1))
+
+    def read():
+        told = Told(["Text."], 4000, "float32", "2 cores", 60.0, "decoupled", [])
+        return read_findings(jobs, maker.rows, folders.runs, maker.tasks, told)
+
+    return read
+
+
+@pytest.fixture
+def finetunings(root, folders):
+    """All fine-tunings are complete: sizes of languages -> what reads their items,
+    every second of which is right, and none with two layers."""
+    maker = JobMaker(sized(root, 1), folders, "float32")
+    for seed in (0, 1):
+        for job in maker.of_seed(seed):
+            if job.kind == "finetune":
+                os.makedirs(job.folder, exist_ok=True)
+                complete(job)
+
+    def reader(sizes):
+        def read_items(folder, data_dir):
+            times = 0.0 if "keep_2" in folder else 1.0
+            return {
+                language: Items([], np.arange(count) % 2 * times, np.ones(count), 30.0)
+                for language, count in sizes.items()
+            }
+
+        return read_items
+
+    return reader
+
+
+def folder_of(folders, name):
+    return os.path.join(folders.runs, name)
+
+
+def test_the_layer_of_retrieval_is_chosen_on_dev_sentences(read):
+    found = read().measured[claims.RETRIEVAL]
+    assert found.seeds == (0, 1) and found.unit == "points" and found.better == 1
+    assert set(found.values) == {*TRANSLATED, CONTROL}
+    for row, counts in TRANSLATED.items():
+        # The input embedding, best on dev, is no layer.
+        assert found.by_seed(row) == pytest.approx([10 * counts[2]] * 2)
+        assert found.values[row]["P@1"].shape == (2, 10)
+    assert found.by_seed(CONTROL) == pytest.approx([10, 10])
+    assert found.baseline == pytest.approx(10)
+
+
+def test_the_last_layer_is_compared_with_those_below(read):
+    measured = read().measured
+    points = measured[claims.LAST_LAYER_POINTS]
+    assert points.by_seed("e_small") == pytest.approx([10 - 40] * 2)
+    assert points.by_seed("e_large") == pytest.approx([70 - 60] * 2)
+    logits = measured[claims.LAST_LAYER]
+    share = np.array([0.3, 0.5, 0.1])
+    own = np.log(share / (1 - share))
+    assert logits.unit == "logits"
+    assert logits.by_seed("e_small") == pytest.approx([own[2] - own[:2].mean()] * 2)
+
+
+def test_losses_have_equal_weights_of_languages_and_the_unigram_entropy(read):
+    findings = read()
+    loss = findings.measured[claims.LOSS]
+    assert loss.better == -1 and loss.unit == "nats"
+    assert loss.baseline == pytest.approx(5.5)
+    for row, value in GUESSED.items():
+        assert loss.by_seed(row) == pytest.approx([value + 0.25, value + 0.26])
+    accuracy = findings.measured[claims.ACCURACY]
+    assert accuracy.by_seed("e_large") == pytest.approx([25, 25])
+    assert findings.unigram_entropy == {"de": 6.0, "en": 5.0}
+    assert findings.shares == {"de": 0.5, "en": 0.5}
+
+
+def test_words_have_components_of_their_languages(read):
+    found = read().measured[claims.OUTPUT_WORDS]
+    assert set(found.values["e_small"]) == {"de-en", "de-fr"}
+    assert found.by_seed("e_small") == pytest.approx([25, 25.5], abs=1e-4)
+    assert found.baseline == pytest.approx(3)
+
+
+def test_probes_are_compared_with_a_lookup_of_words(read):
+    found = read().measured[claims.PROBES]
+    assert set(found.values["e_small"]) == {"pos", "dependencies"}
+    assert found.by_seed("e_small") == pytest.approx([100 / 3, 200 / 3])
+    assert found.baseline == pytest.approx(40)
+
+
+def test_tags_in_all_languages_other_tasks_in_those_not_trained_on(
+    read, monkeypatch, finetunings
+):
+    sizes = {"en": 6, "de": 4, "fr": 4}
+    monkeypatch.setattr(measures, "read_items", finetunings(sizes))
+    measured = read().measured
+    tags = measured[claims.UD_POS]
+    assert {key: one.shape for key, one in tags.values["e_small"].items()} == {
+        "en": (2, 6), "de": (2, 4), "fr": (2, 4)
+    }  # fmt: skip
+    assert tags.by_seed(CONTROL) == pytest.approx([50, 50]) and tags.baseline == 30
+    # Two languages with equally many texts: an item is a text in both.
+    books = measured[claims.BOOKS]
+    assert {key: one.shape for key, one in books.values["e_small"].items()} == {
+        "mean": (2, 4)
+    }
+    monkeypatch.setattr(measures, "read_items", finetunings({**sizes, "fr": 5}))
+    assert set(read().measured[claims.BOOKS].values["e_small"]) == {"de", "fr"}
+
+
+def test_a_task_in_english_alone_has_no_transfer(read, monkeypatch, finetunings):
+    monkeypatch.setattr(measures, "read_items", finetunings({"en": 6}))
+    measured = read().measured
+    assert claims.UD_POS in measured and claims.BOOKS not in measured
+
+
+def test_the_last_layer_is_worth_what_tags_lose_without_it(
+    read, monkeypatch, finetunings
+):
+    monkeypatch.setattr(measures, "read_items", finetunings({"en": 4}))
+    findings = read()
+    drop = findings.measured[claims.LAYER_DROP]
+    assert set(drop.values) == {"e_small", "e_large"}
+    assert drop.by_seed("e_large") == pytest.approx([50, 50])
+    found = {one.metric: one for one in findings.numbers if one.task == "layer_drop"}
+    assert found["layers 1 to 2"].value == 0 and found["layers 1 to 1"].value == 50
+
+
+def test_a_seed_that_a_job_lacks_leaves_its_measure(read, folders):
+    os.remove(folder_of(folders, "analyses/neighbours/seed_0/job.json"))
+    measured = read().measured
+    assert measured[claims.RETRIEVAL].seeds == (1,)
+    assert measured[claims.LOSS].seeds == (0, 1)
+    os.remove(folder_of(folders, "analyses/neighbours_dev/seed_1/job.json"))
+    assert claims.RETRIEVAL not in read().measured
+
+
+def test_curves_and_rows(read, folders):
+    findings = read()
+    assert set(findings.curves) == {
+        (row, seed) for row in TRANSLATED for seed in (0, 1)
+    }
+    assert findings.curves["e_small", 1].loss == pytest.approx([6, 5, 4])
+    assert findings.controls == ("e_small",) and findings.seeds == (0, 1)
+    assert list(findings.rows) == list(TRANSLATED)
+    # A job of another length is another job.
+    os.remove(folder_of(folders, "models/e_small/seed_1/job.json"))
+    assert ("e_small", 1) not in read().curves
+
+
+def test_numbers_keep_their_folders(read, folders):
+    findings = read()
+    found = {(one.row, one.task, one.metric, one.seed): one for one in findings.numbers}
+    one = found["e_large", "layers", "layer 3", 1]
+    assert one.value == pytest.approx(70)
+    assert one.folder == folder_of(folders, "analyses/neighbours/seed_1")
+    assert one.settings == f"{one.folder}/config.1.gin"
+    one = found[CONTROL, "pretrain", "masked-LM accuracy", 0]
+    assert one.value == 25 and "control/models/e_small/seed_0" in one.folder
+    assert findings.layers["e_small"].shape == (2, 4)
+    # 4 models and 5 invented analyses of each of 2 seeds, 10 seconds each.
+    assert findings.seconds == 60 + 2 * 9 * 10 and findings.complete == 18
+
+
+def test_seeds_with_other_items_are_not_mixed(read, folders):
+    path = folder_of(folders, "analyses/masked_lm/seed_1/masked_lm.json")
+    text = open(path).read().replace('"de", 0', '"de", 7')
+    open(path, "w").write(text)
+    with pytest.raises(UserError, match="has other items than"):
+        read()
+
+
+def test_nothing_is_complete(root, folders):
+    maker = JobMaker(sized(root, 1), folders, "float32")
+    told = Told([], 4000, "float32", "", 0.0, "", [])
+    jobs = maker.of_seed(0)
+    findings = read_findings(jobs, maker.rows, folders.runs, maker.tasks, told)
+    assert findings.measured == {} and findings.numbers == []
+    assert findings.curves == {} and findings.unigram_entropy == {}

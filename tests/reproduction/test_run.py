@@ -1,0 +1,148 @@
+"""A reproduction goes on where it was stopped, and checks everything first."""
+
+import dataclasses
+import json
+import os
+import sys
+
+import pytest
+
+from decoupled.core.errors import UserError
+from decoupled.core.machine import Processor, usable_cores
+from decoupled.reproduction import checks, run
+from decoupled.reproduction.jobs import JobMaker, sized
+from decoupled.reproduction.run import Options
+from decoupled.sweeps import runner
+
+
+@pytest.fixture
+def made(folders, monkeypatch):
+    """The flags of a reproduction whose data are there and whose document is not
+    written: the list has an entry for each time that it would be."""
+    written = []
+    monkeypatch.setattr(run, "make_data", lambda *_: None)
+    monkeypatch.setattr(run, "choose_languages", lambda *_: ["en", "de"])
+    monkeypatch.setattr(run, "write", lambda *_: written.append(1))
+    params = ("SweepConfig.seeds = (0, 1)",)
+    options = Options(folders.work_dir, data_dir=folders.data_dir, gin_param=params)
+    return options, written
+
+
+def commands(monkeypatch, code):
+    """Every job runs this code; `kind` and `arguments` are its own."""
+    monkeypatch.setattr(
+        runner,
+        "job_command",
+        lambda job: [
+            sys.executable,
+            "-c",
+            f"kind, arguments = {job.kind!r}, {job.arguments!r}\n{code}",
+        ],
+    )
+
+
+def names_started(shown):
+    return [line.split()[1] for line in shown.splitlines() if line.startswith("start")]
+
+
+def test_complete_jobs_are_not_repeated_and_failures_are_named(
+    made, monkeypatch, capsys
+):
+    options, written = made
+    commands(
+        monkeypatch, "if 'models/e_small/seed_1' in arguments[-1]: exit('no disk')"
+    )
+    assert not run.run(options, [])
+    shown = capsys.readouterr().out
+    first = names_started(shown)
+    # Both seeds of three rows; all jobs that need the failed ones are left out.
+    assert (
+        "models/e_small/seed_0" in first and "tasks/udpos/e_small/seed_1" not in first
+    )
+    assert "models/e_small/seed_1" in shown and "no disk" in shown
+    # What is complete is written although a job failed.
+    assert len(written) == 1
+
+    commands(monkeypatch, "")
+    assert run.run(options, [])
+    shown = capsys.readouterr().out
+    again = names_started(shown)
+    assert again[0] in ("models/e_small/seed_1", "control/models/e_small/seed_1")
+    assert not set(first) & set(again) - {again[0], "control/models/e_small/seed_1"}
+
+    assert run.run(options, [])
+    shown = capsys.readouterr().out
+    assert names_started(shown) == [] and ", 0 to do" in shown
+
+
+def test_a_document_of_nothing(tmp_path):
+    options = Options(str(tmp_path / "w"))
+    with pytest.raises(UserError, match="no data here yet; run the command without"):
+        run.write(options, [])
+
+
+def test_another_length_has_other_runs(folders):
+    places = {
+        size: Options(folders.work_dir, size=size).folders().runs
+        for size in (0.5, 1, 2, 4, 8)
+    }
+    assert places[1] == places[4] == f"{folders.work_dir}/runs"
+    assert places[2] == places[8] == f"{folders.work_dir}/runs_2"
+    assert places[0.5] == f"{folders.work_dir}/runs_0.5"
+
+
+def test_activations_keep_their_type_on_another_machine(tmp_path, monkeypatch):
+    def on(*flags):
+        own = Processor("a", "b", frozenset(flags))
+        monkeypatch.setattr(run, "processor", lambda: own)
+        return run.activation_dtype(str(tmp_path))
+
+    assert on("avx2", "amx_bf16") == "bfloat16"
+    assert on("avx2") == "bfloat16"
+    (tmp_path / run.DESCRIPTION).unlink()
+    assert on("avx2") == "float32"
+    assert json.loads((tmp_path / run.DESCRIPTION).read_text()) == {
+        "activation_dtype": "float32"
+    }
+
+
+def test_jobs_at_a_time():
+    assert Options("w", jobs=3).parallel() == 3
+    assert Options("w").parallel() == min(usable_cores(), 4)
+
+
+def test_the_command_is_told_without_folders_of_this_machine():
+    given = ["--work_dir=w", "--data_dir=/home/me/DATA", "--document_only", "--size=4"]
+    told = "decoupled reproduce --work_dir=w --data_dir=DATA --size=4"
+    assert run.shown_command(given) == told
+
+
+def test_announcement_tells_how_long_is_left(root, folders):
+    jobs = JobMaker(sized(root, 1), folders, "float32").of_seed(0)[:4]
+    assert run.announcement(jobs, 2) == "4 jobs, 4 to do"
+    os.makedirs(jobs[0].folder)
+    jobs[0].record(100.0)
+    told = run.announcement(jobs, 2)
+    assert told == "4 jobs, 3 to do; about 2 min 30 s left"
+
+
+def test_settings_of_all_jobs_are_checked_before_the_first(root, folders):
+    maker = JobMaker(sized(root, 4), folders, "float32")
+    checks.check(maker.of_seed(0), folders.runs)
+
+    wrong = ("FinetuningConfig.num_epochs = 0",)
+    sweep = dataclasses.replace(root.sweep, finetuning=wrong)
+    jobs = JobMaker(sized(root._replace(sweep=sweep), 1), folders, "f").of_seed(0)
+    with pytest.raises(UserError, match=r"MeshConfig.activation_dtype: .*'f'"):
+        checks.check(jobs, folders.runs)
+    tuned = [job for job in jobs if job.kind == "finetune"]
+    with pytest.raises(UserError, match=r"tasks/udpos/in_small/seed_0: .*num_epochs"):
+        checks.check(tuned, folders.runs)
+
+
+def test_a_disk_that_is_too_small(root, folders, monkeypatch):
+    jobs = JobMaker(sized(root, 1), folders, "float32").of_seed(0)
+    free = checks.shutil.disk_usage("/")._replace(free=100 << 20)
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: free)
+    with pytest.raises(UserError, match="has 100.00 MiB free, and the jobs may need"):
+        checks.check(jobs, folders.runs)
