@@ -1,7 +1,7 @@
 """The serving encoder and its heads: trained networks as plain TensorFlow 2 modules.
 
-SavedModels, `decoupled fill_mask` and the analyses of hidden states (`drift` and
-`probing`) run this network. It computes the same as the mesh graph
+SavedModels, `decoupled fill_mask` and the analyses of hidden states and masked words
+(`drift`, `probing`, `masked_lm`) run this network. It computes the same as the mesh graph
 (`decoupled.model`), from the same checkpoint, and stands beside it for two reasons: a
 SavedModel has to run with nothing but TensorFlow, and batch and length are dynamic
 here, where every dimension of a mesh graph has a fixed size. Training, and predictions
