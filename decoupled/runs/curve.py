@@ -105,7 +105,7 @@ def crossing(curve: Curve, level: float) -> int | None:
     """The first logged step from which the smoothed loss stays below `level`.
 
     Args:
-      curve: of a whole run, as from `read_curve`. level: nats a token, e.g. of `crossing_level`.
+      curve: of a whole run. level: nats a token, e.g. of `crossing_level`.
 
     Returns:
       The step; None where the curve does not end below the level.
