@@ -86,6 +86,8 @@ def test_a_word_ends_before_a_word_a_mark_or_the_end_and_nowhere_else(tmp_path):
         return candidates
 
     assert words("▁ab ▁cd . ▁12 ▁ef") == ["▁ab", "▁cd", "▁ef"]
+    # Whatever the next sentence begins with.
+    assert words("gh ▁ab") == ["▁ab"]
     assert words("▁ab » ▁cd gh ▁ef") == ["▁ab", "▁ef"]
     assert words("▁ab ा ▁cd <unk> ▁ef <0x0A> ▁gh") == ["▁gh"]
 
@@ -205,3 +207,19 @@ def test_pairs_that_share_words_are_a_group(tmp_path):
     ]
     assert word_groups([]).size == 0
     assert np.issubdtype(word_groups(found).dtype, np.integer)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("min_count", 0),
+        ("min_candidate_count", 2.0),
+        ("min_candidate_count", 3),
+        ("whole_word_share", 1.5),
+        ("min_dice", "0.2"),
+        ("centre", 1),
+    ],
+)
+def test_settings_that_cannot_work_are_named(name, value):
+    with pytest.raises(UserError, match=rf"word_translation\.{name}: '?{value}"):
+        WordTranslationSettings(**{**vars(SETTINGS), name: value})
