@@ -236,6 +236,18 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
     return plots.save(figure, stem)
 
 
+def describe(name: str, encoder: TrainedEncoder) -> dict[str, Any]:
+    """What a result says of a model: where it is from, and its sizes."""
+    return {
+        "name": name,
+        "folder": os.path.dirname(encoder.checkpoint),
+        "checkpoint": os.path.basename(encoder.checkpoint),
+        "global_step": encoder.step,
+        "coupled": encoder.model.coupled,
+        **{size: getattr(encoder.model, size) for size in SIZES},
+    }
+
+
 def _measure_model(
     name: str,
     checkpoint: str,
@@ -252,18 +264,6 @@ def _measure_model(
             {**files._asdict(), "layers": [entry._asdict() for entry in layers]}
         )
     return {**describe(name, encoder), "languages": measured}
-
-
-def describe(name: str, encoder: TrainedEncoder) -> dict[str, Any]:
-    """What a result says of a model: where it is from, and its sizes."""
-    return {
-        "name": name,
-        "folder": os.path.dirname(encoder.checkpoint),
-        "checkpoint": os.path.basename(encoder.checkpoint),
-        "global_step": encoder.step,
-        "coupled": encoder.model.coupled,
-        **{size: getattr(encoder.model, size) for size in SIZES},
-    }
 
 
 def _row(layer, sides, matches) -> LayerAccuracy:

@@ -13,6 +13,7 @@ both (Dice 1945). Equal pieces (names) are left out: they would translate themse
 import itertools
 import os
 import unicodedata
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -102,6 +103,30 @@ def translated_pieces(
             "each must be in word_translation.min_count sentences)"
         )
     return found
+
+
+def word_groups(translated: Sequence[TranslatedPieces]) -> np.ndarray:
+    """Which pairs share words: the numbers of their groups, int64 [all pairs], from 0.
+
+    A pair is in a group with every pair that has one of its pieces, as a piece of the
+    same language: "und and", "and y", "und et". Values of such pairs go together.
+    """
+    above: dict[tuple[str, int], tuple[str, int]] = {}
+
+    def top(word):
+        while (higher := above.setdefault(word, word)) != word:
+            word = higher
+        return word
+
+    words = [
+        tuple(zip(entry.languages, pair, strict=True))
+        for entry in translated
+        for pair in entry.pairs.tolist()
+    ]
+    for one, other in words:
+        above[top(one)] = top(other)
+    numbers: dict[tuple[str, int], int] = {}
+    return np.array([numbers.setdefault(top(one), len(numbers)) for one, _ in words])
 
 
 def _kinds(vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:

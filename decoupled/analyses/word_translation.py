@@ -16,7 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.analyses.models import INPUT, OUTPUT, AnalysedModel
-from decoupled.analyses.translated_pieces import TranslatedPieces, translated_pieces
+from decoupled.analyses.translated_pieces import (
+    TranslatedPieces,
+    translated_pieces,
+    word_groups,
+)
 from decoupled.configs.analyses import WordTranslationSettings
 from decoupled.core import console, plots
 from decoupled.core.errors import UserError
@@ -69,9 +73,10 @@ def measure(
       `corpus`, its fingerprint; `settings`; `pairs`: of each two languages `languages`
       ("de-en"), `sentences`, `items`, `candidates` and `random_order`, the mean
       reciprocal rank x 100 that a random order has; `items`: both pieces and the
-      languages of each; `models`: what `AnalysedModel.describe` says, with
+      languages of each; `groups`: of each item the number of its group, those that
+      share words (`word_groups`); `models`: what `AnalysedModel.describe` says, with
       `embeddings`, a list of entries with `embedding`, `score` ("dot" or "cosine"),
-      `mrr` (x 100, over all items), `interval` (95%, over the items), `pairs`:
+      `mrr` (x 100, over all items), `interval` (95%, over the groups), `pairs`:
       languages -> `mrr`. `arrays`: "MODELINDEX/input", "/output" by dot product,
       "/input_cosine", "/output_cosine": float32 [items]. The output embedding of a
       coupled model is its input embedding.
@@ -92,6 +97,7 @@ def measure(
         for entry in translated_pieces(corpus, vocabulary, settings)
         if len(entry.pairs)
     ]
+    groups = word_groups(translated)
     results, arrays = [], {}
     for index, model in enumerate(console.track(models, "ranking translations")):
         embeddings = []
@@ -108,7 +114,11 @@ def measure(
                 key = kind if score == "dot" else f"{kind}_{score}"
                 arrays[f"{index}/{key}"] = np.concatenate(ranks)
                 embeddings.append(
-                    {"embedding": kind, "score": score, **_summary(translated, ranks)}
+                    {
+                        "embedding": kind,
+                        "score": score,
+                        **_summary(translated, ranks, groups),
+                    }
                 )
         results.append({**model.describe(), "embeddings": embeddings})
     return {
@@ -132,6 +142,7 @@ def measure(
             for entry in translated
             for pair in entry.pairs.tolist()
         ],
+        "groups": groups.tolist(),
         "models": results,
         "arrays": arrays,
     }
@@ -234,11 +245,11 @@ def _unit(rows) -> np.ndarray:
     return rows / np.where(lengths == 0, 1, lengths)
 
 
-def _summary(translated, ranks) -> dict[str, Any]:
+def _summary(translated, ranks, groups) -> dict[str, Any]:
     together = 100 * np.concatenate(ranks).astype(np.float64)
     return {
         "mrr": float(together.mean()),
-        "interval": mean_interval(together),
+        "interval": mean_interval(together, groups),
         "pairs": {
             "-".join(entry.languages): 100 * float(own.mean())
             for entry, own in zip(translated, ranks, strict=True)

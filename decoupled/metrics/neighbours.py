@@ -104,12 +104,26 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def mean_interval(values: np.ndarray) -> tuple[float, float]:
-    """95% interval of the mean of independent values [items], by the normal
-    distribution; of a single value that value."""
-    mean, items = float(values.mean()), len(values)
-    deviation = float(values.std(ddof=1)) if items > 1 else 0.0
-    half = _QUANTILE_95 * deviation / items**0.5
+def mean_interval(
+    values: np.ndarray, groups: np.ndarray | None = None
+) -> tuple[float, float]:
+    """95% interval of a mean, by the normal distribution.
+
+    Args:
+      values: float [items].
+      groups: int [items], from 0 on; values of a group go together and groups are
+        independent. None: all values are independent.
+
+    Returns:
+      the bounds; the mean itself, twice, for a single group.
+    """
+    if groups is None:
+        groups = np.arange(len(values))
+    mean = float(values.mean())
+    sums = np.bincount(groups, values - mean)
+    count = len(sums)
+    variance = float(sums @ sums) * count / (count - 1) if count > 1 else 0.0
+    half = _QUANTILE_95 * variance**0.5 / len(values)
     return mean - half, mean + half
 
 

@@ -8,14 +8,18 @@ import sys
 import types
 
 import pytest
+import sentencepiece
 
 from decoupled.commands import analyze
+from decoupled.configs.corpora import CorpusSettings
 from decoupled.core import files, locks
 from decoupled.core.errors import UserError
+from decoupled.corpora.build import build
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
 from tests.data.record_folders import make_records
+from tests.corpora.parallel.test_parallel_text import SETTINGS
 from tests.exports.models import train_sentencepiece
 
 
@@ -219,7 +223,7 @@ def test_neighbours(run, model_dir, tmp_path):
     lines = "Select the page\nShow the image\nDelete the password\n"
     for name in ("de-en.de", "de-en.en", "readme"):
         write(tmp_path / name, lines)
-    given = dict(model_dir=[model_dir], source=None, target=None)
+    given = dict(model_dir=[model_dir], source=None, target=None, sentences=None)
     given |= dict(
         output_dir=f"{tmp_path}/out", languages=["de"], data_dir=str(tmp_path)
     )
@@ -238,3 +242,83 @@ def test_neighbours(run, model_dir, tmp_path):
         run("neighbours", **{**given, "source": "a"})
     with pytest.raises(UserError, match="out: no files XX-en.XX"):
         run("neighbours", **{**given, "data_dir": f"{tmp_path}/out"})
+    with pytest.raises(UserError, match="give --sentences without --data_dir"):
+        run("neighbours", **{**given, "sentences": str(tmp_path)})
+
+
+WORDS = {"ti": ("kalbi", "mai"), "yo": ("aja", "omi")}
+
+
+@pytest.fixture(scope="module")
+def corpus_dir(tmp_path_factory):
+    """A corpus of two languages of two words each; every other sentence has one."""
+    folder = tmp_path_factory.mktemp("parallel")
+    for language, words in WORDS.items():
+        rows = (
+            f"p{number // 2}.{number}\t{words[number % 2]} {number}\n"
+            for number in range(400)
+        )
+        write(folder / f"{language}.tsv", "".join(rows))
+    settings = CorpusSettings(None, None, SETTINGS)
+    build(f"aligned:{folder}", [], str(folder / "corpus"), settings)
+    return str(folder / "corpus")
+
+
+def test_neighbours_between_all_languages(run, model_dir, corpus_dir, tmp_path):
+    given = dict(model_dir=[model_dir], data_dir=None, source=None, target=None)
+    given |= dict(sentences=f"{corpus_dir}/parallel/test/sentences", languages=None)
+    settings = [
+        "RetrievalConfig.max_sequence_length = 16",
+        "RetrievalConfig.batch_size = 8",
+        "neighbours.max_pairs = 12",
+    ]
+    run("neighbours", gin_param=settings, output_dir=f"{tmp_path}/out", **given)
+    stem = tmp_path / "out" / "neighbours"
+    result = json.loads(stem.with_suffix(".json").read_text())
+    assert result["directions"] == [["ti", "yo"], ["yo", "ti"]]
+    assert result["split"] == "test"
+    arrays = files.read_arrays(f"{stem}.items.npz")
+    assert {name: array.shape for name, array in arrays.items()} == {
+        "0/hits": (3, 2, len(result["items"]))
+    }
+    assert len(result["items"]) == 12
+    assert stem.with_suffix(".png").exists()
+
+
+def test_word_translation(run, corpus_dir, tmp_path, capsys):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(
+            [f"{word} {word}" for word in sum(WORDS.values(), ())] * 100
+        ),
+        model_prefix=str(tmp_path / "words"),
+        vocab_size=30,
+        hard_vocab_limit=False,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        minloglevel=2,
+    )
+    vocabulary = Vocabulary(str(tmp_path / "words.model"))
+    sizes = {"vocab_size": vocabulary.size}
+    model_dir = write_run(tmp_path / "run", vocabulary, sizes)
+    given = dict(model_dir=[model_dir], corpus_dir=corpus_dir)
+    run("word_translation", output_dir=f"{tmp_path}/out", **given)
+    stem = tmp_path / "out" / "word_translation"
+    result = json.loads(stem.with_suffix(".json").read_text())
+    assert result["settings"]["min_count"] == 20
+    assert sorted(result["items"]) == [
+        ["▁kalbi", "▁aja", "ti-yo"],
+        ["▁mai", "▁omi", "ti-yo"],
+    ]
+    arrays = files.read_arrays(f"{stem}.items.npz")
+    assert len(arrays["0/output"]) == 2
+    assert "MRR x 100" in capsys.readouterr().out
+    with pytest.raises(UserError, match="min_candidate_count: 30 is above min_count"):
+        run(
+            "word_translation",
+            output_dir=f"{tmp_path}/other",
+            gin_param=["word_translation.min_candidate_count = 30"],
+            **given,
+        )

@@ -2,7 +2,8 @@
 
 Whole groups (chapters, pages) are held out together in all languages, so that neither
 the held-out text nor the pairs nor the task's dev and test sets have a translation in
-the training text. A build that was killed goes on with the languages that are missing.
+the training text, whose sentences with their ids are in parallel/train/sentences. A
+build that was killed goes on with the languages that are missing.
 """
 
 import collections
