@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.analyses.models import AnalysedModel, LayerEncoder, batches
-from decoupled.analyses.output_path import OutputPath
+from decoupled.analyses.output_path import OutputPath, rank_of
 from decoupled.analyses.spectrum import effective_rank
 from decoupled.configs.analyses import GeometrySettings
 from decoupled.core import console, plots
@@ -256,7 +256,7 @@ def show(result: dict[str, Any]) -> None:
                 _digits(100 * found["share"], 2),
                 _digits(100 * found["random_share"], 2),
                 *(_digits(found[name], 3) for name in ("cosine", "norm_ratio")),
-                _digits(found["rank"], 1),
+                f"{found['rank']:.4g}",
             ]
             for model, found in ((model, model["gradient"]) for model in models)
         ],
@@ -342,16 +342,14 @@ def _measure_model(
         targets.append(batch["masked_lm_ids"][rows, places])
     vectors, pieces = np.concatenate(hidden), np.concatenate(targets)
     path = OutputPath(model.config, model.weights)
-    cosines = zip(
-        *(found.mean_cosines() for found in anisotropies.values()), strict=True
-    )
+    cosines = [found.mean_cosines() for found in anisotropies.values()]
     return {
         **model.describe(),
         "sequences": len(arrays["input_mask"]),
         "predictions": len(pieces),
         "layers": [
             {"layer": layer, **dict(zip(GROUPS, values, strict=True))}
-            for layer, values in enumerate(cosines)
+            for layer, values in enumerate(zip(*cosines, strict=True))
         ],
         "gradient": _gradient(model, path, vectors, pieces, settings.gradients),
         "logits": _logits(path, vectors),
@@ -388,7 +386,7 @@ def _logits(path: OutputPath, hidden: np.ndarray) -> dict[str, Any]:
     total = variances.sum()
     return {
         "bound": path.bound,
-        "rank": path.rank(values, len(hidden)),
+        "rank": rank_of(values),
         "effective_rank": effective_rank(values),
         # Keys are strings, as JSON has no others.
         "variance": {
