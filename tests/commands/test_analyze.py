@@ -12,6 +12,7 @@ import pytest
 from decoupled.commands import analyze
 from decoupled.core import locks
 from decoupled.core.errors import UserError
+from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
@@ -156,6 +157,26 @@ def test_drift(run, model_dir, tmp_path):
         UserError, match="--finetuned_dir: given 2 times, --model_dir 1"
     ):
         run("drift", finetuned_dir=["a", "b"], **given)
+
+
+def test_geometry(run, model_dir, tmp_path, capsys):
+    texts = [("en", [("train", ["Show"]), ("eval", ["Select the blue page"] * 9)])]
+    write_corpus(str(tmp_path / "corpus"), "invented", {}, texts, {}, {}, {})
+    out = str(tmp_path / "out")
+    settings = [
+        "MaskingConfig.sequence_length = 16",
+        "geometry.sequences = 3",
+        "geometry.gradients = 4",
+    ]
+    given = dict(model_dir=[model_dir], output_dir=out, gin_param=settings)
+    run("geometry", corpus_dir=f"{tmp_path}/corpus", **given)
+    assert "what reaches the encoder" in capsys.readouterr().out
+    result = written(out, "geometry")
+    assert result["settings"]["masking"]["sequence_length"] == 16
+    assert result["models"][0]["sequences"] == 3
+    assert result["models"][0]["gradient"]["positions"] == 4
+    with pytest.raises(UserError, match="nowhere: no corpus here"):
+        run("geometry", corpus_dir=f"{tmp_path}/nowhere", **given)
 
 
 def test_probing_of_a_converted_treebank(run, model_dir, tmp_path, capsys):
