@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoupled.analyses import geometry
-from decoupled.analyses.geometry import Anisotropy, Table, compare, masked_text
+from decoupled.analyses.geometry import Anisotropy, masked_text
 from decoupled.analyses.models import open_models
 from decoupled.configs import MaskingConfig
 from decoupled.configs.analyses import GeometrySettings
@@ -15,7 +15,6 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
-from decoupled.model import variables as names
 from tests.analyses.tiny_runs import texts_of, write_finetuned_run, write_run
 from tests.data.small_corpus import make_vocabulary
 from tests.exports.reference import Reference
@@ -221,32 +220,6 @@ def test_a_result_is_shown_drawn_and_written(result, tmp_path, capsys):
         assert title in shown
     _, svg = geometry.plot(result, str(tmp_path / "plot"))
     assert {"pretrained", "coupled", "low_rank"} <= set(texts_of(svg))
-
-
-def test_a_rotated_table_is_the_same(vocabulary, tmp_path):
-    """The special pieces, which differ, do not enter."""
-    table = np.random.default_rng(0).normal(size=[48, 6]).astype(np.float32)
-    rotation, _ = np.linalg.qr(np.random.default_rng(1).normal(size=[6, 6]))
-    rotated = (table @ rotation).astype(np.float32)
-    rotated[list(vocabulary.special_ids)] = 77
-    folders = [
-        write_run(
-            tmp_path / name,
-            vocabulary,
-            {"coupled": True, "output_embedding_size": 6},
-            {names.WORD_EMBEDDINGS: weights},
-        )
-        for name, weights in (("one", table), ("two", rotated))
-    ]
-    tables = [Table(model, "input") for model in open_models(folders)]
-    found = compare(tables, SETTINGS)
-    [pair] = found["pairs"]
-    assert pair["first"] == {"model": "one", "embedding": "coupled"}
-    assert pair["cka"] == pytest.approx(1, abs=1e-5)
-    assert pair["overlap"] == 1
-    ordinary = 48 - len(set(vocabulary.special_ids) | {vocabulary.pad_id})
-    [expected] = found["random_overlap"].values()
-    assert expected == 5 / (ordinary - 1)
 
 
 def test_another_vocabulary_is_left_out_with_a_line(
