@@ -9,7 +9,7 @@ Four questions about pre-trained models that bear on the size of the output embe
   logits       how many dimensions do the logits use, and does E_out > H add any?
                (arXiv 2404.07647; `OutputPath.spectrum`)
   tables       is a coupled table more like another model's input or output embedding?
-               (Lopardo et al. 2026, arXiv 2603.26663)
+               (`table_likeness`)
 
 Text is held out, and its masks are a function of the settings alone: models of one
 vocabulary see the same, whatever the seeds of their training.
@@ -18,13 +18,14 @@ vocabulary see the same, whatever the seeds of their training.
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from decoupled.analyses.models import AnalysedModel, LayerEncoder, batches
-from decoupled.analyses.output_path import OutputPath
+from decoupled.analyses.output_path import OutputPath, rank_of
 from decoupled.analyses.spectrum import effective_rank
+from decoupled.analyses.table_likeness import Table, compare
 from decoupled.configs.analyses import GeometrySettings
 from decoupled.core import console, plots
 from decoupled.core.errors import UserError
@@ -33,7 +34,6 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.data.masking import mask_sequences
 from decoupled.data.sequences import chunks
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.metrics.likeness import CrossMoments, nearest, overlap
 
 Arrays = dict[str, np.ndarray]
 
@@ -45,14 +45,6 @@ GROUPS = ("text", "predicted")
 TOP = (1, 10, 100)
 # Values of the logits' gradients that are in memory at a time: 128 MB of float64.
 _BLOCK_VALUES = 2**24
-_BLOCK_ROWS = 8192
-
-
-class Table(NamedTuple):
-    """An embedding of a model: which of `AnalysedModel.embeddings`."""
-
-    model: AnalysedModel
-    embedding: str
 
 
 def masked_text(
@@ -178,58 +170,8 @@ def measure(
             "masking": dataclasses.asdict(settings.masking),
         },
         "models": measured,
-        **compare(tables, settings),
+        **compare(tables, settings.neighbours, settings.pieces, settings.seed),
     }
-
-
-def compare(tables: Sequence[Table], settings: GeometrySettings) -> dict[str, Any]:
-    """The likeness of every two embeddings of one vocabulary.
-
-    Special pieces are left out. Neighbours are nearest by cosine among all ordinary
-    pieces, for the same drawn pieces in every table.
-
-    Returns:
-      `pairs`: entries of `first` and `second` (a `model` and its `embedding`), `cka`
-      (None where a table is constant) and `overlap`, the share of common neighbours;
-      `random_overlap`: vocabulary (fingerprint) -> that of unrelated tables.
-    """
-    groups: dict[str, list[Table]] = {}
-    for table in tables:
-        groups.setdefault(table.model.vocabulary.fingerprint, []).append(table)
-    pairs, expected = [], {}
-    for vocabulary, group in groups.items():
-        ordinary = _ordinary_pieces(group[0].model.vocabulary)
-        count = min(settings.neighbours, len(ordinary) - 1)
-        expected[vocabulary] = count / (len(ordinary) - 1)
-        draw = np.random.default_rng(settings.seed).permutation(len(ordinary))
-        queries = np.sort(draw[: settings.pieces])
-        near = [
-            nearest(table.model.embedding(table.embedding)[ordinary], queries, count)
-            for table in console.track(group, "looking for neighbours of pieces")
-        ]
-        numbered = list(itertools.combinations(range(len(group)), 2))
-        for first, second in console.track(numbered, "comparing embeddings"):
-            values = [
-                group[number].model.embedding(group[number].embedding)[ordinary]
-                for number in (first, second)
-            ]
-            moments = CrossMoments(*(value.shape[1] for value in values))
-            for start in range(0, len(ordinary), _BLOCK_ROWS):
-                moments.add(*(value[start : start + _BLOCK_ROWS] for value in values))
-            pairs.append(
-                {
-                    "first": _named(group[first]),
-                    "second": _named(group[second]),
-                    "cka": moments.cka(),
-                    "overlap": overlap(near[first], near[second]),
-                }
-            )
-    for first, second in itertools.combinations(groups.values(), 2):
-        console.say(
-            f"{_models_of(first)} and {_models_of(second)} have different "
-            "vocabularies: their embeddings are not compared"
-        )
-    return {"pairs": pairs, "random_overlap": expected}
 
 
 def show(result: dict[str, Any]) -> None:
@@ -256,7 +198,7 @@ def show(result: dict[str, Any]) -> None:
                 _digits(100 * found["share"], 2),
                 _digits(100 * found["random_share"], 2),
                 *(_digits(found[name], 3) for name in ("cosine", "norm_ratio")),
-                _digits(found["rank"], 1),
+                f"{found['rank']:.4g}",
             ]
             for model, found in ((model, model["gradient"]) for model in models)
         ],
@@ -342,16 +284,14 @@ def _measure_model(
         targets.append(batch["masked_lm_ids"][rows, places])
     vectors, pieces = np.concatenate(hidden), np.concatenate(targets)
     path = OutputPath(model.config, model.weights)
-    cosines = zip(
-        *(found.mean_cosines() for found in anisotropies.values()), strict=True
-    )
+    cosines = [found.mean_cosines() for found in anisotropies.values()]
     return {
         **model.describe(),
         "sequences": len(arrays["input_mask"]),
         "predictions": len(pieces),
         "layers": [
             {"layer": layer, **dict(zip(GROUPS, values, strict=True))}
-            for layer, values in enumerate(cosines)
+            for layer, values in enumerate(zip(*cosines, strict=True))
         ],
         "gradient": _gradient(model, path, vectors, pieces, settings.gradients),
         "logits": _logits(path, vectors),
@@ -388,7 +328,7 @@ def _logits(path: OutputPath, hidden: np.ndarray) -> dict[str, Any]:
     total = variances.sum()
     return {
         "bound": path.bound,
-        "rank": path.rank(values, len(hidden)),
+        "rank": rank_of(values),
         "effective_rank": effective_rank(values),
         # Keys are strings, as JSON has no others.
         "variance": {
@@ -399,22 +339,8 @@ def _logits(path: OutputPath, hidden: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _ordinary_pieces(vocabulary: Vocabulary) -> np.ndarray:
-    special = [vocabulary.pad_id, *vocabulary.special_ids]
-    return np.setdiff1d(np.arange(vocabulary.size), special)
-
-
-def _named(table: Table) -> dict[str, str]:
-    kind = "coupled" if table.model.config.coupled else table.embedding
-    return {"model": table.model.name, "embedding": kind}
-
-
 def _label(table: dict[str, str]) -> str:
     return f"{table['model']}, {table['embedding']}"
-
-
-def _models_of(tables: list[Table]) -> str:
-    return ", ".join(dict.fromkeys(table.model.name for table in tables))
 
 
 def _digits(value: float | None, digits: int) -> str | None:

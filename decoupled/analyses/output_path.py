@@ -58,8 +58,9 @@ class OutputPath:
     Attributes:
       is_linear: whether the head has no activation.
       bound: the rank that the centred logits of any number of positions cannot exceed:
-        min(H, r) for a linear head; for another one min(E_out - 1, r), as a layer norm
-        leaves E_out outputs that sum to 0 before its scale.
+        min(H - 1, r) for a linear head, min(E_out - 1, r) for another one. The encoder
+        and a head with an activation end with a layer norm, whose outputs sum to 0
+        before its scale: they have a dimension less than numbers.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights):
@@ -82,7 +83,7 @@ class OutputPath:
         self._triangle = triangle(block for _, block in self._blocks())
         self.is_linear = self._gamma is None
         width = config.output_embedding_size
-        before = min(width, self._hidden) if self.is_linear else width - 1
+        before = min(width, self._hidden - 1) if self.is_linear else width - 1
         self.bound = min(before, self._table.shape[1])
         self._decomposed = None
 
@@ -158,14 +159,6 @@ class OutputPath:
         product = features[1:, 1:] @ self._triangle[1:, 1:].T
         return np.linalg.svd(product, compute_uv=False)
 
-    def rank(self, spectrum: np.ndarray, positions: int) -> int:
-        """How many of the values of `spectrum` are above the error of rounding.
-
-        The threshold is numpy's: the largest value times the larger size of the matrix
-        times the precision of float64.
-        """
-        return _rank(spectrum, max(positions, len(self._table)))
-
     def _features(self, hidden: np.ndarray) -> np.ndarray:
         """f(h) of [n, H], float64 [n, r]."""
         x = hidden.astype(np.float64)
@@ -218,7 +211,9 @@ class OutputPath:
             return self._decomposed
         image = self._triangle[:, 1:] @ jacobian
         _, singular, right = np.linalg.svd(image, full_matrices=False)
-        rank = _rank(singular, len(self._table))
+        # As numpy's matrix_rank would say of the whole [V, H].
+        precision = len(self._table) * np.finfo(np.float64).eps
+        rank = int((singular > singular[0] * precision).sum())
         found = (image, singular, right, rank)
         if self.is_linear:
             self._decomposed = found
@@ -253,6 +248,10 @@ def triangle(blocks: Iterable[np.ndarray]) -> np.ndarray:
     return held
 
 
-def _rank(singular: np.ndarray, size: int) -> int:
-    threshold = singular[0] * size * np.finfo(np.float64).eps
-    return int((singular > threshold).sum())
+def rank_of(spectrum: np.ndarray) -> int:
+    """How many singular values of logits are more than the error of rounding.
+
+    Hidden vectors are float32: a direction that they lack has about 1e-8 of the
+    largest value; 1e-6 is the threshold.
+    """
+    return int((spectrum > spectrum[0] * 1e-6).sum())

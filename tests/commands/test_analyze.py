@@ -15,6 +15,7 @@ from decoupled.configs.corpora import CorpusSettings
 from decoupled.core import files, locks
 from decoupled.core.errors import UserError
 from decoupled.corpora.build import build
+from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
@@ -191,6 +192,26 @@ def test_masked_lm(run, model_dir, tmp_path):
     assert model["all"]["loss"] == pytest.approx(loss)
     with pytest.raises(UserError, match="--languages: .* has no held-out text of 'de'"):
         run("masked_lm", languages=["de"], gin_param=settings, **given)
+
+
+def test_geometry(run, model_dir, tmp_path, capsys):
+    texts = [("en", [("train", ["Show"]), ("eval", ["Select the blue page"] * 9)])]
+    write_corpus(str(tmp_path / "corpus"), "invented", {}, texts, {}, {}, {})
+    out = str(tmp_path / "out")
+    settings = [
+        "MaskingConfig.sequence_length = 16",
+        "geometry.sequences = 3",
+        "geometry.gradients = 4",
+    ]
+    given = dict(model_dir=[model_dir], output_dir=out, gin_param=settings)
+    run("geometry", corpus_dir=f"{tmp_path}/corpus", **given)
+    assert "what reaches the encoder" in capsys.readouterr().out
+    result = written(out, "geometry")
+    assert result["settings"]["masking"]["sequence_length"] == 16
+    assert result["models"][0]["sequences"] == 3
+    assert result["models"][0]["gradient"]["positions"] == 4
+    with pytest.raises(UserError, match="nowhere: no corpus here"):
+        run("geometry", corpus_dir=f"{tmp_path}/nowhere", **given)
 
 
 def test_probing_of_a_converted_treebank(run, model_dir, tmp_path, capsys):

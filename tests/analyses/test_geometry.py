@@ -1,0 +1,266 @@
+"""Anisotropy, tables and text in closed form, and whole results of tiny models."""
+
+import json
+
+import numpy as np
+import pytest
+
+from decoupled.analyses import geometry
+from decoupled.analyses.geometry import Anisotropy, masked_text
+from decoupled.analyses.models import open_models
+from decoupled.configs import MaskingConfig
+from decoupled.configs.analyses import GeometrySettings
+from decoupled.core.errors import UserError
+from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.corpus_writer import write_corpus
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.serving.encoder import Encoder, MaskedLm
+from tests.analyses.tiny_runs import texts_of, write_finetuned_run, write_run
+from tests.data.small_corpus import make_vocabulary
+from tests.exports.reference import Reference
+
+MASKING = MaskingConfig(
+    sequence_length=16,
+    max_predictions=5,
+    masking_rate=0.3,
+    mask_token_rate=0.8,
+    random_token_rate=0.1,
+)
+SETTINGS = GeometrySettings(
+    MASKING,
+    sequences=6,
+    batch_size=4,
+    gradients=20,
+    neighbours=5,
+    pieces=30,
+    seed=3,
+)
+GERMAN = "Show the page"
+SENTENCES = [
+    f"{verb} the {colour} page and {count} other objects"
+    for verb in ("Select", "Delete", "Show")
+    for colour in ("blue", "green")
+    for count in range(4)
+]
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """Held-out text in two languages, one of them short, and none in a third."""
+    texts = {
+        "de": [("train", ["Show the image"]), ("eval", [GERMAN])],
+        "en": [("train", ["Select the page"]), *(("eval", [s]) for s in SENTENCES)],
+        "fr": [("train", ["Delete the image"])],
+    }
+    folder = str(tmp_path_factory.mktemp("corpus") / "corpus")
+    write_corpus(folder, "invented", {}, list(texts.items()), {}, {}, {})
+    return Corpus(folder)
+
+
+def mean_cosine(vectors, sequences):
+    """Over all pairs of different sequences, one after the other."""
+    found = [
+        x @ y / np.linalg.norm(x) / np.linalg.norm(y)
+        for x, own in zip(vectors, sequences, strict=True)
+        for y, other in zip(vectors, sequences, strict=True)
+        if own != other
+    ]
+    return np.mean(found)
+
+
+def test_anisotropy_is_the_mean_over_all_pairs_of_different_sequences():
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(0.4, 1, [2, 5, 4, 3])
+    chosen = generator.random([5, 4]) < 0.6
+    found = Anisotropy()
+    found.add(vectors[:, :2], chosen[:2])
+    found.add(vectors[:, 2:], chosen[2:])
+    sequences = np.nonzero(chosen)[0]
+    assert found.mean_cosines() == pytest.approx(
+        [mean_cosine(layer[chosen], sequences) for layer in vectors]
+    )
+
+
+def test_vectors_that_point_the_same_way_and_that_are_at_right_angles():
+    found = Anisotropy()
+    # Layer 0: all alike, though of different lengths; layer 1: a direction a sequence.
+    alike = np.array([[[1.0, 1]], [[3, 3]]])
+    apart = np.array([[[1.0, 0]], [[0, 5]]])
+    found.add(np.stack([alike, apart]), np.ones([2, 1], bool))
+    assert found.mean_cosines() == pytest.approx([1, 0])
+
+
+def test_one_sequence_has_no_anisotropy():
+    found = Anisotropy()
+    found.add(np.ones([2, 1, 4, 3]), np.ones([1, 4], bool))
+    assert found.mean_cosines() == [None, None]
+
+
+def test_text_is_held_out_and_masked(corpus, vocabulary):
+    arrays = masked_text(corpus, vocabulary, SETTINGS)
+    ids, mask = arrays["input_word_ids"], arrays["input_mask"].astype(bool)
+    # German fits in one sequence; of English the first six.
+    assert ids.shape == (7, 16)
+    weights = arrays["masked_lm_weights"]
+    assert arrays["predicted"].sum() == weights.sum() > 20
+    rows, places = np.nonzero(weights)
+    hidden = arrays["masked_lm_positions"][rows, places]
+    assert arrays["predicted"][rows, hidden].all()
+    assert not (arrays["text"] & arrays["predicted"]).any()
+    # Beside [CLS], [SEP] and padding, every token is of one group or the other.
+    special = np.isin(ids, [vocabulary.cls_id, vocabulary.sep_id])
+    rest = mask & ~special & ~arrays["predicted"]
+    assert np.array_equal(arrays["text"], rest)
+    german = [vocabulary.cls_id, *vocabulary.encode(GERMAN), vocabulary.sep_id]
+    used = weights[0] > 0
+    seen = ids[0].copy()
+    seen[arrays["masked_lm_positions"][0][used]] = arrays["masked_lm_ids"][0][used]
+    assert seen[mask[0]].tolist() == german
+
+
+def test_no_held_out_text(vocabulary, tmp_path):
+    texts = [("en", [("train", ["Select the page"])])]
+    folder = str(tmp_path / "corpus")
+    write_corpus(folder, "invented", {}, texts, {}, {}, {})
+    with pytest.raises(UserError, match="corpus: no two sequences of held-out text"):
+        masked_text(Corpus(folder), vocabulary, SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def low_rank_dir(vocabulary, tmp_path_factory):
+    """E_out = 10 > H = 8, and the table in two factors of rank 5."""
+    sizes = {"mlm_transform": "projection", "output_embedding_rank": 5}
+    return write_run(tmp_path_factory.mktemp("runs") / "low_rank", vocabulary, sizes)
+
+
+@pytest.fixture(scope="module")
+def result(pretrained_dir, coupled_dir, low_rank_dir, corpus):
+    """Of a decoupled model with BERT's head, a coupled one and one of low rank."""
+    models = open_models([pretrained_dir, coupled_dir, low_rank_dir], masked_lm=True)
+    return geometry.measure(models, corpus, SETTINGS)
+
+
+def predicted_vectors(model, arrays):
+    """Hidden vectors and targets of all masked positions, by the network in numpy."""
+    reference = Reference(model.config, {n: model.weights[n] for n in model.weights})
+    layers = reference.encode(arrays)
+    rows, places = np.nonzero(arrays["masked_lm_weights"])
+    last = layers[-1][rows, arrays["masked_lm_positions"][rows, places]]
+    return layers, last, arrays["masked_lm_ids"][rows, places]
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_results_are_those_of_whole_matrices(
+    result, index, pretrained_dir, coupled_dir, low_rank_dir, corpus
+):
+    [model] = open_models([[pretrained_dir, coupled_dir, low_rank_dir][index]])
+    found = result["models"][index]
+    arrays = masked_text(corpus, model.vocabulary, SETTINGS)
+    layers, hidden, targets = predicted_vectors(model, arrays)
+    assert found["sequences"] == 7
+    assert found["predictions"] == len(targets)
+    for group in geometry.GROUPS:
+        sequences = np.nonzero(arrays[group])[0]
+        assert [layer[group] for layer in found["layers"][1:]] == pytest.approx(
+            [mean_cosine(layer[arrays[group]], sequences) for layer in layers], abs=1e-5
+        )
+    serving = MaskedLm(
+        model.config, model.weights, Encoder(model.config, model.weights)
+    )
+    logits = serving(
+        hidden[:, np.newaxis].astype(np.float32), np.zeros([len(hidden), 1], np.int32)
+    ).numpy()[:, 0]
+    centred = logits - logits.mean(1, keepdims=True)
+    centred -= centred.mean(0)
+    values = np.linalg.svd(centred, compute_uv=False)
+    logit_values = found["logits"]["singular_values"]
+    assert logit_values == pytest.approx(values[: len(logit_values)], abs=1e-3)
+    share = (values[:1] ** 2).sum() / (values**2).sum()
+    assert found["logits"]["variance"]["1"] == pytest.approx(share, rel=1e-3)
+    assert found["logits"]["variance"]["100"] == pytest.approx(1)
+
+
+def test_ranks_and_bounds(result):
+    nonlinear, coupled, low_rank = (model["logits"] for model in result["models"])
+    # With E_out = 10 and an activation more than H = 8 would allow.
+    assert (nonlinear["bound"], nonlinear["rank"]) == (9, 9)
+    assert (coupled["bound"], coupled["rank"]) == (5, 5)
+    assert (low_rank["bound"], low_rank["rank"]) == (5, 5)
+    for model in result["models"]:
+        gradient = model["gradient"]
+        assert gradient["positions"] == 20
+        assert gradient["random_share"] == pytest.approx(gradient["rank"] / 48)
+        assert 0 < gradient["cosine"] <= gradient["share"] ** 0.5 + 1e-9 < 1
+    assert result["models"][2]["gradient"]["rank"] == 5
+
+
+def test_all_pairs_of_embeddings(result):
+    named = {
+        tuple((pair[side]["model"], pair[side]["embedding"]))
+        for pair in result["pairs"]
+        for side in ("first", "second")
+    }
+    assert named == {
+        ("pretrained", "input"),
+        ("pretrained", "output"),
+        ("coupled", "coupled"),
+        ("low_rank", "input"),
+        ("low_rank", "output"),
+    }
+    assert len(result["pairs"]) == 10
+    for pair in result["pairs"]:
+        assert 0 <= pair["cka"] <= 1 and 0 <= pair["overlap"] <= 1
+
+
+def test_a_result_is_shown_drawn_and_written(result, tmp_path, capsys):
+    json.dumps(result, allow_nan=False)
+    geometry.show(result)
+    shown = capsys.readouterr().out
+    for title in ("Anisotropy of masked positions", "Centred logits", "linear CKA"):
+        assert title in shown
+    _, svg = geometry.plot(result, str(tmp_path / "plot"))
+    assert {"pretrained", "coupled", "low_rank"} <= set(texts_of(svg))
+
+
+def test_another_vocabulary_is_left_out_with_a_line(
+    pretrained_dir, corpus, tmp_path, capsys
+):
+    path = make_vocabulary(tmp_path / "other.model", size=48).path
+    other = write_run(tmp_path / "other", Vocabulary(path))
+    models = open_models([pretrained_dir, other], masked_lm=True)
+    result = geometry.measure(models, corpus, SETTINGS)
+    assert "pretrained and other have different vocabularies" in capsys.readouterr().out
+    assert [
+        (pair["first"]["model"], pair["second"]["model"]) for pair in result["pairs"]
+    ] == [("pretrained", "pretrained"), ("other", "other")]
+    assert len(result["random_overlap"]) == 2
+
+
+def test_masks_depend_on_the_settings_alone(pretrained_dir, corpus, vocabulary):
+    first, second = (masked_text(corpus, vocabulary, SETTINGS) for _ in range(2))
+    other = masked_text(corpus, vocabulary, SETTINGS._replace(seed=4))
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    assert not np.array_equal(first["predicted"], other["predicted"])
+
+
+def test_a_fine_tuned_model_has_no_head(vocabulary, tmp_path):
+    folder = write_finetuned_run(tmp_path / "tuned", vocabulary)
+    with pytest.raises(UserError, match="holds no MLM head"):
+        open_models([folder], masked_lm=True)
+
+
+def test_too_few_positions(pretrained_dir, corpus):
+    masking = MaskingConfig(32, 5, 0.3, 0.8, 0.1)
+    with pytest.raises(UserError, match="sequence_length: 32, but pretrained has max_"):
+        geometry.measure(
+            open_models([pretrained_dir]), corpus, SETTINGS._replace(masking=masking)
+        )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [dict(sequences=0), dict(gradients=2.5), dict(neighbours=0), dict(seed=-1)],
+)
+def test_settings_that_cannot_work(values, corpus):
+    with pytest.raises(UserError, match=f"geometry.{next(iter(values))}: "):
+        geometry.measure([], corpus, SETTINGS._replace(**values))
