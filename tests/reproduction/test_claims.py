@@ -1,4 +1,4 @@
-"""What the claims compare, and the paper's numbers of the same contrasts."""
+"""What the claims compare, and what the paper has for the same contrasts."""
 
 import math
 

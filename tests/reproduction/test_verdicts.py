@@ -313,6 +313,14 @@ def test_a_measure_that_does_not_show_pretraining_decides_nothing(
     assert found[3].parts[0].found is not None and found[3].corrected is None
 
 
+def test_void_comes_before_not_testable_in_a_claim_of_two_parts():
+    probes = measured("probes", SCORES | {"control:coupled": 30.0})
+    training = TRAINING | {"reinv_h": dict.fromkeys(range(5), Trained(0, None, 4000))}
+    five = judge(measures(probes=probes), training)[4]
+    assert [part.state for part in five.parts] == [NOT_TESTABLE, VOID]
+    assert five.verdict == VOID and len(five.sentences) == 3
+
+
 def test_claim_7_needs_retrieval_to_show_pretraining():
     retrieval = measured("retrieval", SCORES | {"control:e_small": 30.0})
     found = verdicts_of(measures(retrieval=retrieval))
