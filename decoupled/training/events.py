@@ -3,8 +3,6 @@
 import re
 from typing import Any, NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 
@@ -62,15 +60,13 @@ def read_file(path: str, tag: str) -> Scalars:
     values = {}
     try:
         for record in tf.data.TFRecordDataset(path):
-            event = tf.Event.FromString(record.numpy())
+            event = _event(record.numpy(), path)
             for value in event.summary.value:
                 if value.tag == tag:
                     values[event.step] = _number(value, path)
     except tf.errors.DataLossError as error:
         found = _CHANGED.search(error.message)
         return Scalars(values, found[0] if found else "")
-    except DecodeError as error:
-        raise UserError(f"{path}: a record is no event of TensorBoard") from error
     except tf.errors.OpError as error:
         raise UserError(f"{path}: cannot read ({type(error).__name__})") from error
     return Scalars(values, "")
@@ -94,6 +90,13 @@ def read_scalars(folder: str, tag: str) -> dict[int, float]:
     for path in event_files(folder):
         values |= read_file(path, tag).values
     return values
+
+
+def _event(record, path):
+    try:
+        return tf.Event.FromString(record)
+    except Exception as error:  # protobuf's DecodeError differs between its builds
+        raise UserError(f"{path}: a record is no event of TensorBoard") from error
 
 
 def _number(value, path):

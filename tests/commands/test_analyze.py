@@ -10,11 +10,12 @@ import types
 import pytest
 
 from decoupled.commands import analyze
-from decoupled.core import locks
+from decoupled.core import files, locks
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
+from tests.data.record_folders import make_records
 from tests.exports.models import train_sentencepiece
 
 
@@ -156,6 +157,36 @@ def test_drift(run, model_dir, tmp_path):
         UserError, match="--finetuned_dir: given 2 times, --model_dir 1"
     ):
         run("drift", finetuned_dir=["a", "b"], **given)
+
+
+def test_masked_lm(run, model_dir, tmp_path):
+    vocabulary = Vocabulary(f"{model_dir}/sentencepiece.model")
+    records, out = tmp_path / "records", tmp_path / "out"
+    text = [[[6 + n % 40 for n in range(200)]]]
+    make_records(
+        records,
+        {"en": text, "sw": text},
+        {"en": text, "sw": text},
+        vocabulary=vocabulary,
+    )
+    given = dict(model_dir=[model_dir], output_dir=str(out), records_dir=str(records))
+    settings = [
+        "MaskingConfig.sequence_length = 16",
+        "MaskingConfig.max_predictions = 3",
+        "masked_lm.max_sequences = 5",
+    ]
+    run("masked_lm", languages=["sw"], gin_param=settings, **given)
+    items = files.read_arrays(str(out / "masked_lm.items.npz"))
+    (out / "masked_lm.items.npz").unlink()
+    result = written(out, "masked_lm")
+    assert result["items"] == [["sw", n] for n in (0, 3, 6, 9, 12)]
+    assert result["settings"]["masking"]["mask_token_rate"] == 1.0
+    assert set(items) == {"0/loss", "0/correct", "0/predictions"}
+    [model] = result["models"]
+    loss = items["0/loss"].sum() / items["0/predictions"].sum()
+    assert model["all"]["loss"] == pytest.approx(loss)
+    with pytest.raises(UserError, match="--languages: .* has no held-out text of 'de'"):
+        run("masked_lm", languages=["de"], gin_param=settings, **given)
 
 
 def test_probing_of_a_converted_treebank(run, model_dir, tmp_path, capsys):

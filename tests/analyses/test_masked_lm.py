@@ -1,0 +1,395 @@
+"""Held-out masked-LM loss: equal questions for all models, and known answers.
+
+The network in numpy and pre-training's own evaluation compute the same losses; a model
+that knows nothing but frequencies has the unigram entropy.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+from decoupled.analyses import masked_lm
+from decoupled.analyses.held_out_text import read_held_out
+from decoupled.analyses.models import open_models
+from decoupled.configs import MaskingConfig, MeshConfig, PretrainConfig, SamplingConfig
+from decoupled.configs.analyses import MaskedLmSettings
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.data.masking import mask_in_rounds
+from decoupled.data.records_build import build_records
+from decoupled.runs.pretraining import run_pretraining
+from tests.analyses.tiny_runs import texts_of, write_finetuned_run, write_run
+from tests.data.record_folders import flip_byte, make_records
+from tests.data.small_corpus import make_corpus, make_vocabulary
+from tests.exports.reference import Reference
+from tests.helpers import ALONE, adamw, schedule, tiny_model, tiny_training
+
+LENGTH = 12
+MASKING = MaskingConfig(LENGTH, 3, 0.3, 1.0, 0.0)
+SETTINGS = MaskedLmSettings(MASKING, 0, 1.0, batch_size=7, seed=0)
+# Of the tiny vocabulary, 6 to 47 are ordinary pieces.
+RNG = np.random.default_rng(0)
+
+
+def documents(*lengths, high=48):
+    return [RNG.integers(6, high, length).tolist() for length in lengths]
+
+
+@pytest.fixture(scope="module")
+def records(vocabulary, tmp_path_factory):
+    """Two languages; "en" has much more text than "sw", in two shards."""
+    folder = tmp_path_factory.mktemp("records") / "made"
+    train = {
+        "en": [documents(900, 200, high=30), documents(400)],
+        "sw": [documents(50)],
+        "th": [documents(3000)],
+    }
+    held_out = {"en": [documents(60, 41), documents(77, 1)], "sw": [documents(23)]}
+    make_records(folder, train, held_out, vocabulary=vocabulary)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def models(pretrained_dir, coupled_dir):
+    return open_models([pretrained_dir, coupled_dir], masked_lm=True)
+
+
+@pytest.fixture(scope="module")
+def text(records, models):
+    return read_held_out(records, models, SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def result(models, text):
+    return masked_lm.measure(models, text, SETTINGS)
+
+
+def test_items_are_the_held_out_sequences_in_order(result):
+    # 60 + [SEP] + 41 tokens in chunks of 10, 77 + [SEP] + 1, and 23.
+    assert result["items"] == [["en", n] for n in range(19)] + [
+        ["sw", n] for n in range(3)
+    ]
+    assert result["languages"]["en"]["sequences"] == 19
+    assert result["languages"]["sw"]["sequences"] == 3
+
+
+def test_every_token_of_the_documents_is_predicted_once(result):
+    assert result["languages"]["en"]["tokens"] == 60 + 41 + 77 + 1
+    assert result["languages"]["sw"]["tokens"] == 23
+    for model in (0, 1):
+        predictions = result["arrays"][f"{model}/predictions"]
+        assert predictions.dtype == np.float64
+        # [SEP] between documents is none of them.
+        assert predictions[:6].tolist() == [10] * 6
+        assert predictions[6] == 9
+        assert predictions.sum() == 202
+
+
+def test_losses_are_those_of_the_network_in_numpy(result, models, text):
+    masked = mask_in_rounds(text.ids, text.numbers, 0, MASKING, models[0].vocabulary)
+    ids, weights = masked["input_word_ids"], masked["masked_lm_weights"]
+    batch = masked | {
+        "input_mask": (ids != models[0].vocabulary.pad_id).astype(np.int32),
+        "input_type_ids": np.zeros_like(ids),
+    }
+    for number, model in enumerate(models):
+        reference = Reference(
+            model.config, {n: model.weights[n] for n in model.weights}
+        )
+        losses = reference.losses(batch).numpy() * weights
+        last = reference.encode(batch)[-1]
+        logits = reference.masked_lm(last, masked["masked_lm_positions"])
+        right = (logits.argmax(-1) == masked["masked_lm_ids"]) * weights
+        for name, values in (("loss", losses), ("correct", right)):
+            sums = np.zeros(len(text.ids))
+            np.add.at(sums, masked["sequence"], values.sum(1))
+            found = result["arrays"][f"{number}/{name}"]
+            np.testing.assert_allclose(found, sums, rtol=1e-5)
+            key = {"loss": "loss", "correct": "accuracy"}[name]
+            of_languages = result["models"][number]["languages"]
+            assert of_languages["en"][key] == pytest.approx(sums[:19].sum() / 179)
+            assert of_languages["sw"][key] == pytest.approx(sums[19:].sum() / 23)
+    assert 0 < result["models"][0]["all"]["accuracy"] < 0.5
+
+
+def test_a_model_has_the_same_answers_beside_others_and_in_other_batches(
+    models, text, result
+):
+    settings = SETTINGS._replace(batch_size=64)
+    alone = masked_lm.measure(models[1:], text, settings)
+    for name in ("loss", "correct", "predictions"):
+        np.testing.assert_allclose(
+            alone["arrays"][f"0/{name}"], result["arrays"][f"1/{name}"], rtol=1e-5
+        )
+
+
+def test_languages_have_equal_weight(result):
+    for model in result["models"]:
+        of = model["languages"]
+        for measure in ("loss", "accuracy", "below_unigram", "relative_loss"):
+            mean = (of["en"][measure] + of["sw"][measure]) / 2
+            assert model["all"][measure] == pytest.approx(mean)
+        assert of["en"]["perplexity"] == pytest.approx(np.exp(of["en"]["loss"]))
+        entropy = result["unigram_entropy"]["sw"]
+        assert of["sw"]["below_unigram"] == pytest.approx(entropy - of["sw"]["loss"])
+        assert of["sw"]["relative_loss"] == pytest.approx(of["sw"]["loss"] / entropy)
+
+
+def test_bins_divide_the_tokens(result, text):
+    for found in (result["unigram"], *result["models"]):
+        for of in (found["all"], *found["languages"].values()):
+            bins = of["by_frequency"]
+            assert sum(b["share"] for b in bins) == pytest.approx(1)
+            for measure in ("loss", "accuracy"):
+                total = sum(b["share"] * b[measure] for b in bins)
+                assert total == pytest.approx(of[measure])
+    decades = [(b["from"], b["to"]) for b in result["unigram"]["all"]["by_frequency"]]
+    # The text of "th", which is not held out, is training text, too.
+    assert text.all_counts.sum() == 900 + 200 + 400 + 50 + 3000
+    assert decades[-1] == (100, 999) and decades == sorted(decades)
+
+
+def test_a_bin_is_a_decade_of_the_count(vocabulary, models, tmp_path):
+    counts = {6: 1, 7: 9, 8: 10, 9: 99, 10: 100}
+    train = [piece for piece, count in counts.items() for _ in range(count)]
+    records = tmp_path / "records"
+    held_out = {"en": [[[6, 7, 8, 9, 10, 11]]]}
+    make_records(records, {"en": [[train]]}, held_out, vocabulary=vocabulary)
+    text = read_held_out(str(records), models, SETTINGS)
+    found = masked_lm.measure(models, text, SETTINGS)["unigram"]["all"]
+    assert [
+        (b["from"], b["to"], round(6 * b["share"])) for b in found["by_frequency"]
+    ] == [(0, 0, 1), (1, 9, 2), (10, 99, 2), (100, 999, 1)]
+
+
+@pytest.mark.parametrize("smoothing", [1.0, 0.25])
+def test_unigram_entropies_by_hand(vocabulary, models, tmp_path, smoothing):
+    """Counts 3, 1 in training; 8, 8, 9 held out; 48 pieces, of which 5 are special."""
+    assert len(vocabulary.special_ids) == 5
+    records = tmp_path / "records"
+    make_records(
+        records, {"en": [[[8, 8, 8, 7]]]}, {"en": [[[8, 8, 9]]]}, vocabulary=vocabulary
+    )
+    settings = SETTINGS._replace(smoothing=smoothing)
+    text = read_held_out(str(records), models, settings)
+    found = masked_lm.measure(models, text, settings)
+    total = 4 + 43 * smoothing
+    expected = -np.log([(3 + smoothing) / total] * 2 + [smoothing / total]).mean()
+    assert found["unigram_entropy"]["en"] == pytest.approx(expected)
+    own = found["unigram"]["languages"]["en"]
+    assert own["loss"] == found["unigram_entropy"]["en"]
+    assert own["accuracy"] == pytest.approx(2 / 3)
+    assert own["relative_loss"] == 1 and own["below_unigram"] == 0
+    plain = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    assert found["languages"]["en"]["plain_entropy"] == pytest.approx(plain)
+    assert found["languages"]["en"]["training_tokens"] == 4
+
+
+def test_a_model_that_knows_frequencies_alone_has_the_unigram_entropy(
+    vocabulary, records, tmp_path
+):
+    [model] = open_models([write_run(tmp_path / "any", vocabulary)], masked_lm=True)
+    counts = read_held_out(records, [model], SETTINGS, ["en"]).counts[0]
+    with np.errstate(divide="ignore"):
+        smoothed = counts + 1.0
+        smoothed[list(vocabulary.special_ids)] = 1e-30
+        bias = np.log(smoothed).astype(np.float32)
+    weights = {
+        "cls/predictions/output_bias": bias,
+        "cls/predictions/output_embedding": np.zeros([48, 10], np.float32),
+    }
+    folder = write_run(tmp_path / "unigram", vocabulary, weights=weights)
+    [model] = open_models([folder], masked_lm=True)
+    text = read_held_out(records, [model], SETTINGS, ["en"])
+    found = masked_lm.measure([model], text, SETTINGS)
+    own = found["models"][0]["languages"]["en"]
+    assert own["loss"] == pytest.approx(found["unigram_entropy"]["en"], rel=1e-6)
+    assert own["accuracy"] == found["unigram"]["languages"]["en"]["accuracy"]
+    assert own["below_unigram"] == pytest.approx(0, abs=1e-5)
+
+
+def test_a_limit_takes_sequences_evenly_and_asks_them_the_same(records, models, result):
+    settings = SETTINGS._replace(max_sequences=4)
+    text = read_held_out(records, models, settings)
+    found = masked_lm.measure(models, text, settings)
+    assert found["items"][:4] == [["en", n] for n in (0, 4, 9, 14)]
+    assert found["items"][4:] == [["sw", n] for n in (0, 1, 2)]
+    places = [result["items"].index(item) for item in found["items"]]
+    for name, values in found["arrays"].items():
+        np.testing.assert_allclose(values, result["arrays"][name][places], rtol=1e-5)
+
+
+def test_languages_can_be_chosen(records, models, result):
+    text = read_held_out(records, models, SETTINGS, ["sw"])
+    found = masked_lm.measure(models, text, SETTINGS)
+    assert list(found["languages"]) == ["sw"]
+    own = found["models"][0]["languages"]["sw"]
+    assert own["loss"] == pytest.approx(result["models"][0]["languages"]["sw"]["loss"])
+    with pytest.raises(UserError, match=r"made has no held-out text of 'th' \(there"):
+        read_held_out(records, models, SETTINGS, ["sw", "th"])
+
+
+CORPUS_MASKING = MaskingConfig(12, 4, 0.4, 0.8, 0.1)
+ALL_MASKED = MaskingConfig(12, 10, 1.0, 1.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def corpus_records(tmp_path_factory):
+    """(records folder, vocabulary) of invented sentences in two languages."""
+    folder = tmp_path_factory.mktemp("corpus")
+    make_corpus(folder / "corpus", evaluation=(("en", 60), ("sw", 40)))
+    vocabulary = make_vocabulary(folder / "sentencepiece.model").path
+    records = str(folder / "records")
+    build_records(str(folder / "corpus"), vocabulary, records, 2000, 1)
+    return records, vocabulary
+
+
+def pretrained(folder, data, masking):
+    """A run of 20 steps; its folder, what it says of held-out text, and ours."""
+    config = PretrainConfig(
+        model=tiny_model(vocab_size=54),
+        mesh=MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        masking=masking,
+        sampling=SamplingConfig(0.5, None, None, None),
+        optimizer=adamw(),
+        schedule=schedule(20),
+        training=tiny_training(seed=5),
+        cluster=ALONE,
+    )
+    run_pretraining(config, *data, str(folder), "train_and_evaluate")
+    run_pretraining(config, *data, str(folder), "predict")
+    models = open_models([str(folder)], masked_lm=True)
+    settings = MaskedLmSettings(masking, 0, 1.0, 32, seed=0)
+    found = masked_lm.measure(
+        models, read_held_out(data[0], models, settings), settings
+    )
+    lines = (folder / "predictions.jsonl").read_text().splitlines()
+    return (
+        files.read_json(str(folder / "eval.json")),
+        list(map(json.loads, lines)),
+        found,
+    )
+
+
+def test_where_all_is_masked_pre_training_finds_the_same_loss(corpus_records, tmp_path):
+    """There is one way to mask all tokens at once, so that every sequence agrees."""
+    theirs, lines, ours = pretrained(tmp_path, corpus_records, ALL_MASKED)
+    own = [[line["language"], line["sequence"]] for line in lines]
+    assert ours["items"] == own
+    losses = [line["loss_sum"] for line in lines]
+    np.testing.assert_allclose(ours["arrays"]["0/loss"], losses, rtol=1e-4)
+    np.testing.assert_array_equal(
+        ours["arrays"]["0/correct"], [line["hits"] for line in lines]
+    )
+    for language, found in theirs["languages"].items():
+        measured = ours["models"][0]["languages"][language]
+        assert measured["loss"] == pytest.approx(found["masked_lm_loss"], rel=1e-5)
+        assert measured["accuracy"] == pytest.approx(found["masked_lm_accuracy"])
+
+
+def test_pre_training_samples_what_is_measured_here(corpus_records, tmp_path):
+    """With BERT's masks the evaluation of pre-training draws one of our rounds, or one
+    like it, of each sequence: its mean lies within 4 standard errors of ours."""
+    theirs, lines, ours = pretrained(tmp_path, corpus_records, CORPUS_MASKING)
+    for language, found in theirs["languages"].items():
+        sums, weights = (
+            np.array([line[name] for line in lines if line["language"] == language])
+            for name in ("loss_sum", "weight")
+        )
+        # Of a ratio of sums over sequences.
+        mean = sums.sum() / weights.sum()
+        residuals = sums - mean * weights
+        error = np.sqrt((residuals**2).sum()) / weights.sum()
+        difference = ours["models"][0]["languages"][language]["loss"] - mean
+        assert mean == pytest.approx(found["masked_lm_loss"], rel=1e-5)
+        assert 0.005 < error < 0.15
+        assert abs(difference) < 4 * error
+        # Each token once, where pre-training predicts four of ten.
+        tokens = ours["languages"][language]["tokens"]
+        assert tokens > 2 * weights.sum()
+
+
+def test_result_table_and_plot(result, tmp_path, capsys):
+    arrays = result["arrays"]
+    shown = {name: value for name, value in result.items() if name != "arrays"}
+    json.dumps(shown, allow_nan=False)
+    assert set(arrays) == {
+        f"{i}/{name}" for i in (0, 1) for name in ("loss", "correct", "predictions")
+    }
+    assert shown["settings"]["masking"]["mask_token_rate"] == 1.0
+    masked_lm.show(shown)
+    printed = capsys.readouterr().out
+    assert "Held-out text, every token masked once" in printed
+    assert "100-999" in printed and "unigram entropy" in printed
+    _, svg = masked_lm.plot(shown, str(tmp_path / "plot"))
+    assert {"pretrained", "coupled", "word frequencies alone", "100-999"} <= set(
+        texts_of(svg)
+    )
+
+
+def test_too_few_positions(models, text):
+    masking = MaskingConfig(32, 5, 0.3, 0.8, 0.1)
+    with pytest.raises(UserError, match="sequence_length: 32, but pretrained has max_"):
+        masked_lm.measure(models, text, SETTINGS._replace(masking=masking))
+
+
+def test_a_fine_tuned_model_has_no_head(vocabulary, tmp_path):
+    folder = write_finetuned_run(tmp_path / "tuned", vocabulary)
+    with pytest.raises(UserError, match="holds no MLM head"):
+        open_models([folder], masked_lm=True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        dict(max_sequences=-1),
+        dict(max_sequences=2.5),
+        dict(batch_size=0),
+        dict(seed=-1),
+        dict(smoothing=0),
+        dict(smoothing=float("inf")),
+        dict(smoothing="1"),
+    ],
+)
+def test_settings_that_cannot_work(values, text, models):
+    with pytest.raises(UserError, match=f"masked_lm.{next(iter(values))}: "):
+        masked_lm.measure(models, text, SETTINGS._replace(**values))
+
+
+def test_records_that_do_not_fit(vocabulary, records, models, tmp_path):
+    make_records(tmp_path / "other", {"en": [[[7]]]}, {"en": [[[7]]]})
+    with pytest.raises(UserError, match="other: made with vocabulary"):
+        read_held_out(str(tmp_path / "other"), models, SETTINGS)
+    make_records(tmp_path / "none", {"en": [[[7]]]}, vocabulary=vocabulary)
+    with pytest.raises(UserError, match="none: no held-out text"):
+        read_held_out(str(tmp_path / "none"), models, SETTINGS)
+    make_records(
+        tmp_path / "half", {"en": [[[7]]], "sw": []}, {"sw": [[[7]]]},
+        vocabulary=vocabulary,
+    )  # fmt: skip
+    with pytest.raises(UserError, match="no training text of 'sw' to count pieces"):
+        read_held_out(str(tmp_path / "half"), models, SETTINGS)
+    with pytest.raises(UserError, match="missing: no complete records here"):
+        read_held_out(str(tmp_path / "missing"), models, SETTINGS)
+
+
+@pytest.mark.parametrize("split", ["train", "eval"])
+def test_damaged_records_are_named(vocabulary, models, tmp_path, split):
+    make_records(
+        tmp_path / "made", {"en": [documents(90)]}, {"en": [documents(90)]},
+        vocabulary=vocabulary,
+    )  # fmt: skip
+    [path] = (tmp_path / "made" / split).rglob("*.tfrecord")
+    flip_byte(path, 30)
+    with pytest.raises(UserError, match=r"tfrecord: record 0: truncated or corrupt"):
+        read_held_out(str(tmp_path / "made"), models, SETTINGS)
+
+
+def test_text_without_a_token_to_mask(vocabulary, models, tmp_path):
+    make_records(
+        tmp_path / "made", {"en": [[[7]]]}, {"en": [[[1, 1]]]}, vocabulary=vocabulary
+    )
+    text = read_held_out(str(tmp_path / "made"), models, SETTINGS)
+    with pytest.raises(UserError, match="held-out text of 'en': has no token to mask"):
+        masked_lm.measure(models, text, SETTINGS)
