@@ -191,9 +191,9 @@ def _learned(page, story):
     page.heading("What we learned about embedding coupling")
     page.items(lessons(story.judged, checks, story.training, story.findings))
     page.text(
-        "All of this is about models of a hundredth of the paper's size, one kind of "
-        "text and few related languages; seeds and items vary, text and languages do "
-        "not. Points are no points of XTREME."
+        "All of this is about models some 200 times smaller than the paper's, one kind "
+        "of text and few languages. Seeds and items vary; text, vocabulary and "
+        "languages do not. Points of S are no points of XTREME."
     )
 
 

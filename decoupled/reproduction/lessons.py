@@ -79,13 +79,15 @@ _SENTENCES: Mapping[int, tuple[str, Mapping[str, str]]] = {
     6: (
         "A wide output embedding",
         {
-            SUPPORTED: "guesses more masked words, while its rows translate fewer",
+            SUPPORTED: (
+                "guesses more masked words, while its rows translate words less well"
+            ),
             NO_EFFECT: (
                 "changes neither masked-LM accuracy nor the translation of words by "
                 "its rows above the margin"
             ),
             CONTRADICTED: (
-                "does not guess more masked words while its rows translate fewer: at "
+                "does not do both, guess more masked words and translate less well: at "
                 "least one of the two goes the other way"
             ),
         },
@@ -216,6 +218,6 @@ def _on_heads(judged, findings):
             if row in ranks
         )
         yield (
-            "A linear head allows logits of rank H alone, whatever E_out is. Their "
-            f"effective rank is {text}; exploratory."
+            "With a linear head the rank of the logits is at most about H, whatever "
+            f"E_out is. Their effective rank is {text}; exploratory."
         )

@@ -95,7 +95,7 @@ def _dropped(findings):
     columns = _of_numbers(claims.LAYER_DROP, "layers 1 to ")(findings)
     some = {row for rows in columns.values() for row in rows}
     whole = _of_measured({claims.UD_POS: "all"})(findings).get("all", {})
-    return dict(sorted(columns.items())) | {
+    return {kept: columns[kept] for kept in sorted(columns, key=int)} | {
         "all": {row: values for row, values in whole.items() if row in some}
     }
 
@@ -149,7 +149,7 @@ def _spectrum(model):
 
 def _similarity(model):
     for entry in model["correlations"]:
-        if entry["score"] == "dot":
+        if entry["score"] == "dot" and entry["spearman"] is not None:
             name = f"{entry['set']}, {entry['embedding']}"
             yield name, 100 * entry["spearman"]
 
@@ -220,7 +220,7 @@ SECTIONS = (
         "How much of the gradient of the loss by the logits passes the output "
         "embedding and reaches the encoder, beside what a random map of this rank "
         "would pass; the rank of the logits at masked positions, the largest that the "
-        "head allows (a linear head allows no more than H), and the effective rank. "
+        "head allows (a linear one allows about H), and the effective rank. "
         "Secondary.",
         _of_models("geometry", _geometry),
     ),
