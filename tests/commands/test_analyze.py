@@ -19,8 +19,8 @@ from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
-from tests.data.record_folders import make_records
 from tests.corpora.parallel.test_parallel_text import SETTINGS
+from tests.data.record_folders import make_records
 from tests.exports.models import train_sentencepiece
 
 
