@@ -59,8 +59,8 @@ _DRAWN = ("coupled", "e_small", "in_small", "e_large")
 # Columns of the tables above.
 _SCORES = {
     claims.SCORE: "S", claims.RETRIEVAL: "retrieval", claims.UD_POS: "parts of speech",
-    claims.PROBES: "probes", claims.LOSS: "MLM loss", claims.ACCURACY: "MLM acc",
-    claims.BOOKS: "books", claims.SIB200: "SIB-200",
+    claims.PROBES: "dependencies", claims.LOSS: "MLM loss", claims.ACCURACY: "MLM acc",
+    claims.BOOKS: "books", claims.POS_PROBES: "POS probes", claims.SIB200: "SIB-200",
 }  # fmt: skip
 
 

@@ -295,21 +295,32 @@ def _words(reader, seed, key):
     found = reader.analysed("word_translation").get(seed)
     if not found:
         return {}
-    pairs = np.array([pair for _, _, pair in found.result["items"]])
+    # Pairs that share a word are one item.
+    groups = np.array(found.result["groups"])
+    counts = _sums(np.ones(len(groups)), groups)
     return {
-        row: {pair: 100.0 * own[pairs == pair] for pair in sorted(set(pairs.tolist()))}
+        row: {"MRR": 100.0 * ratios(_sums(own, groups), counts)[0]}
         for row, own in reader.arrays("word_translation", seed, key).items()
     }
 
 
-def _probes(reader, seed):
+def _sums(values, groups):
+    """[1, groups], the sum of the values of each group."""
+    return np.bincount(groups, values)[None]
+
+
+def _probes(reader, seed, task):
+    """Items are sentences, with a value for all of their targets."""
     found = reader.analysed("probing").get(seed)
-    values: dict[str, dict[str, np.ndarray]] = {}
-    for name, own in found.arrays.items() if found else ():
-        index, task, *variant = name.split("/")
-        if not variant:
-            values.setdefault(found.rows[int(index)], {})[task] = 100.0 * own
-    return values
+    if not found or task not in found.result["tasks"]:
+        return {}
+    names = found.result["tasks"][task]["items"]
+    _, sentences = np.unique([sentence for sentence, _ in names], return_inverse=True)
+    counts = _sums(np.ones(len(names)), sentences)
+    return {
+        row: {task: 100.0 * ratios(_sums(own, sentences), counts)[0]}
+        for row, own in reader.arrays("probing", seed, task).items()
+    }
 
 
 def _drop(reader, seed):
@@ -347,11 +358,10 @@ def _random_words(reader):
     return result and float(np.mean([one["random_order"] for one in result["pairs"]]))
 
 
-def _lookup(reader):
-    """Of probes: what a lookup of words reaches."""
-    tasks = (_any(reader, "probing") or {"tasks": {}})["tasks"].values()
-    found = [task["baseline"] for task in tasks if "baseline" in task]
-    return 100 * float(np.mean(found)) if found else None
+def _lookup(reader, task):
+    """Of probes: what a lookup of words reaches; None without them."""
+    tasks = (_any(reader, "probing") or {"tasks": {}})["tasks"]
+    return 100 * tasks[task]["baseline"] if task in tasks else None
 
 
 class Source(NamedTuple):
@@ -381,12 +391,24 @@ def _task(name, task):
     )
 
 
+def _probe(name, task):
+    return Source(
+        name,
+        POINTS,
+        1,
+        "probing",
+        lambda reader, seed: _probes(reader, seed, task),
+        lambda reader: _lookup(reader, task),
+    )
+
+
 SOURCES = {
     claims.RETRIEVAL: Source(
         "retrieval of translations", POINTS, 1, "neighbours", _retrieval, _guess
     ),
     claims.UD_POS: _task("UD-POS", "udpos"),
-    claims.PROBES: Source("probes", POINTS, 1, "probing", _probes, _lookup),
+    claims.PROBES: _probe("probes of dependencies", "dependencies"),
+    claims.POS_PROBES: _probe("probes of parts of speech", "pos"),
     claims.LOSS: Source(
         "masked-LM loss",
         NATS,

@@ -133,10 +133,10 @@ class Judged(NamedTuple):
 
 
 def with_score(measures: Mapping[str, Measured]) -> dict[str, Measured]:
-    """The measures and, where all of its parts were taken, the score S."""
+    """The measures and the score S, the mean of those of its parts that were taken."""
     found = dict(measures)
-    if set(SCORE_PARTS) <= found.keys():
-        found[SCORE] = average(SCORE, [found[part] for part in SCORE_PARTS])
+    if parts := [found[part] for part in SCORE_PARTS if part in found]:
+        found[SCORE] = average(SCORE, parts)
     return found
 
 
@@ -285,9 +285,9 @@ class _Judging:
             return NOT_RUN, f"Rows that were not run: {', '.join(lacking)}."
         measured = self._measures.get(contrast.measure)
         if measured is None:
-            wanted = CHECKED_BY.get(contrast.measure, (contrast.measure,))
-            names = [key for key in wanted if key not in self._measures]
-            return NOT_TESTABLE, f"Not measured: {', '.join(names or wanted)}."
+            of_score = contrast.measure == SCORE
+            names = SCORE_PARTS if of_score else (contrast.measure,)
+            return NOT_TESTABLE, f"Not measured: {', '.join(names)}."
         if not self.measured(contrast):
             return NOT_TESTABLE, f"{measured.name} was not measured for every row."
         if len(measured.seeds) < MIN_SEEDS:
@@ -299,6 +299,9 @@ class _Judging:
             if reason := untrained(row, self._training, measured.seeds):
                 return VOID, reason
         for key in CHECKED_BY.get(contrast.measure, (contrast.measure,)):
+            # A part of S whose data are not at hand is no part of it.
+            if contrast.measure == SCORE and key not in self._measures:
+                continue
             if key not in self._unchecked:
                 self._unchecked[key] = self._check(key)
             if self._unchecked[key]:

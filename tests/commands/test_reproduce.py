@@ -1,13 +1,14 @@
 """The command of the reproduction: what it needs, its help, and a whole run."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
-from decoupled.commands import reproduce
 from decoupled.core.errors import UserError
+from decoupled.reproduction import run
 
 
 def test_help():
@@ -19,27 +20,32 @@ def test_help():
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_whole_one_with_few_steps_and_once_more(tmp_path):
+    """From messages of Django's catalogs alone, with nothing downloaded."""
     command = [
         *(sys.executable, "-m", "decoupled", "reproduce", "--size=0.01"),
         f"--work_dir={tmp_path}/w",
         f"--document={tmp_path}/r.md",
-        "--gin_param=SweepConfig.rows = ('e_out_128', 'e_out_3072')",
-        "--gin_param=SweepConfig.keep_layers = {}",
+        "--gin_param=SweepConfig.rows = ('e_small', 'e_large')",
+        "--gin_param=StudyConfig.first_rows = ('e_small', 'e_large')",
         "--gin_param=SweepConfig.seeds = (0, 1)",
     ]
     subprocess.run(command, check=True)
     text = (tmp_path / "r.md").read_text()
-    assert "24 of 24 jobs complete" in text
-    assert "| score, e_out_3072 - e_out_128 |" in text
-    record = tmp_path / "w/runs_0.01/models/e_out_128/seed_1/job.json"
+    jobs = re.search(r"(\d+) of (\d+) jobs", text)
+    assert jobs[1] == jobs[2]
+    # Two seeds and thirty steps decide nothing.
+    assert "| supported |" not in text and "| contradicted |" not in text
+    record = tmp_path / "w/runs_0.01/models/e_small/seed_1/job.json"
     before = record.read_text()
     assert json.loads(before)["command"] == "pretrain"
     again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert "24 of 24 jobs complete already" in again
+    assert f"{jobs[2]} of {jobs[2]} jobs complete already" in again
     assert record.read_text() == before
 
 
-def test_without_the_demo_s_catalogs_nothing_starts(monkeypatch):
+def test_without_the_catalogs_package_no_step_starts(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "django", None)
+    options = run.Options(work_dir=str(tmp_path))
     with pytest.raises(UserError, match=r"django is not .*'decoupled\[demo\]'"):
-        reproduce.main()
+        run.run(options, [])
+    assert not (tmp_path / "data").exists()

@@ -106,6 +106,8 @@ def _words(rows, seed):
     result = {
         "items": [["a", "b", "de-en"], ["c", "d", "de-en"], ["e", "f", "de-fr"]],
         "pairs": [{"random_order": 2.0}, {"random_order": 4.0}],
+        # The second pair shares a word with the first.
+        "groups": [0, 0, 1],
     }
     arrays = {
         f"{index}/{kind}": np.array([0.5, 0.3, 0.1 + 0.01 * seed], np.float32)

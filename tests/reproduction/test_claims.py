@@ -34,7 +34,11 @@ def test_contrasts_and_rules():
         ],
         7: [("last_layer", "e_large - e_small", ABOVE)],
     }
-    assert SCORE_PARTS == CHECKED_BY[SCORE] == ("retrieval", "udpos", "probes")
+    assert (
+        SCORE_PARTS
+        == CHECKED_BY[SCORE]
+        == (*("retrieval", "udpos", "probes", "books"),)
+    )
 
 
 def test_the_papers_numbers():

@@ -98,18 +98,22 @@ def test_losses_have_equal_weights_of_languages_and_the_unigram_entropy(read):
     assert findings.shares == {"de": 0.5, "en": 0.5}
 
 
-def test_words_have_components_of_their_languages(read):
+def test_pairs_that_share_a_word_are_one_item(read):
     found = read().measured[claims.OUTPUT_WORDS]
-    assert set(found.values["e_small"]) == {"de-en", "de-fr"}
-    assert found.by_seed("e_small") == pytest.approx([25, 25.5], abs=1e-4)
+    assert found.values["e_small"]["MRR"].shape == (2, 2)
+    # Every pair weighs the same: (50 + 30 + 10) / 3.
+    assert found.by_seed("e_small") == pytest.approx([30, 30 + 1 / 3], abs=1e-4)
     assert found.baseline == pytest.approx(3)
 
 
 def test_probes_are_compared_with_a_lookup_of_words(read):
-    found = read().measured[claims.PROBES]
-    assert set(found.values["e_small"]) == {"pos", "dependencies"}
+    measured = read().measured
+    found = measured[claims.PROBES]
+    # Two sentences are the items, of two targets and of one.
+    assert found.values["e_small"]["dependencies"].shape == (2, 2)
     assert found.by_seed("e_small") == pytest.approx([100 / 3, 200 / 3])
-    assert found.baseline == pytest.approx(40)
+    assert found.baseline == pytest.approx(30)
+    assert measured[claims.POS_PROBES].baseline == pytest.approx(50)
 
 
 def test_tags_in_all_languages_other_tasks_in_those_not_trained_on(

@@ -51,8 +51,8 @@ def test_pretraining_says_all_that_it_depends_on(jobs, folders):
     assert {
         "--gin_param=ModelConfig.output_embedding_size = 384",
         "--gin_param=ModelConfig.vocab_size = 48",
-        "--gin_param=MaskingConfig.masking_rate = 0.1667",
-        "--gin_param=ScheduleConfig.train_steps = 4000",
+        "--gin_param=MaskingConfig.masking_rate = 0.15",
+        "--gin_param=ScheduleConfig.train_steps = 3000",
         "--gin_param=OptimizerConfig.learning_rate = 0.004",
         "--gin_param=MeshConfig.activation_dtype = 'bfloat16'",
         "--gin_param=TrainingConfig.seed = 1",
@@ -125,7 +125,7 @@ def test_what_is_not_there_is_left_out(root, folders):
 
 @pytest.mark.parametrize(
     ("size", "rows", "steps"),
-    [(0.5, 3, 2000), (1, 3, 4000), (2, 3, 8000), (4, 11, 4000), (8, 11, 8000)],
+    [(0.5, 3, 1500), (1, 3, 3000), (2, 3, 6000), (4, 11, 3000), (8, 11, 6000)],
 )
 def test_sizes(root, size, rows, steps):
     sweep = sized(root, size).sweep
