@@ -44,6 +44,7 @@ RETRIEVAL = RetrievalConfig(
     scoring="cosine",
     num_neighbours=4,
     max_sequence_length=64,
+    long_sentences="cut",
     batch_size=64,
 )
 

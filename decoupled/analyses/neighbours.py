@@ -304,8 +304,8 @@ class _LayersOnDisk:
         """float32 [texts, size], in the order of the texts."""
         places = np.concatenate(self._places)
         stored = np.fromfile(self._path(layer), np.float32).reshape(-1, self._size)
-        vectors = np.empty_like(stored)
-        vectors[places] = stored
+        vectors = np.zeros([places.max() + 1, self._size], np.float32)
+        np.add.at(vectors, places, stored)
         return vectors
 
     def _path(self, layer):

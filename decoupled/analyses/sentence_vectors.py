@@ -110,7 +110,7 @@ def layer_vectors(
     layer = encoder.layer(config.layer)
     vectors = np.zeros([len(texts), encoder.model.hidden_size], np.float32)
     for rows, pooled in encode_texts(encoder, texts, [layer], config, mesh):
-        vectors[rows] = pooled[layer]
+        np.add.at(vectors, rows, pooled[layer])
     return vectors
 
 
@@ -133,7 +133,9 @@ def encode_texts(
       mesh: where the model runs.
 
     Yields:
-      (places in `texts` int64 [batch], layer -> float32 [batch, H]).
+      (places in `texts` int64 [batch], layer -> float32 [batch, H]). A text that was
+      divided into windows comes once for each, and the vectors of a text add up to the
+      mean over its tokens.
 
     Raises:
       UserError: the model has too few positions, does not fit the mesh, or gives
@@ -143,7 +145,11 @@ def encode_texts(
     if not texts:
         return
     tokens = tokenize(encoder.vocabulary, texts)
-    batch_size = _batch_size(len(texts), config, mesh)
+    owners, shares = np.arange(len(texts)), None
+    if config.long_sentences == "windows":
+        tokens, owners = tokens.windows(config.max_sequence_length)
+        shares = _shares(tokens, owners, config)
+    batch_size = _batch_size(len(owners), config, mesh)
     batches = _batches(encoder.model, tokens, config, mesh, batch_size)
     lengths = sorted({batch.length for batch in batches})
     for length in lengths:
@@ -162,7 +168,19 @@ def encode_texts(
         count = len(batch.rows)
         pooled = {layer: found[layer_name(layer)][:count] for layer in layers}
         _check_finite(encoder, pooled)
-        yield batch.rows, pooled
+        if shares is not None:
+            own = shares[batch.rows, np.newaxis]
+            pooled = {layer: own * vectors for layer, vectors in pooled.items()}
+        yield owners[batch.rows], pooled
+
+
+def _shares(tokens: Tokens, owners: np.ndarray, config: RetrievalConfig) -> np.ndarray:
+    """float32 [windows], the share of a text's pooled tokens that a window has."""
+    pieces = np.diff(tokens.ends, prepend=0)
+    # [CLS] and [SEP]; an empty text has a share of 1.
+    pooled = np.maximum(1, pieces + 2 * config.pool_special_tokens)
+    totals = np.bincount(owners, pooled)[owners]
+    return (pooled / totals).astype(np.float32)
 
 
 def _batch_size(sentences: int, config: RetrievalConfig, mesh: MeshConfig) -> int:

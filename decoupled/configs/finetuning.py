@@ -20,6 +20,7 @@ from decoupled.core.errors import UserError
 CLASS_WEIGHTS = ("none", "balanced")
 AUTO = "auto"
 SCORINGS = ("cosine", "euclidean", "ratio_margin", "distance_margin")
+LONG_SENTENCES = ("cut", "windows")
 
 
 @gin.register
@@ -106,7 +107,10 @@ class RetrievalConfig:
     scoring: "cosine", "euclidean", or a margin of Artetxe and Schwenk (ACL 2019):
       "ratio_margin" or "distance_margin".
     num_neighbours: k of the margins; the other scorings ignore it.
-    max_sequence_length: longer sentences are cut. batch_size: sentences of a batch.
+    max_sequence_length: of a sentence, [CLS] and [SEP] included. long_sentences: what
+      becomes of longer ones, "cut" or "windows": their vector is then the mean over the
+      tokens of all windows that they are divided into. batch_size: sentences or windows
+      of a batch.
     """
 
     layer: int
@@ -115,11 +119,13 @@ class RetrievalConfig:
     scoring: str
     num_neighbours: int
     max_sequence_length: int
+    long_sentences: str
     batch_size: int
 
     def __post_init__(self):
         check_types(self)
         check_choice(self, "scoring", SCORINGS)
+        check_choice(self, "long_sentences", LONG_SENTENCES)
         check_positive(self, "num_neighbours max_sequence_length batch_size")
         if self.max_sequence_length < 3:
             raise UserError(

@@ -114,6 +114,25 @@ class Tokens(NamedTuple):
         """Tokens of each sentence with [CLS] and [SEP], none above `longest`."""
         return np.minimum(np.diff(self.ends, prepend=0) + _SPECIAL, longest)
 
+    def windows(self, longest: int) -> tuple["Tokens", np.ndarray]:
+        """Sentences that are too long in windows of nearly equal length.
+
+        Args:
+          longest: tokens of a window, [CLS] and [SEP] included; 3 or more.
+
+        Returns:
+          the windows as sentences, in their order; int64 [windows], the sentence that
+          each is of.
+        """
+        sizes = np.diff(self.ends, prepend=0)
+        counts = np.maximum(1, -(-sizes // (longest - _SPECIAL)))
+        owners = np.repeat(np.arange(len(sizes)), counts)
+        last = np.cumsum(counts)
+        number = np.arange(len(owners)) - np.repeat(last - counts, counts) + 1
+        starts = (self.ends - sizes)[owners]
+        ends = starts + number * sizes[owners] // counts[owners]
+        return Tokens(self.ids, ends), owners
+
 
 def tokenize(vocabulary: Vocabulary, texts: Sequence[str]) -> Tokens:
     """Encodes sentences, without special pieces."""

@@ -39,6 +39,7 @@ def retrieval(**changes):
         scoring="cosine",
         num_neighbours=2,
         max_sequence_length=24,
+        long_sentences="cut",
         batch_size=4,
     )
     return RetrievalConfig(**{**fields, **changes})

@@ -1,5 +1,6 @@
 """Vectors of sentences from a model folder, against the serving encoder's."""
 
+import dataclasses
 import json
 import shutil
 
@@ -101,3 +102,44 @@ def test_another_vocabulary_is_refused(folder, tmp_path):
     (copy / "config.json").write_text(json.dumps(described))
     with pytest.raises(UserError, match="is not the vocabulary that the model"):
         sentence_vectors.open_encoder(str(copy / "model.ckpt-7"))
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, special):
+    """Of windows that are encoded as texts of their own."""
+    config = retrieval(max_sequence_length=8, pool_special_tokens=special)
+    long = " ".join(ENGLISH[:3])
+    (found,) = sentence_vectors.layer_vectors(
+        encoder,
+        [long],
+        dataclasses.replace(config, long_sentences="windows"),
+        ONE_DEVICE,
+    )
+    windows, _ = tokenize(encoder.vocabulary, [long]).windows(8)
+    assert len(windows.ends) > 2
+    sizes = np.diff(windows.ends, prepend=0)
+    features = {
+        "input_word_ids": np.zeros([len(sizes), 8], np.int32),
+        "input_mask": np.zeros([len(sizes), 8], np.int32),
+        "input_type_ids": np.zeros([len(sizes), 8], np.int32),
+    }
+    start = 0
+    for row, end in enumerate(windows.ends):
+        ids = [
+            encoder.vocabulary.cls_id,
+            *windows.ids[start:end],
+            encoder.vocabulary.sep_id,
+        ]
+        features["input_word_ids"][row, : len(ids)] = ids
+        features["input_mask"][row, : len(ids)] = 1
+        start = end
+    outputs = Encoder(encoder.model, CheckpointFile(encoder.checkpoint))(
+        {name: tf.constant(value) for name, value in features.items()}
+    )["sequence_output"].numpy()
+    tokens = [
+        row[: size + 2] if special else row[1 : size + 1]
+        for row, size in zip(outputs, sizes, strict=True)
+    ]
+    np.testing.assert_allclose(found, np.concatenate(tokens).mean(0), atol=2e-5)
+    (cut,) = sentence_vectors.layer_vectors(encoder, [long], config, ONE_DEVICE)
+    assert np.abs(found - cut).max() > 1e-3

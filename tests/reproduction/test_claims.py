@@ -34,11 +34,7 @@ def test_contrasts_and_rules():
         ],
         7: [("last_layer", "e_large - e_small", ABOVE)],
     }
-    assert (
-        SCORE_PARTS
-        == CHECKED_BY[SCORE]
-        == (*("retrieval", "udpos", "probes", "books"),)
-    )
+    assert SCORE_PARTS == CHECKED_BY[SCORE] == ("retrieval", "udpos", "probes")
 
 
 def test_the_papers_numbers():

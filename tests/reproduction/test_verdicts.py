@@ -70,10 +70,6 @@ def measured(name, values, unit=POINTS, spread=1.0, baseline=None, better=1, see
     return Measured(name, unit, tuple(range(seeds)), by_row, baseline, better)
 
 
-# Of the score: this text has no groups of books.
-PARTS = ("retrieval", "udpos", "probes")
-
-
 def measures(**changed):
     """Of all claims; `changed` ones in their place, None without."""
     found = {
@@ -183,7 +179,7 @@ def test_a_small_interval_around_0_is_no_effect():
 def test_a_rule_with_a_margin_takes_holms_correction():
     """The interval within the margin would be the same claim without it."""
     equal = dict.fromkeys(SCORES, 30.0) | dict.fromkeys(CONTROLS, 5.0)
-    found = {key: measured(key, equal, spread=4.4) for key in PARTS}
+    found = {key: measured(key, equal, spread=4.4) for key in claims.SCORE_PARTS}
     judged = {one.claim.number: one for one in judge(found, TRAINING)}
     low, high = judged[1].parts[0].interval
     assert -1 < low < high < 1 and judged[1].corrected > 0.05
@@ -191,7 +187,10 @@ def test_a_rule_with_a_margin_takes_holms_correction():
 
 
 def test_too_wide_an_interval_is_undecided_with_the_smallest_effect():
-    wide = {key: measured(key, SCORES | {"e_large": 28.5}, spread=8.0) for key in PARTS}
+    wide = {
+        key: measured(key, SCORES | {"e_large": 28.5}, spread=8.0)
+        for key in claims.SCORE_PARTS
+    }
     found = {one.claim.number: one for one in judge(measures(**wide), TRAINING)}
     assert found[1].verdict == found[3].verdict == UNDECIDED
     part = found[3].parts[0]
@@ -283,7 +282,7 @@ def test_the_bounds_of_training_belong_to_it():
 
 def test_values_of_a_row_that_did_not_train_are_not_looked_at():
     found = score()
-    for key in PARTS:
+    for key in claims.SCORE_PARTS:
         found[key].values["add_layers"]["all"][2] = np.nan
     training = TRAINING | {
         "add_layers": TRAINING["add_layers"] | {2: Trained(float("nan"), None, 4000)}
@@ -315,16 +314,12 @@ def test_a_measure_that_does_not_show_pretraining_decides_nothing(
 
 
 def test_the_score_is_the_mean_of_the_parts_whose_data_are_at_hand():
-    taken = measures()
-    whole = with_score(taken | {"books": measured("books", SCORES, baseline=20.0)})
-    assert (
-        whole["S"].values["coupled"].keys()
-        > with_score(taken)["S"].values["coupled"].keys()
-    )
-    # Text that has no groups of books: what was measured decides.
+    """Where there is no treebank, what was measured decides."""
+    taken = measures(udpos=None, probes=None)
+    assert set(with_score(taken)["S"].values["coupled"]) == {"retrieval: all"}
     assert judge(taken, TRAINING)[2].verdict == SUPPORTED
-    failed = measured("books", SCORES | {"control:coupled": 30.0}, baseline=20.0)
-    assert judge(taken | {"books": failed}, TRAINING)[2].verdict == NOT_TESTABLE
+    failed = measured("retrieval", SCORES | {"control:coupled": 30.0})
+    assert judge(taken | {"retrieval": failed}, TRAINING)[2].verdict == NOT_TESTABLE
 
 
 def test_void_comes_before_not_testable_in_a_claim_of_two_parts():
@@ -345,7 +340,7 @@ def test_measures_that_were_not_taken():
     lacking = dict.fromkeys(("word_translation_output", *claims.SCORE_PARTS))
     found = {one.claim.number: one for one in judge(measures(**lacking), TRAINING)}
     assert found[3].verdict == found[6].verdict == NOT_TESTABLE
-    score = "Not measured: retrieval, udpos, probes, books."
+    score = "Not measured: retrieval, udpos, probes."
     assert found[3].sentences[0] == score
     assert found[6].sentences[0] == "Not measured: word_translation_output."
     lacking = measures()["retrieval"]

@@ -176,3 +176,14 @@ def test_long_sentences_are_cut_and_keep_their_end():
 def test_special_tokens_count_where_asked_for():
     (batch,) = collected(TEXTS, [([0], 5)], batch_size=1, pool_special_tokens=True)
     assert batch["pooled_tokens"].tolist() == batch["input_mask"].tolist()
+
+
+def test_long_sentences_are_divided_into_windows_of_nearly_equal_length():
+    # 2, 0 and 9 pieces; a window has room for 4 beside [CLS] and [SEP].
+    tokens = batches.Tokens(np.arange(11, dtype=np.int32), np.array([2, 2, 11]))
+    windows, owners = tokens.windows(6)
+    assert windows.ends.tolist() == [2, 2, 5, 8, 11]
+    assert owners.tolist() == [0, 1, 2, 2, 2]
+    assert windows.ids is tokens.ids
+    unchanged, same = tokens.windows(11)
+    assert unchanged.ends.tolist() == [2, 2, 11] and same.tolist() == [0, 1, 2]
