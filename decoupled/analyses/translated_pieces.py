@@ -106,7 +106,7 @@ def translated_pieces(
 
 
 def word_groups(translated: Sequence[TranslatedPieces]) -> np.ndarray:
-    """Which pairs share words: the numbers of their groups, int64 [all pairs], from 0.
+    """Which pairs share words: int64 [all pairs], the index of the group of each.
 
     A pair is in a group with every pair that has one of its pieces, as a piece of the
     same language: "und and", "and y", "und et". Values of such pairs go together.
@@ -143,7 +143,7 @@ def _kinds(vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _whole_words(places, encoded, sentences, kinds, share) -> _Words:
-    """Args: places: int64 [own], numbers of the sentences; encoded: their ids."""
+    """Args: places: int64 [own], indices of the sentences; encoded: their ids."""
     words, ends = kinds
     lengths = np.array([len(pieces) for pieces in encoded], np.int64)
     pieces = np.fromiter(itertools.chain.from_iterable(encoded), np.int64)

@@ -52,11 +52,11 @@ def nearest(table: np.ndarray, queries: np.ndarray, count: int) -> np.ndarray:
 
     Args:
       table: float [rows, width]. A row of zeros has cosine 0 with all others.
-      queries: int [n], numbers of rows.
+      queries: int [n], indices of rows.
       count: of neighbours; less than there are rows.
 
     Returns:
-      int64 [n, count], numbers of rows in no order; a row is not its own neighbour.
+      int64 [n, count], indices of rows in no order; a row is not its own neighbour.
     """
     norms = np.linalg.norm(table, axis=1, keepdims=True)
     unit = table / np.where(norms == 0, 1, norms)

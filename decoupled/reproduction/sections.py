@@ -50,7 +50,7 @@ class Section(NamedTuple):
 def _of_numbers(
     task: str, prefix: str = "", change: Callable[[float], float] = lambda value: value
 ) -> Read:
-    """The numbers of a task, a column for each metric.
+    """The values of a task, a column for each metric.
 
     Args:
       prefix: of the metrics, which columns go without. change: what becomes of values.
