@@ -6,22 +6,16 @@ source says that they are split into sentences, or sentences.
 To read another kind of file, add an entry before the last one, which takes every name.
 """
 
-import codecs
 import collections
-import contextlib
 import dataclasses
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator
-from typing import IO
 
 from decoupled.configs.corpora import TextSettings
-from decoupled.core import files, gfile, installed
+from decoupled.core import files, installed
 from decoupled.core.errors import UserError
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
+from decoupled.corpora.text_lines import clean_sentence, read_lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,48 +114,6 @@ def _plain_text_documents(path: str) -> Iterator[list[str]]:
             document = []
     if document:
         yield document
-
-
-def clean_sentence(line: str) -> str:
-    """A line without line breaks of any kind, white space in runs of one space.
-
-    Half surrogate pairs, which JSON can hold and UTF-8 cannot, become U+FFFD.
-    """
-    return _SURROGATE.sub("\ufffd", " ".join(line.split()))
-
-
-def read_lines(path: str) -> Iterator[tuple[int, str]]:
-    """Line number (from 1) and text of each line; a byte order mark is skipped.
-
-    Raises:
-      UserError: the file is missing, damaged, or not UTF-8.
-    """
-    number = 0
-    try:
-        with _open(path) as handle:
-            for number, line in enumerate(handle, start=1):
-                if number == 1:
-                    line = line.removeprefix(codecs.BOM_UTF8)
-                yield number, line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}:{number}: not UTF-8") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        where = f"{path}:{number}" if number else path
-        raise UserError(
-            f"{where}: damaged, or not gzip ({files.reason(error)})"
-        ) from error
-    except gfile.OpError as error:
-        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
-
-
-@contextlib.contextmanager
-def _open(path: str) -> Iterator[IO[bytes]]:
-    with gfile.GFile(path, "rb") as handle:
-        if not path.endswith(".gz"):
-            yield handle
-            return
-        with gzip.GzipFile(fileobj=handle, mode="rb") as unpacked:
-            yield unpacked
 
 
 SOURCES = (

@@ -143,6 +143,7 @@ GOOD = {
         scoring="ratio_margin",
         num_neighbours=4,
         max_sequence_length=128,
+        long_sentences="cut",
         batch_size=64,
     ),
 }
@@ -305,6 +306,7 @@ REFUSED = [
     ("RetrievalConfig", dict(num_neighbours=0), "num_neighbours"),
     ("RetrievalConfig", dict(max_sequence_length=2), "max_sequence_length"),
     ("RetrievalConfig", dict(max_sequence_length=0), "max_sequence_length"),
+    ("RetrievalConfig", dict(long_sentences="split"), "long_sentences"),
     ("RetrievalConfig", dict(batch_size=0), "batch_size"),
     ("QuestionAnsweringConfig", dict(max_question_length=0), "max_question_length"),
     ("QuestionAnsweringConfig", dict(doc_stride=0), "doc_stride"),

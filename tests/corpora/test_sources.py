@@ -6,7 +6,8 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.corpora.sources import clean_sentence, source_of
+from decoupled.corpora.sources import source_of
+from decoupled.corpora.text_lines import clean_sentence
 
 
 def write(path, content):

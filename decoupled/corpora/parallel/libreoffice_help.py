@@ -27,7 +27,7 @@ from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.parallel.parallel_text import Line, ParallelText
-from decoupled.corpora.sources import clean_sentence
+from decoupled.corpora.text_lines import clean_sentence
 
 RULES = 1
 # The page of an id.

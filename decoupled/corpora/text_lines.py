@@ -1,0 +1,56 @@
+"""Lines of text files, plain or .gz, and what a line of text is."""
+
+import codecs
+import contextlib
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from typing import IO
+
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def clean_sentence(line: str) -> str:
+    """A line without line breaks of any kind, white space in runs of one space.
+
+    Half surrogate pairs, which JSON can hold and UTF-8 cannot, become U+FFFD.
+    """
+    return _SURROGATE.sub("\ufffd", " ".join(line.split()))
+
+
+def read_lines(path: str) -> Iterator[tuple[int, str]]:
+    """Line number (from 1) and text of each line; a byte order mark is skipped.
+
+    Raises:
+      UserError: the file is missing, damaged, or not UTF-8.
+    """
+    number = 0
+    try:
+        with _open(path) as handle:
+            for number, line in enumerate(handle, start=1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                yield number, line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{number}: not UTF-8") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        where = f"{path}:{number}" if number else path
+        raise UserError(
+            f"{where}: damaged, or not gzip ({files.reason(error)})"
+        ) from error
+    except gfile.OpError as error:
+        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+
+
+@contextlib.contextmanager
+def _open(path: str) -> Iterator[IO[bytes]]:
+    with gfile.GFile(path, "rb") as handle:
+        if not path.endswith(".gz"):
+            yield handle
+            return
+        with gzip.GzipFile(fileobj=handle, mode="rb") as unpacked:
+            yield unpacked
