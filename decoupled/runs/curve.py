@@ -8,9 +8,11 @@ So runs are compared only where every one of them
 
   - crosses: from some step on, its smoothed training loss stays below the unigram
     entropy minus CROSSED_BELOW nats (`crossing` with `crossing_level`),
-  - crosses early: that step is at most CROSSED_BY of its steps (`crosses_in_time`), and
-  - ends low: its held-out loss is at least ENDS_BELOW nats below the unigram entropy in
-    every language (`decoupled.analyses.masked_lm` measures both).
+  - crosses early, within a share of its steps, and
+  - ends low: its held-out loss is some nats below the unigram entropy in every language
+    (`decoupled.analyses.masked_lm` measures both).
+
+`decoupled.reproduction.claims` has the two bounds.
 
 The logged loss of a step is the mean over the predicted tokens of that step's batch.
 With BERT's masks the model sees a tenth of them as they are, so that knowing nothing
@@ -36,8 +38,7 @@ from decoupled.training.events import event_files, read_file
 
 LOSS = "loss"
 WINDOW = 0.05
-CROSSED_BELOW, ENDS_BELOW = 1.0, 1.5
-CROSSED_BY = 0.6
+CROSSED_BELOW = 1.0
 # The step that a file starts from, see `events.event_writer`.
 _START = re.compile(r"\.(\d{12})$")
 
@@ -134,9 +135,3 @@ def crossing_level(
     weights = [1.0 if shares is None else shares[name] for name in names]
     entropies = [unigram_entropy[name] for name in names]
     return float(np.average(entropies, weights=weights)) - CROSSED_BELOW
-
-
-def crosses_in_time(curve: Curve, level: float) -> bool:
-    """Whether the run crosses `level` by CROSSED_BY of its steps."""
-    step = crossing(curve, level)
-    return step is not None and step <= CROSSED_BY * curve.steps[-1]

@@ -10,10 +10,10 @@ import pytest
 
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
+from decoupled.reproduction.claims import CROSSED_BY
 from decoupled.runs.curve import (
     CROSSED_BELOW,
     Curve,
-    crosses_in_time,
     crossing,
     crossing_level,
     read_curve,
@@ -229,9 +229,9 @@ def test_the_level_lies_below_the_entropies_of_the_languages():
 
 def test_crossing_in_time_is_by_six_tenths_of_the_steps():
     level = 4.0
-    assert crosses_in_time(curve(*[5] * 11, *[3] * 9), level)
-    assert not crosses_in_time(curve(*[5] * 12, *[3] * 8), level)
-    assert not crosses_in_time(curve(*[5] * 20), level)
+    assert crossing(curve(*[5] * 11, *[3] * 9), level) <= CROSSED_BY * 20
+    assert crossing(curve(*[5] * 12, *[3] * 8), level) > CROSSED_BY * 20
+    assert crossing(curve(*[5] * 20), level) is None
 
 
 def test_a_run_of_one_step_crosses_nothing(tmp_path):
