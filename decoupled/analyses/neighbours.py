@@ -302,10 +302,13 @@ class _LayersOnDisk:
 
     def read(self, layer) -> np.ndarray:
         """float32 [texts, size], in the order of the texts."""
-        places = np.concatenate(self._places)
         stored = np.fromfile(self._path(layer), np.float32).reshape(-1, self._size)
-        vectors = np.zeros([places.max() + 1, self._size], np.float32)
-        np.add.at(vectors, places, stored)
+        texts = 1 + max(places.max() for places in self._places)
+        vectors = np.zeros([texts, self._size], np.float32)
+        end = 0
+        for places in self._places:
+            start, end = end, end + len(places)
+            vectors[places] += stored[start:end]
         return vectors
 
     def _path(self, layer):

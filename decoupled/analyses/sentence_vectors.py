@@ -110,7 +110,7 @@ def layer_vectors(
     layer = encoder.layer(config.layer)
     vectors = np.zeros([len(texts), encoder.model.hidden_size], np.float32)
     for rows, pooled in encode_texts(encoder, texts, [layer], config, mesh):
-        np.add.at(vectors, rows, pooled[layer])
+        vectors[rows] += pooled[layer]
     return vectors
 
 
@@ -133,9 +133,9 @@ def encode_texts(
       mesh: where the model runs.
 
     Yields:
-      (places in `texts` int64 [batch], layer -> float32 [batch, H]). A text that was
-      divided into windows comes once for each, and the vectors of a text add up to the
-      mean over its tokens.
+      (places in `texts` int64 [n], each once, layer -> float32 [n, H]). A text that
+      was divided into windows may come again in other batches; its vectors add up to
+      the mean over its tokens.
 
     Raises:
       UserError: the model has too few positions, does not fit the mesh, or gives
@@ -145,11 +145,11 @@ def encode_texts(
     if not texts:
         return
     tokens = tokenize(encoder.vocabulary, texts)
-    owners, shares = np.arange(len(texts)), None
+    owners, shares = None, None
     if config.long_sentences == "windows":
         tokens, owners = tokens.windows(config.max_sequence_length)
         shares = _shares(tokens, owners, config)
-    batch_size = _batch_size(len(owners), config, mesh)
+    batch_size = _batch_size(len(tokens.ends), config, mesh)
     batches = _batches(encoder.model, tokens, config, mesh, batch_size)
     lengths = sorted({batch.length for batch in batches})
     for length in lengths:
@@ -168,10 +168,14 @@ def encode_texts(
         count = len(batch.rows)
         pooled = {layer: found[layer_name(layer)][:count] for layer in layers}
         _check_finite(encoder, pooled)
-        if shares is not None:
-            own = shares[batch.rows, np.newaxis]
-            pooled = {layer: own * vectors for layer, vectors in pooled.items()}
-        yield owners[batch.rows], pooled
+        if shares is None:
+            yield batch.rows, pooled
+            continue
+        places, which = np.unique(owners[batch.rows], return_inverse=True)
+        # [texts, windows], the share of each window in its text.
+        parts = np.zeros([len(places), count], np.float32)
+        parts[which, np.arange(count)] = shares[batch.rows]
+        yield places, {layer: parts @ vectors for layer, vectors in pooled.items()}
 
 
 def _shares(tokens: Tokens, owners: np.ndarray, config: RetrievalConfig) -> np.ndarray:
