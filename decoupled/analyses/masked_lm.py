@@ -81,13 +81,8 @@ def measure(
       UserError: a model has too few positions.
     """
     settings.check()
-    length = settings.masking.sequence_length
     for model in models:
-        if length > model.config.max_positions:
-            raise UserError(
-                f"MaskingConfig.sequence_length: {length}, but {model.name} has "
-                f"max_positions = {model.config.max_positions}"
-            )
+        model.check_length(settings.masking.sequence_length)
     vocabulary = models[0].vocabulary
     asked = _questions(text, settings, vocabulary)
     unigram = _summary(asked, text, *_unigram(asked, text, settings, vocabulary))

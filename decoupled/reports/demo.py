@@ -15,7 +15,6 @@ from decoupled.runs import run_folder
 # gin/models/demo_NAME.gin. The second and the third are of equal size in fine-tuning.
 MODELS = ("coupled", "small_output", "decoupled")
 LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
-DIRECTIONS = ("forward", "backward")
 SENTENCES = (
     "Enter a valid email address.",
     "Bitte eine gültige E-Mail-Adresse eingeben.",
@@ -213,6 +212,9 @@ def _results(work_dir, model, seconds):
 
 def _translation(work_dir, model):
     """Accuracy by layer, the mean over languages and both directions, in percent."""
+    # It loads TensorFlow, which the steps' parent needs at the end alone.
+    from decoupled.analyses.neighbours import DIRECTIONS
+
     path = os.path.join(work_dir, "neighbours", "neighbours.json")
     measured = files.read_json(path)["models"][MODELS.index(model)]["languages"]
     return [

@@ -303,7 +303,7 @@ def _cells(page, columns: Columns, rows: Iterable[str], digits: Mapping[str, int
 
 
 def _paper(page, section, rows):
-    """The paper's numbers of the same rows, as a table of its own."""
+    """A table of what the paper has for the same rows."""
     if section.paper is None:
         return
     what, printed = section.paper
@@ -364,10 +364,9 @@ def _design(page, story):
     page.text(
         f"[{DESIGN}]({_design_page(page)}) says what was fixed before the results, and "
         "how: the text, the rows and where they break the paper's ratios (E_in is H / "
-        "2 and not H / 6, because models with H / 6 do not leave the plateau here), "
-        "the search for the settings and what was rejected, the measures, the contrast "
-        "of each claim, and the rules on controls, void rows, stopping and the number "
-        "of claims.",
+        "2 and not H / 6), the search for the settings and what was rejected, the "
+        "measures, the contrast of each claim, and the rules on controls, void rows, "
+        "stopping and the number of claims.",
         "The contrasts and rules are those of `decoupled/reproduction/claims.py`.",
     )
     limits = [

@@ -222,15 +222,18 @@ def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
     Args:
       pieces: of the vocabulary.
     """
-    pairs = ("neighbours", "--gin_file=runs/reproduce_neighbours.gin")
     masking = "--gin_file=runs/reproduce_masking.gin"
     found = {
         "neighbours_dev": (
-            *pairs,
-            "--gin_param=neighbours.max_pairs = 500",
+            "neighbours",
+            "--gin_file=runs/reproduce_neighbours_dev.gin",
             f"--sentences={folders.sentences('dev')}",
         ),
-        "neighbours": (*pairs, f"--sentences={folders.sentences('test')}"),
+        "neighbours": (
+            "neighbours",
+            "--gin_file=runs/reproduce_neighbours.gin",
+            f"--sentences={folders.sentences('test')}",
+        ),
         "masked_lm": ("masked_lm", masking, f"--records_dir={folders.records}"),
     }
     if folders.is_parallel:

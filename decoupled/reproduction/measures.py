@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decoupled.analyses.multi_parallel import best_layer
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.corpora.locales import ENGLISH
@@ -242,16 +243,10 @@ def _items(result):
     return result.get("items"), {name: task.get("items") for name, task in tasks}
 
 
-def best_layers(reader: Reader, seed: int) -> dict[str, int]:
-    """Row -> the layer, 1 or above, that translates most dev sentences."""
-    hits = reader.arrays("neighbours_dev", seed, "hits")
-    return {
-        row: 1 + int(own[1:].mean(axis=(1, 2)).argmax()) for row, own in hits.items()
-    }
-
-
 def _retrieval(reader, seed):
-    layers = best_layers(reader, seed)
+    """In the layer of each model that is best on dev sentences."""
+    dev = reader.analysed("neighbours_dev").get(seed)
+    layers = dict(zip(dev.rows, best_layer(dev.result), strict=True)) if dev else {}
     hits = reader.arrays("neighbours", seed, "hits")
     return {
         row: {"P@1": 100.0 * own[layers[row]].mean(axis=0)}

@@ -196,8 +196,8 @@ SECTIONS = (
     ),
     Section(
         "Figure 1: without the last layers",
-        "Parts of speech, F1 in %, of models that were fine-tuned with their first "
-        "layers alone. Secondary.",
+        "Parts of speech, % of words right, of models that were fine-tuned with their "
+        "first layers alone. Secondary.",
         _dropped,
         paper=("XNLI, by layers kept", published.LAYERS_KEPT),
     ),
@@ -212,7 +212,7 @@ SECTIONS = (
         "Table 9: probes",
         "Right answers of probes on a learned mix of all layers of the frozen model, "
         "%.",
-        _of_numbers(claims.PROBES),
+        _of_measured({claims.POS_PROBES: "pos", claims.PROBES: "dependencies"}),
         paper=("F1", published.PROBES),
     ),
     LOGITS := Section(

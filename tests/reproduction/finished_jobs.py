@@ -81,7 +81,12 @@ def _neighbours(dev):
             "items": [f"v{n}" for n in range(VERSES)],
             "split": "dev" if dev else "test",
         }
-        return result, {f"{i}/hits": hits(row, seed, dev) for i, row in enumerate(rows)}
+        found = [hits(row, seed, dev) for row in rows]
+        result["models"] = [
+            {"layers": [{"layer": n, "mean": one.mean()} for n, one in enumerate(own)]}
+            for own in found
+        ]
+        return result, {f"{i}/hits": own for i, own in enumerate(found)}
 
     return made
 
