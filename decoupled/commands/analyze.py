@@ -184,7 +184,7 @@ def run_geometry() -> None:
     and E_out; linear CKA and common nearest neighbours of every two embeddings of one
     vocabulary, such as a coupled one and the two of a decoupled model.
 
-      decoupled analyze geometry --model_dir=runs/coupled --model_dir=runs/e_out_3072 \
+      decoupled analyze geometry --model_dir=runs/coupled --model_dir=runs/e_out_3072 \\
           --corpus_dir=corpus --output_dir=results
 
     --corpus_dir is what build_corpus wrote; its held-out text is masked in the same way

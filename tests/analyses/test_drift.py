@@ -14,17 +14,10 @@ from decoupled.core.errors import UserError
 from decoupled.data.masking import mask_sequences
 from decoupled.metrics.likeness import CrossMoments
 from decoupled.tasks.classification import pack_texts
-from tests.analyses.tiny_runs import texts_of, write_finetuned_run, write_run
+from tests.analyses.tiny_runs import MASKING, texts_of, write_finetuned_run, write_run
 from tests.exports.models import model_config, pretrained_weights
 from tests.exports.reference import Reference
 
-MASKING = MaskingConfig(
-    sequence_length=16,
-    max_predictions=5,
-    masking_rate=0.3,
-    mask_token_rate=0.8,
-    random_token_rate=0.1,
-)
 SETTINGS = DriftSettings(MASKING, max_texts=100, batch_size=4, seed=3)
 TEXTS = [
     "Select the blue page",

@@ -15,17 +15,10 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
-from tests.analyses.tiny_runs import texts_of, write_finetuned_run, write_run
+from tests.analyses.tiny_runs import MASKING, texts_of, write_finetuned_run, write_run
 from tests.data.small_corpus import make_vocabulary
 from tests.exports.reference import Reference
 
-MASKING = MaskingConfig(
-    sequence_length=16,
-    max_predictions=5,
-    masking_rate=0.3,
-    mask_token_rate=0.8,
-    random_token_rate=0.1,
-)
 SETTINGS = GeometrySettings(
     MASKING,
     sequences=6,

@@ -36,7 +36,7 @@ def head(request, monkeypatch):
 
 
 def hidden_vectors(count, width=8):
-    """As a layer norm leaves them: the numbers of each sum to 0."""
+    """As a layer norm leaves them: the elements of each sum to 0."""
     found = np.random.default_rng(5).normal(size=[count, width])
     return (found - found.mean(1, keepdims=True)).astype(np.float32)
 
