@@ -39,12 +39,14 @@ TWO_DEVICES = {"mesh_shape": "d:2", "layout_rules": "batch:d", **NARROW}
 
 
 class Lever(NamedTuple):
-    """Changes of the graph, of the mesh, of the optimizer and of the model's sizes."""
+    """Changes of the graph, of the mesh, of the optimizer and of the model's sizes;
+    and pieces whose logits are computed at a time (`TrainingConfig`)."""
 
     graph: dict = {}
     mesh: dict = {}
     optimizer: dict = {}
     model: dict = {}
+    softmax_block_size: int = 0
 
 
 LEVERS = {
@@ -102,25 +104,29 @@ def measure(name: str, steps: int, model: ModelConfig = MODEL) -> dict[str, floa
     from decoupled.training.mesh import session_config
     from decoupled.training.network import Network, TrainingGraph
 
-    graph, mesh, optimizer, sizes = LEVERS[name]
-    model = dataclasses.replace(model, **sizes)
+    lever = LEVERS[name]
+    model = dataclasses.replace(model, **lever.model)
     optimizer = {
         **dict(name="adamw", learning_rate=1e-4, weight_decay=0.01, beta1=0.9),
         **dict(beta2=0.999, epsilon=1e-6, clip_norm=1.0),
-        **optimizer,
+        **lever.optimizer,
     }
     settings = {
         **dict(mesh_shape="all:1", layout_rules="", activation_dtype="float32"),
         **dict(embedding_lookup="gather", slice_dtype="float32", stack_mib=0),
-        **mesh,
+        **lever.mesh,
     }
-    task = MaskedLM(MaskingConfig(LENGTH, PREDICTIONS, 0.15, 0.8, 0.1), 0.0)
+    task = MaskedLM(
+        MaskingConfig(LENGTH, PREDICTIONS, 0.15, 0.8, 0.1),
+        label_smoothing=0.0,
+        softmax_block_size=lever.softmax_block_size,
+    )
     mesh = MeshConfig(**settings)
     config = TrainingGraph(
         Network(task, model, mesh),
         optimizer=OptimizerConfig(**optimizer),
         schedule=ScheduleConfig(100, 0, "constant"),
-        **{"accumulation": 1, "seed": 0, "frozen": (), **graph},
+        **{"accumulation": 1, "seed": 0, "frozen": (), **lever.graph},
     )
     rng = np.random.default_rng(0)
     ids = rng.integers(0, model.vocab_size, [SEQUENCES, LENGTH]).astype(np.int32)

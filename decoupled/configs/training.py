@@ -91,6 +91,10 @@ class TrainingConfig:
       classes, in training only; evaluation reports the plain loss (paper: 0).
     recompute_layers: gradient checkpointing: the backward pass computes the activations
       inside each encoder layer again; equal gradients, less memory, a third more FLOPs.
+    softmax_block_size: pieces whose logits are computed at a time, and again for the
+      update, in pre-training; 0 leaves it to a rule, a number not below the vocabulary
+      computes all logits at once (`decoupled.ops.linear_cross_entropy`). Results are
+      equal.
     iterations_per_loop: steps that a TPU does before it returns to the host, which then
       saves, logs and handles signals; without a TPU it is always 1.
     """
@@ -106,6 +110,7 @@ class TrainingConfig:
     seed: int
     label_smoothing: float
     recompute_layers: bool
+    softmax_block_size: int
     iterations_per_loop: int
 
     def __post_init__(self):
@@ -115,7 +120,9 @@ class TrainingConfig:
             "batch_size gradient_accumulation save_checkpoints_steps "
             "keep_checkpoint_max log_steps eval_batch_size iterations_per_loop",
         )
-        check_not_negative(self, "seed eval_sequences eval_every_steps")
+        check_not_negative(
+            self, "seed eval_sequences eval_every_steps softmax_block_size"
+        )
         check_rates(self, "label_smoothing")
         if self.batch_size % self.gradient_accumulation:
             raise UserError(

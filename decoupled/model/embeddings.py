@@ -11,6 +11,8 @@ from decoupled.core.compat import mtf, tf
 from decoupled.model import variables as names
 from decoupled.model.layers import Builder
 from decoupled.ops.bias import add_bias
+from decoupled.ops.cross_entropy import softmax_cross_entropy
+from decoupled.ops.linear_cross_entropy import choose_blocks, linear_cross_entropy
 from decoupled.ops.weight_product import weight_product
 
 
@@ -72,15 +74,53 @@ class OutputEmbedding:
         Returns:
           [batch, predictions, vocab] of the activation dtype.
         """
+        return self.scores(self._transformed(x))
+
+    def cross_entropy(
+        self,
+        x: mtf.Tensor,
+        targets: mtf.Tensor,
+        *,
+        label_smoothing: float,
+        block_size: int,
+    ) -> tuple[mtf.Tensor, mtf.Tensor]:
+        """Loss of each position, and whether its prediction is correct.
+
+        Args:
+          x: [batch, predictions, hidden]. targets: int32 [batch, predictions].
+          label_smoothing: see `softmax_cross_entropy`.
+          block_size: `TrainingConfig.softmax_block_size`; `choose_blocks` has the rule.
+
+        Returns:
+          losses, correct: float32 [batch, predictions], as of `softmax_cross_entropy`
+          of `logits`, which are made as a whole only where the rule says so.
+        """
         build = self._build
-        if not build.has_dense(names.TRANSFORM):
-            x = mtf.rename_dimension(x, "hidden", "output_embedding")
-        elif build.config.mlm_transform == "dense_activation_norm":
-            x = build.activated(x, names.TRANSFORM)
-            x = build.layer_norm(x, names.TRANSFORM_NORM)
-        else:
-            x = build.dense(x, names.TRANSFORM)
-        return self.scores(x)
+        *_, last = names.output_matrices(build.config)
+        vocab, columns = (mtf.Dimension(*dim) for dim in last.dims)
+        positions = x.shape.dims[:-1]
+        blocks = choose_blocks(
+            build.mesh_impl,
+            mtf.Shape([*positions, columns]),
+            mtf.Shape([vocab, columns]),
+            block_size,
+            # One table has another gradient as input embedding.
+            apart=build.gradients_apart and not build.config.coupled,
+        )
+        if blocks is None:
+            return softmax_cross_entropy(
+                self.logits(x), targets, vocab, label_smoothing=label_smoothing
+            )
+        x, matrix = self._last_product(self._transformed(x))
+        return linear_cross_entropy(
+            x,
+            matrix,
+            build.variable(names.OUTPUT_BIAS),
+            targets,
+            blocks,
+            training=build.training,
+            label_smoothing=label_smoothing,
+        )
 
     def scores(self, x: mtf.Tensor) -> mtf.Tensor:
         """Products with the matrices of the output embedding, and its bias.
@@ -91,14 +131,30 @@ class OutputEmbedding:
         Returns:
           [batch, predictions, vocab] of the activation dtype.
         """
+        x, matrix = self._last_product(x)
+        x = weight_product(x, matrix, [*x.shape.dims[:-1], matrix.shape.dims[0]])
+        return add_bias(x, self._build.bias(names.OUTPUT_BIAS))
+
+    def _transformed(self, x: mtf.Tensor) -> mtf.Tensor:
+        """[batch, predictions, hidden] to [batch, predictions, output_embedding]."""
         build = self._build
-        for variable in names.output_matrices(build.config):
-            matrix = self._matrix(variable)
+        if not build.has_dense(names.TRANSFORM):
+            return mtf.rename_dimension(x, "hidden", "output_embedding")
+        if build.config.mlm_transform == "dense_activation_norm":
+            x = build.activated(x, names.TRANSFORM)
+            return build.layer_norm(x, names.TRANSFORM_NORM)
+        return build.dense(x, names.TRANSFORM)
+
+    def _last_product(self, x: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
+        """[..., output_embedding] times all matrices but the last, and that one."""
+        *factors, last = map(self._matrix, names.output_matrices(self._build.config))
+        for matrix in (*factors, last):
             outputs, inputs = matrix.shape.dims
             if x.shape.dims[-1] != inputs:
                 x = mtf.rename_dimension(x, x.shape.dims[-1].name, inputs.name)
-            x = weight_product(x, matrix, [*x.shape.dims[:-1], outputs])
-        return add_bias(x, build.bias(names.OUTPUT_BIAS))
+            if matrix is not last:
+                x = weight_product(x, matrix, [*x.shape.dims[:-1], outputs])
+        return x, last
 
     def _matrix(self, variable: names.Variable) -> mtf.Tensor:
         if variable.role is names.Role.INPUT_EMBEDDING:

@@ -30,6 +30,9 @@ class Builder:
     recompute_layers: gradient checkpointing, the inside of each encoder layer is
       computed again in the backward pass instead of kept.
     slice_dtype: of the variables on the devices; those that are saved are float32.
+    mesh_impl: that the graph will run on, where that is known.
+    gradients_apart: whether the optimizer can take the gradient of a table a block at a
+      time.
     variables: that may be built, by name; those of a head come with `with_head`.
     """
 
@@ -43,6 +46,8 @@ class Builder:
     embedding_lookup: str = "gather"
     recompute_layers: bool = False
     slice_dtype: tf.DType = tf.float32
+    mesh_impl: mtf.MeshImpl | None = None
+    gradients_apart: bool = False
     variables: Mapping[str, declared.Variable] | None = None
 
     def __post_init__(self):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.gradients import FactoredGradient
+from decoupled.ops.gradients import BlockGradient, FactoredGradient, Gradient
 from decoupled.ops.rounding import read_slice
 from decoupled.ops.row_partitions import (
     RowPartitionedVariable,
@@ -22,6 +22,7 @@ from decoupled.ops.row_partitions import (
     slice_along,
     two_at_a_time,
 )
+from decoupled.ops.softmax_blocks import BiasGradient, TableGradient
 
 
 class StepScalars(NamedTuple):
@@ -111,14 +112,14 @@ class AdamUpdate(mtf.Operation):
 
     Args:
       variable, moment, second_moment: float32, of one shape.
-      gradient: float, of that shape, whole or factored.
+      gradient: float, of that shape.
       scale: float32 scalar that multiplies it.
       scalars: of the step.
       is_decayed: whether weight decay applies.
       after: a tensor that is there once nothing else of the step will read the
-        variable, needed for a factored gradient: the norm of all gradients. A buffer
-        that is still read would be copied before it is updated, a partition or a whole
-        slice.
+        variable, needed for a gradient that is factored or made in blocks: the norm of
+        all gradients. A buffer that is still read would be copied before it is updated,
+        a partition or a whole slice.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class AdamUpdate(mtf.Operation):
         variable: mtf.Variable,
         moment: mtf.Variable,
         second_moment: mtf.Variable,
-        gradient: mtf.Tensor | FactoredGradient,
+        gradient: Gradient,
         scale: mtf.Tensor,
         scalars: StepScalars,
         is_decayed: bool,
@@ -134,6 +135,8 @@ class AdamUpdate(mtf.Operation):
         after: mtf.Tensor | None = None,
     ):
         self._is_factored = isinstance(gradient, FactoredGradient)
+        if isinstance(gradient, BlockGradient):
+            gradient = gradient.gradient
         gradient = [*gradient] if self._is_factored else [gradient]
         inputs = [
             scale, scalars.learning_rate, scalars.beta1_power, scalars.beta2_power,
@@ -159,7 +162,7 @@ class AdamUpdate(mtf.Operation):
             gradient = mesh_impl.slicewise(_FactoredSlice, left, right, wide)
         else:
             whole, *inputs = inputs
-            gradient = mesh_impl.slicewise(_WholeSlice, whole)
+            gradient = mesh_impl.slicewise(_slice_of, whole)
         updates = mesh_impl.slicewise(self._update_slice, *slices, gradient, *inputs)
         lowering.operations[self] = tf.group(updates.all_slices)
 
@@ -168,7 +171,7 @@ class AdamUpdate(mtf.Operation):
         variable: tf.Variable | RowPartitionedVariable,
         m: tf.Variable | RowPartitionedVariable,
         v: tf.Variable | RowPartitionedVariable,
-        gradient: "_WholeSlice | _FactoredSlice",
+        gradient: "_WholeSlice | _FactoredSlice | TableGradient | BiasGradient",
         *scalars: tf.Tensor,
     ) -> tf.Operation:
         if not isinstance(variable, RowPartitionedVariable):
@@ -214,6 +217,13 @@ class AdamUpdate(mtf.Operation):
                 epsilon=epsilon,
                 grad=gradient,
             )
+
+
+def _slice_of(
+    gradient: tf.Tensor | TableGradient | BiasGradient,
+) -> "_WholeSlice | TableGradient | BiasGradient":
+    made_in_blocks = isinstance(gradient, TableGradient | BiasGradient)
+    return gradient if made_in_blocks else _WholeSlice(gradient)
 
 
 class _WholeSlice:

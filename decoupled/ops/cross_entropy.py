@@ -11,7 +11,7 @@ exponential is computed twice either.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
@@ -87,9 +87,7 @@ class _CrossEntropy(mtf.Operation):
         def over_vocab(x: Any, reduction: str) -> Any:
             return x if axis is None else mesh_impl.allreduce(x, [axis], reduction)
 
-        # One pass where TensorFlow's own kernels run; XLA would sort.
-        on_host = isinstance(mesh_impl, PlacementMeshImpl)
-        largest = _largest if on_host else _largest_by_reduction
+        largest = kernels_of(mesh_impl).largest
         softmax, shard_max, candidate, shard_log_sum, partial = mesh_impl.slicewise(
             lambda x, t, c: self._shard_pass(x, t, c, size, largest),
             logits, targets, coordinate,
@@ -105,16 +103,9 @@ class _CrossEntropy(mtf.Operation):
             maximum, over_vocab(partial, "SUM"), sums,
         )  # fmt: skip
         share = mesh_impl.slicewise(lambda o, s: tf.exp(o) / s, own_log_sum, sums)
-        # The smallest id among the shards that hold the maximum: a maximum of
-        # negatives, as meshes have no minimum.
-        negative_best = mesh_impl.slicewise(
-            lambda own, best, c: tf.where_v2(own >= best, -c, -_NO_ID),
-            shard_max, maximum, candidate,
-        )  # fmt: skip
-        correct = mesh_impl.slicewise(
-            lambda n, t: tf.cast(tf.equal(-n, tf.cast(t, tf.float32)), tf.float32),
-            over_vocab(negative_best, "MAX"), targets,
-        )  # fmt: skip
+        correct = correct_predictions(
+            mesh_impl, axis, shard_max, maximum, candidate, targets
+        )
         values = [losses, correct, softmax, share]
         for tensor, value in zip(self.outputs, values, strict=True):
             lowering.set_tensor_lowering(tensor, value)
@@ -174,9 +165,7 @@ class _CrossEntropyGradient(mtf.Operation):
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
         _, size, coordinate = shard_of(mesh_impl, self._vocab_dim)
-        # In place where TensorFlow's own kernels run; XLA has only the one that copies.
-        in_place = isinstance(mesh_impl, PlacementMeshImpl)
-        add_at = _add_at_in_place if in_place else tf.tensor_scatter_nd_add
+        add_at = kernels_of(mesh_impl).add_at
 
         def gradient(
             softmax: tf.Tensor,
@@ -205,6 +194,38 @@ class _CrossEntropyGradient(mtf.Operation):
 _NO_ID = float(2**30)
 
 
+def correct_predictions(
+    mesh_impl: mtf.MeshImpl,
+    axis: int | None,
+    own: Any,
+    largest: Any,
+    candidate: Any,
+    targets: Any,
+) -> Any:
+    """1 where a target is the arg-max, else 0: laid-out float32, like the targets.
+
+    Args:
+      mesh_impl: of the other arguments, which are laid out. axis: that splits the
+        vocabulary, or None.
+      own, largest: the largest logit of each device's part and of all, float32.
+      candidate: float32 id of a device's largest. targets: int32.
+    """
+    # The smallest id among the shards that hold the maximum: a maximum of negatives,
+    # as meshes have no minimum.
+    best = mesh_impl.slicewise(
+        lambda own, largest, c: tf.where_v2(own >= largest, -c, -_NO_ID),
+        own, largest, candidate,
+    )  # fmt: skip
+    if axis is not None:
+        best = mesh_impl.allreduce(best, [axis], "MAX")
+
+    def is_target(best: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        best = tf.reshape(best, targets.shape)
+        return tf.cast(tf.equal(-best, tf.cast(targets, tf.float32)), tf.float32)
+
+    return mesh_impl.slicewise(is_target, best, targets)
+
+
 def _largest(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Largest element of each row of [rows, size] and its place, [rows, 1] both."""
     return tf.math.top_k(x, 1)
@@ -226,3 +247,25 @@ def _target_cells(
 
 def _add_at_in_place(x: tf.Tensor, cells: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.ScatterNdNonAliasingAdd(input=x, indices=cells, updates=updates)
+
+
+class Kernels(NamedTuple):
+    """Of what runs a device's part.
+
+    largest: from [rows, size] to the largest element of each row and its place.
+    add_at: from x, places [n, rank of x] and values [n] to x with these added.
+    """
+
+    largest: Callable
+    add_at: Callable
+
+
+# One pass, and in place, where TensorFlow's own kernels run. XLA would sort, and has
+# only the addition that copies.
+HOST = Kernels(_largest, _add_at_in_place)
+XLA = Kernels(_largest_by_reduction, tf.tensor_scatter_nd_add)
+
+
+def kernels_of(mesh_impl: mtf.MeshImpl) -> Kernels:
+    """`HOST` or `XLA`."""
+    return HOST if isinstance(mesh_impl, PlacementMeshImpl) else XLA

@@ -39,6 +39,16 @@ class FactoredGradient(NamedTuple):
         return mtf.Shape([self.left.shape.dims[-1], self.right.shape.dims[-1]])
 
 
+class BlockGradient(NamedTuple):
+    """A gradient whose blocks are made one at a time (`ops.linear_cross_entropy`).
+
+    gradient: of the whole. squared_norm: float32 scalar.
+    """
+
+    gradient: mtf.Tensor
+    squared_norm: mtf.Tensor
+
+
 def as_factored(
     gradient: mtf.Tensor, mesh_impl: mtf.MeshImpl, smallest: int = _SMALLEST
 ) -> FactoredGradient | None:
@@ -83,19 +93,26 @@ def _factors(gradient: mtf.Tensor) -> FactoredGradient | None:
     return None
 
 
-def global_norm(gradients: Sequence[mtf.Tensor | FactoredGradient]) -> mtf.Tensor:
+# As the optimizer takes it.
+Gradient = mtf.Tensor | FactoredGradient | BlockGradient
+
+
+def global_norm(gradients: Sequence[Gradient]) -> mtf.Tensor:
     """sqrt of the sum of all squares, a float32 scalar; no tensor is squared as a copy.
 
     Args:
-      gradients: float tensors, whole or factored.
+      gradients: float tensors.
     """
-    return mtf.sqrt(mtf.add_n([_squared_norm(g).outputs[0] for g in gradients]))
+    return mtf.sqrt(mtf.add_n([_squared_norm(g) for g in gradients]))
 
 
-def _squared_norm(gradient: mtf.Tensor | FactoredGradient) -> "_SquaredNorm":
+def _squared_norm(gradient: Gradient) -> mtf.Tensor:
+    if isinstance(gradient, BlockGradient):
+        return gradient.squared_norm
+    inputs, of_slice = [gradient], _squared_norm_of_slice
     if isinstance(gradient, FactoredGradient):
-        return _SquaredNorm([*gradient], gradient.shape, _squared_norm_of_factors)
-    return _SquaredNorm([gradient], gradient.shape, _squared_norm_of_slice)
+        inputs, of_slice = [*gradient], _squared_norm_of_factors
+    return _SquaredNorm(inputs, gradient.shape, of_slice).outputs[0]
 
 
 class _SquaredNorm(mtf.Operation):

@@ -63,7 +63,7 @@ class After(mtf.Operation):
         ordered = mesh_impl.supports_control_dependencies
         x, signal = (lowering.tensors[t] for t in self.inputs)
         result = mesh_impl.slicewise(
-            identity_after if ordered else _behind_barrier, x, signal
+            identity_after if ordered else behind_barrier, x, signal
         )
         lowering.set_tensor_lowering(self.outputs[0], result)
 
@@ -74,6 +74,7 @@ def identity_after(x: tf.Tensor, signal: tf.Tensor) -> tf.Tensor:
         return tf.identity(x)
 
 
-def _behind_barrier(x: tf.Tensor, signal: tf.Tensor) -> tf.Tensor:
+def behind_barrier(x: tf.Tensor, signal: tf.Tensor) -> tf.Tensor:
+    """`x`, there once `signal` is computed, in a program that XLA compiles."""
     # XLA ignores control dependencies, and would merge the two equal computations.
     return gen_xla_ops.xla_optimization_barrier(input=[x, signal])[0]

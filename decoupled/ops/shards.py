@@ -45,7 +45,14 @@ def own_index(
         refuses it itself, and shows it.
       own: bool like `ids`, whether this part owns it.
     """
-    local = ids - coordinate * size
+    return own_in_range(ids, coordinate * size, size, total)
+
+
+def own_in_range(
+    ids: tf.Tensor, first: tf.Tensor | int, size: int, total: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """As `own_index`, of the part of a dimension that begins at `first`."""
+    local = ids - first
     own = tf.logical_and(local >= 0, local < size)
     known = tf.logical_and(ids >= 0, ids < total)
     elsewhere = tf.where_v2(known, tf.zeros_like(ids), ids)

@@ -140,7 +140,8 @@ def _peak(operations, sizes):
 
 def _peak_inside(operation, sizes):
     if not isinstance(operation, mtf.ops.WhileLoopOperation):
-        return getattr(operation, "stacked", [])
+        inside = [getattr(operation, name, []) for name in ("stacked", "workspace")]
+        return [tensor for tensors in inside for tensor in tensors]
     return _peak(operation._body_ops, sizes)
 
 

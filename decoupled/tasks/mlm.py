@@ -8,7 +8,6 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
 from decoupled.model.variables import MASKED_LM
-from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.tasks.losses import loss_scale, weighted_loss
 from decoupled.tasks.task import Task, encoder_dims
 
@@ -19,6 +18,7 @@ class MaskedLM(Task):
     Args:
       masking: lengths.
       label_smoothing: of the training loss; evaluation reports the plain loss.
+      softmax_block_size: see `TrainingConfig`.
       pad_id: the padding piece; 0 in the vocabularies of this project.
     """
 
@@ -29,8 +29,14 @@ class MaskedLM(Task):
         "masked_lm_accuracy": ("hits", "weight"),
     }
 
-    def __init__(self, masking: MaskingConfig, label_smoothing: float, pad_id: int = 0):
-        self._pad_id = pad_id
+    def __init__(
+        self,
+        masking: MaskingConfig,
+        label_smoothing: float,
+        pad_id: int = 0,
+        softmax_block_size: int = 0,
+    ):
+        self._pad_id, self._block_size = pad_id, softmax_block_size
         self._label_smoothing = label_smoothing
         self.sequence_length = masking.sequence_length
         self._predictions = predictions_dim(masking.max_predictions)
@@ -70,19 +76,17 @@ class MaskedLM(Task):
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """Loss, correct predictions and weights, summed over each sequence."""
         encoded = encode(build, features, features["masked_lm_positions"])
-        logits = OutputEmbedding(build).logits(encoded.output)
-        losses, correct = softmax_cross_entropy(
-            logits,
+        losses, correct = OutputEmbedding(build).cross_entropy(
+            encoded.output,
             features["masked_lm_ids"],
-            build.dims.vocab,
-            weights=features["masked_lm_weights"],
             label_smoothing=self._label_smoothing if build.training else 0.0,
+            block_size=self._block_size,
         )
-        batch = [build.dims.batch]
+        batch, weights = [build.dims.batch], features["masked_lm_weights"]
         per_sequence = {
-            "loss_sum": mtf.reduce_sum(losses, output_shape=batch),
-            "hits": mtf.reduce_sum(correct, output_shape=batch),
-            "weight": mtf.reduce_sum(features["masked_lm_weights"], output_shape=batch),
+            "loss_sum": mtf.reduce_sum(losses * weights, output_shape=batch),
+            "hits": mtf.reduce_sum(correct * weights, output_shape=batch),
+            "weight": mtf.reduce_sum(weights, output_shape=batch),
         }
         return weighted_loss(
             per_sequence["loss_sum"],

@@ -284,7 +284,19 @@ def _builder(context, dims, dropout_seed: mtf.Tensor | None = None) -> Builder:
         embedding_lookup=network.mesh.embedding_lookup,
         recompute_layers=training is not None and training.recompute_layers,
         slice_dtype=tf.as_dtype(network.mesh.slice_dtype),
+        mesh_impl=context.implementation,
+        gradients_apart=_takes_blocks(context),
     )
+
+
+def _takes_blocks(context) -> bool:
+    """Whether the update can take a gradient of which nothing exists before: AdamW of
+    float32 slices, of a batch that is not summed over microbatches."""
+    training = context.training
+    if training is None or training.accumulation > 1:
+        return False
+    narrow = context.network.mesh.slice_dtype != "float32"
+    return training.optimizer.name == "adamw" and not narrow
 
 
 def _rounding_seed(context, step: tf.Tensor) -> mtf.Tensor | None:

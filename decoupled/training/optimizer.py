@@ -8,7 +8,8 @@ from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import slots
 from decoupled.ops.adam import AdamUpdate, step_scalars
 from decoupled.ops.adam_elementwise import RoundedAdamUpdate, StackedAdamUpdate
-from decoupled.ops.gradients import FactoredGradient, as_factored, global_norm
+from decoupled.ops.gradients import as_factored, global_norm
+from decoupled.ops.linear_cross_entropy import as_blocks
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.ops.meshes.stacks import StackedAssign
 from decoupled.ops.rounding import RoundedSubtraction
@@ -115,10 +116,10 @@ class _Numbers(NamedTuple):
 
 
 def _as_used(config, gradient, variable, mesh_impl):
-    """The gradient, or its factors where the update is made of these."""
+    """The gradient, or its factors or blocks where the update is made of these."""
     if config.name != "adamw" or _is_rounded(variable):
         return gradient
-    return as_factored(gradient, mesh_impl) or gradient
+    return as_factored(gradient, mesh_impl) or as_blocks(gradient) or gradient
 
 
 def _adamw(config, gradients, variables, numbers, stacks):
@@ -158,8 +159,8 @@ def _adamw(config, gradients, variables, numbers, stacks):
             before = RoundedAdamUpdate(*inputs, seed=seed, before=before)
             operations.append(before)
         else:
-            is_product = isinstance(gradient, FactoredGradient)
-            after = numbers.norm if is_product else None
+            is_whole = isinstance(gradient, mtf.Tensor)
+            after = None if is_whole else numbers.norm
             operations.append(AdamUpdate(*inputs, after=after))
     return operations
 

@@ -1,0 +1,432 @@
+"""Cross-entropy over the output embedding without logits of the whole vocabulary.
+
+The logits [predictions, V] and their gradient never exist as a whole. For each block of
+pieces the forward pass makes the logits, adds up exp(logit - largest logit so far)
+(Milakov and Gimelshein 2018) and, in training, the gradient of the hidden vectors,
+which is a sum over the pieces too, as attention's output is (Dao et al. 2022). The
+gradient of the table is made a block at a time where the update takes it, from
+exponentials that were kept or are computed again: nothing of the table's size exists
+beside weights and moments. Where the vocabulary is split, each device has its own
+blocks; only [predictions, E_out] values and smaller ones cross the mesh.
+"""
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from decoupled.core.compat import mtf, tf
+from decoupled.ops.cross_entropy import correct_predictions, kernels_of
+from decoupled.ops.gradients import BlockGradient
+from decoupled.ops.meshes.placement import PlacementMeshImpl
+from decoupled.ops.shards import check_separate, lazy_sum, shard_of
+from decoupled.ops.softmax_blocks import BiasGradient, SoftmaxSlice
+
+# Logits of a device that are smaller, 16 MB, are computed as a whole; so many elements
+# has a block at most, and so many the rows of the table that belong to it.
+_SMALLEST = _BLOCK = 4_000_000
+_BLOCK_WEIGHTS = 8_000_000
+# Of a block: fewer would make many small products.
+_FEWEST_ROWS = 1024
+# To compute the logits again costs E_out / 2 FLOPs for each byte that is not kept; up
+# to this width that takes no longer than to write the byte and read it again.
+_NARROW = 256
+# What the norm of the table's gradient may cost, [predictions, predictions] for each
+# piece, as a share of the gradient itself; more of it where memory was what mattered.
+_NORM_SHARE, _NORM_SHARE_IF_SET = 0.25, 1.0
+
+
+class Blocks(NamedTuple):
+    """How a cross-entropy is computed.
+
+    size: most pieces of a block. kept: whether the exponentials of all blocks stay in
+    memory from the forward pass to the update, instead of being computed again.
+    apart: whether the update takes the gradient of the table a block at a time; its
+    norm is then computed in the forward pass.
+    """
+
+    size: int
+    kept: bool
+    apart: bool
+
+
+def choose_blocks(
+    mesh_impl: mtf.MeshImpl | None,
+    x: mtf.Shape,
+    table: mtf.Shape,
+    block_size: int,
+    *,
+    apart: bool,
+) -> Blocks | None:
+    """The rule by which a cross-entropy is computed in blocks or over whole logits.
+
+    1. Whole logits: where the table's columns are split over the mesh, as each block
+       would need an all-reduce; where `block_size` is the vocabulary or more; and, if
+       it is 0, on TPUs and GPUs, where nothing was measured, and for logits of less
+       than 16 MB on a device.
+    2. A `block_size` that is set: blocks of so many pieces, computed again.
+    3. Else, on CPUs, blocks of some 16 MB of logits. In training they are computed
+       again where the table has at most 256 columns, and kept where it is wider: for
+       each gigabyte that is not kept, E_out / 2 GFLOP more are computed.
+
+    Args:
+      mesh_impl: that the graph will run on; None, where it is not known, is whole.
+      x: [..., E_out], of the hidden vectors. table: [V, E_out].
+      block_size: `TrainingConfig.softmax_block_size`.
+      apart: whether the optimizer can take the gradient of a table a block at a time.
+
+    Returns:
+      The blocks of a device, or None for whole logits.
+    """
+    vocab, columns = table.dims
+    if mesh_impl is None or block_size >= vocab.size:
+        return None
+    if mesh_impl.tensor_dimension_to_mesh_axis(columns) is not None:
+        return None
+    on_cpus = isinstance(mesh_impl, PlacementMeshImpl) and not mesh_impl.on_gpus
+    inner = mtf.Shape(x.dims[:-1])
+    positions = mesh_impl.slice_size(inner)
+    rows, width = mesh_impl.slice_shape(table)
+    if not block_size and (not on_cpus or positions * rows < _SMALLEST):
+        return None
+    share = _NORM_SHARE_IF_SET if block_size else _NORM_SHARE
+    affordable = positions <= share * rows * width / (rows + width)
+    apart = apart and on_cpus and affordable and not _is_split(mesh_impl, inner)
+    if block_size:
+        return Blocks(min(block_size, rows), False, apart)
+    size = max(min(_BLOCK // positions, _BLOCK_WEIGHTS // width), _FEWEST_ROWS)
+    return Blocks(min(size, rows), width > _NARROW, apart)
+
+
+def _is_split(mesh_impl: mtf.MeshImpl, shape: mtf.Shape) -> bool:
+    axes = map(mesh_impl.tensor_dimension_to_mesh_axis, shape.dims)
+    return any(axis is not None for axis in axes)
+
+
+def linear_cross_entropy(
+    x: mtf.Tensor,
+    table: mtf.Tensor,
+    bias: mtf.Tensor,
+    targets: mtf.Tensor,
+    blocks: Blocks,
+    *,
+    training: bool,
+    label_smoothing: float = 0.0,
+) -> tuple[mtf.Tensor, mtf.Tensor]:
+    """Loss of each position, and whether its prediction is correct.
+
+    Those of `softmax_cross_entropy` of the logits x table^T + bias.
+
+    Args:
+      x: float [..., E_out]. table: float [V, E_out]. Any dimension may be split but
+        E_out; V and another not over one mesh axis.
+      bias: float [V].
+      targets: int32 [...]; see `softmax_cross_entropy`.
+      blocks: of `choose_blocks`.
+      training: whether the losses are differentiated, in x, table and bias.
+      label_smoothing: see `softmax_cross_entropy`.
+
+    Returns:
+      losses, correct: float32 [...], as of `softmax_cross_entropy`.
+    """
+    operation = _LinearCrossEntropy(
+        [x, table, bias, targets], blocks, training, label_smoothing
+    )
+    return operation.output["losses"], operation.output["correct"]
+
+
+# Outputs of float32 [...], beside the first two what the gradient needs: the largest
+# logit of the whole vocabulary, the sum of exponentials under it, and the gradient of
+# the target's logit, but for s / V.
+_OF_POSITIONS = ("losses", "correct", "largest", "total", "of_target")
+
+
+class _LinearCrossEntropy(mtf.Operation):
+    """See `linear_cross_entropy`.
+
+    Attributes:
+      output: name -> mtf.Tensor. Beside `_OF_POSITIONS`, in training: "of_x", the
+        gradient of x for a loss of weight 1; "pairs", the products of the logits'
+        gradients of all pairs of positions, if the table's gradient is kept apart; and
+        "kept", the exponentials, if they are.
+      workspace: tensors that are there while a block is worked on.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[mtf.Tensor],
+        blocks: Blocks,
+        training: bool,
+        smoothing: float,
+    ):
+        super().__init__(inputs, name="linear_cross_entropy")
+        x, table, bias, targets = inputs
+        self.vocab, columns = table.shape.dims
+        positions = targets.shape
+        if x.shape.dims != [*positions.dims, columns]:
+            raise ValueError(f"{x.shape} is not {positions} + {columns}")
+        if bias.shape.dims != [self.vocab]:
+            raise ValueError(f"{bias.shape} is not {self.vocab}")
+        self.blocks, self.smoothing = blocks, smoothing
+        outputs = dict.fromkeys(_OF_POSITIONS, (positions, tf.float32))
+        if training:
+            outputs["of_x"] = (x.shape, x.dtype)
+        if training and blocks.apart:
+            pairs = [mtf.Dimension(f"{n}_position", positions.size) for n in "ab"]
+            outputs["pairs"] = (mtf.Shape(pairs), tf.float32)
+        if training and blocks.kept:
+            logits = mtf.Shape([*positions.dims, self.vocab])
+            outputs["kept"] = (logits, tf.float32)
+        self.output = {
+            name: mtf.Tensor(self, shape, dtype, index=index)
+            for index, (name, (shape, dtype)) in enumerate(outputs.items())
+        }
+        self._outputs = list(self.output.values())
+        self.workspace = _workspace(self, positions, blocks)
+
+    def gradient(self, grad_ys):
+        dy = grad_ys[0]
+        of_x = _Weighted(self.output["of_x"], dy).outputs[0]
+        return [of_x, *_TableGradients(self, dy).outputs, None]
+
+    def check_layout(self, mesh_impl):
+        """Also called before anything is lowered (`training.mesh.check_conflicts`)."""
+        check_separate(mesh_impl, self.vocab, self.inputs[3].shape.dims)
+
+    def slices(self, lowering: mtf.Lowering) -> Any:
+        """Laid-out `SoftmaxSlice`."""
+        mesh_impl = lowering.mesh_impl(self)
+        x, table, bias, targets = self.inputs
+        wide = x.dtype == tf.float32 or getattr(
+            mesh_impl, "multiplies_in_float32", False
+        )
+        make = functools.partial(
+            SoftmaxSlice,
+            vocab_size=self.vocab.size,
+            block_size=self.blocks.size,
+            smoothing=self.smoothing,
+            dtype=tf.float32 if wide else x.dtype,
+            kernels=kernels_of(mesh_impl),
+        )
+        inputs = [lowering.tensors[t] for t in self.inputs]
+        coordinate = shard_of(mesh_impl, self.vocab).coordinate
+        return mesh_impl.slicewise(make, *inputs, coordinate)
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        self.check_layout(mesh_impl)
+        axis = shard_of(mesh_impl, self.vocab).axis
+        x, _, _, targets = (lowering.tensors[t] for t in self.inputs)
+        wanted = {"kept", "pairs", "of_x"} & set(self.output)
+        own = mesh_impl.slicewise(
+            lambda part: part.forward(wanted), self.slices(lowering)
+        )
+
+        def over_vocab(sums: Any, name: str, reduction: str = "SUM") -> Any:
+            value = mesh_impl.slicewise(operator.itemgetter(name), sums)
+            return (
+                value if axis is None else mesh_impl.allreduce(value, [axis], reduction)
+            )
+
+        largest = over_vocab(own, "largest", "MAX")
+        sums = mesh_impl.slicewise(_under, own, largest)
+        target, others = over_vocab(own, "target"), over_vocab(sums, "others")
+        mean = over_vocab(own, "mean") if self.smoothing else target
+        results = mesh_impl.slicewise(
+            self._results, largest, target, others, mean, targets
+        )
+        computed = ("losses", "largest", "total", "of_target")
+        values = dict(zip(computed, results, strict=True))
+        own_largest, candidate = mesh_impl.slicewise(
+            operator.itemgetter("largest", "candidate"), own
+        )
+        values["correct"] = correct_predictions(
+            mesh_impl, axis, own_largest, largest, candidate, targets
+        )
+        rest = (values["total"], values["of_target"])
+        if "of_x" in self.output:
+            part = mesh_impl.slicewise(self._of_x, sums, *rest, x)
+            values["of_x"] = lazy_sum(mesh_impl, part, [axis])
+        if "pairs" in self.output:
+            products, at_targets = (
+                over_vocab(sums, name) for name in ("products", "at_targets")
+            )
+            values["pairs"] = mesh_impl.slicewise(
+                self._pairs, products, at_targets, *rest, targets
+            )
+        if "kept" in self.output:
+            values["kept"] = mesh_impl.slicewise(operator.itemgetter("kept"), own)
+        for name, tensor in self.output.items():
+            lowering.set_tensor_lowering(tensor, values[name])
+
+    def _results(
+        self,
+        largest: tf.Tensor,
+        target: tf.Tensor,
+        others: tf.Tensor,
+        mean: tf.Tensor,
+        targets: tf.Tensor,
+    ) -> tuple[tf.Tensor, ...]:
+        total = others + tf.exp(target - largest)
+        expected = target
+        if self.smoothing:
+            expected = (1.0 - self.smoothing) * target + self.smoothing * mean
+        losses = largest - expected + tf.math.log(total)
+        of_target = self.smoothing - others / total
+        found = (losses, largest, total, of_target)
+        return tuple(tf.reshape(value, targets.shape) for value in found)
+
+    def _of_x(
+        self,
+        sums: dict[str, tf.Tensor],
+        total: tf.Tensor,
+        of_target: tf.Tensor,
+        x: tf.Tensor,
+    ) -> tf.Tensor:
+        result = sums["weighted"] / _column(total)
+        result += sums["target_rows"] * _column(of_target)
+        if self.smoothing:
+            result -= sums["all_rows"] * (self.smoothing / self.vocab.size)
+        return tf.cast(tf.reshape(result, x.shape), x.dtype)
+
+    def _pairs(
+        self,
+        products: tf.Tensor,
+        at_targets: tf.Tensor,
+        total: tf.Tensor,
+        of_target: tf.Tensor,
+        targets: tf.Tensor,
+    ) -> tf.Tensor:
+        """For two positions, the sum over the vocabulary of the products of their
+        logits' gradients: where neither has its target, where one has, where both."""
+        total, of_target, targets = map(_column, (total, of_target, targets))
+        one = at_targets / total * tf.transpose(of_target)
+        same = tf.cast(tf.equal(targets, tf.transpose(targets)), tf.float32)
+        both = same * of_target * tf.transpose(of_target)
+        neither = products / total / tf.transpose(total)
+        # What smoothing subtracts is the same everywhere, and gradients add up to 0.
+        even = self.smoothing**2 / self.vocab.size
+        return neither + one + tf.transpose(one) + both - even
+
+
+def _column(x: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(x, [-1, 1])
+
+
+def _under(sums: dict[str, tf.Tensor], largest: tf.Tensor) -> dict[str, tf.Tensor]:
+    """A device's sums of exponentials, under the largest logit of all devices."""
+    scale = tf.exp(sums["largest"] - largest)
+    names = {"others", "weighted", "products", "at_targets"} & set(sums)
+    scaled = {name: sums[name] * scale for name in names}
+    if "products" in names:
+        scaled["products"] *= tf.transpose(scale)
+    return {**sums, **scaled}
+
+
+def _workspace(operation, positions, blocks):
+    """Of a block: logits and exponentials."""
+    of_block = mtf.Shape([*positions.dims, mtf.Dimension("block", blocks.size)])
+    return [mtf.Tensor(operation, of_block, tf.float32, index=i) for i in range(2)]
+
+
+class _Weighted(mtf.Operation):
+    """x [..., d] times weights [...], in x's dtype."""
+
+    def __init__(self, x: mtf.Tensor, weights: mtf.Tensor):
+        super().__init__([x, weights], name="linear_cross_entropy_gradient")
+        self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
+
+    def lower(self, lowering):
+        def multiply(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+            y = tf.cast(x, tf.float32) * weights[..., tf.newaxis]
+            return tf.cast(y, x.dtype)
+
+        inputs = [lowering.tensors[t] for t in self.inputs]
+        result = lowering.mesh_impl(self).slicewise(multiply, *inputs)
+        lowering.set_tensor_lowering(self.outputs[0], result)
+
+
+class _TableGradients(mtf.Operation):
+    """Outputs: the gradients of table and bias.
+
+    Where `Blocks.apart` they are lowered to `TableGradient` and its `BiasGradient`, of
+    which nothing is computed before it is read.
+    """
+
+    def __init__(self, forward: _LinearCrossEntropy, dy: mtf.Tensor):
+        own = [forward.output[name] for name in ("largest", "total", "of_target")]
+        kept = [forward.output["kept"]] if forward.blocks.kept else []
+        super().__init__([*forward.inputs, dy, *own, *kept], name="table_gradients")
+        self.forward, self.dy = forward, dy
+        self._outputs = [
+            mtf.Tensor(self, x.shape, x.dtype, index=index)
+            for index, x in enumerate(forward.inputs[1:3])
+        ]
+        self.workspace = _workspace(self, dy.shape, forward.blocks)
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        values = [lowering.tensors[t] for t in self.inputs[4:]]
+        if not self.forward.blocks.kept:
+            values.append(None)
+        made = mesh_impl.slicewise(
+            lambda part, *values: part.gradient(*values),
+            self.forward.slices(lowering), *values,
+        )  # fmt: skip
+        if self.forward.blocks.apart:
+            results = [made, mesh_impl.slicewise(BiasGradient, made)]
+        else:
+            axes = [
+                mesh_impl.tensor_dimension_to_mesh_axis(d) for d in self.dy.shape.dims
+            ]
+            results = [
+                lazy_sum(mesh_impl, mesh_impl.slicewise(tf.cast, part, t.dtype), axes)
+                for part, t in zip(
+                    mesh_impl.slicewise(lambda g: g.wholes(), made),
+                    self.outputs,
+                    strict=True,
+                )
+            ]
+        for tensor, value in zip(self.outputs, results, strict=True):
+            lowering.set_tensor_lowering(tensor, value)
+
+
+def as_blocks(gradient: mtf.Tensor) -> BlockGradient | None:
+    """A gradient that is made a block at a time, with its norm; None if it is not."""
+    operation = gradient.operation
+    if not isinstance(operation, _TableGradients) or not operation.forward.blocks.apart:
+        return None
+    norms = _SquaredNorms(operation.forward, operation.dy).outputs
+    return BlockGradient(gradient, norms[operation.outputs.index(gradient)])
+
+
+class _SquaredNorms(mtf.Operation):
+    """Outputs: the squared norms of the gradients of table and bias."""
+
+    def __init__(self, forward: _LinearCrossEntropy, dy: mtf.Tensor):
+        inputs = [forward.output["pairs"], dy, forward.inputs[0]]
+        super().__init__(inputs, name="squared_norms")
+        self._outputs = [
+            mtf.Tensor(self, mtf.Shape([]), tf.float32, index=i) for i in range(2)
+        ]
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        inputs = [lowering.tensors[t] for t in self.inputs]
+        norms = lowering.mesh_impl(self).slicewise(_squared_norms, *inputs)
+        for tensor, value in zip(self.outputs, norms, strict=True):
+            lowering.set_tensor_lowering(tensor, value)
+
+
+def _squared_norms(
+    pairs: tf.Tensor, dy: tf.Tensor, x: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of sums of outer products, over all pairs of them; what rounding makes negative
+    is taken as 0."""
+    dy, x = _column(dy), tf.cast(tf.reshape(x, [-1, x.shape[-1]]), tf.float32)
+    pairs = pairs * dy * tf.transpose(dy)
+    of_table = tf.reduce_sum(pairs * tf.matmul(x, x, transpose_b=True))
+    return tf.maximum(of_table, 0.0), tf.maximum(tf.reduce_sum(pairs), 0.0)

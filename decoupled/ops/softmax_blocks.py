@@ -1,0 +1,374 @@
+"""The softmax of a linear layer on one device, a block of the vocabulary at a time.
+
+`decoupled.ops.linear_cross_entropy` puts the devices together. With p the softmax of
+the logits, t the target of a position, s the label smoothing and V the vocabulary, the
+gradient of a logit is p - s / V, and at the target 1 - s less. There p - 1 is minus the
+sum of all other probabilities, so that a small gradient keeps its digits: the target's
+own exponential is left out of all sums.
+
+Sums are float32. Factors of products are of the activation dtype, as in other layers.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from decoupled.core.compat import tf
+from decoupled.ops.cross_entropy import HOST, Kernels
+from decoupled.ops.meshes.placement import matrix_product
+from decoupled.ops.recompute import behind_barrier
+from decoupled.ops.row_partitions import (
+    RowPartitionedTensor,
+    Tile,
+    row_tiles,
+    slice_along,
+    two_at_a_time,
+)
+from decoupled.ops.shards import own_in_range
+
+
+class Block(NamedTuple):
+    """Some rows of a table.
+
+    tile: of the device's whole table. partition: its index, 0 where there is one table.
+    inner: the rows within the partition.
+    """
+
+    tile: Tile
+    partition: int
+    inner: Tile
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """The exponentials of all blocks, kept for the gradient.
+
+    shape: of the logits, [..., rows of the device]. blocks: pairs of exp(logit -
+    reference), [positions, rows], 0 at targets, and the reference, [positions, 1].
+    """
+
+    shape: tf.TensorShape
+    blocks: list[tuple[tf.Tensor, tf.Tensor]]
+
+
+class SoftmaxSlice:
+    """One device's part of the vocabulary.
+
+    Args:
+      x: [..., E_out]. table: [rows, E_out], of any float dtype, whole or
+        row-partitioned. bias: [rows]. targets: int32 [...], of the whole vocabulary.
+      coordinate: index of this device's part of it. vocab_size: of the whole.
+      block_size: most rows of a block. smoothing: of labels.
+      dtype: of the factors of products.
+      kernels: of what runs this: TensorFlow on a CPU or GPU, or XLA.
+    """
+
+    def __init__(
+        self,
+        x: tf.Tensor,
+        table: tf.Tensor | RowPartitionedTensor,
+        bias: tf.Tensor,
+        targets: tf.Tensor,
+        coordinate: tf.Tensor | int,
+        *,
+        vocab_size: int,
+        block_size: int,
+        smoothing: float,
+        dtype: tf.DType,
+        kernels: Kernels,
+    ):
+        self._dtype, self._kernels, self._smoothing = dtype, kernels, smoothing
+        self.on_host = kernels is HOST
+        self._x = tf.cast(tf.reshape(x, [-1, x.shape[-1]]), dtype)
+        self._targets_shape = targets.shape
+        self._targets = tf.reshape(targets, [-1])
+        self._positions = self._targets.shape[0]
+        if not isinstance(table, RowPartitionedTensor):
+            table = tf.convert_to_tensor(table)
+        self._table, self._bias = table, tf.convert_to_tensor(bias)
+        self._first = coordinate * table.shape[0]
+        self._vocab_size = vocab_size
+        self.blocks = _blocks(table, block_size)
+        self.shape = tf.TensorShape(table.shape)
+
+    def forward(self, wanted: Collection[str]) -> dict[str, Any]:
+        """Sums over all blocks, each exponential relative to the largest logit here.
+
+        Args:
+          wanted: "of_x", "pairs", "kept": which of the later results there should be.
+
+        Returns:
+          float32 [positions, 1]:
+            largest: logit; candidate: its id in the whole vocabulary.
+            target: the target's logit, 0 where another device has it.
+            others: sum of exponentials but for the target's.
+            mean: sum of the logits divided by V, only with smoothing.
+          of_x: weighted, float32 [positions, E_out], the sum of the table's rows times
+            these exponentials; target_rows, of this shape, the target's own, 0 where
+            another device has it; with smoothing all_rows, [1, E_out], their sum.
+          pairs: products, float32 [positions, positions], of all pairs of positions'
+            exponentials; at_targets, of this shape, exponentials at others' targets.
+          kept: `Kept`.
+        """
+        sums, kept = {}, []
+
+        def work(block, signal):
+            rows = self._rows(block, signal)
+            logits = self._logits(block, rows)
+            largest, place = self._kernels.largest(logits)
+            place = tf.cast(place + self._first + block.tile.first, tf.float32)
+            cells, index, own = self._cells(block)
+            target = tf.expand_dims(tf.gather_nd(logits, cells) * own, 1)
+            parts = {"target": target}
+            read = [largest, target]
+            if self._smoothing:
+                parts["mean"] = self._row_sums(logits) / self._vocab_size
+                read.append(parts["mean"])
+            if sums.get("largest") is None:
+                scale, sums["largest"], sums["candidate"] = None, largest, place
+            else:
+                before = sums["largest"]
+                sums["largest"] = tf.maximum(before, largest)
+                # The smallest id wins a tie.
+                better = largest > before
+                sums["candidate"] = tf.where_v2(better, place, sums["candidate"])
+                scale = tf.exp(before - sums["largest"])
+            e = self._exponentials(logits, sums["largest"], cells, own, read)
+            scaled = {"others": self._row_sums(e)}
+            if "of_x" in wanted:
+                factor = tf.cast(e, self._dtype)
+                product = matrix_product("pv,ve->pe", factor, rows)
+                scaled["weighted"] = tf.cast(product, tf.float32)
+                parts |= self._of_rows(rows, index, own, sums.get("target_rows"))
+            if "pairs" in wanted:
+                scaled["products"] = tf.matmul(e, e, transpose_b=True)
+                scaled["at_targets"] = tf.gather(e, index, axis=1) * own
+            for name, part in scaled.items():
+                if scale is not None:
+                    earlier = sums[name] * scale
+                    if name == "products":
+                        earlier *= tf.transpose(scale)
+                    part += earlier
+                sums[name] = part
+            for name, part in parts.items():
+                is_sum = name in sums and name != "target_rows"
+                sums[name] = sums[name] + part if is_sum else part
+            kept.append((e, sums["largest"]))
+            return [sums["largest"], *(sums[name] for name in (*scaled, *parts))]
+
+        self._in_order(work)
+        if "kept" in wanted:
+            shape = self._targets_shape.concatenate([self.shape[0]])
+            sums["kept"] = Kept(shape, kept)
+        return sums
+
+    def gradient(
+        self,
+        dy: tf.Tensor,
+        largest: tf.Tensor,
+        total: tf.Tensor,
+        of_target: tf.Tensor,
+        kept: Kept | None,
+    ) -> "TableGradient":
+        """Of table and bias.
+
+        Args:
+          dy: float32 [...], of the losses.
+          largest, total, of_target: float32 [...], of the whole vocabulary: the largest
+            logit, the sum of exponentials under it, and the gradient of the target's
+            logit without s / V.
+          kept: of `forward`, or None to compute the exponentials again.
+        """
+        column = [self._positions, 1]
+        dy, largest, total, of_target = (
+            tf.reshape(v, column) for v in (dy, largest, total, of_target)
+        )
+        even = dy * (self._smoothing / self._vocab_size)
+
+        def of_logits(place: int, signal: tf.Tensor | None) -> tf.Tensor:
+            block = self.blocks[place]
+            cells, _, own = self._cells(block)
+            if kept:
+                e, reference = kept.blocks[place]
+                factor = dy * tf.exp(reference - largest) / total
+            else:
+                logits = self._logits(block, self._rows(block, signal))
+                e = self._exponentials(logits, largest, cells, own, [])
+                factor = dy / total
+            result = e * factor
+            if self._smoothing:
+                result -= even
+            update = tf.squeeze(of_target * dy, 1) * own
+            return self._kernels.add_at(result, cells, update)
+
+        return TableGradient(self, of_logits, dy)
+
+    def transposed_product(self, gradient: tf.Tensor) -> tf.Tensor:
+        """Of the logits' gradient, float32 [positions, rows], with x: [rows, E_out]."""
+        y = matrix_product("pv,pe->ve", tf.cast(gradient, self._dtype), self._x)
+        return tf.cast(y, tf.float32)
+
+    def _in_order(self, work: Callable) -> None:
+        if self.on_host:
+            two_at_a_time(lambda block: work(block, None), self.blocks)
+            return
+        signal = None
+        for block in self.blocks:
+            signal = work(block, signal)[0]
+
+    def _rows(self, block: Block, signal: tf.Tensor | None) -> tf.Tensor:
+        table = self._table
+        if isinstance(table, RowPartitionedTensor):
+            table = table.partition(block.partition)
+        rows = table
+        if block.inner.size < table.shape[0]:
+            rows = slice_along(table, 0, block.inner)
+        if signal is not None and not self.on_host:
+            rows = behind_barrier(rows, signal)
+        return tf.cast(rows, self._dtype)
+
+    def _logits(self, block: Block, rows: tf.Tensor) -> tf.Tensor:
+        logits = tf.cast(matrix_product("pe,ve->pv", self._x, rows), tf.float32)
+        return logits + tf.cast(slice_along(self._bias, 0, block.tile), tf.float32)
+
+    def _cells(self, block: Block) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """[row, column] of each target in a block's logits; the column; and ownership
+        as float32 0 or 1."""
+        start = self._first + block.tile.first
+        index, own = own_in_range(
+            self._targets, start, block.tile.size, self._vocab_size
+        )
+        cells = tf.stack([tf.range(self._positions), index], axis=1)
+        return cells, index, tf.cast(own, tf.float32)
+
+    def _exponentials(self, logits, reference, cells, own, read):
+        # After all that reads the logits, so that their buffer may be overwritten.
+        with tf.control_dependencies(read if self.on_host else []):
+            e = tf.exp(logits - reference)
+        return self._kernels.add_at(e, cells, -tf.gather_nd(e, cells) * own)
+
+    def _of_rows(self, rows, index, own, target_rows):
+        if self.on_host:
+            if target_rows is None:
+                target_rows = tf.zeros([self._positions, rows.shape[1]])
+            places = tf.where(own > 0.0)
+            found = tf.gather(rows, tf.gather_nd(index, places))
+            found = tf.cast(found, tf.float32)
+            target_rows = self._kernels.add_at(target_rows, places, found)
+        else:
+            found = tf.cast(tf.gather(rows, index), tf.float32) * own[:, tf.newaxis]
+            target_rows = found if target_rows is None else target_rows + found
+        if not self._smoothing:
+            return {"target_rows": target_rows}
+        all_rows = self.column_sums(tf.cast(rows, tf.float32))
+        return {"target_rows": target_rows, "all_rows": all_rows}
+
+    def _row_sums(self, x: tf.Tensor) -> tf.Tensor:
+        # On a CPU a product is faster; a TPU would round its factors.
+        if self.on_host:
+            return tf.matmul(x, tf.ones([x.shape[1], 1]))
+        return tf.reduce_sum(x, axis=1, keepdims=True)
+
+    def column_sums(self, x: tf.Tensor) -> tf.Tensor:
+        """[positions, n] to [1, n]."""
+        if self.on_host:
+            return tf.matmul(tf.ones([1, x.shape[0]]), x)
+        return tf.reduce_sum(x, axis=0, keepdims=True)
+
+
+class TableGradient:
+    """The gradients of one device's table and bias, made where they are used.
+
+    Args:
+      of: the softmax. of_logits: from the place of a block, and a tensor to wait for
+        under XLA, to its logits' gradient, float32 [positions, rows]. start: a tensor
+        that the first block waits for.
+    """
+
+    def __init__(self, of: SoftmaxSlice, of_logits: Callable, start: tf.Tensor):
+        self._of, self._of_logits, self._signal = of, of_logits, start
+        self._gradients, self._bias, self._wholes = {}, {}, None
+        self.shape = of.shape
+
+    def rows(self, tile: Tile) -> tf.Tensor:
+        """Some rows of the table's gradient, which begin and end with blocks; float32
+        [rows, E_out]."""
+        end = tile.first + tile.size
+        parts = []
+        for place, block in enumerate(self._of.blocks):
+            if tile.first <= block.tile.first < end:
+                parts.append(self._of.transposed_product(self._block(place)))
+        return tf.concat(parts, axis=0) if len(parts) > 1 else parts[0]
+
+    def whole(self) -> tf.Tensor:
+        """All of the table's gradient."""
+        return self.wholes()[0]
+
+    def bias(self) -> tf.Tensor:
+        """All of the bias's gradient, float32 [rows]. The blocks that it is made of
+        wait for the table's update if that was built before."""
+        for place in range(len(self._of.blocks)):
+            self._block(place)
+        return tf.concat([self._bias[p] for p in sorted(self._bias)], axis=0)
+
+    def wholes(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """`whole` and `bias`."""
+        if self._wholes is None:
+            parts = []
+
+            def work(block):
+                parts.append(self.rows(block.tile))
+                return parts[-1:]
+
+            two_at_a_time(work, self._of.blocks)
+            self._wholes = tf.concat(parts, axis=0), self.bias()
+        return self._wholes
+
+    def _block(self, place: int) -> tf.Tensor:
+        if place not in self._gradients:
+            gradient = self._of_logits(place, self._signal)
+            self._signal = self._of.column_sums(gradient)
+            self._bias[place] = tf.squeeze(self._signal, 0)
+            self._gradients[place] = gradient
+        return self._gradients[place]
+
+
+class BiasGradient:
+    """That of the bias.
+
+    Args:
+      table: that of the table, which is made of the same blocks.
+    """
+
+    def __init__(self, table: TableGradient):
+        self._table, self.shape = table, table.shape[:1]
+
+    def whole(self) -> tf.Tensor:
+        """float32 [rows]."""
+        return self._table.bias()
+
+
+def _whole(
+    x: TableGradient | BiasGradient,
+    dtype: tf.DType | None = None,
+    name: str | None = None,
+    as_ref: bool = False,
+) -> tf.Tensor:
+    del name, as_ref
+    return tf.cast(x.whole(), dtype or tf.float32)
+
+
+for _kind in (TableGradient, BiasGradient):
+    tf.register_tensor_conversion_function(_kind, _whole)
+
+
+def _blocks(table: tf.Tensor | RowPartitionedTensor, size: int) -> list[Block]:
+    """All rows in order; no block lies in two partitions."""
+    partitions = [Tile(0, int(table.shape[0]))]
+    if isinstance(table, RowPartitionedTensor):
+        partitions = table.tiles
+    return [
+        Block(Tile(partition.first + inner.first, inner.size), index, inner)
+        for index, partition in enumerate(partitions)
+        for inner in row_tiles(partition.size, size)
+    ]
