@@ -314,15 +314,23 @@ class TableGradient:
     def wholes(self) -> tuple[tf.Tensor, tf.Tensor]:
         """`whole` and `bias`."""
         if self._wholes is None:
-            parts = []
-
-            def work(block):
-                parts.append(self.rows(block.tile))
-                return parts[-1:]
-
-            two_at_a_time(work, self._of.blocks)
-            self._wholes = tf.concat(parts, axis=0), self.bias()
+            whole = self._in_place() if self._of.on_host else self._joined()
+            self._wholes = whole, self.bias()
         return self._wholes
+
+    def _joined(self) -> tf.Tensor:
+        return tf.concat([self.rows(block.tile) for block in self._of.blocks], axis=0)
+
+    def _in_place(self) -> tf.Tensor:
+        """In one buffer, into which each block is copied when it is made."""
+        whole = tf.raw_ops.Empty(shape=self.shape, dtype=tf.float32)
+        for block in self._of.blocks:
+            first, size = block.tile
+            with tf.control_dependencies([whole]):
+                rows = self.rows(block.tile)
+            places = tf.range(first, first + size)
+            whole = tf.raw_ops.InplaceUpdate(x=whole, i=places, v=rows)
+        return whole
 
     def _block(self, place: int) -> tf.Tensor:
         if place not in self._gradients:

@@ -122,3 +122,147 @@ def test_norms_come_from_the_forward_pass(mesh_shape, layout, kept, smoothing):
     for squared, name in zip(found["norms"], NAMES[3:], strict=True):
         wanted = np.square(expected[name].astype(np.float64)).sum()
         assert squared == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_prime_number_of_pieces_by_the_rule():
+    """1,000,003, in five blocks of 200,000 and one of three."""
+    given, vocab = values(vocab=1_000_003), mtf.Dimension("vocab", 1_000_003)
+    x, table = mtf.Shape([*POSITIONS, WIDTH]), mtf.Shape([vocab, WIDTH])
+    blocks = choose_blocks(mesh_impl(), x, table, 0, apart=False)
+    assert blocks == Blocks(200_000, kept=False, apart=False)
+    expected = run(given, None, vocab=vocab)
+    found = run(given, blocks, vocab=vocab)
+    assert expected["correct"].sum() >= 2
+    assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(("mesh_shape", "layout"), [MESHES[0], MESHES[3]])
+def test_bfloat16_is_as_near_to_float32_as_whole_logits(mesh_shape, layout, kept):
+    given = values()
+    exact = run(given, None)
+    whole = run(given, None, dtype=tf.bfloat16)
+    found = run(given, Blocks(16, kept, False), mesh_shape, layout, tf.bfloat16)
+    for name in ("losses", "of x", "of table", "of bias"):
+        errors = [np.abs(r[name] - exact[name]).max() for r in (found, whole)]
+        assert errors[0] <= 1.5 * errors[1], (name, errors)
+
+
+@pytest.mark.parametrize(("mesh_shape", "layout"), [MESHES[0], MESHES[3]])
+def test_evaluation_is_equal_and_makes_no_gradients(mesh_shape, layout):
+    given = values()
+    expected = run(given, None, training=False)
+    found = run(given, Blocks(16, True, False), mesh_shape, layout, training=False)
+    assert_equal(found, expected, names=NAMES[:2])
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_extreme_logits(kept):
+    """Up to 1e4, where exponentials are 0 or infinite but for the largest logit's."""
+    given = values()
+    given["x"][:] = 0
+    given["bias"][:] = -1e4
+    given["bias"][150] = 1e4
+    given["targets"][0, :2] = 150, 3
+    found = run(given, Blocks(16, kept, True), norms=True)
+    assert found["losses"][0].tolist()[:2] == [0, 2e4]
+    assert_equal(found, run(given, None))
+    assert np.isfinite(found["norms"]).all()
+
+
+def test_small_gradients_keep_their_digits():
+    """A target's probability of 1 - 2e-9 is 1 in float32; its gradient is not 0."""
+    given = values()
+    given["x"][:] = 0
+    given["bias"][:] = 0
+    given["bias"][7] = 25.0
+    given["targets"][:] = 7
+    found = run(given, Blocks(16, True, True), norms=True)
+    probability = np.exp(-25.0) * (VOCAB.size - 1)
+    total = given["weights"].sum()
+    assert found["of bias"][7] == pytest.approx(-probability * total, rel=1e-5)
+    expected = (probability**2 + probability * np.exp(-25.0)) * total**2
+    assert found["norms"][1] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_smallest_id_wins_a_tie_between_blocks():
+    given = values()
+    given["x"][:] = 0
+    given["bias"][:] = 0
+    given["bias"][[40, 90]] = 1.0
+    given["targets"][0, :2] = 40, 90
+    for mesh in (MESHES[0], MESHES[1]):
+        found = run(given, Blocks(16, False, False), *mesh, training=False)
+        assert found["correct"][0, :2].tolist() == [1, 0]
+
+
+def test_a_row_with_nan_has_the_loss_nan_and_others_their_own():
+    given = values()
+    expected = run(given, None, training=False)["losses"]
+    given["x"][2, 1, 3] = np.nan
+    found = run(given, Blocks(16, False, False), training=False)["losses"]
+    assert np.isnan(found[2, 1])
+    np.testing.assert_allclose(found[:2], expected[:2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("outside", [VOCAB.size, -1])
+def test_a_target_outside_the_vocabulary_is_an_error_that_shows_it(outside):
+    given = values()
+    given["targets"][1, 1] = outside
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{outside}.* not index"):
+        run(given, Blocks(16, False, False), training=False)
+
+
+def test_shapes_must_belong_together():
+    given = values()
+    given["targets"] = given["targets"][:, :4]
+    with pytest.raises(ValueError):
+        run(given, Blocks(16, False, False), training=False)
+
+
+class TestTheRule:
+    """Of 160 positions and 250,000 pieces: logits of 160 MB."""
+
+    positions = [mtf.Dimension("batch", 8), mtf.Dimension("predictions", 20)]
+
+    def choose(self, width, block_size=0, mesh="all:1", layout="", pieces=250_000):
+        vocab, columns = mtf.Dimension("vocab", pieces), mtf.Dimension("width", width)
+        return choose_blocks(
+            mesh_impl(mesh, layout),
+            mtf.Shape([*self.positions, columns]),
+            mtf.Shape([vocab, columns]),
+            block_size,
+            apart=True,
+        )
+
+    def test_wide_tables_keep_what_is_expensive_to_compute_again(self):
+        assert self.choose(768) == Blocks(10_416, kept=True, apart=True)
+        assert self.choose(3072) == Blocks(2604, kept=True, apart=True)
+        assert self.choose(257).kept and not self.choose(256).kept
+
+    def test_the_norm_of_a_narrow_tables_gradient_would_cost_too_much(self):
+        """A quarter of 250,000 x 640 / 250,640 is 159.6 positions."""
+        assert not self.choose(640).apart
+        assert self.choose(641).apart
+        assert self.choose(160, block_size=1000).apart is False
+        assert self.choose(161, block_size=1000).apart is True
+
+    def test_a_size_that_is_set_is_computed_again(self):
+        assert self.choose(768, 5000) == Blocks(5000, kept=False, apart=True)
+
+    def test_a_size_of_the_vocabulary_or_more_is_whole(self):
+        assert self.choose(768, 249_999) is not None
+        assert self.choose(768, 250_000) is None
+
+    def test_small_logits_are_whole(self):
+        assert self.choose(768, pieces=24_999) is None
+        assert self.choose(768, pieces=25_000) is not None
+        # A device's part decides.
+        assert self.choose(768, mesh="m:2", layout="vocab:m", pieces=48_000) is None
+
+    def test_columns_that_are_split_are_whole(self):
+        assert self.choose(768, mesh="m:2", layout="width:m") is None
+
+    def test_sums_over_devices_are_no_blocks_of_the_update(self):
+        assert not self.choose(768, mesh="d:2", layout="batch:d").apart
+        assert self.choose(768, mesh="d:2", layout="vocab:d").apart

@@ -1,0 +1,112 @@
+"""Pre-training with the softmax in blocks of the vocabulary: equal to that with whole
+logits, on every mesh, whatever becomes of the table's gradient."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from decoupled.core.compat import tf
+from decoupled.tasks.mlm import MaskedLM
+from decoupled.training.graph import build_evaluation
+from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
+from tests.training.runs import (
+    BOTH_AXES,
+    DATA_AXIS,
+    MODEL_AXIS,
+    ONE_DEVICE,
+    Steps,
+    assert_equal_values,
+    graph_config,
+    largest_difference,
+    run_steps,
+)
+
+STEPS = 4
+WHOLE = 48
+COUPLED = tiny_model(num_layers=1, coupled=True, output_embedding_size=8)
+LOW_RANK = tiny_model(num_layers=1, output_embedding_rank=6)
+ADAFACTOR = adamw(name="adafactor", weight_decay=0.0, beta1=0.0)
+CASES = {
+    "all:1": {},
+    "m:2": {"mesh": MODEL_AXIS},
+    "d:2": {"mesh": DATA_AXIS},
+    "d:2;m:2": {"mesh": BOTH_AXES},
+    "coupled": {"model": COUPLED},
+    "coupled, d:2;m:2": {"model": COUPLED, "mesh": BOTH_AXES},
+    "low rank": {"model": LOW_RANK},
+    "low rank, m:2": {"model": LOW_RANK, "mesh": MODEL_AXIS},
+    "2 microbatches": {"accumulation": 2},
+    "adafactor": {"optimizer": ADAFACTOR},
+    "slices of bfloat16": {
+        "mesh": dataclasses.replace(ONE_DEVICE, slice_dtype="bfloat16")
+    },
+}
+
+
+def config_of(case, block_size, smoothing=0.1):
+    changes = {"model": tiny_model(num_layers=1), **CASES[case]}
+    task = MaskedLM(MASKING, label_smoothing=smoothing, softmax_block_size=block_size)
+    return graph_config(task=task, **changes)
+
+
+@pytest.fixture(autouse=True)
+def everything_in_blocks(monkeypatch):
+    """Blocks of 16 pieces, within five partitions of the table."""
+    monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", 200)
+    where = "decoupled.ops.linear_cross_entropy"
+    for name, value in (("_SMALLEST", 1), ("_BLOCK", 1), ("_FEWEST_ROWS", 16)):
+        monkeypatch.setattr(f"{where}.{name}", value)
+    for name in ("_NORM_SHARE", "_NORM_SHARE_IF_SET"):
+        monkeypatch.setattr(f"{where}.{name}", 1e9)
+    monkeypatch.setattr(f"{where}._NARROW", 0)
+
+
+def assert_equal_training(found, expected, tolerance=1e-5):
+    difference, where = largest_difference(found[0], expected[0])
+    assert difference < tolerance, where
+    np.testing.assert_allclose(found[1], expected[1], rtol=tolerance)
+    np.testing.assert_allclose(found[2], expected[2], rtol=tolerance)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_blocks_that_are_computed_again(case):
+    expected = run_steps(config_of(case, WHOLE), STEPS)
+    found = run_steps(config_of(case, 16), STEPS)
+    # Rounded to bfloat16, weights differ by one step where they differ.
+    assert_equal_training(found, expected, 1e-2 if "bfloat16" in case else 1e-5)
+
+
+@pytest.mark.parametrize("case", ["all:1", "d:2;m:2", "coupled", "2 microbatches"])
+def test_blocks_that_are_kept(case):
+    expected = run_steps(config_of(case, WHOLE), STEPS)
+    assert_equal_training(run_steps(config_of(case, 0), STEPS), expected)
+
+
+@pytest.mark.parametrize("block_size", [0, 16])
+@pytest.mark.parametrize("case", ["all:1", "d:2;m:2"])
+def test_runs_repeat_bit_by_bit(case, block_size):
+    steps = Steps(config_of(case, block_size))
+    first, losses, norms = steps.run(STEPS)
+    for _ in range(2):
+        again = steps.run(STEPS)
+        assert_equal_values(again[0], first)
+        np.testing.assert_array_equal(again[1], losses)
+        np.testing.assert_array_equal(again[2], norms)
+
+
+@pytest.mark.parametrize("case", ["all:1", "coupled", "low rank"])
+def test_evaluation_reports_the_same(case):
+    def evaluate(block_size):
+        with tf.Graph().as_default(), tf.Session() as session:
+            features = {n: tf.constant(v) for n, v in masked_lm_features().items()}
+            lowered = build_evaluation(config_of(case, block_size).network, features)
+            session.run(tf.global_variables_initializer())
+            return session.run((lowered.sums, lowered.predictions))
+
+    sums, predictions = evaluate(WHOLE)
+    for found in (evaluate(0), evaluate(16)):
+        for name, value in sums.items():
+            assert found[0][name] == pytest.approx(value, rel=1e-6)
+        for name, value in predictions.items():
+            np.testing.assert_allclose(found[1][name], value, rtol=1e-6)
