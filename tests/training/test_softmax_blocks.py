@@ -10,6 +10,7 @@ from decoupled.core.compat import tf
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import build_evaluation
 from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
+from tests.ops.simd_on_cpu import run_compiled
 from tests.training.runs import (
     BOTH_AXES,
     DATA_AXIS,
@@ -44,8 +45,8 @@ CASES = {
 }
 
 
-def config_of(case, block_size, smoothing=0.1):
-    changes = {"model": tiny_model(num_layers=1), **CASES[case]}
+def config_of(case, block_size, smoothing=0.1, **changes):
+    changes = {"model": tiny_model(num_layers=1), **CASES[case], **changes}
     task = MaskedLM(MASKING, label_smoothing=smoothing, softmax_block_size=block_size)
     return graph_config(task=task, **changes)
 
@@ -81,6 +82,22 @@ def test_blocks_that_are_computed_again(case):
 def test_blocks_that_are_kept(case):
     expected = run_steps(config_of(case, WHOLE), STEPS)
     assert_equal_training(run_steps(config_of(case, 0), STEPS), expected)
+
+
+@pytest.mark.parametrize("case", ["all:1", "coupled"])
+def test_the_program_of_a_tpu(case):
+    """Compiled by XLA, with the vocabulary split over an axis of one core."""
+    mesh = dataclasses.replace(MODEL_AXIS, mesh_shape="m:1")
+    losses, variables = zip(
+        *(
+            run_compiled(config_of(case, size, mesh=mesh), masked_lm_features(), STEPS)
+            for size in (WHOLE, 16)
+        ),
+        strict=True,
+    )
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    difference, where = largest_difference(variables[1], variables[0])
+    assert difference < 1e-5, where
 
 
 @pytest.mark.parametrize("block_size", [0, 16])
