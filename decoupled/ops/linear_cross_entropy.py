@@ -22,10 +22,11 @@ from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.shards import check_separate, lazy_sum, shard_of
 from decoupled.ops.softmax_blocks import BiasGradient, SoftmaxSlice
 
-# Logits of a device that are smaller, 16 MB, are computed as a whole; so many elements
-# has a block at most, and so many the rows of the table that belong to it.
-_SMALLEST = _BLOCK = 4_000_000
-_BLOCK_WEIGHTS = 8_000_000
+# Logits of a device that are smaller, 512 MB, are computed as a whole: 160 MB of them
+# were not there at the peak of a step (docs/performance.md).
+_SMALLEST = 128_000_000
+# Elements of a block's logits, and of its rows of the table.
+_BLOCK, _BLOCK_WEIGHTS = 4_000_000, 8_000_000
 # Of a block: fewer would make many small products.
 _FEWEST_ROWS = 1024
 # To compute the logits again costs E_out / 2 FLOPs for each byte that is not kept; up
@@ -63,7 +64,7 @@ def choose_blocks(
     1. Whole logits: where the table's columns are split over the mesh, as each block
        would need an all-reduce; where `block_size` is the vocabulary or more; and, if
        it is 0, on TPUs and GPUs, where nothing was measured, and for logits of less
-       than 16 MB on a device.
+       than 512 MB on a device.
     2. A `block_size` that is set: blocks of so many pieces, computed again.
     3. Else, on CPUs, blocks of some 16 MB of logits. In training they are computed
        again where the table has at most 256 columns, and kept where it is wider: for

@@ -125,12 +125,12 @@ def test_norms_come_from_the_forward_pass(mesh_shape, layout, kept, smoothing):
         assert squared == pytest.approx(wanted, rel=1e-6)
 
 
-def test_a_prime_number_of_pieces_by_the_rule():
+def test_a_prime_number_of_pieces():
     """1,000,003, in five blocks of 200,000 and one of three."""
     given, vocab = values(1_000_003, width=3), mtf.Dimension("vocab", 1_000_003)
     width = mtf.Dimension("width", 3)
     x, table = mtf.Shape([*POSITIONS, width]), mtf.Shape([vocab, width])
-    blocks = choose_blocks(mesh_impl(), x, table, 0, apart=False)
+    blocks = choose_blocks(mesh_impl(), x, table, 200_000, apart=False)
     assert blocks == Blocks(200_000, kept=False, apart=False)
     expected = run(given, None, vocab=vocab)
     found = run(given, blocks, vocab=vocab)
@@ -223,9 +223,9 @@ def test_shapes_must_belong_together():
 
 
 class TestTheRule:
-    """Of 160 positions and 250,000 pieces: logits of 160 MB."""
+    """Of 640 positions and 250,000 pieces: logits of 640 MB."""
 
-    positions = [mtf.Dimension("batch", 8), mtf.Dimension("predictions", 20)]
+    positions = [mtf.Dimension("batch", 32), mtf.Dimension("predictions", 20)]
 
     def choose(self, width, block_size=0, mesh="all:1", layout="", pieces=250_000):
         vocab, columns = mtf.Dimension("vocab", pieces), mtf.Dimension("width", width)
@@ -238,16 +238,16 @@ class TestTheRule:
         )
 
     def test_wide_tables_keep_what_is_expensive_to_compute_again(self):
-        assert self.choose(768) == Blocks(10_416, kept=True, apart=True)
+        assert self.choose(768) == Blocks(6250, kept=True, apart=False)
         assert self.choose(3072) == Blocks(2604, kept=True, apart=True)
         assert self.choose(257).kept and not self.choose(256).kept
 
     def test_the_norm_of_a_narrow_tables_gradient_would_cost_too_much(self):
-        """A quarter of 250,000 x 642 / 250,642 is 160.1 positions."""
-        assert not self.choose(641).apart
-        assert self.choose(642).apart
-        assert self.choose(160, block_size=1000).apart is False
-        assert self.choose(161, block_size=1000).apart is True
+        """A quarter of 250,000 x 2587 / 252,587 is 640.1 positions."""
+        assert not self.choose(2586).apart
+        assert self.choose(2587).apart
+        assert self.choose(641, block_size=1000).apart is False
+        assert self.choose(642, block_size=1000).apart is True
 
     def test_a_size_that_is_set_is_computed_again(self):
         assert self.choose(768, 5000) == Blocks(5000, kept=False, apart=True)
@@ -256,15 +256,15 @@ class TestTheRule:
         assert self.choose(768, 249_999) is not None
         assert self.choose(768, 250_000) is None
 
-    def test_small_logits_are_whole(self):
-        assert self.choose(768, pieces=24_999) is None
-        assert self.choose(768, pieces=25_000) is not None
+    def test_logits_below_512_megabytes_are_whole(self):
+        assert self.choose(768, pieces=199_999) is None
+        assert self.choose(768, pieces=200_000) is not None
         # A device's part decides.
-        assert self.choose(768, mesh="m:2", layout="vocab:m", pieces=48_000) is None
+        assert self.choose(768, mesh="m:2", layout="vocab:m") is None
 
     def test_columns_that_are_split_are_whole(self):
         assert self.choose(768, mesh="m:2", layout="width:m") is None
 
     def test_sums_over_devices_are_no_blocks_of_the_update(self):
-        assert not self.choose(768, mesh="d:2", layout="batch:d").apart
-        assert self.choose(768, mesh="d:2", layout="vocab:d").apart
+        assert not self.choose(768, 5000, mesh="d:2", layout="batch:d").apart
+        assert self.choose(768, 5000, mesh="d:2", layout="vocab:d").apart
