@@ -1,16 +1,18 @@
-"""Lines of text files, plain or .gz, and what a line of text is."""
+"""Lines of text files, plain, .gz or .zst, and what a line of text is."""
 
 import codecs
 import contextlib
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Iterator
 from typing import IO
 
-from decoupled.core import files, gfile
+from decoupled.core import files, gfile, installed
 from decoupled.core.errors import UserError
 
+ZSTANDARD = installed.Package("pyarrow", purpose="files with the ending .zst")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -43,14 +45,28 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
             f"{where}: damaged, or not gzip ({files.reason(error)})"
         ) from error
     except gfile.OpError as error:
+        if is_damage(error):
+            where = f"{path}:{number}" if number else path
+            raise UserError(f"{where}: damaged, or not Zstandard ({error})") from error
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether pyarrow could read a file and not unpack it: no number of an error."""
+    return isinstance(error, OSError) and error.errno is None
 
 
 @contextlib.contextmanager
 def _open(path: str) -> Iterator[IO[bytes]]:
     with gfile.GFile(path, "rb") as handle:
-        if not path.endswith(".gz"):
+        if path.endswith(".gz"):
+            with gzip.GzipFile(fileobj=handle, mode="rb") as unpacked:
+                yield unpacked
+        elif path.endswith(".zst"):
+            ZSTANDARD.check()
+            import pyarrow
+
+            with pyarrow.CompressedInputStream(handle, "zstd") as unpacked:
+                yield io.BufferedReader(unpacked)
+        else:
             yield handle
-            return
-        with gzip.GzipFile(fileobj=handle, mode="rb") as unpacked:
-            yield unpacked
