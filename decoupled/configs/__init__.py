@@ -29,6 +29,7 @@ from decoupled.configs.data import (
 from decoupled.configs.finetuning import (
     SCORINGS,
     FinetuningConfig,
+    OwnTaskConfig,
     QuestionAnsweringConfig,
     RetrievalConfig,
     finetune,
@@ -72,6 +73,7 @@ __all__ = [
     "ParallelTextConfig",
     "PlanConfig",
     "PretrainConfig",
+    "OwnTaskConfig",
     "QuestionAnsweringConfig",
     "ReproductionRoot",
     "RetrievalConfig",

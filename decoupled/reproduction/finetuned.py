@@ -16,9 +16,9 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.runs import run_folder
 from decoupled.runs.finetuning_run import TRIVIAL
-from decoupled.tasks.classification import CorpusTask
-from decoupled.tasks.classification_files import LAYOUTS
+from decoupled.tasks.classification import BOOKS, CATALOGS, CorpusTask
 from decoupled.tasks.finetuning_task import FinetuningTask
+from decoupled.tasks.own import SIB200, make_own_task
 from decoupled.tasks.registry import TAGGING
 from decoupled.tasks.tagging import TaggingTask
 
@@ -87,8 +87,10 @@ def _task(folder: str, data_dir: str) -> FinetuningTask:
     length = described.data["features"]["max_sequence_length"]
     if kind == TAGGING:
         return TaggingTask(name, length)
-    if name in LAYOUTS:
+    if name in (CATALOGS, BOOKS):
         return CorpusTask(name, data_dir, length)
+    if name == SIB200.name:
+        return make_own_task(SIB200, data_dir, length, None)
     raise UserError(f"{folder}: {name} is no task whose answers are counted here")
 
 

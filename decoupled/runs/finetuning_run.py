@@ -29,7 +29,7 @@ from decoupled.runs.saved_run import (
     selected_checkpoint,
     write_scores,
 )
-from decoupled.runs.task_data import ENGLISH, SPLITS, Features, TaskData
+from decoupled.runs.task_data import SPLITS, Features, TaskData
 from decoupled.tasks.finetuning_task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.estimator import train
@@ -196,14 +196,15 @@ class FinetuningRun(NamedTuple):
         if step in scores.by_step:
             return
         task = self.data.task
-        wanted = [("dev", ENGLISH)]
+        source = self.data.source
+        wanted = [("dev", source)]
         spec = self.spec.prediction
         [found] = answer_languages(self.network, spec, self.data, wanted)
-        metrics = task.score(ENGLISH, found.examples, found.answers)
+        metrics = task.score(source, found.examples, found.answers)
         write_scalars(
             os.path.join(self.folder, EVENTS),
             step,
-            {_scalar_name(name, "dev", ENGLISH): v for name, v in metrics.items()},
+            {_scalar_name(name, "dev", source): v for name, v in metrics.items()},
         )
         scores.by_step[step] = metrics
         headline = [metrics[name] for name in task.headline]
@@ -214,7 +215,8 @@ class FinetuningRun(NamedTuple):
         write_scores(self.folder, scores)
         best = "the best so far" if scores.best_step == step else "not the best"
         shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
-        self.spec.say(f"English dev at step {step}: {shown} ({best})")
+        dev = f"{self.data.source_name} dev"
+        self.spec.say(f"{dev} at step {step}: {shown} ({best})")
 
     def _answers(self, doing, selected):
         wanted = self.data.files_to_answer()

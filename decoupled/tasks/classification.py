@@ -1,7 +1,7 @@
 """Classification of a text or a pair of texts: graph, features, answers, scores.
 
-The tasks are XTREME's xnli and pawsx, two that `build_corpus` writes, catalogs and
-books, and sib200.
+The tasks are XTREME's xnli and pawsx, and two that `build_corpus` writes, catalogs and
+books. `decoupled.tasks.own` has others.
 """
 
 import collections
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decoupled.configs.finetuning import CLASSIFICATION
 from decoupled.core import files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
@@ -33,7 +34,7 @@ LABELS = {
     "xnli": ("contradiction", "entailment", "neutral"),
     "pawsx": ("0", "1"),
 }
-CATALOGS, BOOKS, SIB200 = "catalogs", "books", "sib200"
+CATALOGS, BOOKS = "catalogs", "books"
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
 # Counts changes of what `features` makes, so that none made before is taken for it.
@@ -43,7 +44,6 @@ _HOW_TO_GET = {
     "pawsx": "XTREME's scripts/download_data.sh writes it from PAWS-X",
     CATALOGS: "decoupled build_corpus --source=catalogs:PACKAGE writes it",
     BOOKS: "decoupled build_corpus writes it, of a --source of Bibles",
-    SIB200: "github.com/dadelani/sib-200 has it as LANGUAGE/SPLIT.tsv",
 }
 
 
@@ -101,6 +101,7 @@ class SequenceClassificationTask(FinetuningTask):
       UserError: a row has no room for two texts.
     """
 
+    kind = CLASSIFICATION
     metrics = headline = ("accuracy",)
     prediction_suffix = "tsv"
     graph_features = ("input_word_ids", "input_mask", "input_type_ids", "label_ids")
@@ -198,7 +199,7 @@ class SequenceClassificationTask(FinetuningTask):
 
 class CorpusTask(SequenceClassificationTask):
     """Which catalog does a message come from (catalogs), which group of books a verse
-    (books)? `build_corpus` writes these. What is a sentence about (sib200)?
+    (books)? `build_corpus` writes these.
 
     Its languages are those that have files; its labels come from its files too.
 
@@ -212,8 +213,7 @@ class CorpusTask(SequenceClassificationTask):
     """
 
     def __init__(self, name: str, data_dir: str, max_sequence_length: int):
-        self._layout = classification_files.LAYOUTS[name]
-        labels = self._layout.labels(os.path.join(data_dir, name))
+        labels = classification_files.read_labels(os.path.join(data_dir, name))
         super().__init__(name, labels, max_sequence_length)
 
     def languages(self, data_dir: str, split: str) -> list[str]:
@@ -223,7 +223,7 @@ class CorpusTask(SequenceClassificationTask):
     def read(self, data_dir: str, split: str, language: str) -> list[LabelledTexts]:
         """The texts, or pairs of texts, with their labels."""
         path = self.path(data_dir, split, language)
-        return self._layout.examples(path, self.labels)
+        return classification_files.read_examples(path, self.labels)
 
     def write(
         self, path: str, examples: list[LabelledTexts], answers: list[Answer]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from decoupled.configs import QuestionAnsweringConfig
-from decoupled.configs.finetuning import AUTO
+from decoupled.configs.finetuning import AUTO, QUESTION_ANSWERING
 from decoupled.core import console, files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
@@ -142,6 +142,7 @@ class QuestionAnsweringTask(FinetuningTask):
       UserError: a window has too little room for its part of a context.
     """
 
+    kind = QUESTION_ANSWERING
     labels = ()
     graph_features = (
         "input_word_ids",
@@ -195,7 +196,11 @@ class QuestionAnsweringTask(FinetuningTask):
         Only questions of test files may lack answers.
         """
         path = self.path(data_dir, split, language)
-        file = LanguageFile(path, self.name, language)
+        return self.read_questions_of(LanguageFile(path, self.name, language), split)
+
+    def read_questions_of(self, file: LanguageFile, split: str) -> list[Question]:
+        """As `read`, of a file."""
+        path = file.path
         read = read_questions(file, ids_may_repeat=split == "train")
         repairs = read.repairs()
         if repairs and path not in self._told:

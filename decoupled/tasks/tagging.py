@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decoupled.configs.finetuning import TAGGING
 from decoupled.core import files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
@@ -104,6 +105,7 @@ class TaggingTask(FinetuningTask):
       UserError: a row has no room for a piece.
     """
 
+    kind = TAGGING
     graph_features = (
         "input_word_ids",
         "input_mask",

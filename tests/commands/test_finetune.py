@@ -9,7 +9,12 @@ import pytest
 from tensorflow.python.ops import script_ops
 
 from decoupled.commands.finetune import run_finetuning
-from decoupled.configs import FinetuningConfig, MeshConfig, QuestionAnsweringConfig
+from decoupled.configs import (
+    FinetuningConfig,
+    MeshConfig,
+    OwnTaskConfig,
+    QuestionAnsweringConfig,
+)
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
@@ -113,6 +118,46 @@ def test_learns_and_reports(folder, capsys):
     assert len(answers["test-sw.tsv"]) == 2
     for label, probability in sum(answers.values(), []):
         assert label in ("record", "word") and 0.5 <= float(probability) <= 1
+
+
+OWN = OwnTaskConfig(
+    name="kinds",
+    kind="classification",
+    files="{split}-{language}.csv",
+    splits=("train", "dev", "test"),
+    split_column=None,
+    training_languages=("sw",),
+    texts=("text",),
+    label="kind",
+    labels=(),
+    metric="macro_f1",
+)
+
+
+def test_a_task_of_ones_own_is_trained_in_its_own_language(folder, tmp_path, capsys):
+    words = "the holds text of one language and every is kept here".split()
+    rows = [f"{kind},{word} {kind}\n" for word in words for kind in ("record", "word")]
+    for name, content in (("train", rows * 3), ("dev", rows[:6]), ("test", rows[:4])):
+        text = "".join(["kind,text\n", *content])
+        (tmp_path / f"{name}-sw.csv").write_text(text)
+    (tmp_path / "test-en.csv").write_text("kind,text\nword,one word\n")
+    config = FinetuneConfig(
+        FINETUNING,
+        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        adamw(learning_rate=5e-3),
+        tiny_training(),
+        own_task=OWN,
+    )
+    init, out = str(folder / "pretrained"), tmp_path / "tuned"
+    run_finetuning(config, "own", str(tmp_path), init, str(out), "train_and_evaluate")
+    printed = capsys.readouterr().out
+    assert "66 sw examples" in printed and "trained on sw only" in printed
+    results = json.loads((out / "results.json").read_text())
+    assert results["task"] == "kinds"
+    assert results["dev"]["sw"]["macro_f1"] == 100.0
+    assert results["test"]["en"]["examples"] == 1
+    saved = json.loads((out / "config.json").read_text())["task"]
+    assert saved["kind"] == "classification" and saved["labels"] == ["record", "word"]
 
 
 def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):

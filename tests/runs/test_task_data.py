@@ -14,6 +14,7 @@ class Numbers:
     """A task of numbers in a file; a number n becomes n windows."""
 
     name = "numbers"
+    training_languages = ("en",)
     graph_features = ("input_word_ids",)
 
     def __init__(self, window=4):
@@ -26,6 +27,9 @@ class Numbers:
 
     def path(self, data_dir, split, language):
         return f"{data_dir}/{split}-{language}.txt"
+
+    def paths(self, data_dir, split, language):
+        return [self.path(data_dir, split, language)]
 
     def read(self, data_dir, split, language):
         path = self.path(data_dir, split, language)

@@ -55,5 +55,5 @@ def test_class_weights_are_for_classification(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_the_labels_of_our_own_tasks_are_missing(name, tmp_path):
-    with pytest.raises(UserError, match=f"{name}/{OWN[name]}: cannot read"):
+    with pytest.raises(UserError, match=f"{name}/{OWN[name]}: (cannot read|missing)"):
         make_task(name, str(tmp_path), SETTINGS, None)
