@@ -108,9 +108,9 @@ def test_other_inputs_have_other_features(folder, changed):
 
 def test_checkpoints_can_be_compared_where_there_is_english_dev(folder):
     data = make(folder)
-    assert data.has_english_dev()
+    assert data.has_source_dev()
     data.task.languages = lambda data_dir, split: ["sw"]
-    assert not data.has_english_dev()
+    assert not data.has_source_dev()
 
 
 FILES = [("dev", "en"), ("dev", "sw"), ("test", "sw")]
