@@ -3,7 +3,8 @@
 A mesh graph has static shapes. Rows are short and their longest is long, so the graph
 holds the model once for each of some lengths, with the same variables; what padding
 costs and what building costs decides among how many. A batch runs through the part
-of its own length only.
+of its own length only. In training a part has its own backward pass; one update serves
+all of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,11 +66,10 @@ def split_by_length(
       features: name -> tensor [batch] or [batch, length], the length being any.
       lengths: that it may be.
     """
-    actual = tf.shape(features["input_word_ids"])[1]
     for length in lengths:
         own = features
         if len(lengths) > 1:
-            is_own = tf.equal(actual, length)
+            is_own = tf.equal(tf.shape(features["input_word_ids"])[1], length)
             own = {
                 name: tf.raw_ops.Switch(data=value, pred=is_own).output_true
                 for name, value in features.items()
