@@ -38,7 +38,7 @@ from decoupled.tasks.finetuning_task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.estimator import train
 from decoupled.training.events import write_scalars
-from decoupled.training.lengths import choose_lengths, tokens_while_building
+from decoupled.training.lengths import choose_lengths, training_tokens_per_length
 from decoupled.training.mesh import length_step
 from decoupled.training.model_fn import RunSpec
 from decoupled.training.network import Network, TrainingGraph
@@ -307,10 +307,10 @@ def training_lengths(
     longest = [sizes[rows].max() for rows in itertools.islice(order, steps)]
     # Batches are made ahead, also those behind the last step.
     longest.append(sizes.max())
-    cost = graphs * tokens_while_building(network.model) / training.batch_size
-    step = length_step(network.mesh)
-    limit = network.task.sequence_length
-    return tuple(choose_lengths(np.array(longest), limit, cost, step))
+    cost = training_tokens_per_length(network.model, steps, graphs)
+    limit, step = network.task.sequence_length, length_step(network.mesh)
+    chosen = choose_lengths(np.array(longest), limit, cost / training.batch_size, step)
+    return tuple(chosen)
 
 
 def steps_of(config: FinetuneConfig, features: Features) -> int:

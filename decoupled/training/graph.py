@@ -148,7 +148,9 @@ def build_step(
             switch = own["input_word_ids"]
             is_alone = len(lengths) == 1
             with (
-                contextlib.nullcontext() if is_alone else only_with(switch, context.mesh)
+                contextlib.nullcontext()
+                if is_alone
+                else only_with(switch, context.mesh)
             ):
                 imported = _import(context, network.task.prepare(own), whole)
                 parts.append(

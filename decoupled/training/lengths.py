@@ -14,16 +14,44 @@ import numpy as np
 from decoupled.configs import ModelConfig
 from decoupled.core.compat import tf
 
-# What two cores compute while a graph is built, of small and of large models.
-_FLOPS_PER_GRAPH = 2e11
+# What two cores compute while a graph is built, of small and of large models: one that
+# predicts, and one that trains, with its compiled kernels. Measured as FLOPs of forward
+# passes, of which a training step has three.
+_FLOPS_PER_GRAPH, _FLOPS_PER_TRAINING_GRAPH = 2e11, 3.3e11
+# What a token costs in training beside products of matrices, which is most of the time
+# of a small model.
+_FLOPS_BESIDE_PRODUCTS = 1e7
+# Steps in which skipping a part takes as long as building it did: 0.05 and 200 ms a
+# layer.
+_STEPS_PER_GRAPH = 4000
+# An estimate: a GPU trains so many times as fast as two cores, which build its graph.
+_GPU_SPEED = 40
 
 Features = dict[str, tf.Tensor]
 
 
+def _flops(model):
+    """Of the products with weights, for a token in a forward pass."""
+    weights = 4 * model.hidden_size + 2 * model.intermediate_size
+    return 2 * model.num_layers * model.hidden_size * weights
+
+
 def tokens_while_building(model: ModelConfig) -> float:
     """The tokens that two cores encode while the graph of one length is built."""
-    weights = 4 * model.hidden_size + 2 * model.intermediate_size
-    return _FLOPS_PER_GRAPH / (2 * model.num_layers * model.hidden_size * weights)
+    return _FLOPS_PER_GRAPH / _flops(model)
+
+
+def training_tokens_per_length(model: ModelConfig, steps: int, graphs: int) -> float:
+    """The tokens that a run could train on in the time that one more length costs.
+
+    Args:
+      model: that is trained. steps: of the run.
+      graphs: that it builds, one after the other.
+    """
+    tokens = _FLOPS_PER_TRAINING_GRAPH / (_flops(model) + _FLOPS_BESIDE_PRODUCTS)
+    if tf.config.list_physical_devices("GPU"):
+        tokens *= _GPU_SPEED
+    return tokens * (graphs + steps / _STEPS_PER_GRAPH)
 
 
 def choose_lengths(

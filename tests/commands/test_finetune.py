@@ -31,6 +31,7 @@ FINETUNING = FinetuningConfig(
     warmup_fraction=0.1,
     learning_rates=(),
     class_weights="none",
+    group_by_length=False,
 )
 
 
