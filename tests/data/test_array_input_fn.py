@@ -94,8 +94,9 @@ def test_grouped_batches_are_of_like_length_and_shuffled(monkeypatch):
     monkeypatch.setattr(array_input_fn, "_GROUP", 20)
     # The 251st has the last three of an epoch and the first of the next.
     sizes = [SIZES[rows] for rows in grouped(250)]
-    # Of 20 * 4 rows neighbours differ by 117 / 80 on average.
-    assert np.mean([own.max() - own.min() for own in sizes]) < 3 * 117 / 80
+    # Four neighbours of 20 * 4 sorted rows differ by 3 * 117 / 80 on average, four rows
+    # at random by 3 / 5 of 117; the last group has ten batches only.
+    assert np.mean([own.max() - own.min() for own in sizes]) < 5
     longest = np.array([own.max() for own in sizes])
     assert abs(np.corrcoef(longest[1:], longest[:-1])[0, 1]) < 0.2
     # A batch of the next epoch has other rows.
