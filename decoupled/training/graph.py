@@ -145,13 +145,10 @@ def build_step(
         for length, own in split_by_length(features, lengths):
             dims = _checked_dims(network, batch // graph.accumulation, length)
             whole = make_dims(network.model, batch, length)
-            switch = own["input_word_ids"]
-            is_alone = len(lengths) == 1
-            with (
-                contextlib.nullcontext()
-                if is_alone
-                else only_with(switch, context.mesh)
-            ):
+            gate = contextlib.nullcontext()
+            if len(lengths) > 1:
+                gate = only_with(own["input_word_ids"], context.mesh)
+            with gate:
                 imported = _import(context, network.task.prepare(own), whole)
                 parts.append(
                     _forward_and_gradients(context, dims, imported, dropout_seed)
