@@ -19,6 +19,9 @@ which --num_runs then repeats with other seeds. One rate and one seed train in
 --model_dir itself; several in learning_rate_R/seed_S/ below it. Started again it
 resumes, and complete runs are not repeated; a folder with another model is refused.
 
+Batches have rows of like length, padded to the longest among a few lengths, unless
+FinetuningConfig.group_by_length is False; on a TPU they always have the maximum.
+
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 Writes to --model_dir
   results.json, .csv, .png, .svg           scores per language, in percent, beside

@@ -56,6 +56,8 @@ class FinetuningConfig:
       OptimizerConfig.learning_rate, which is ignored otherwise.
     class_weights: "none", or "balanced", which gives every class the same total weight
       in the training loss; classification only.
+    group_by_length: batches have rows of like length, and are padded to the longest row
+      among a few lengths instead of max_sequence_length. Ignored on a TPU.
     """
 
     num_epochs: float
@@ -66,6 +68,7 @@ class FinetuningConfig:
     warmup_fraction: float
     learning_rates: tuple
     class_weights: str
+    group_by_length: bool
 
     def __post_init__(self):
         check_types(self)

@@ -71,6 +71,10 @@ class Finetuning:
         cache: str,
         tpu: dict[str, str | None] | None = None,
     ):
+        if tpu is not None:
+            # Its programs have one shape.
+            ungrouped = dataclasses.replace(config.finetuning, group_by_length=False)
+            config = config._replace(finetuning=ungrouped)
         self.config, self.task, self.folder = config, task, folder
         self._reading = mode not in run_folder.TRAINING_MODES
         self._source = open_run(init_checkpoint)
@@ -184,6 +188,7 @@ class Finetuning:
             "class_weights": finetuning.class_weights,
             "batch_size": training.batch_size,
             "eval_every_steps": training.eval_every_steps,
+            "group_by_length": finetuning.group_by_length,
             **run,
         }
         vocabulary = self._source.vocabulary

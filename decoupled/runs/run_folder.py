@@ -38,6 +38,8 @@ _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
 # A model that claims to be larger would take all memory before anything else is read.
 _LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
 _DEEPEST = 20
+# What fine-tuning had no choice about once.
+_EARLIER_DATA = {"group_by_length": False}
 _SHOWN = 200
 
 
@@ -113,6 +115,8 @@ def claim(
     if files.exists(path):
         saved = files.read_json(path)
         _described(path, saved)
+        earlier = {k: v for k, v in _EARLIER_DATA.items() if k in wanted["data"]}
+        saved["data"] = earlier | saved["data"]
         differing = list(_differences("", saved, wanted))
         if not differing:
             return

@@ -107,8 +107,17 @@ class FinetuningTask(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def network(self, dropout: float, label_smoothing: float) -> Task:
-        """The graph's side of the task."""
+    def network(
+        self, dropout: float, label_smoothing: float, any_length: bool = False
+    ) -> Task:
+        """The graph's side of the task.
+
+        Args:
+          dropout: before the last layer, in training.
+          label_smoothing: of the training loss.
+          any_length: batches are padded to several lengths, which must not change the
+            training loss.
+        """
 
     @abc.abstractmethod
     def answers(

@@ -38,6 +38,8 @@ from decoupled.xtreme.files import LanguageFile
 from decoupled.xtreme.official import TASKS, score_language
 
 _START, _END = 0, 1
+# Less any logit, it is the logit of padding.
+_FAR_BELOW = 1e9
 # A translation of an answer may be longer than the English one.
 _LONGER_THAN_IN_TRAINING = 1.5
 # Words on either side of the span that are compared with the question.
@@ -59,19 +61,27 @@ class ExtractiveQA(Task):
       name: of the task. sequence_length: tokens of every input.
       dropout: before the last layer, in training.
       label_smoothing: of the training loss; evaluation reports the plain loss.
+      any_length: the training loss leaves out padding, of which batches of different
+        lengths have more or less.
     """
 
     metrics = {"loss": ("loss_sum", "weight"), "span_accuracy": ("hits", "weight")}
     head = SPANS
 
     def __init__(
-        self, name: str, sequence_length: int, dropout: float, label_smoothing: float
+        self,
+        name: str,
+        sequence_length: int,
+        dropout: float,
+        label_smoothing: float,
+        any_length: bool = False,
     ):
         self.name = name
         self.sequence_length = sequence_length
         self._ends = labels_dim(SPANS.labels)
         self._dropout = dropout
         self._label_smoothing = label_smoothing
+        self._any_length = any_length
 
     def extra_dims(self) -> list[mtf.Dimension]:
         """Start and end."""
@@ -104,12 +114,15 @@ class ExtractiveQA(Task):
         """Mean of the losses of start and end, and both logits [batch, sequence]."""
         encoded = encode(build, features)
         logits = span_logits(build, encoded.output, self._dropout)
-        losses, correct = softmax_cross_entropy(
-            logits,
-            features["span_positions"],
-            build.dims.sequence,
-            label_smoothing=self._label_smoothing if build.training else 0.0,
-        )
+        if self._any_length and build.training:
+            losses, correct = self._losses_of_tokens(build, features, logits)
+        else:
+            losses, correct = softmax_cross_entropy(
+                logits,
+                features["span_positions"],
+                build.dims.sequence,
+                label_smoothing=self._label_smoothing if build.training else 0.0,
+            )
         weights, batch = features["example_weights"], [build.dims.batch]
         losses = mtf.reduce_mean(losses, output_shape=batch) * weights
         # Right where both are.
@@ -120,6 +133,22 @@ class ExtractiveQA(Task):
         }
         scale = features["loss_scale"]
         return weighted_loss(losses, correct, weights, scale, predictions)
+
+    def _losses_of_tokens(self, build, features, logits):
+        """Losses and correct predictions [batch, labels] among a row's own tokens."""
+        positions, sequence = features["span_positions"], build.dims.sequence
+        mask = mtf.cast(features["input_mask"], tf.float32)
+        losses, correct = softmax_cross_entropy(
+            logits + (mask - 1.0) * _FAR_BELOW, positions, sequence
+        )
+        if self._label_smoothing:
+            tokens = mtf.reduce_sum(mask, output_shape=[build.dims.batch])
+            target = mtf.one_hot(positions, sequence)
+            above_mean = mtf.reduce_sum(
+                logits * (target - mask / tokens), output_shape=positions.shape
+            )
+            losses += self._label_smoothing * above_mean
+        return losses, correct
 
     def _logits_of(self, end: int, logits: mtf.Tensor) -> mtf.Tensor:
         # A product, because labels may be split across the mesh, and slices may not.
@@ -270,9 +299,13 @@ class QuestionAnsweringTask(FinetuningTask):
         shortest = [min(next(lengths) for _ in answers) for answers in texts]
         return sum(length > limit for length in shortest) / len(texts)
 
-    def network(self, dropout: float, label_smoothing: float) -> ExtractiveQA:
+    def network(
+        self, dropout: float, label_smoothing: float, any_length: bool = False
+    ) -> ExtractiveQA:
         """The graph's side of the task."""
-        return ExtractiveQA(self.name, self._length, dropout, label_smoothing)
+        return ExtractiveQA(
+            self.name, self._length, dropout, label_smoothing, any_length
+        )
 
     def answers(
         self, examples: list[Question], features: Features, outputs: Features

@@ -155,8 +155,10 @@ class TaggingTask(FinetuningTask):
         """See `tagging_features`."""
         return tagging_features(vocabulary, examples, self.labels, self._length)
 
-    def network(self, dropout: float, label_smoothing: float) -> Tagging:
-        """The graph's side of the task."""
+    def network(
+        self, dropout: float, label_smoothing: float, any_length: bool = False
+    ) -> Tagging:
+        """The graph's side of the task, whose loss never depends on padding."""
         return Tagging(self.name, self.labels, self._length, dropout, label_smoothing)
 
     def answers(

@@ -36,6 +36,7 @@ FINETUNING = FinetuningConfig(
     warmup_fraction=0.1,
     learning_rates=(),
     class_weights="none",
+    group_by_length=True,
 )
 
 
@@ -63,8 +64,13 @@ def folder(tmp_path_factory):
     task.mkdir(parents=True)
     (task / "labels.txt").write_text("record\nword\n")
     words = "the holds text of one language and every is kept here".split()
-    lines = [f"{w} {label}\t{label}\n" for w in words for label in ("record", "word")]
-    (task / "train-en.tsv").write_text("".join(lines * 3))
+    lines = [
+        f"{' '.join([word] * times)} {label}\t{label}\n"
+        for times in (1, 3, 5)
+        for word in words
+        for label in ("record", "word")
+    ]
+    (task / "train-en.tsv").write_text("".join(lines))
     (task / "dev-en.tsv").write_text("".join(lines[:6]))
     (task / "test-sw.tsv").write_text("rekodi word\tword\nneno record\trecord\n")
     return folder
@@ -180,7 +186,7 @@ def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
 
 def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):
     # A little more than two epochs.
-    here = tune(folder, "here", num_epochs=2.0)
+    here = tune(folder, "here", num_epochs=2.0, group_by_length=False)
     monkeypatch.setattr(PredictionSpec, "feeds_itself", False)
 
     def refused(function):
@@ -191,8 +197,9 @@ def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):
     with one_core() as address:
         there = tune(
             folder, "there", mesh="data:1;model:1", tpu=address._asdict(),
-            num_epochs=2.0,
+            num_epochs=2.0, group_by_length=True,
         )  # fmt: skip
+    # Its program has one shape: the setting is ignored.
     expected, found = variables(here), variables(there)
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], atol=2e-5)
@@ -373,10 +380,16 @@ def interrupt_at_six(*settings):
             run_finetuning(*settings)
 
 
-def test_an_interrupted_run_resumes_and_says_from_where(folder, tmp_path, capsys):
+def test_an_interrupted_run_resumes_and_says_from_where(
+    folder, tmp_path, capsys, monkeypatch
+):
+    # In a graph of several lengths, which would not pay here.
+    monkeypatch.setattr("decoupled.training.lengths._FLOPS_PER_TRAINING_GRAPH", 1.0)
+    monkeypatch.setattr("decoupled.training.mesh._LENGTH_STEP", 2)
     out, straight = tmp_path / "run", tmp_path / "straight"
     run_finetuning(*arguments(folder, straight, save_checkpoints_steps=2))
-    capsys.readouterr()
+    told = "batches of like length, padded to 4, 6, 8 tokens"
+    assert told in capsys.readouterr().out
     settings = arguments(folder, out, save_checkpoints_steps=2)
     interrupt_at_six(*settings)
     run_finetuning(*settings)

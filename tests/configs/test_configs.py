@@ -106,6 +106,7 @@ GOOD = {
         warmup_fraction=0.1,
         learning_rates=(1e-5, 2e-5),
         class_weights="none",
+        group_by_length=True,
     ),
     configs.QuestionAnsweringConfig: dict(
         max_question_length=64,
@@ -265,6 +266,7 @@ REFUSED = [
     ("FinetuningConfig", dict(learning_rates=("2e-5",)), "learning_rates"),
     ("FinetuningConfig", dict(learning_rates=(2e-5, 2e-5)), "learning_rates"),
     ("FinetuningConfig", dict(class_weights="inverse"), "class_weights"),
+    ("FinetuningConfig", dict(group_by_length=8), "group_by_length"),
     ("ScaleConfig", dict(width_divisor=0), "width_divisor"),
     ("ScaleConfig", dict(head_size_divisor=1.5), "head_size_divisor"),
     ("ScaleConfig", dict(depth_divisor=-1), "depth_divisor"),
