@@ -29,8 +29,8 @@ REPRODUCE_ARGS ?=
 
 # More arguments of every suite: make bench BENCH_ARGS=--resume
 BENCH_ARGS ?=
-SUITES := pretraining finetuning inference input_pipeline corpus records tagging \
-	question_features retrieval processes scaling releases
+SUITES := pretraining finetuning finetuning_runs inference input_pipeline corpus records \
+	tagging question_features retrieval processes scaling releases
 COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
 	$(CORPUS)/.installed $(RECORDS)/.installed $(OLDEST)/.installed
 
