@@ -20,16 +20,12 @@ from tests.analyses.tiny_runs import write_run
 from tests.command_line import decoupled, mistake
 from tests.corpora.parallel.test_parallel_text import SETTINGS
 from tests.data.record_folders import make_records
-from tests.exports.models import train_sentencepiece
 
 
 @pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
+def model_dir(tmp_path_factory, vocabulary):
     """A pre-training run."""
-    folder = tmp_path_factory.mktemp("runs")
-    path = str(folder / "sentencepiece.model")
-    train_sentencepiece(path)
-    return write_run(folder / "run", Vocabulary(path))
+    return write_run(tmp_path_factory.mktemp("runs") / "run", vocabulary)
 
 
 @pytest.fixture
@@ -154,8 +150,7 @@ def test_drift(run, model_dir, tmp_path):
         run("drift", finetuned_dir=["a", "b"], **given)
 
 
-def test_masked_lm(run, model_dir, tmp_path):
-    vocabulary = Vocabulary(f"{model_dir}/sentencepiece.model")
+def test_masked_lm(run, model_dir, vocabulary, tmp_path):
     records, out = tmp_path / "records", tmp_path / "out"
     text = [[[6 + n % 40 for n in range(200)]]]
     make_records(
