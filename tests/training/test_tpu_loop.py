@@ -89,16 +89,14 @@ def test_the_host_writes_every_step_under_its_own_number(trained, trained_in_ste
 @pytest.mark.parametrize(
     "before, after", [(0, 128), pytest.param(128, 0, marks=pytest.mark.slow)]
 )
-def test_a_resumed_run_goes_on_to_the_same_weights(
-    tpu, trained, before, after, tmp_path
-):
+def test_a_resumed_run_goes_on_to_the_same_weights(tpu, before, after, tmp_path):
     """Whether it stacks slices or not: checkpoints hold every variable by its name."""
 
     def stacking(mib):
-        mesh = dataclasses.replace(ONE_CORE, stack_mib=mib)
-        return core_config(mesh=mesh, accumulation=2)
+        return core_config(mesh=dataclasses.replace(ONE_CORE, stack_mib=mib))
 
-    expected = checkpoint_values(trained.model_dir)
+    whole = run_spec(tmp_path / "whole", iterations_per_loop=4)._replace(tpu=tpu)
+    expected = train_run(core_config(), whole)
     parts = run_spec(tmp_path / "parts", iterations_per_loop=4)._replace(tpu=tpu)
     stopped = parts._replace(stop=_StopAt(8))
     with pytest.raises(Exception, match="saved at step 8"):
