@@ -1,10 +1,5 @@
 """Converts models from and to the formats of others. The first word says which way.
 
-  from_tf     an original TensorFlow checkpoint to a model folder
-  from_hf     a folder of transformers' save_pretrained to a model folder
-  to_hf       a model folder to one that transformers loads
-  vocabulary  a model folder to one with fewer pieces, or with those of another file
-
   decoupled convert from_hf --hf_dir=google_rembert --model_dir=runs/rembert
   decoupled convert from_hf --help
 

@@ -19,6 +19,7 @@ from decoupled.configs import ReproductionRoot, SweepConfig
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.reproduction.data import ENOUGH_PIECES, Folders
+from decoupled.reproduction.measured import CONTROL as CONTROL_ROW
 from decoupled.sweeps.jobs import FINETUNING, PRETRAINING, Job
 from decoupled.sweeps.rows import Row, model_bindings, read_model
 
@@ -214,6 +215,19 @@ class JobMaker:
         for row, model in trained:
             jobs += self.layer_drops(model, row)
         return jobs + self.analyses(models, seed)
+
+
+def seed_of(name: str) -> int:
+    """Of the name of a job, which ends in seed_S."""
+    return int(name.rpartition("seed_")[2])
+
+
+def row_of_model(name: str) -> str:
+    """Of a pre-training's name: ROW, or "control:ROW"; "" of any other job's."""
+    *control, kind, row, _ = name.split("/")
+    if kind != "models":
+        return ""
+    return CONTROL_ROW * (control == [CONTROL]) + row
 
 
 def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:

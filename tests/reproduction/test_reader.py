@@ -5,7 +5,7 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.reproduction.finetuned import read_items
+from decoupled.reproduction.reader import read_items
 from tests.analyses.test_layer_drop import write_folder
 
 SENTENCES = "the\tDET\nsea\tNOUN\n\nGo\tVERB\n"
@@ -47,7 +47,7 @@ def test_right_words_and_words_of_each_sentence(data_dir, tmp_path):
     answers = {"en": "DET\nVERB\n\nVERB\n\n"}
     folder = write_run(tmp_path / "run", "udpos", answers, {"en": 200 / 3})
     [(language, items)] = read_items(folder, data_dir).items()
-    assert (language, items.names, items.baseline) == ("en", [1, 2], 40.0)
+    assert (language, items.baseline) == ("en", 40.0)
     assert items.right.tolist() == [1, 1]
     assert items.total.tolist() == [2, 1]
 
@@ -64,7 +64,6 @@ def test_right_or_not_of_each_text_in_each_language(data_dir, tmp_path):
         "de": [0, 1, 0],
     }
     assert found["en"].total.tolist() == [1, 1, 1]
-    assert found["en"].names == found["de"].names == [1, 2, 3]
 
 
 def test_runs_of_a_model_are_averaged_within_the_item(data_dir, tmp_path):
