@@ -9,6 +9,7 @@
   drift             what does fine-tuning change, and which layers guess words?
   geometry          anisotropy, the logits and their gradient, likeness of embeddings
   masked_lm         how well does it guess masked words of held-out text?
+  minimal_pairs     does it prefer the acceptable one of two sentences? (BLiMP)
   probing           what do frozen layers tell of grammar and meaning? (Table 9)
   probing_data      treebanks and entity tags to files for probing
   neighbours        translation by nearest neighbours, layer by layer (Figure 2)
@@ -238,6 +239,54 @@ def run_masked_lm() -> None:
     _finish(analysis, analysis.measure(models, text, settings))
 
 
+def minimal_pairs_flags() -> None:
+    """The flags of `minimal_pairs`."""
+    _common_flags()
+    start.define_gin_flags()
+    flags.DEFINE_multi_string(
+        "pairs", None, "A .jsonl or .tsv file, or a folder of which all are read."
+    )
+    flags.mark_flag_as_required("pairs")
+
+
+def run_minimal_pairs() -> None:
+    """Does a masked LM prefer the acceptable one of two sentences? (BLiMP, MultiBLiMP)
+
+    A sentence's score is its pseudo-log-likelihood: each token in turn is masked, and
+    the log probabilities are summed (Salazar et al. 2020). Prints for each phenomenon
+    how often the acceptable sentence scores higher, with 95% intervals (Wilson's).
+    Nothing is fine-tuned.
+
+      decoupled analyze minimal_pairs --model_dir=runs/e_out_128 \\
+          --model_dir=runs/e_out_768 --pairs=blimp/data --output_dir=results
+
+    *.jsonl are BLiMP's: sentence_good, sentence_bad, field, linguistics_term and UID in
+    a line. LANGUAGE/data.tsv or LANGUAGE.tsv are MultiBLiMP's: columns sen, wrong_sen
+    and phenomenon. minimal_pairs.items.npz has the scores of every pair.
+
+    A rare word that is cut into several tokens scores too high, because each gives the
+    others away. To mask the rest of the word too (Kauf and Ivanova 2023):
+
+      decoupled analyze minimal_pairs --model_dir=runs/e_out_768 \\
+          --pairs=multiblimp/eng/data.tsv --output_dir=results \\
+          --gin_param='minimal_pairs.masking = "word_left_to_right"'
+
+    Settings: runs/analyze_minimal_pairs.gin.
+    """
+    from decoupled.analyses import minimal_pairs as analysis
+    from decoupled.analyses.minimal_pair_files import find_files, read_pairs
+    from decoupled.analyses.models import open_models
+    from decoupled.core import files
+
+    settings = start.parse_gin(roots.minimal_pairs, "runs/analyze_minimal_pairs.gin")
+    paths = find_files(FLAGS.pairs)
+    pairs = [pair for path in paths for pair in read_pairs(path)]
+    models = open_models(FLAGS.model_dir, masked_lm=True)
+    result = analysis.measure(models, pairs, settings)
+    result["files"] = {path: files.file_fingerprint(path) for path in paths}
+    _finish(analysis, result)
+
+
 def probing_flags() -> None:
     """The flags of `probing`."""
     _common_flags()
@@ -450,6 +499,7 @@ SUBCOMMANDS = {
     "drift": _locked(drift_flags, run_drift),
     "geometry": _locked(geometry_flags, run_geometry),
     "masked_lm": _locked(masked_lm_flags, run_masked_lm),
+    "minimal_pairs": _locked(minimal_pairs_flags, run_minimal_pairs),
     "probing": _locked(probing_flags, run_probing),
     "probing_data": Subcommand(probing_data_flags, run_probing_data),
     "neighbours": _locked(neighbours_flags, run_neighbours),
