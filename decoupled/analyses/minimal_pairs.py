@@ -225,7 +225,8 @@ def _masked_copies(
         labels = ids[np.arange(len(owner)), place]
         hidden = columns == place[:, np.newaxis]
         if whole_word:
-            words = np.cumsum(word_starts(tf.constant(ids), pieces).numpy(), axis=1)
+            starts = word_starts(*(table[ids] for table in pieces))
+            words = np.pad(np.cumsum(starts, axis=1), ((0, 0), (1, 0)))
             own = words[np.arange(len(owner)), place][:, np.newaxis]
             hidden |= (columns > place[:, np.newaxis]) & (words == own)
         mask = (columns < lengths[owner][:, np.newaxis] + 2).astype(np.int32)

@@ -18,7 +18,7 @@ from decoupled.configs.model import ModelConfig
 from decoupled.core.errors import UserError
 
 OPTIMIZERS = ("adamw", "adafactor")
-DECAYS = ("linear", "constant")
+DECAYS = ("constant", "linear", "cosine", "one_minus_sqrt")
 
 
 @gin.register
@@ -61,18 +61,51 @@ class ScheduleConfig:
     """The length of a run and its learning rate over time.
 
     train_steps: optimizer steps. warmup_steps: linear warm-up from 0 to the peak.
-    decay: after warm-up, "linear" to 0 at the last step, or "constant".
+    decay: "constant", or how the rate falls to the last step. With x from 0 to 1 over
+      the decay, the rate is the peak times 1 - x ("linear"), (1 + cos(pi x)) / 2
+      ("cosine"), 1 - sqrt(x) ("one_minus_sqrt", Haegele et al. 2024).
+    decay_steps: length of the decay, before which the rate stays at the peak
+      (warm-up, stable, decay); None decays from the end of warm-up on.
+    final_share: of the peak, where the decay ends; 0 for a decay to 0.
     """
 
     train_steps: int
     warmup_steps: int
     decay: str
+    decay_steps: int | None
+    final_share: float
 
     def __post_init__(self):
         check_types(self)
         check_choice(self, "decay", DECAYS)
         check_positive(self, "train_steps")
         check_not_negative(self, "warmup_steps")
+        check_rates(self, "final_share", closed=True)
+        if self.decay == "constant" and (self.decay_steps, self.final_share) != (
+            None,
+            0,
+        ):
+            raise UserError(
+                "ScheduleConfig: decay_steps or final_share without a decay; set decay "
+                f"to one of {', '.join(DECAYS[1:])}"
+            )
+        if self.decay_steps is not None:
+            check_positive(self, "decay_steps")
+            if self.warmup_steps + self.decay_steps > self.train_steps:
+                raise UserError(
+                    f"ScheduleConfig: {self.warmup_steps} warmup_steps and "
+                    f"{self.decay_steps} decay_steps are more than the "
+                    f"{self.train_steps} train_steps"
+                )
+
+    @property
+    def decay_begins(self) -> int:
+        """The step at which the rate begins to fall; `train_steps` if it never does."""
+        if self.decay == "constant":
+            return self.train_steps
+        if self.decay_steps is None:
+            return self.warmup_steps
+        return self.train_steps - self.decay_steps
 
 
 @gin.register

@@ -11,11 +11,10 @@ A piece that holds both, such as ")." or "▁(the", is not divided.
 
 import re
 import unicodedata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 
 # Begins a word, in SentencePiece.
@@ -59,16 +58,18 @@ def word_pieces(vocabulary: Vocabulary) -> WordPieces:
     return WordPieces(begins, closes, joins)
 
 
-def word_starts(ids: tf.Tensor, pieces: WordPieces) -> tf.Tensor:
-    """Which tokens begin a word, bool [..., length]; the first one always does.
+def word_starts(begins: Any, closes: Any, joins: Any) -> Any:
+    """Which tokens begin a word.
 
     Args:
-      ids: int32 [..., length]. pieces: of their vocabulary.
+      begins, closes, joins: of `WordPieces`, looked up for the ids of a text: NumPy
+        arrays or tensors, bool [..., length].
+
+    Returns:
+      of the same kind, bool [..., length - 1]: of all tokens but the first, which
+      always does.
     """
-    first = tf.ones_like(ids[..., :1], tf.bool)
-    begins, closes, joins = (tf.gather(tf.constant(table), ids) for table in pieces)
-    later = begins[..., 1:] | closes[..., :-1] & ~joins[..., 1:]
-    return tf.concat([first, later], axis=-1)
+    return begins[..., 1:] | closes[..., :-1] & ~joins[..., 1:]
 
 
 def _is_separate(character: str) -> bool:

@@ -159,6 +159,44 @@ def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
     assert "complete at step 1; nothing to train" in capsys.readouterr().out
 
 
+def test_a_branch_is_what_the_trunk_would_have_become(data, tmp_path, capsys):
+    """Weights, slots, data and rate go on, as if the decay had always been set."""
+    trunk = config(schedule=schedule(30, 4, "constant"))
+    run_pretraining(trunk, *data, str(tmp_path / "trunk"), "train")
+    decayed = config(schedule=schedule(26, 4, "one_minus_sqrt", 6))
+    run_pretraining(decayed, *data, str(tmp_path / "straight"), "train")
+    branch = (decayed, *data, str(tmp_path / "branch"), "train")
+    prefix = str(tmp_path / "trunk" / "model.ckpt-20")
+    run_pretraining(*branch, branch_from=prefix)
+    assert "/branch/model.ckpt-20 at step 20, 160 examples" in capsys.readouterr().out
+    straight, branched = (
+        checkpoint(tmp_path / "straight"),
+        checkpoint(tmp_path / "branch"),
+    )
+    assert straight.keys() == branched.keys() and branched["global_step"] == 26
+    for name, value in straight.items():
+        np.testing.assert_array_equal(value, branched[name], err_msg=name)
+
+    # The same command goes on with the branch, not with the trunk.
+    run_pretraining(*branch, branch_from=prefix)
+    assert "complete at step 26; nothing to train" in capsys.readouterr().out
+
+
+def test_refused_branches(data, trained, tmp_path):
+    folder = str(tmp_path / "branch")
+
+    def branch(path=str(trained), **changes):
+        run_pretraining(config(**changes), *data, folder, "train", branch_from=path)
+
+    with pytest.raises(UserError, match=r"data.seed is 3, not 4; a branch has"):
+        branch(training=tiny_training(seed=4))
+    with pytest.raises(UserError, match=r"is of step 2, but the decay would begin at"):
+        branch(schedule=schedule(40, 1))
+    with pytest.raises(UserError, match=r"model.ckpt-1: no such checkpoint"):
+        branch(str(trained / "model.ckpt-1"))
+    assert not (tmp_path / "branch").exists()
+
+
 def test_impossible_sampling_leaves_no_folder(data, tmp_path):
     for sampling, message in (
         (SamplingConfig(0.5, {"xx": 0.1}, None, None), "no language 'xx'"),
