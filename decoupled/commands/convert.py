@@ -3,6 +3,7 @@
   from_tf   an original TensorFlow checkpoint to a model folder
   from_hf   a folder of transformers' save_pretrained to a model folder
   to_hf     a model folder to one that transformers loads
+  average   the mean of several checkpoints to a model folder
 
   decoupled convert from_hf --hf_dir=google_rembert --model_dir=runs/rembert
   decoupled convert from_hf --help
@@ -49,6 +50,14 @@ def to_hf_flags() -> None:
         "else the newest.",
     )
     flags.DEFINE_bool("encoder_only", False, "Leave the head out.")
+
+
+def average_flags() -> None:
+    """The flags of `average`."""
+    flags.DEFINE_multi_string(
+        "checkpoint", None, "A prefix, or a run's folder.", required=True
+    )
+    _define_folders("model_dir")
 
 
 def _define_folders(*names):
@@ -122,8 +131,24 @@ def to_hf() -> None:
     )
 
 
+def average() -> None:
+    """Averages the weights of checkpoints of one model; slots are left out.
+
+    Checkpoints of one run, or of runs that began from the same weights.
+
+      decoupled convert average --checkpoint=runs/decoupled/model.ckpt-9000 \\
+          --checkpoint=runs/decoupled/model.ckpt-10000 --model_dir=runs/averaged
+
+    The folder can be fine-tuned, analysed and exported like any other.
+    """
+    from decoupled.exports.interop import average as averaging
+
+    averaging.average(flags.FLAGS.checkpoint, flags.FLAGS.model_dir)
+
+
 SUBCOMMANDS = {
     "from_tf": Subcommand(from_tf_flags, from_tf),
     "from_hf": Subcommand(from_hf_flags, from_hf),
     "to_hf": Subcommand(to_hf_flags, to_hf),
+    "average": Subcommand(average_flags, average),
 }
