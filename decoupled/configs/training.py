@@ -186,7 +186,11 @@ class ClusterConfig:
 
 
 class PretrainConfig(NamedTuple):
-    """Everything that a pre-training run is made of."""
+    """Everything that a pre-training run is made of.
+
+    whole_words: training predicts all tokens of a word or none (`data.masking`).
+    eval_masking_rate: of held-out text, single tokens, whatever training masks.
+    """
 
     model: ModelConfig
     mesh: MeshConfig
@@ -196,6 +200,13 @@ class PretrainConfig(NamedTuple):
     schedule: ScheduleConfig
     training: TrainingConfig
     cluster: ClusterConfig
+    whole_words: bool
+    eval_masking_rate: float
+
+    @property
+    def eval_masking(self) -> MaskingConfig:
+        """How held-out text is masked."""
+        return dataclasses.replace(self.masking, masking_rate=self.eval_masking_rate)
 
 
 @gin.configurable
@@ -209,8 +220,27 @@ def pretrain(
     schedule=gin.REQUIRED,
     training=gin.REQUIRED,
     cluster=gin.REQUIRED,
+    whole_words=gin.REQUIRED,
+    eval_masking_rate=gin.REQUIRED,
 ) -> PretrainConfig:
     """The root of the settings of pre-training, and of its plan."""
+    if type(whole_words) is not bool:
+        raise UserError(
+            f"pretrain.whole_words: {whole_words!r} is neither True nor False"
+        )
+    if type(eval_masking_rate) not in (int, float) or not 0 < eval_masking_rate <= 1:
+        raise UserError(
+            f"pretrain.eval_masking_rate: {eval_masking_rate!r} is not in (0, 1]"
+        )
+    for rate in (masking.masking_rate, eval_masking_rate):
+        wanted = round(rate * (masking.sequence_length - 2))
+        if wanted > masking.max_predictions:
+            raise UserError(
+                f"MaskingConfig.max_predictions: {masking.max_predictions} are fewer "
+                f"than the {wanted} tokens that a masking rate of {rate} predicts of "
+                f"{masking.sequence_length}; give {wanted} or more"
+            )
     return PretrainConfig(
-        model, mesh, masking, sampling, optimizer, schedule, training, cluster
-    )
+        model, mesh, masking, sampling, optimizer, schedule, training, cluster,
+        whole_words, eval_masking_rate,
+    )  # fmt: skip

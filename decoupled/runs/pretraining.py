@@ -216,6 +216,7 @@ class Pretraining:
             config.training.seed,
             step,
             config.schedule.train_steps,
+            config.whole_words,
         )
 
     def _predictions(self) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
@@ -226,7 +227,7 @@ class Pretraining:
         input_fn = languages_input_fn(
             self._manifest,
             self._vocabulary,
-            config.masking,
+            config.eval_masking,
             config.training.eval_batch_size,
             config.training.seed,
             [part.name for part in parts],
@@ -267,7 +268,9 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
         task=None,
         data={
             "records": manifest.corpus_fingerprint,
-            "masking": vars(config.masking),
+            # Only where it is set, so that earlier runs can go on.
+            "masking": vars(config.masking)
+            | ({"whole_words": True} if config.whole_words else {}),
             "sampling": vars(config.sampling),
             # Limits on epochs make the order depend on the length of the run.
             "sequences": _sequences(config) if config.sampling.limits_epochs else None,

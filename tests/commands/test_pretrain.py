@@ -14,7 +14,7 @@ from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest
 from decoupled.data.sequence_order import chunk_counts
 from decoupled.launch.start import save_start
-from decoupled.runs.pretraining import run_pretraining
+from decoupled.runs.pretraining import held_out_counts, run_pretraining
 from decoupled.training.events import read_scalars
 from tests.commands.pretraining import (
     checkpoint,
@@ -47,6 +47,8 @@ def config(**changes):
         schedule=schedule(train_steps=STEPS),
         training=tiny_training(),
         cluster=ALONE,
+        whole_words=False,
+        eval_masking_rate=0.15,
     )
     return PretrainConfig(**{**fields, **changes})
 
@@ -195,6 +197,27 @@ def test_refused_branches(data, trained, tmp_path):
     with pytest.raises(UserError, match=r"model.ckpt-1: no such checkpoint"):
         branch(str(trained / "model.ckpt-1"))
     assert not (tmp_path / "branch").exists()
+
+
+def test_held_out_text_is_masked_at_its_own_rate(data, tmp_path):
+    """Training predicts 4 of 10 tokens, and whole words; evaluation 2, single ones."""
+    settings = config(
+        masking=dataclasses.replace(MASKING, masking_rate=0.4),
+        whole_words=True,
+        schedule=schedule(1, 0),
+    )
+    run_pretraining(settings, *data, str(tmp_path / "run"), "train_and_evaluate")
+    evaluated = json.loads((tmp_path / "run/eval.json").read_text())
+    counts = held_out_counts(settings, read_manifest(data[0]))
+    for language, count in counts.items():
+        predictions = evaluated["languages"][language]["predictions"]
+        # The last sequence may be shorter.
+        assert 2 * (count - 1) < predictions <= 2 * count
+    saved = json.loads((tmp_path / "run/config.json").read_text())
+    assert saved["data"]["masking"]["whole_words"] is True
+    with pytest.raises(UserError, match=r"masking.whole_words is True, not None"):
+        tokens = settings._replace(whole_words=False)
+        run_pretraining(tokens, *data, str(tmp_path / "run"), "train")
 
 
 def test_impossible_sampling_leaves_no_folder(data, tmp_path):
