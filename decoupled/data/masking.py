@@ -185,7 +185,8 @@ def _whole_words(
         tf.ones([batch * length], tf.int32), tf.reshape(flat, [-1]), batch * length
     )
     size = tf.gather(sizes, flat)
-    first = tf.pad(own[:, 1:] != own[:, :-1], [[0, 0], [1, 0]], constant_values=True)
+    changed = tf.not_equal(own[:, 1:], own[:, :-1])
+    first = tf.pad(changed, [[0, 0], [1, 0]], constant_values=True)
     end = tf.cumsum(tf.where(first, size, 0), axis=1)
     budget = budget[:, tf.newaxis]
     room = tf.cast(budget - end + size, tf.int64) * 2**32
