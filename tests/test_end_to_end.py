@@ -88,6 +88,8 @@ def pretrained(folder, records):
         schedule=schedule(train_steps=200, warmup_steps=20),
         training=tiny_training(save_checkpoints_steps=100, log_steps=50),
         cluster=ALONE,
+        whole_words=False,
+        eval_masking_rate=0.15,
     )
     run_pretraining(config, *records, str(folder / "pretrained"), "train_and_evaluate")
     return folder / "pretrained"

@@ -277,6 +277,46 @@ def masked_lm(settings):
 
 @_analysis(
     _MODELS,
+    _texts("pairs", "A .jsonl or .tsv file, or a folder of which all are read."),
+    settings=roots.minimal_pairs,
+)
+def minimal_pairs(settings):
+    """Does a masked LM prefer the acceptable one of two sentences? (BLiMP, MultiBLiMP)
+
+    A sentence's score is its pseudo-log-likelihood: each token in turn is masked, and
+    the log probabilities are summed (Salazar et al. 2020). Prints for each phenomenon
+    how often the acceptable sentence scores higher, with 95% intervals (Wilson's).
+    Nothing is fine-tuned.
+
+      decoupled analyze minimal_pairs --model_dir=runs/e_out_128 \\
+          --model_dir=runs/e_out_768 --pairs=blimp/data --output_dir=results
+
+    *.jsonl are BLiMP's: sentence_good, sentence_bad, field, linguistics_term and UID in
+    a line. LANGUAGE/data.tsv or LANGUAGE.tsv are MultiBLiMP's: columns sen, wrong_sen
+    and phenomenon. minimal_pairs.items.npz has the scores of every pair.
+
+    A rare word that is cut into several tokens scores too high, because each gives the
+    others away. To mask the rest of the word too (Kauf and Ivanova 2023):
+
+      decoupled analyze minimal_pairs --model_dir=runs/e_out_768 \\
+          --pairs=multiblimp/eng/data.tsv --output_dir=results \\
+          --gin_param='minimal_pairs.masking = "word_left_to_right"'
+    """
+    from decoupled.analyses import minimal_pairs as module
+    from decoupled.analyses.minimal_pair_files import find_files, read_pairs
+    from decoupled.analyses.models import open_models
+    from decoupled.core import files
+
+    paths = find_files(FLAGS.pairs)
+    pairs = [pair for path in paths for pair in read_pairs(path)]
+    models = open_models(FLAGS.model_dir, masked_lm=True)
+    result = module.measure(models, pairs, settings)
+    result["files"] = {path: files.file_fingerprint(path) for path in paths}
+    return module, result
+
+
+@_analysis(
+    _MODELS,
     _text("data_dir", "Folder with a folder per task."),
     _list("tasks", "Only these, e.g. pos,dependencies. Default: all."),
     _list("variants", "Of mix, layers, cumulative.", "mix"),

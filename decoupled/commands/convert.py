@@ -65,6 +65,14 @@ def vocabulary_flags() -> None:
     flags.DEFINE_string("checkpoint", None, _CHECKPOINT)
 
 
+def average_flags() -> None:
+    """The flags of `average`."""
+    flags.DEFINE_multi_string(
+        "checkpoint", None, "A prefix, or a run's folder.", required=True
+    )
+    _define_folders("model_dir")
+
+
 def _define_folders(*names):
     for name in names:
         flags.DEFINE_string(name, None, _FOLDERS[name], required=True)
@@ -172,9 +180,25 @@ def vocabulary() -> None:
         )
 
 
+def average() -> None:
+    """Averages the weights of checkpoints of one model; slots are left out.
+
+    Checkpoints of one run, or of runs that began from the same weights.
+
+      decoupled convert average --checkpoint=runs/decoupled/model.ckpt-9000 \\
+          --checkpoint=runs/decoupled/model.ckpt-10000 --model_dir=runs/averaged
+
+    The folder can be fine-tuned, analysed and exported like any other.
+    """
+    from decoupled.exports.interop import average as averaging
+
+    averaging.average(flags.FLAGS.checkpoint, flags.FLAGS.model_dir)
+
+
 SUBCOMMANDS = {
     "from_tf": Subcommand(from_tf_flags, from_tf),
     "from_hf": Subcommand(from_hf_flags, from_hf),
     "to_hf": Subcommand(to_hf_flags, to_hf),
     "vocabulary": Subcommand(vocabulary_flags, vocabulary),
+    "average": Subcommand(average_flags, average),
 }

@@ -213,6 +213,56 @@ def masked_lm(
     return MaskedLmSettings(masking, max_sequences, smoothing, batch_size, seed)
 
 
+PAIR_MASKINGS = ("token", "word_left_to_right")
+LONG_PAIRS = ("refuse", "leave_out")
+
+
+class MinimalPairSettings(NamedTuple):
+    """How sentences of minimal pairs are scored.
+
+    masking: what is hidden while a token is scored, "token": itself (Salazar et al.
+      2020), "word_left_to_right": the tokens after it in its word too (Kauf and Ivanova
+      2023). max_tokens: of a sentence, [CLS] and [SEP] included; None for all positions
+      of the model. long_pairs: "refuse" or "leave_out" pairs with longer sentences.
+      batch_size: masked copies of sentences.
+    """
+
+    masking: str
+    max_tokens: int | None
+    long_pairs: str
+    batch_size: int
+
+    def check(self) -> None:
+        """Raises a UserError for values that cannot work."""
+        for name, choices in (("masking", PAIR_MASKINGS), ("long_pairs", LONG_PAIRS)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise UserError(
+                    f"minimal_pairs.{name}: {value!r} is unknown; one of "
+                    f"{', '.join(choices)}"
+                )
+        for name, least in (("max_tokens", 3), ("batch_size", 1)):
+            value = getattr(self, name)
+            if value is None and name == "max_tokens":
+                continue
+            if type(value) is not int or value < least:
+                raise UserError(
+                    f"minimal_pairs.{name}: {value!r} is no whole number >= {least}"
+                )
+
+
+@gin.configurable
+def minimal_pairs(
+    *,
+    masking=gin.REQUIRED,
+    max_tokens=gin.REQUIRED,
+    long_pairs=gin.REQUIRED,
+    batch_size=gin.REQUIRED,
+):
+    """The root of the gin configuration of `minimal_pairs`."""
+    return MinimalPairSettings(masking, max_tokens, long_pairs, batch_size)
+
+
 @dataclasses.dataclass(frozen=True)
 class ProbeSettings:
     """Sizes and rates of the probe.

@@ -7,20 +7,13 @@ words to count; they stand apart, with tokens per character.
 """
 
 import itertools
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from decoupled.core import plots
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.words import UNSPACED
 
-# Letters of scripts that put no spaces between words: Thai, Lao, Tibetan, Myanmar,
-# Khmer, Tai Le to Tai Tham, kana, bopomofo, Han.
-_UNSPACED = re.compile(
-    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u1aaf"
-    "\u3040-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff]"
-)
 _ENCODED_AT_ONCE = 1000
 _ROWS = 35
 _ROW_INCHES, _BLOCK_INCHES, _MARGIN_INCHES = 0.19, 4.6, 1.3
@@ -71,7 +64,7 @@ def measure_fertility(vocabulary: Vocabulary, sentences: Iterable[str]) -> Ferti
         count += len(batch)
         words += sum(len(sentence.split()) for sentence in batch)
         characters += sum(map(len, batch))
-        unspaced += sum(len(_UNSPACED.findall(sentence)) for sentence in batch)
+        unspaced += sum(len(UNSPACED.findall(sentence)) for sentence in batch)
         for ids in vocabulary.encode_batch(batch):
             tokens += len(ids)
             unknown += ids.count(vocabulary.unk_id)

@@ -283,7 +283,7 @@ def finetuning_graph(
     return TrainingGraph(
         network=network,
         optimizer=dataclasses.replace(config.optimizer, learning_rate=learning_rate),
-        schedule=ScheduleConfig(steps, warmup, decay="linear"),
+        schedule=ScheduleConfig(steps, warmup, "linear", None, 0.0),
         accumulation=training.gradient_accumulation,
         seed=seed,
         frozen=frozen_variables(config, network.model),

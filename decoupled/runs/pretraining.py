@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from decoupled.configs import PretrainConfig
-from decoupled.core import console, files
+from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora.sampling import LanguageRow, as_json, print_rows
 from decoupled.data.input_fn import languages_input_fn, pretraining_input_fn
@@ -25,7 +25,12 @@ from decoupled.runs import run_folder
 from decoupled.runs.evaluation import Part, finished_results, predict_parts
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.runs.saved_run import open_run
-from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
+from decoupled.training.checkpoints import (
+    branch_off,
+    checkpoint_step,
+    find_checkpoint,
+    latest_complete,
+)
 from decoupled.training.cluster import join_cluster
 from decoupled.training.estimator import train
 from decoupled.training.events import write_scalars
@@ -48,6 +53,7 @@ def run_pretraining(
     mode: str,
     tpu: dict[str, str | None] | None = None,
     init_checkpoint: str | None = None,
+    branch_from: str | None = None,
     record_start: Callable[[str], None] = lambda folder: None,
 ) -> None:
     """Trains, evaluates or predicts.
@@ -59,6 +65,8 @@ def run_pretraining(
       mode: one of `run_folder.MODES`.
       tpu: fields of a `TpuAddress`, or None.
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
+      branch_from: a run of the same settings but for schedule and optimizer, or a
+        prefix in it, that a new run goes on from, at its step and with its slots.
       record_start: called with the folder once it is this run's.
 
     Raises:
@@ -76,8 +84,12 @@ def run_pretraining(
     check_beginnings(manifest)
     run = Pretraining(config, manifest, pieces, folder, tpu, prefix)
     description = _describe(config, manifest, pieces, prefix)
+    trunk = _trunk(branch_from, description, config)
     run_folder.claim(folder, description, vocabulary, reading=not training)
     record_start(folder)
+    if trunk and training and latest_complete(folder) is None:
+        branch_off(trunk, folder)
+        console.say(f"branched off {trunk}")
     with named_errors(records_dir):
         if training:
             _show_sampling(rows, config, folder)
@@ -204,6 +216,7 @@ class Pretraining:
             config.training.seed,
             step,
             config.schedule.train_steps,
+            config.whole_words,
         )
 
     def _predictions(self) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
@@ -214,7 +227,7 @@ class Pretraining:
         input_fn = languages_input_fn(
             self._manifest,
             self._vocabulary,
-            config.masking,
+            config.eval_masking,
             config.training.eval_batch_size,
             config.training.seed,
             [part.name for part in parts],
@@ -255,7 +268,9 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
         task=None,
         data={
             "records": manifest.corpus_fingerprint,
-            "masking": vars(config.masking),
+            # Only where it is set, so that earlier runs can go on.
+            "masking": vars(config.masking)
+            | ({"whole_words": True} if config.whole_words else {}),
             "sampling": vars(config.sampling),
             # Limits on epochs make the order depend on the length of the run.
             "sequences": _sequences(config) if config.sampling.limits_epochs else None,
@@ -278,6 +293,28 @@ def _initial_checkpoint(path, pieces) -> str | None:
             "build the records with its sentencepiece.model"
         )
     return source.prefix
+
+
+def _trunk(path, description, config) -> str | None:
+    """The prefix that `path` names, or None; it must be of a run like this one."""
+    if path is None:
+        return None
+    prefix = find_checkpoint(path)
+    folder = path if gfile.isdir(path) else os.path.dirname(path)
+    differing = run_folder.differences(folder, description)
+    if differing:
+        raise UserError(
+            f"--branch_from: {path} is of another run: {'; '.join(differing)}; a "
+            "branch has its trunk's model and data, and may change schedule and "
+            "optimizer alone"
+        )
+    step, begins = checkpoint_step(prefix), config.schedule.decay_begins
+    if step > begins:
+        raise UserError(
+            f"--branch_from: {prefix} is of step {step}, but the decay would begin at "
+            f"step {begins}; give more train_steps or fewer ScheduleConfig.decay_steps"
+        )
+    return prefix
 
 
 def _check_sizes(config, pieces):

@@ -143,6 +143,16 @@ def claim(
     files.write_json(path, wanted)
 
 
+def differences(model_dir: str, description: ModelDir) -> list[str]:
+    """What a folder's config.json says otherwise: "model.num_layers is 2, not 4".
+
+    Raises:
+      UserError: it is missing, or not a description of a model of this version.
+    """
+    saved = _as_json(read(model_dir))
+    return list(_differences("", saved, _as_json(description)))
+
+
 def _holds_results(model_dir):
     """Whether a run has saved something here or, of several runs, in a folder below."""
     return any(

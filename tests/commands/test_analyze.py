@@ -291,6 +291,32 @@ def test_neighbours_between_all_languages(run, model_dir, corpus_dir, tmp_path):
     assert stem.with_suffix(".png").exists()
 
 
+def test_minimal_pairs(run, model_dir, tmp_path, capsys):
+    (tmp_path / "deu").mkdir()
+    pairs = write(
+        tmp_path / "deu" / "data.tsv", "sen\twrong_sen\tphenomenon\nname\tnam\tSV-#\n"
+    )
+    run(
+        "minimal_pairs",
+        model_dir=[model_dir],
+        pairs=[str(tmp_path)],
+        output_dir=f"{tmp_path}/out",
+        gin_param=['minimal_pairs.masking = "word_left_to_right"'],
+    )
+    stem = tmp_path / "out" / "minimal_pairs"
+    result = json.loads(stem.with_suffix(".json").read_text())
+    assert result["items"] == [f"{pairs}:2"]
+    assert result["files"] == {pairs: files.file_fingerprint(pairs)}
+    assert result["settings"]["masking"] == "word_left_to_right"
+    arrays = files.read_arrays(f"{stem}.items.npz")
+    assert {name: array.shape for name, array in arrays.items()} == {
+        "0/good": (1,),
+        "0/bad": (1,),
+    }
+    assert "SV-#" in capsys.readouterr().out
+    assert stem.with_suffix(".svg").exists()
+
+
 def test_word_translation(run, corpus_dir, tmp_path, capsys):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(

@@ -13,7 +13,10 @@ from tests.exports.models import (
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ([], ": error: say first which of from_tf, from_hf, to_hf, vocabulary "),
+        (
+            [],
+            ": error: say first which of from_tf, from_hf, to_hf, vocabulary, average ",
+        ),
         (["sideways"], ": error: no 'sideways' here; Known: from_tf, "),
         (["to_fh"], ": error: no 'to_fh' here; did you mean to_hf"),
         (["to_hf", "--model_dir=a"], " to_hf: error: --hf_dir must be given; --help"),

@@ -107,7 +107,7 @@ def test_pretraining_on_a_tpu_has_the_defaults_that_are_planned():
 )
 def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_path):
     read = []
-    names = ("records_dir", "vocabulary", "mode", "init_checkpoint")
+    names = ("records_dir", "vocabulary", "mode", "init_checkpoint", "branch_from")
     given = types.SimpleNamespace(
         tpu=tpu, model_dir=str(tmp_path), **dict.fromkeys(names)
     )
