@@ -281,7 +281,7 @@ def masked_lm(settings):
     settings=roots.minimal_pairs,
 )
 def minimal_pairs(settings):
-    """Does a masked LM prefer the acceptable one of two sentences? (BLiMP, MultiBLiMP)
+    """Does a masked LM prefer the acceptable one of two sentences? (BLiMP)
 
     A sentence's score is its pseudo-log-likelihood: each token in turn is masked, and
     the log probabilities are summed (Salazar et al. 2020). Prints for each phenomenon
