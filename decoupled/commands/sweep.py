@@ -59,7 +59,8 @@ def _run():
     config, rows, jobs = _prepare()
     options = flags.FLAGS
     describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
-    failures = JobRunner(jobs, options.jobs, console.say).run()
+    warm = config.sweep.warm_processes
+    failures = JobRunner(jobs, options.jobs, console.say, warm).run()
     if failures:
         show_failures(failures, len(jobs))
         sys.exit(1)
