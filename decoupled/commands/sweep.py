@@ -7,7 +7,10 @@
 Every run is a job of its own, in a folder below --sweep_dir. Killed at any time and
 started again, complete jobs are not repeated and others go on; one that fails does not
 stop the rest and is named at the end, with code 1. sweeps/ has a file for each table of
-the paper.
+the paper. Runs are forks of a process that has imported TensorFlow, one for each of
+--jobs, which saves each run the seconds of the import. Their memory, settings, log and
+exit code stay their own, and results are those of a process of its own, which each run
+is with --gin_param='SweepConfig.warm_processes = False'.
 
 --scale=paper: the sizes of the paper. --scale=mini: all of them divided by one rule
 (sweeps/mini.gin), for a laptop. --print_jobs prints the jobs instead of running them, a

@@ -91,8 +91,7 @@ def _import_what_jobs_use(commands: Iterable[str]) -> None:
 
     A module that is missing here is missed by the jobs that need it, if any does.
     """
-    importlib.import_module("decoupled.core.compat")
-    names = [*_DRAWING, "decoupled.launch.start"]
+    names = ["decoupled.core.compat", *_DRAWING, "decoupled.launch.start"]
     for command in commands:
         names += [f"decoupled.commands.{command}"]
         names += dependencies.imports_of(dependencies.command_path(command))
