@@ -17,7 +17,7 @@ from decoupled.sweeps.runner import JobRunner
 
 LANGUAGE, TASK = "en", "catalogs"
 LABELS = ("long", "short")
-WORDS, PIECES, DOCUMENTS, EXAMPLES = 200, 400, 500, 320
+WORDS, PIECES, DOCUMENTS, EXAMPLES = 200, 200, 500, 320
 # gin/sweeps/mini.gin
 SCALE = ScaleConfig(width_divisor=8, head_size_divisor=4, depth_divisor=4)
 

@@ -99,16 +99,15 @@ def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
         pretraining=(
             *SWEEP.pretraining,
             "ScheduleConfig.train_steps = 1000000",
-            "TrainingConfig.log_steps = 1",
         ),
     )
     [job] = make_jobs(endless, [DECOUPLED], inputs, str(tmp_path))
     os.makedirs(job.folder)
+    open(os.path.join(job.folder, LOG), "w").close()
     place = Place(["pretrain"], None, job_command, True)
     try:
         dying = place.start(job)
-        wait_for(job, "step 1/")
-        worker = parent(dying.pid)
+        worker = wait_for(dying, job, "/1000000 ")
         os.kill(worker, signal.SIGKILL)
         assert dying.wait(SECONDS) == -signal.SIGKILL
         wait_until(lambda: not os.path.exists(f"/proc/{dying.pid}"))
@@ -118,10 +117,9 @@ def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
         stopped.terminate()
         assert stopped.wait(SECONDS) == -signal.SIGTERM
 
-        os.remove(os.path.join(job.folder, LOG))
+        open(os.path.join(job.folder, LOG), "w").close()
         saving = place.start(job)
-        wait_for(job, "step 1/")
-        worker = parent(saving.pid)
+        worker = wait_for(saving, job, "/1000000 ")
         # As a terminal does, which reaches the worker too.
         os.kill(worker, signal.SIGINT)
         os.kill(saving.pid, signal.SIGINT)
@@ -129,8 +127,7 @@ def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
         assert "Ctrl-C: saved at step" in text(job.folder, LOG)
 
         killed = place.start(job)
-        wait_for(job, "resuming from")
-        assert parent(killed.pid) == worker
+        assert wait_for(killed, job, "resuming from") == worker
         killed.kill()
         assert killed.wait(SECONDS) == -signal.SIGKILL
 
@@ -147,9 +144,12 @@ def parent(process):
         return int(handle.read().rpartition(")")[2].split()[1])
 
 
-def wait_for(job, words):
-    path = os.path.join(job.folder, LOG)
-    wait_until(lambda: os.path.exists(path) and words in text(job.folder, LOG))
+def wait_for(fork, job, words):
+    """Waits until the log has the words; the number of the worker."""
+    wait_until(lambda: fork.poll() is not None or fork.pid is not None)
+    wait_until(lambda: fork.poll() is not None or words in text(job.folder, LOG))
+    assert fork.poll() is None, text(job.folder, LOG)
+    return parent(fork.pid)
 
 
 def wait_until(condition):
