@@ -80,7 +80,8 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
         console.say(sentence)
     console.say("")
     console.say(announcement(jobs, options.parallel()))
-    failures = JobRunner(jobs, options.parallel(), console.say).run()
+    warm = root.sweep.warm_processes
+    failures = JobRunner(jobs, options.parallel(), console.say, warm).run()
     write(options, arguments)
     if failures:
         show_failures(failures, len(jobs))

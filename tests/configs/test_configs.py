@@ -139,6 +139,7 @@ GOOD = {
         task_files={},
         pretraining=(),
         finetuning=(),
+        warm_processes=True,
     ),
     configs.ClusterConfig: dict(
         workers=(), start_seconds=120.0, patience_seconds=30.0, accept_open_ports=False
@@ -307,6 +308,7 @@ REFUSED = [
     ("SweepConfig", dict(finetuning=("A = 1\n",)), "finetuning"),
     ("SweepConfig", dict(finetuning=("A = 1\u2028B = 1",)), "finetuning"),
     ("SweepConfig", dict(finetuning="x"), "finetuning"),
+    ("SweepConfig", dict(warm_processes=1), "warm_processes"),
     ("ClusterConfig", dict(workers=["a:1"]), "workers"),
     ("ClusterConfig", dict(workers=("a:1", 2)), "workers"),
     ("ClusterConfig", dict(start_seconds=0.0), "start_seconds"),
