@@ -19,9 +19,9 @@ from decoupled.core.compat import tf
 # Batches of a file: a run that is killed while they are written loses one file's.
 PER_FILE = 500
 _COMPRESSION, _LEVEL = "ZLIB", 1
-# Batches that are sorted by length together: enough for rows of nearly equal length, but
-# no more than a quarter of an epoch. Were all of it sorted, batches would have the same
-# rows in every epoch, and labels that follow from the length would come together.
+# Batches that are sorted by length together: enough for rows of nearly equal length,
+# but no more than a quarter of an epoch. Were all of it sorted, batches would have the
+# same rows in every epoch, and labels that follow from the length would come together.
 _GROUP, _GROUPS_PER_EPOCH = 50, 4
 
 Arrays = dict[str, np.ndarray]
