@@ -20,8 +20,9 @@ from decoupled.core.compat import tf
 PER_FILE = 500
 _COMPRESSION, _LEVEL = "ZLIB", 1
 # Batches that are sorted by length together: enough for rows of nearly equal length,
-# few enough that a batch's rows are not the same in every epoch.
-_GROUP = 50
+# but no more than a quarter of an epoch. Were all of it sorted, batches would have the
+# same rows in every epoch, and labels that follow from the length would come together.
+_GROUP, _GROUPS_PER_EPOCH = 50, 4
 
 Arrays = dict[str, np.ndarray]
 
@@ -85,9 +86,9 @@ def training_order(
     Args:
       examples: rows in all. batch_size, seed, start_step: see `training_input_fn`.
       sizes: int [examples], tokens of each row; with them an epoch's batches have rows
-        of like length. `_GROUP` batches of the permutation are sorted by length and cut
-        into batches again, and all batches are shuffled. The batches that an epoch
-        shares with its neighbours stay random.
+        of like length. `_GROUP` batches of the permutation (fewer in a short epoch) are
+        sorted by length and cut into batches again, and all batches are shuffled. The
+        batches that an epoch shares with its neighbours stay random.
     """
     order, known_epochs = {}, ()
     for step in itertools.count(start_step):
@@ -249,7 +250,8 @@ def _epoch_order(examples, batch_size, seed, epoch, sizes):
     first = min(-epoch * examples % batch_size, examples)
     whole = (examples - first) // batch_size * batch_size
     start, body, end = np.split(order, [first, first + whole])
-    group = _GROUP * batch_size
+    group = min(_GROUP, whole // batch_size // _GROUPS_PER_EPOCH)
+    group = max(group, 1) * batch_size
     for rows in (body[place : place + group] for place in range(0, whole, group)):
         rows[:] = rows[np.argsort(sizes[rows], kind="stable")]
     batches = generator.permutation(body.reshape(-1, batch_size))

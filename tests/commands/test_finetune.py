@@ -386,6 +386,7 @@ def test_an_interrupted_run_resumes_and_says_from_where(
     # In a graph of several lengths, which would not pay here.
     monkeypatch.setattr("decoupled.training.lengths._FLOPS_PER_TRAINING_GRAPH", 1.0)
     monkeypatch.setattr("decoupled.training.mesh._LENGTH_STEP", 2)
+    monkeypatch.setattr("decoupled.data.array_input_fn._GROUPS_PER_EPOCH", 1)
     out, straight = tmp_path / "run", tmp_path / "straight"
     run_finetuning(*arguments(folder, straight, save_checkpoints_steps=2))
     told = "batches of like length, padded to 4, 6, 8 tokens"

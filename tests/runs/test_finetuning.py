@@ -97,6 +97,7 @@ def test_a_run_has_more_lengths_the_longer_it_is(monkeypatch):
         "decoupled.runs.finetuning_run.training_tokens_per_length",
         lambda model, steps, graphs: 80 * graphs,
     )
+    monkeypatch.setattr("decoupled.data.array_input_fn._GROUPS_PER_EPOCH", 1)
     # An epoch's four batches have at most 3, 7, 12 and 18 tokens.
     assert lengths_of(steps=4) == (LENGTH,)
     assert lengths_of(steps=8) == (8, LENGTH)
