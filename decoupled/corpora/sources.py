@@ -7,16 +7,18 @@ To read another kind of file, add an entry before the last one, which takes ever
 """
 
 import collections
+import contextlib
 import dataclasses
+import io
 import json
 import re
 from collections.abc import Callable, Iterator
+from typing import IO
 
 from decoupled.configs.corpora import TextSettings
 from decoupled.core import files, gfile, installed
 from decoupled.core.errors import UserError
 from decoupled.corpora.text_lines import (
-    ZSTANDARD,
     clean_sentence,
     is_damage,
     read_lines,
@@ -94,7 +96,8 @@ def read_json_lines(
     Raises:
       UserError: a line is not the JSON that it should be, or as `read_plain_text`.
     """
-    for number, line in read_lines(path):
+    unpack = _zstandard if path.endswith(".zst") else None
+    for number, line in read_lines(path, unpack):
         if (number - 1) % parts != part or not line.strip():
             continue
         try:
@@ -110,6 +113,14 @@ def read_json_lines(
             )
         if document := _paragraphs(text):
             yield document
+
+
+@contextlib.contextmanager
+def _zstandard(handle: IO[bytes]) -> Iterator[IO[bytes]]:
+    import pyarrow
+
+    with pyarrow.CompressedInputStream(handle, "zstd") as unpacked:
+        yield io.BufferedReader(unpacked)
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -241,7 +252,7 @@ SOURCES = (
         pattern=r"\.jsonl?\.zst$",
         reads=read_json_lines,
         splits=lambda settings: settings.split_json,
-        needs=(ZSTANDARD,),
+        needs=(installed.Package("pyarrow", purpose="Zstandard files"),),
         rules=lambda: (1,),
     ),
     Source(

@@ -127,7 +127,7 @@ def test_damaged_zstandard_is_named(tmp_path, damage):
     content = zstandard("".join(f'{{"text": "{n}"}}\n' for n in range(5000)))
     path = tmp_path / "a.jsonl.zst"
     path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"{}\n" * 9)
-    with pytest.raises(UserError, match=r"a\.jsonl\.zst.*damaged, or not Zstandard"):
+    with pytest.raises(UserError, match=r"a\.jsonl\.zst.*damaged"):
         list(read_documents(str(path)))
 
 

@@ -314,7 +314,7 @@ def test_mistakes_in_a_description(changes, message):
 
 
 def test_the_name_of_another_task_is_refused(tmp_path):
-    settings = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "none")
+    settings = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "none", True)
     with pytest.raises(UserError, match="--task=own: needs a description"):
         make_task(OWN, str(tmp_path), settings, None)
     with pytest.raises(UserError, match="name: 'xnli' is another task"):

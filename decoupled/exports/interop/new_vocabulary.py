@@ -25,7 +25,6 @@ from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
-from decoupled.data.fertility import measure_fertility
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
 from decoupled.exports.interop.conversion import Contents, write_converted_folder
 from decoupled.exports.interop.tokenizer_files import (
@@ -295,11 +294,21 @@ def _unknown(
         split = "eval" if language in corpus.languages("eval") else "train"
         texts = list(itertools.islice(corpus.sentences(split, language), _MEASURED))
         found[language] = {
-            f"{what}_{when}": getattr(measure_fertility(vocabulary, texts), what)
+            f"{what}_{when}": share
             for when, vocabulary in (("before", old), ("after", new))
-            for what in ("unknown_rate", "tokens_per_character")
+            for what, share in _shares(vocabulary, texts).items()
         }
     return found
+
+
+def _shares(vocabulary: Vocabulary, texts: list[str]) -> dict[str, float]:
+    encoded = vocabulary.encode_batch(texts)
+    tokens = max(sum(map(len, encoded)), 1)
+    unknown = sum(ids.count(vocabulary.unk_id) for ids in encoded)
+    return {
+        "unknown_rate": unknown / tokens,
+        "tokens_per_character": tokens / max(sum(map(len, texts)), 1),
+    }
 
 
 def _say_unknown(unknown: dict[str, dict[str, float]]) -> None:
