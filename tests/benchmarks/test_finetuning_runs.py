@@ -84,7 +84,11 @@ def test_the_peer_gets_the_same_tokens_and_labels():
     assert "labels" not in found
 
 
-@pytest.mark.parametrize("real", REAL, ids=lambda real: real.task)
+@pytest.mark.parametrize(
+    "real",
+    [REAL[0], *(pytest.param(real, marks=pytest.mark.slow) for real in REAL[1:])],
+    ids=lambda real: real.task,
+)
 def test_our_run_stops_when_enough_was_seen(real, tmp_path):
     ours, *_ = finetuning_runs.workers(real, "float32", True, 2, tmp_path)
     (found,) = interleave([ours], 2, 2, "quick")

@@ -93,6 +93,7 @@ def test_forks_give_the_results_of_jobs_alone(inputs, tmp_path):
     assert results[0] == results[1] and results[0]["test"]["sw"]["examples"] == 2
 
 
+@pytest.mark.slow
 def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
     endless = dataclasses.replace(
         SWEEP,

@@ -131,8 +131,10 @@ CASES = {
     [
         *((task, "plain") for task in TASKS),
         ("pairs", "adafactor"),
-        *(("spans", case) for case in ("microbatches", "split sequences")),
-        *(("tags", case) for case in ("four devices", "microbatches on four")),
+        ("spans", "microbatches"),
+        ("tags", "four devices"),
+        pytest.param("spans", "split sequences", marks=pytest.mark.slow),
+        pytest.param("tags", "microbatches on four", marks=pytest.mark.slow),
     ],
 )
 def test_padding_changes_no_step(task, case):
