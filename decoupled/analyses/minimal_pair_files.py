@@ -13,7 +13,6 @@ kind are not read.
 
 import csv
 import io
-import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -89,10 +88,7 @@ def _read_lines(path: str, text: str) -> Iterator[MinimalPair]:
         where = f"{path}:{number}"
         if not line.strip():
             continue
-        try:
-            entry = files.parse_json(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{where}: not JSON at column {error.colno}") from error
+        entry = files.parse_json_line(line, where)
         if not isinstance(entry, dict):
             raise UserError(f"{where}: not an object with {', '.join(_ENTRIES)}")
         for name in _ENTRIES:

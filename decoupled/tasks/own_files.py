@@ -67,7 +67,8 @@ def _matches(folder, parts, language) -> Iterator[tuple[str, str]]:
         path = os.path.join(folder, entry)
         if rest:
             yield from _matches(path, rest, name)
-        elif files.exists(path):
+        elif _LANGUAGE in part or files.exists(path):
+            # Of a part with a language in it the entries were listed.
             yield name, path
 
 
@@ -155,12 +156,7 @@ def _json_rows(path, config):
     for number, line in _lines(path):
         if not line.strip():
             continue
-        try:
-            value = files.parse_json(line)
-        except json.JSONDecodeError as error:
-            raise UserError(
-                f"{path}:{number}: not JSON at column {error.colno} ({error.msg})"
-            ) from error
+        value = files.parse_json_line(line, f"{path}:{number}")
         if not isinstance(value, dict):
             raise UserError(f"{path}:{number}: not a JSON object")
         yield _Row(number, value)
