@@ -178,11 +178,15 @@ class SequenceClassificationTask(FinetuningTask):
     def score(
         self, language: str, examples: list[LabelledTexts], answers: list[Answer]
     ) -> dict[str, float] | None:
-        """Accuracy in percent; None without labels."""
+        """`scores_of` in percent; None without labels."""
         labels = [example.label for example in examples]
         if None in labels:
             return None
-        return accuracy(labels, [answer.label for answer in answers])
+        return self.scores_of(labels, [answer.label for answer in answers])
+
+    def scores_of(self, labels: list[str], answers: list[str]) -> dict[str, float]:
+        """Accuracy."""
+        return accuracy(labels, answers)
 
     def trivial_answers(
         self, training: list[LabelledTexts], examples: list[LabelledTexts]
@@ -230,9 +234,14 @@ class CorpusTask(SequenceClassificationTask):
     def write(
         self, path: str, examples: list[LabelledTexts], answers: list[Answer]
     ) -> None:
-        """Writes a label a line and, after a tab, its probability."""
-        lines = (f"{label}\t{probability:.6f}\n" for label, probability in answers)
-        files.write_text(path, "".join(lines))
+        """As `write_probable`."""
+        write_probable(path, answers)
+
+
+def write_probable(path: str, answers: list[Answer]) -> None:
+    """Writes a label a line and, after a tab, its probability."""
+    lines = (f"{label}\t{probability:.6f}\n" for label, probability in answers)
+    files.write_text(path, "".join(lines))
 
 
 def pack_texts(

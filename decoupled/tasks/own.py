@@ -19,7 +19,11 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.metrics.labels import accuracy, entity_scores, macro_f1
 from decoupled.metrics.question_answering import squad_scores
-from decoupled.tasks.classification import Answer, SequenceClassificationTask
+from decoupled.tasks.classification import (
+    Answer,
+    SequenceClassificationTask,
+    write_probable,
+)
 from decoupled.tasks.classification_files import LabelledTexts
 from decoupled.tasks.finetuning_task import FinetuningTask
 from decoupled.tasks.own_files import (
@@ -65,13 +69,13 @@ class _OwnFiles(FinetuningTask):
 
     def path(self, data_dir: str, split: str, language: str) -> str:
         """As `OwnTaskConfig.files` says."""
-        path = find_languages(self.config, data_dir, split).get(language)
-        if path is None:
-            pattern = os.path.join(data_dir, pattern_of(self.config, split))
+        pattern = pattern_of(self.config, split)
+        path = os.path.join(data_dir, pattern.replace("{language}", language))
+        has_one = "{language}" in pattern or language == self.training_languages[0]
+        if not has_one or not files.exists(path):
             raise UserError(
-                f"{pattern.replace('{language}', language)}: missing; {self.name} "
-                f"needs its {split} file of language {language!r} "
-                "(OwnTaskConfig.files)"
+                f"{path}: missing; {self.name} needs its {split} file of language "
+                f"{language!r} (OwnTaskConfig.files)"
             )
         return path
 
@@ -116,22 +120,15 @@ class OwnClassification(_OwnFiles, SequenceClassificationTask):
         """The rows of a split."""
         return read_texts(path, self.config, split, self.labels)
 
-    def score(
-        self, language: str, examples: list[LabelledTexts], answers: list[Answer]
-    ) -> dict[str, float] | None:
-        """Accuracy and the mean F1 of all labels in percent; None without labels."""
-        labels = [example.label for example in examples]
-        if None in labels:
-            return None
-        found = [answer.label for answer in answers]
-        return {**accuracy(labels, found), **macro_f1(labels, found)}
+    def scores_of(self, labels: list[str], answers: list[str]) -> dict[str, float]:
+        """Accuracy and the mean F1 of all labels."""
+        return {**accuracy(labels, answers), **macro_f1(labels, answers)}
 
     def write(
         self, path: str, examples: list[LabelledTexts], answers: list[Answer]
     ) -> None:
-        """Writes a label a line and, after a tab, its probability."""
-        lines = (f"{label}\t{probability:.6f}\n" for label, probability in answers)
-        files.write_text(path, "".join(lines))
+        """As `write_probable`."""
+        write_probable(path, answers)
 
 
 class OwnTagging(_OwnFiles, TaggingTask):
@@ -161,13 +158,10 @@ class OwnTagging(_OwnFiles, TaggingTask):
         """The sentences of a file."""
         return read_tagged(path, self.config, split, self.labels)
 
-    def score(
-        self, language: str, examples: list[TaggedSentence], answers: list[Tags]
-    ) -> dict[str, float] | None:
-        """Accuracy of words and scores of entities in percent; None without tags."""
-        if any(sentence.tags is None for sentence in examples):
-            return None
-        labels = [sentence.tags for sentence in examples]
+    def scores_of(
+        self, language: str, labels: list[Tags], answers: list[Tags]
+    ) -> dict[str, float]:
+        """Accuracy of words and, where the metric is theirs, scores of entities."""
         flat = [tag for tags in labels for tag in tags]
         found = accuracy(flat, [tag for tags in answers for tag in tags])
         if len(self.metrics) == 1:
@@ -210,15 +204,14 @@ class OwnQuestions(_OwnFiles, QuestionAnsweringTask):
         """The questions of a file; see `QuestionAnsweringTask.read`."""
         return self.read_questions_of(LanguageFile(path, self.name, "own"), split)
 
-    def score(
-        self, language: str, examples: list[Question], answers: list[str]
-    ) -> dict[str, float] | None:
-        """Exact match and F1 in percent; None where a question has no answers."""
-        if not all(question.answers for question in examples):
-            return None
-        questions = [(q.identifier, [a.text for a in q.answers]) for q in examples]
-        identifiers = [question.identifier for question in examples]
-        return squad_scores(questions, dict(zip(identifiers, answers, strict=True)))
+    def scores_of(
+        self,
+        language: str,
+        questions: list[tuple[str, list[str]]],
+        answers: dict[str, str],
+    ) -> dict[str, float]:
+        """Exact match and F1, by SQuAD's rules in all languages."""
+        return squad_scores(questions, answers)
 
 
 def own_labels(

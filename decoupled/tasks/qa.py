@@ -323,12 +323,20 @@ class QuestionAnsweringTask(FinetuningTask):
     def score(
         self, language: str, examples: list[Question], answers: list[str]
     ) -> dict[str, float] | None:
-        """Exact match and F1 in percent; None where a question has no answers."""
+        """`scores_of` in percent; None where a question has no answers."""
         if not all(question.answers for question in examples):
             return None
         questions = [(q.identifier, [a.text for a in q.answers]) for q in examples]
-        predictions = _by_identifier(examples, answers)
-        return score_language(self.name, language, questions, predictions)
+        return self.scores_of(language, questions, _by_identifier(examples, answers))
+
+    def scores_of(
+        self,
+        language: str,
+        questions: list[tuple[str, list[str]]],
+        answers: dict[str, str],
+    ) -> dict[str, float]:
+        """Exact match and F1, as the task has them in the language."""
+        return score_language(self.name, language, questions, answers)
 
     def trivial_answers(
         self, training: list[Question], examples: list[Question]

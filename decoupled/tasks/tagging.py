@@ -172,10 +172,15 @@ class TaggingTask(FinetuningTask):
     def score(
         self, language: str, examples: list[TaggedSentence], answers: list[Tags]
     ) -> dict[str, float] | None:
-        """Metrics in percent, as XTREME's script has them; None without tags."""
+        """`scores_of` in percent; None without tags."""
         if any(sentence.tags is None for sentence in examples):
             return None
-        labels = [sentence.tags for sentence in examples]
+        return self.scores_of(language, [s.tags for s in examples], answers)
+
+    def scores_of(
+        self, language: str, labels: list[Tags], answers: list[Tags]
+    ) -> dict[str, float]:
+        """Metrics as XTREME's script has them."""
         return score_language(self.name, language, labels, answers)
 
     def trivial_answers(
