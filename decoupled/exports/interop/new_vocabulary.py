@@ -14,6 +14,7 @@ exBERT; Hewitt 2021). Input and output embedding and output bias are treated ali
 import collections
 import dataclasses
 import itertools
+import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
+from decoupled.data.fertility import measure_fertility
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
 from decoupled.exports.interop.conversion import Contents, write_converted_folder
 from decoupled.exports.interop.tokenizer_files import (
@@ -234,25 +236,21 @@ def _convert(
     with_rows = {
         name for name, variable in declared.items() if variable.dims[0].name == "vocab"
     }
-    weights = [
-        name
-        for name in model.weights.shapes
-        if name != names.GLOBAL_STEP and not names.is_slot(name)
-    ]
+    weights = list(model.weights)
 
     def value_of(name: str) -> np.ndarray | tf.Tensor:
         value = model.weights.read_tensor(name)
         return mean_rows(np.asarray(value), rows) if name in with_rows else value
 
+    shapes = {name: model.weights.shapes[name] for name in weights}
     before, after = model.config.vocab_size, new.size
     report = {
         "source": model.weights.path,
         "kind": "model with another vocabulary",
         "variables": len(weights),
         "parameters": sum(
-            int(np.prod((after, *shape[1:]) if name in with_rows else shape))
-            for name, shape in model.weights.shapes.items()
-            if name in weights
+            math.prod((after, *shape[1:]) if name in with_rows else shape)
+            for name, shape in shapes.items()
         ),
         "renamed": {},
         "unused": [],
@@ -294,21 +292,12 @@ def _unknown(
         split = "eval" if language in corpus.languages("eval") else "train"
         texts = list(itertools.islice(corpus.sentences(split, language), _MEASURED))
         found[language] = {
-            f"{what}_{when}": share
+            f"{what}_{when}": getattr(measured, what)
             for when, vocabulary in (("before", old), ("after", new))
-            for what, share in _shares(vocabulary, texts).items()
+            for measured in [measure_fertility(vocabulary, texts)]
+            for what in ("unknown_rate", "tokens_per_character")
         }
     return found
-
-
-def _shares(vocabulary: Vocabulary, texts: list[str]) -> dict[str, float]:
-    encoded = vocabulary.encode_batch(texts)
-    tokens = max(sum(map(len, encoded)), 1)
-    unknown = sum(ids.count(vocabulary.unk_id) for ids in encoded)
-    return {
-        "unknown_rate": unknown / tokens,
-        "tokens_per_character": tokens / max(sum(map(len, texts)), 1),
-    }
 
 
 def _say_unknown(unknown: dict[str, dict[str, float]]) -> None:
