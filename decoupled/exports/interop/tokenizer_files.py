@@ -234,7 +234,7 @@ def message_fields(
     """(number, value) of the integers and byte strings of a protobuf message.
 
     Args:
-      wanted: numbers of fields; none takes all.
+      wanted: field numbers; an empty tuple takes all fields.
     """
     place = 0
     while place < len(message):
