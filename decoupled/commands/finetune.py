@@ -176,11 +176,11 @@ def _report(finetuning, results):
     stem = os.path.join(folder, "results")
     files.write_json(f"{stem}.json", summary)
     finetuning_report.write_csv(f"{stem}.csv", task.name, combined, task.metrics)
-    _print_runs(task, summary["runs"])
+    _print_runs(task, summary["runs"], f"{finetuning.data.source_name} dev")
     shown = finetuning_report.shown_metrics(task.metrics, task.headline)
     seeds = len(results)
     spread = f"; mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
-    trained = ", ".join([finetuning.data.source_name, *task.training_languages[1:]])
+    trained = finetuning.data.trained_on
     title = f"{task.name} at step {selected.step}; trained on {trained} only{spread}"
     finetuning_report.print_table(
         title, task.name, combined, shown, task.training_languages
@@ -189,19 +189,20 @@ def _report(finetuning, results):
         "task": task.name,
         "metrics": list(task.headline),
         "training_languages": task.training_languages,
+        "trained_on": trained,
         **combined,
     }
     paths = plots.draw(finetuning_report.plot_results, drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
 
 
-def _print_runs(task, runs):
+def _print_runs(task, runs, chosen_on):
     """A row per run, where there are several; the first column is the rate."""
     if len(runs) == 1:
         return
     console.table(
-        f"{task.name}: runs, by {' and '.join(task.headline)} on English dev",
-        ["learning rate", "seed", "step", "English dev"],
+        f"{task.name}: runs, by {' and '.join(task.headline)} on {chosen_on}",
+        ["learning rate", "seed", "step", chosen_on],
         [
             [f"{r['learning_rate']:g}", r["seed"], r["global_step"], r["english_dev"]]
             for r in runs

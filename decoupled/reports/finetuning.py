@@ -190,7 +190,8 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
 
     Args:
       result: `task`, `metrics` (those to draw), and split -> language -> values, as
-        `combine` gives them.
+        `combine` gives them; `training_languages`, and `trained_on` in words, where
+        these are not English.
       stem: of the files' paths.
     """
     split, languages = _labelled(result)
@@ -215,7 +216,8 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     axes.set_ylim(0, 100)
     axes.set_ylabel(f"{split} score, %")
     plots.tidy(axes, grid="y")
-    title = f"{result['task']}: trained on English, zero-shot in the others"
+    trained_on = result.get("trained_on", "English")
+    title = f"{result['task']}: trained on {trained_on}, zero-shot in the others"
     if any(
         f"{metric}{SPREAD}" in row for row in languages.values() for metric in metrics
     ):

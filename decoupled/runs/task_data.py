@@ -22,7 +22,7 @@ class TaskData:
     """Reads a task's files and makes features of them.
 
     Attributes: `source`, the language whose dev file checkpoints are chosen by;
-    `source_name`, for people.
+    `source_name` and `trained_on`, it and all languages of training, for people.
 
     Args:
       task: what is learned.
@@ -37,6 +37,8 @@ class TaskData:
         self.task = task
         self.source = task.training_languages[0]
         self.source_name = "English" if self.source == ENGLISH else self.source
+        others = task.training_languages[1:]
+        self.trained_on = ", ".join([self.source_name, *others])
         self.data_dir = data_dir
         self.vocabulary = vocabulary
         self._cache = cache
