@@ -30,7 +30,7 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,31 +143,42 @@ def workers(
       Skip: there are no examples.
     """
     case = make_case(real, quick, folder / real.task) | {"dtype": dtype}
-    fewer = max(1, steps // FEWER_STEPS)
-    ours = [
+    return our_workers(case, quick, steps) + _peers(case, steps)
+
+
+def our_workers(case: Mapping[str, Any], quick: bool, steps: int) -> list[Worker]:
+    """Our two ways: `case` is that of `make_case` with a "dtype"."""
+    return [
         Worker(
             name,
             command.python("decoupled"),
             "decoupled_runs",
             {
-                "command": _command(case, dtype, quick, grouped, name),
+                "command": _command(case, case["dtype"], quick, grouped, name),
                 **{field: case[field] for field in ("batch", "model", "warmup")},
             },
-            None if grouped else fewer,
+            None if grouped else _fewer(steps),
         )
         for name, grouped in ((OURS, True), (PADDED, False))
     ]
+
+
+def _peers(case, steps):
     peer = command.python("torch")
-    return ours + [
+    return [
         Worker(
             f"transformers, {mode}",
             peer,
             "transformers_trainer",
             {**case, "mode": mode},
-            fewer if mode == "padded" else None,
+            _fewer(steps) if mode == "padded" else None,
         )
         for mode in MODES
     ]
+
+
+def _fewer(steps):
+    return max(1, steps // FEWER_STEPS)
 
 
 def start_worker(worker: Worker) -> Worker:

@@ -90,7 +90,8 @@ def test_the_peer_gets_the_same_tokens_and_labels():
     ids=lambda real: real.task,
 )
 def test_our_run_stops_when_enough_was_seen(real, tmp_path):
-    ours, *_ = finetuning_runs.workers(real, "float32", True, 2, tmp_path)
+    case = finetuning_runs.make_case(real, True, tmp_path / real.task)
+    ours, _ = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2)
     (found,) = interleave([ours], 2, 2, "quick")
     # A step of warm-up and two of each round.
     assert [chunk.loss for chunk in found.rounds] == [3.0, 5.0]
