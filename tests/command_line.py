@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import os
+import signal
 import subprocess
 import sys
 from unittest import mock
@@ -19,8 +20,9 @@ def decoupled(*words):
     """Runs `decoupled WORDS` in this process; its exit code and output as text.
 
     It saves the start of a process, and seconds where the command loads TensorFlow.
-    Flags and levels of logging are then as before. What the shell sees of a process is
-    tested in tests/test_main.py and tests/launch/test_start.py.
+    Flags, levels of logging and signals are then as before: with SIGPIPE as `doctor`
+    sets it, a write to a process that has ended would kill the tests. What the shell
+    sees of a process is tested in tests/test_main.py and tests/launch/test_start.py.
     """
     argv = ["decoupled", *map(str, words)]
     out, err = io.StringIO(), io.StringIO()
@@ -29,6 +31,7 @@ def decoupled(*words):
     gin.clear_config()
     level, tensorflow = absl_logging.get_verbosity(), logging.getLogger("tensorflow")
     tensorflow_level = tensorflow.level
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
     try:
         with (
             mock.patch("sys.argv", argv),
@@ -42,6 +45,9 @@ def decoupled(*words):
         flagsaver.restore_flag_values(flags)
         absl_logging.set_verbosity(level)
         tensorflow.setLevel(tensorflow_level)
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 
