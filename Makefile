@@ -7,7 +7,9 @@ MESH_BERT := .venv-mesh-bert
 CORPUS := .venv-corpus
 RECORDS := .venv-records
 RUN := $(VENV)/bin/python
-PYTEST_ARGS := -n 2 --dist loadfile --no-loadscope-reorder
+# Where a test ends its worker process, the run ends and names it: pytest-xdist 3.8 would wait
+# for ever for the rest of that file.
+PYTEST_ARGS := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 # The newest of these that the machine has; PYTHON=/path/to/python names another one. Where
 # it has none, uv provides the first.
