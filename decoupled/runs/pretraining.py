@@ -4,6 +4,7 @@ Writes checkpoints, events, config.json, sampling.json, eval.json and prediction
 to the folder of the run.
 """
 
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -15,13 +16,14 @@ from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora.sampling import LanguageRow, as_json, print_rows
 from decoupled.data.input_fn import languages_input_fn, pretraining_input_fn
-from decoupled.data.reading import named_errors
+from decoupled.data.reading import count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequence_order import EVAL, sampling_rows
 from decoupled.data.sequences import evaluation_count
 from decoupled.data.verification import check_beginnings
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs import run_folder
+from decoupled.runs.curve import CROSSED_BELOW, entropy
 from decoupled.runs.evaluation import Part, finished_results, predict_parts
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.runs.saved_run import open_run
@@ -42,7 +44,9 @@ from decoupled.training.tpu import TpuAddress
 
 EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
 SAMPLING = "sampling.json"
-_METRICS = ("masked_lm_accuracy", "masked_lm_loss")
+_METRICS = ("masked_lm_accuracy", "masked_lm_loss", "unigram_entropy")
+# More are not counted for a language's unigram entropy.
+_COUNTED_TOKENS = 1_000_000
 
 
 def run_pretraining(
@@ -164,13 +168,20 @@ class Pretraining:
         return found
 
     def evaluate(self) -> None:
-        """Writes eval.json and TensorBoard scalars; prints the averages."""
+        """Writes eval.json and TensorBoard scalars; prints the averages.
+
+        The unigram entropy of the held-out text stands beside the loss: what a model
+        reaches that knows nothing but how frequent the pieces are. BERT's masks leave
+        a tenth of the tokens as they are, so that a model on that plateau is some 0.5
+        nats below it; see `runs.curve`.
+        """
         step, results = self._step(), {}
         for language, rows in self._predictions():
             weight = float(rows["weight"].sum())
             results[language] = {
                 "masked_lm_accuracy": float(rows["hits"].sum()) / weight,
                 "masked_lm_loss": float(rows["loss_sum"].sum()) / weight,
+                "unigram_entropy": self._unigram_entropy[language],
                 "predictions": int(weight),
             }
         average = _weighted_average(results)
@@ -187,8 +198,25 @@ class Pretraining:
         console.say(
             f"held-out text at step {step}, {len(results)} languages: "
             f"masked_lm_accuracy {average['masked_lm_accuracy']:.4f}  "
-            f"masked_lm_loss {average['masked_lm_loss']:.4f}"
+            f"masked_lm_loss {average['masked_lm_loss']:.4f}  "
+            f"unigram_entropy {average['unigram_entropy']:.4f}"
         )
+        if average["masked_lm_loss"] > average["unigram_entropy"] - CROSSED_BELOW:
+            console.say(
+                "the model predicts by the frequencies of words alone so far: its loss "
+                f"is not {CROSSED_BELOW:g} nat below the unigram entropy; "
+                "docs/expectations.md says when it should be"
+            )
+
+    @functools.cached_property
+    def _unigram_entropy(self) -> dict[str, float]:
+        """Language -> nats a token of its held-out text."""
+        manifest = self._manifest
+        with named_errors(manifest.folder):
+            return {
+                language: entropy(count_pieces(manifest, records, _COUNTED_TOKENS))
+                for language, records in manifest.splits[EVAL].items()
+            }
 
     def predict(self) -> None:
         """Writes predictions.jsonl: loss and hits of every held-out sequence."""

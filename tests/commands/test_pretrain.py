@@ -84,6 +84,11 @@ def test_modes(data, tmp_path, capsys):
     assert set(evaluated["languages"]) == {"en", "sw"}
     loss = evaluated["all"]["masked_lm_loss"]
     assert 0 < loss < np.log(54)
+    # So little training teaches frequencies and nothing else.
+    found = [of["unigram_entropy"] for of in evaluated["languages"].values()]
+    assert min(found) <= evaluated["all"]["unigram_entropy"] <= max(found)
+    assert 0 < min(found) and max(found) < np.log(54)
+    assert "the model predicts by the frequencies of words alone so far" in printed
     assert set(read_scalars(f"{folder}/eval", "masked_lm_loss/sw")) == {20, 40}
 
     pretrain("predict")
