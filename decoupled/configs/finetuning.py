@@ -256,6 +256,22 @@ class RetrievalConfig:
                 "leaves no room for text beside [CLS] and [SEP]; use 3 or more"
             )
 
+    def layer_of(self, num_layers: int, checkpoint: str) -> int:
+        """The layer counted from the start: 0 to L, for -1 L.
+
+        Args:
+          num_layers: L of the model. checkpoint: of the model, for a message.
+
+        Raises:
+          UserError: the model has no such layer.
+        """
+        if not -num_layers - 1 <= self.layer <= num_layers:
+            raise UserError(
+                f"RetrievalConfig.layer: {self.layer}, but {checkpoint} has layers 0 "
+                f"(embeddings) to {num_layers}"
+            )
+        return self.layer if self.layer >= 0 else num_layers + 1 + self.layer
+
 
 class FinetuneConfig(NamedTuple):
     """Everything that a fine-tuning run is made of, beside the pre-trained model.

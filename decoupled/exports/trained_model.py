@@ -43,8 +43,10 @@ _NAMES = {
     TAGGING: ("tagger", "text_tagger"),
     QUESTION_ANSWERING: ("span_model", "text_qa"),
 }
+# Of an export of sentence vectors, whatever the head.
+SENTENCE_NAMES = ("sentence_encoder", "text_sentence_encoder")
 LABELLED = (CLASSIFICATION, TAGGING)
-NAMES = tuple(name for names in _NAMES.values() for name in names)
+NAMES = tuple(name for names in _NAMES.values() for name in names) + SENTENCE_NAMES
 
 
 @dataclasses.dataclass(frozen=True)

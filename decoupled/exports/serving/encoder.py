@@ -233,17 +233,18 @@ class Encoder(tf.Module):
         `bert/pooler`, that is the pooler (fine-tuned classifiers); otherwise there is
         none: the pre-training of this model trains no pooler, and a random one would
         only scramble the [CLS] vector.
+      up_to: only the layers up to this one, 0 to L, and no pooler; None is all.
     """
 
-    def __init__(self, config: ModelConfig, weights: Weights):
+    def __init__(self, config: ModelConfig, weights: Weights, up_to: int | None = None):
         super().__init__()
         self.embeddings = _Embeddings(config, weights)
         self.layers = [
             _Layer(config, weights, names.layer_name(index))
-            for index in range(config.num_layers)
+            for index in range(config.num_layers if up_to is None else up_to)
         ]
         self.pooler = None
-        if f"{names.POOLER}/kernel" in weights:
+        if up_to is None and f"{names.POOLER}/kernel" in weights:
             self.pooler = Dense(weights, names.POOLER)
         self._hidden = config.hidden_size
         self._max_positions = config.max_positions
