@@ -19,6 +19,8 @@ The output embedding stays out, as the paper discards it after pre-training, unl
 
   decoupled export --model_dir=runs/decoupled --export_dir=exports/decoupled
 
+--weights keeps the matrices in fewer bits; such a SavedModel cannot be trained further.
+
 --sentence_vectors writes sentence_encoder/ and text_sentence_encoder/ instead: a vector
 for each sentence, by the settings of `decoupled retrieve`, without the layers above the
 chosen one. Where RetrievalConfig.centre is True, the mean vector of the sentences in
@@ -61,6 +63,12 @@ def define_flags() -> None:
         "Most pieces of an answer; for models that answer questions. Default: the "
         "limit of the last evaluation in --model_dir.",
     )
+    flags.DEFINE_enum(
+        "weights",
+        "float32",
+        ["float32", "bfloat16", "float16", "int8"],
+        "Type in which matrices are kept.",
+    )
     flags.DEFINE_bool(
         "sentence_vectors", False, "Export a vector for each sentence, see above."
     )
@@ -92,6 +100,7 @@ def main() -> None:
         max_answer_length=options.max_answer_length,
         mlm=options.mlm,
         overwrite=options.overwrite,
+        weights=options.weights,
         retrieval=retrieval,
         centre_on=options.centre_on,
     )

@@ -35,6 +35,7 @@ from decoupled.exports.serving.sentence_vectors import (
     SentenceVectors,
     store_mean,
 )
+from decoupled.exports.serving.stored import FLOAT32, StoredWeights
 from decoupled.exports.serving.tagged_words import TextTaggerRoot
 from decoupled.exports.serving.text import Preprocessor, TextRoot
 from decoupled.exports.serving.text_questions import TextQuestionsRoot
@@ -69,6 +70,7 @@ def export_folder(
     max_answer_length: int | None,
     mlm: bool,
     overwrite: bool,
+    weights: str = FLOAT32,
     retrieval: RetrievalConfig | None = None,
     centre_on: str | None = None,
 ) -> None:
@@ -76,7 +78,7 @@ def export_folder(
 
     Args:
       model_dir, checkpoint: as for `open_trained_model`.
-      export_dir, mlm, overwrite: as for `export`.
+      export_dir, mlm, overwrite, weights: as for `export`.
       sequence_length: as for `export`; None for the length of training.
       max_answer_length: most pieces of an answer; None for the folder's limit.
       retrieval: exports sentence vectors that are made so; None for the whole model.
@@ -100,6 +102,7 @@ def export_folder(
         sequence_length=sequence_length,
         mlm=mlm,
         overwrite=overwrite,
+        weights=weights,
         sentences=sentences,
     )
     say_written(export_dir, description)
@@ -132,6 +135,7 @@ def export(
     sequence_length: int,
     mlm: bool,
     overwrite: bool,
+    weights: str = FLOAT32,
     sentences: SentenceVectors | None = None,
 ) -> dict[str, Any]:
     """Writes the SavedModels.
@@ -143,6 +147,7 @@ def export(
         combined model cuts.
       mlm: include the output embedding and MLM head as `encoder.mlm`.
       overwrite: replace an `export_dir` that holds an earlier export.
+      weights: the type in which matrices are kept, one of `stored.STORED_AS`.
       sentences: export the vectors of sentences instead of the whole model.
 
     Returns:
@@ -155,7 +160,7 @@ def export(
     _check_target(export_dir, overwrite)
     trained.check(sequence_length, mlm)
     with new_folder(export_dir, replaces=overwrite) as temporary:
-        return _write(trained, temporary, sequence_length, mlm, sentences)
+        return _write(trained, temporary, sequence_length, mlm, weights, sentences)
 
 
 def say_written(export_dir: str, description: dict[str, Any]) -> None:
@@ -239,15 +244,17 @@ def _write(
     folder: str,
     sequence_length: int,
     mlm: bool,
+    stored_as: str,
     sentences: SentenceVectors | None,
 ) -> dict[str, Any]:
     """Builds and saves everything below `folder`; returns the description."""
+    weights = StoredWeights(trained.weights, stored_as)
     if sentences is None:
         kind, about = trained.kind, {}
-        roots = _build_roots(trained, sequence_length, mlm)
+        roots = _build_roots(trained, weights, sequence_length, mlm)
     else:
         kind = SENTENCE_NAMES[0]
-        roots = _build_sentence_roots(trained, sequence_length, sentences)
+        roots = _build_sentence_roots(trained, weights, sequence_length, sentences)
         about = {"sentence_vectors": sentences._asdict()}
         if sentences.centre_on:
             root, text = (roots[name] for name in SENTENCE_NAMES)
@@ -261,6 +268,7 @@ def _write(
         "format": FORMAT,
         "kind": kind,
         "mlm": mlm,
+        "weights": stored_as,
         "sequence_length": sequence_length,
         "model": dataclasses.asdict(trained.config),
         "vocabulary": {
@@ -281,11 +289,11 @@ def _write(
 
 
 def _build_roots(
-    trained: TrainedModel, sequence_length: int, mlm: bool
+    trained: TrainedModel, weights: StoredWeights, sequence_length: int, mlm: bool
 ) -> dict[str, Root]:
     """Folder name -> object to save."""
     vocabulary = trained.vocabulary
-    model = _model_root(trained, mlm)
+    model = _model_root(trained, weights, mlm)
     preprocessor = Preprocessor(vocabulary, sequence_length)
     if trained.head == TAGGING:
         text = TextTaggerRoot(model, vocabulary, sequence_length)
@@ -304,11 +312,14 @@ def _build_roots(
 
 
 def _build_sentence_roots(
-    trained: TrainedModel, sequence_length: int, sentences: SentenceVectors
+    trained: TrainedModel,
+    weights: StoredWeights,
+    sequence_length: int,
+    sentences: SentenceVectors,
 ) -> dict[str, Root]:
     """Folder name -> object to save, with the layers up to the chosen one."""
     config, path = trained.config, trained.vocabulary.path
-    encoder = Encoder(config, trained.weights, sentences.layer)
+    encoder = Encoder(config, weights, sentences.layer)
     root = SentenceRoot(
         encoder, config.hidden_size, sentences.pool_special_tokens, path
     )
@@ -318,9 +329,9 @@ def _build_sentence_roots(
     return {"preprocessor": preprocessor, **roots}
 
 
-def _model_root(trained: TrainedModel, mlm: bool) -> Root:
+def _model_root(trained: TrainedModel, weights: StoredWeights, mlm: bool) -> Root:
     """The encoder with what sits on it."""
-    config, weights, path = trained.config, trained.weights, trained.vocabulary.path
+    config, path = trained.config, trained.vocabulary.path
     encoder = Encoder(config, weights)
     if trained.head is None:
         head = MaskedLm(config, weights, encoder) if mlm else None
