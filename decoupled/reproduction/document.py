@@ -359,7 +359,7 @@ def _design(page, story):
         "one in twenty is expected to miss its interval.",
     ]
     page.items(limits)
-    every = os.path.join(os.path.dirname(page.runs()), "scores.csv")
+    every = page.beside("scores.csv")
     page.text(f"Every number by seed: [{RUNS}]({page.runs()}), [scores.csv]({every}).")
 
 

@@ -4,12 +4,13 @@
 """
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.core import plots
+from decoupled.core import files, plots
 from decoupled.reports.page import Page
 from decoupled.reproduction import claims
 from decoupled.reproduction.finished import Findings
@@ -64,7 +65,13 @@ def write_curves(
         f"unigram entropy of the text, {level:.2f} nats a token. A run crosses when "
         f"its smoothed loss falls {CROSSED_BELOW:g} nat below that, for good."
     )
-    page.picture("curves", plot_curves, _drawn(findings, training, level))
+    drawn = _drawn(findings, training, level)
+    page.picture("curves", plot_curves, drawn)
+    files.write_text(os.path.join(page.folder, "curves.csv"), curves_as_csv(drawn))
+    page.text(
+        "The smoothed training losses by step, mean and range over seeds: "
+        f"[curves.csv]({page.beside('curves.csv')})."
+    )
     rows = []
     for row, runs in training.items():
         crossed = {s: run.crossed for s, run in runs.items() if run.crossed is not None}
@@ -156,6 +163,16 @@ class Curves(NamedTuple):
     losses: Mapping[str, np.ndarray]
     level: float | None
     crossings: Mapping[str, float]
+
+
+def curves_as_csv(drawn: Curves) -> str:
+    """The curves at every logged step: mean over seeds, least and most."""
+    lines = ["row,step,loss,least,most"]
+    for row, losses in drawn.losses.items():
+        for step, found in zip(drawn.steps[row], losses.T, strict=True):
+            numbers = (found.mean(), found.min(), found.max())
+            lines.append(",".join([row, str(step), *(f"{n:.4f}" for n in numbers)]))
+    return "\n".join(lines) + "\n"
 
 
 def plot_curves(drawn: Curves, stem: str) -> list[str]:

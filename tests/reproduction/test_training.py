@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoupled.reproduction import claims
-from decoupled.reproduction.training import Curves, plot_curves, trained
+from decoupled.reproduction.training import Curves, curves_as_csv, plot_curves, trained
 from tests.analyses.tiny_runs import texts_of
 from tests.reproduction import invented
 
@@ -74,3 +74,13 @@ def test_curves_name_rows_and_the_unigram_level(tmp_path):
     assert {"coupled", "e_small", "unigram entropy", "step"} <= set(
         texts_of(tmp_path / "c.svg")
     )
+
+
+def test_curves_as_a_table():
+    losses = np.array([[6.0, 5.0], [6.0, 5.5]])
+    drawn = Curves({"coupled": [10, 20]}, {"coupled": losses}, None, {})
+    assert curves_as_csv(drawn).splitlines() == [
+        "row,step,loss,least,most",
+        "coupled,10,6.0000,6.0000,6.0000",
+        "coupled,20,5.2500,5.0000,5.5000",
+    ]
