@@ -56,8 +56,6 @@ SIB200 = OwnTaskConfig(
 class _OwnFiles(FinetuningTask):
     """The files of a described task. `read_file` reads one of them."""
 
-    prediction_suffix = "tsv"
-
     def _describe(self, config: OwnTaskConfig) -> None:
         self.name, self.kind, self.config = config.name, config.kind, config
         self.training_languages = config.training_languages
@@ -138,13 +136,11 @@ class OwnTagging(_OwnFiles, TaggingTask):
     """
 
     def __init__(self, config: OwnTaskConfig, data_dir: str, max_sequence_length: int):
-        super().__init__("udpos", max_sequence_length)
         self._describe(config)
         labels = own_labels(
             self, data_dir, lambda path: read_tagged(path, config, "train", None)
         )
-        self.labels = tuple(labels)
-        self.metrics = ("accuracy",)
+        super().__init__(config.name, max_sequence_length, labels)
         if config.metric == "entity_f1":
             self.metrics = ("entity_f1", "precision", "recall", "accuracy")
             wrong = [tag for tag in labels if not re.fullmatch("O|[BI]-.+", tag)]
@@ -186,19 +182,14 @@ class OwnQuestions(_OwnFiles, QuestionAnsweringTask):
       UserError: a window has too little room for its part of a context.
     """
 
-    prediction_suffix = "json"
-    metrics = ("exact_match", "f1")
-
     def __init__(
         self,
         config: OwnTaskConfig,
         max_sequence_length: int,
         settings: QuestionAnsweringConfig,
     ):
-        super().__init__("xquad", max_sequence_length, settings)
+        super().__init__(config.name, max_sequence_length, settings)
         self._describe(config)
-        self.metrics = type(self).metrics
-        self.prediction_suffix = type(self).prediction_suffix
 
     def read_file(self, path: str, split: str) -> list[Question]:
         """The questions of a file; see `QuestionAnsweringTask.read`."""

@@ -163,7 +163,7 @@ class QuestionAnsweringTask(FinetuningTask):
     """XQuAD, MLQA or TyDiQA-GoldP (Hu et al. 2020, XTREME). An answer is a text.
 
     Args:
-      name: "xquad", "mlqa" or "tydiqa".
+      name: "xquad", "mlqa", "tydiqa", or that of a task outside of XTREME.
       max_sequence_length: tokens of a window, question and special pieces included.
       settings: of windows and answers.
 
@@ -173,6 +173,8 @@ class QuestionAnsweringTask(FinetuningTask):
 
     kind = QUESTION_ANSWERING
     labels = ()
+    metrics = headline = ("exact_match", "f1")
+    prediction_suffix = "json"
     graph_features = (
         "input_word_ids",
         "input_mask",
@@ -193,9 +195,8 @@ class QuestionAnsweringTask(FinetuningTask):
                 f"{settings.max_question_length}"
             )
         self.name = name
-        self.metrics = TASKS[name].headline
-        self.headline = TASKS[name].headline
-        self.prediction_suffix = TASKS[name].suffix
+        if name in TASKS:
+            self.metrics = self.headline = TASKS[name].headline
         self._length = max_sequence_length
         self._settings = settings
         self._max_characters: int | None = None

@@ -98,14 +98,17 @@ class TaggingTask(FinetuningTask):
     """UD-POS or PAN-X (Hu et al. 2020, XTREME). An answer is a list with a tag a word.
 
     Args:
-      name: "udpos" or "panx".
+      name: of the task.
       max_sequence_length: tokens of a row, [CLS] and [SEP] included.
+      labels: in the order of their ids; None for those of "udpos" or "panx".
 
     Raises:
       UserError: a row has no room for a piece.
     """
 
     kind = TAGGING
+    metrics = headline = ("accuracy",)
+    prediction_suffix = "tsv"
     graph_features = (
         "input_word_ids",
         "input_mask",
@@ -114,7 +117,12 @@ class TaggingTask(FinetuningTask):
         "label_ids",
     )
 
-    def __init__(self, name: str, max_sequence_length: int):
+    def __init__(
+        self,
+        name: str,
+        max_sequence_length: int,
+        labels: Sequence[str] | None = None,
+    ):
         shortest = _SPECIALS + 1
         if max_sequence_length < shortest:
             raise UserError(
@@ -122,10 +130,9 @@ class TaggingTask(FinetuningTask):
                 f"no room for text; {shortest} or more"
             )
         self.name = name
-        self.labels = LABELS[name]
-        self.metrics = _METRICS[name]
-        self.headline = TASKS[name].headline
-        self.prediction_suffix = TASKS[name].suffix
+        self.labels = LABELS[name] if labels is None else tuple(labels)
+        if labels is None:
+            self.metrics, self.headline = _METRICS[name], TASKS[name].headline
         self._length = max_sequence_length
 
     def languages(self, data_dir: str, split: str) -> list[str]:
