@@ -357,14 +357,18 @@ def plot_lines(drawn: Lines, stem: str) -> list[str]:
       drawn: what is drawn. stem: of the files, without suffix.
     """
     figure, [[axes]] = plots.grid(1, 1, 5.2, 3.4)
+    # Layers that no row of the picture has are not drawn.
+    shown = [np.flatnonzero(np.isfinite(v).any(axis=0)) for v in drawn.rows.values()]
+    count = 1 + max((int(places[-1]) for places in shown if len(places)), default=0)
     for index, (row, values) in enumerate(drawn.rows.items()):
+        values = values[:, :count]
         mean = values.mean(axis=0)
         sides = [mean - values.min(axis=0), values.max(axis=0) - mean]
         # Side by side, or bars would hide each other.
         shift = _SHIFT * (index - (len(drawn.rows) - 1) / 2)
         at = np.arange(len(mean)) + shift
         axes.errorbar(at, mean, sides, label=row, capsize=2, **plots.look(index))
-    axes.set_xticks(range(len(drawn.places)), drawn.places)
+    axes.set_xticks(range(count), drawn.places[:count])
     axes.set(xlabel=drawn.across, ylabel=drawn.up)
     plots.tidy(axes)
     title = f"{drawn.title}; mean and range over seeds"

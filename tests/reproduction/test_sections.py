@@ -76,10 +76,12 @@ def test_word_similarity_has_a_column_for_each_set_and_embedding(findings):
 
 def test_a_row_with_fewer_layers_ends_earlier(tmp_path):
     rows = {
-        "deep": np.array([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]),
-        "shallow": np.array([[1.0, 2.0, np.nan]]),
+        "deep": np.array([[1.0, 2.0, 3.0, np.nan], [2.0, 3.0, 4.0, np.nan]]),
+        "shallow": np.array([[1.0, 2.0, np.nan, np.nan]]),
     }
-    drawn = Lines("Retrieval", "layer", "%", ["0", "1", "2"], rows)
+    drawn = Lines("Retrieval", "layer", "%", ["0", "1", "2", "top"], rows)
     plot_lines(drawn, str(tmp_path / "l"))
     found = texts_of(tmp_path / "l.svg")
     assert {"deep", "shallow", "0", "1", "2", "layer"} <= set(found)
+    # No row that is drawn has this layer.
+    assert "top" not in found
