@@ -237,7 +237,7 @@ def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
       pieces: of the vocabulary.
     """
     masking = "--gin_file=runs/reproduce_masking.gin"
-    found = {
+    pairs = {
         "neighbours_dev": (
             "neighbours",
             "--gin_file=runs/reproduce_neighbours_dev.gin",
@@ -248,9 +248,10 @@ def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
             "--gin_file=runs/reproduce_neighbours.gin",
             f"--sentences={folders.sentences('test')}",
         ),
-        "masked_lm": ("masked_lm", masking, f"--records_dir={folders.records}"),
     }
-    if folders.is_parallel:
+    found = dict(pairs if folders.has_pairs else {})
+    found["masked_lm"] = ("masked_lm", masking, f"--records_dir={folders.records}")
+    if folders.is_parallel and folders.has_pairs:
         found["word_translation"] = (
             "word_translation",
             f"--corpus_dir={folders.corpus}",
