@@ -7,6 +7,8 @@ A model folder is used as that of a training run: it is exported, fine-tuned, or
 on.
 """
 
+import math
+
 from absl import flags
 
 from decoupled.configs.studies import convert
@@ -69,6 +71,12 @@ def average_flags() -> None:
     """The flags of `average`."""
     flags.DEFINE_multi_string(
         "checkpoint", None, "A prefix, or a run's folder.", required=True
+    )
+    flags.DEFINE_float(
+        "half_life",
+        math.inf,
+        "A checkpoint so many steps older than the newest has half its weight; inf: "
+        "all weigh the same.",
     )
     _define_folders("model_dir")
 
@@ -188,11 +196,14 @@ def average() -> None:
       decoupled convert average --checkpoint=runs/decoupled/model.ckpt-9000 \\
           --checkpoint=runs/decoupled/model.ckpt-10000 --model_dir=runs/averaged
 
-    The folder can be fine-tuned, analysed and exported like any other.
+    --half_life=1000 gives older checkpoints less weight: an exponential moving average
+    over those that were saved. The folder can be fine-tuned, analysed and exported like
+    any other.
     """
     from decoupled.exports.interop import average as averaging
 
-    averaging.average(flags.FLAGS.checkpoint, flags.FLAGS.model_dir)
+    options = flags.FLAGS
+    averaging.average(options.checkpoint, options.model_dir, options.half_life)
 
 
 SUBCOMMANDS = {

@@ -67,6 +67,25 @@ def test_every_weight_is_the_mean(run, vocabulary, tmp_path, capsys):
     assert f"mean of 3 checkpoints, {len(found)} variables" in capsys.readouterr().out
 
 
+def test_older_checkpoints_weigh_less(run, tmp_path):
+    target = str(tmp_path / "mean")
+    # Of steps 10, 11 and 12, with half the weight for each step of age.
+    report = average(prefixes(run), target, half_life=1.0)
+    assert report["kind"] == "mean of 3 checkpoints, half-life 1 steps"
+    found = CheckpointFile(open_run(target).prefix)
+    sources = [pretrained_weights(CONFIG, seed) for seed in SEEDS]
+    for name in found:
+        parts = [source[name].astype(np.float64) for source in sources]
+        exact = (parts[0] / 4 + parts[1] / 2 + parts[2]) / 1.75
+        np.testing.assert_array_equal(found[name], exact.astype(np.float32))
+
+
+@pytest.mark.parametrize("half_life", [0.0, -1.0, float("nan")])
+def test_a_half_life_that_is_none(run, tmp_path, half_life):
+    with pytest.raises(UserError, match="--half_life: .* is not above 0"):
+        average(prefixes(run), str(tmp_path / "mean"), half_life)
+
+
 def test_a_finetuned_model_keeps_its_task(vocabulary, tmp_path):
     folders = [write_finetuned_run(tmp_path / name, vocabulary) for name in "ab"]
     average(folders, str(tmp_path / "mean"))
