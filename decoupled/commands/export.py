@@ -11,6 +11,7 @@ strings (import tensorflow_text):
 
   encoder/          text_encoder/           vectors, of a pre-trained model
   classifier/       text_classifier/        a label, of a text or a pair of texts
+  regressor/        text_regressor/         a number, of a text or a pair of texts
   tagger/           text_tagger/            a tag for every word
   span_model/       text_qa/                the answer to a question, cut from a context
 

@@ -22,17 +22,20 @@ CLASS_WEIGHTS = ("none", "balanced")
 AUTO = "auto"
 # What the head of a task does.
 CLASSIFICATION = "classification"
+REGRESSION = "regression"
 TAGGING = "tagging"
 QUESTION_ANSWERING = "question answering"
 # The metrics by which a task of one's own can choose, by its kind, and the endings of
 # its files.
 OWN_METRICS = {
     CLASSIFICATION: ("accuracy", "macro_f1"),
+    REGRESSION: ("pearson", "spearman"),
     TAGGING: ("accuracy", "entity_f1"),
     QUESTION_ANSWERING: ("f1", "exact_match"),
 }
 OWN_ENDINGS = {
     CLASSIFICATION: (".tsv", ".csv", ".jsonl"),
+    REGRESSION: (".tsv", ".csv", ".jsonl"),
     TAGGING: (".tsv", ".txt", ".conll", ".conllu"),
     QUESTION_ANSWERING: (".json",),
 }
@@ -103,8 +106,9 @@ class OwnTaskConfig:
     training_languages: trained on; the dev file of the first chooses the checkpoint.
     texts: columns of one or two texts, or of the word. A column is a name in the header
       or of a JSON field, or a number, from 1, in files without a header.
-    label: column of the label, or of the tag.
-    labels: in the order of their ids; () takes those of the training files, sorted.
+    label: column of the label, of the tag, or of the number of a regression.
+    labels: in the order of their ids; () takes those of the training files, sorted. ()
+      for a regression.
     metric: chooses checkpoints and learning rates.
     """
 
@@ -161,7 +165,7 @@ class OwnTaskConfig:
     def _check_columns(self):
         if self.kind == QUESTION_ANSWERING:
             return
-        most = 2 if self.kind == CLASSIFICATION else 1
+        most = 1 if self.kind == TAGGING else 2
         if not 1 <= len(self.texts) <= most:
             raise UserError(
                 f"OwnTaskConfig.texts: {self.texts} are not 1"
@@ -181,6 +185,11 @@ class OwnTaskConfig:
             raise UserError(
                 f"OwnTaskConfig: the columns of {self.kind} are numbers, and files "
                 "hold one split"
+            )
+        if self.kind == REGRESSION and self.labels:
+            raise UserError(
+                f"OwnTaskConfig.labels: {self.labels}, but a regression has numbers; "
+                "set it to ()"
             )
         if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1:
             raise UserError(

@@ -107,11 +107,7 @@ class SequenceClassificationTask(FinetuningTask):
     graph_features = ("input_word_ids", "input_mask", "input_type_ids", "label_ids")
 
     def __init__(self, name: str, labels: list[str], max_sequence_length: int):
-        if max_sequence_length < _SHORTEST:
-            raise UserError(
-                f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves "
-                f"no room for two texts; {_SHORTEST} or more"
-            )
+        check_row(max_sequence_length)
         self.name = name
         self.labels = list(labels)
         self._length = max_sequence_length
@@ -236,6 +232,15 @@ class CorpusTask(SequenceClassificationTask):
     ) -> None:
         """As `write_probable`."""
         write_probable(path, answers)
+
+
+def check_row(max_sequence_length: int) -> None:
+    """Refuses rows that have no room for two texts, with a UserError."""
+    if max_sequence_length < _SHORTEST:
+        raise UserError(
+            f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves no "
+            f"room for two texts; {_SHORTEST} or more"
+        )
 
 
 def write_probable(path: str, answers: list[Answer]) -> None:

@@ -1,4 +1,4 @@
-"""Tasks that a user describes: labels of texts, tags of words, answers to questions.
+"""Tasks that a user describes: labels or numbers of texts, tags, answers to questions.
 
 `OwnTaskConfig` describes files, columns and languages. All else is that of the task of
 the same kind.
@@ -11,6 +11,7 @@ from typing import Any
 
 from decoupled.configs.finetuning import (
     CLASSIFICATION,
+    REGRESSION,
     TAGGING,
     OwnTaskConfig,
     QuestionAnsweringConfig,
@@ -34,6 +35,7 @@ from decoupled.tasks.own_files import (
 )
 from decoupled.tasks.qa import QuestionAnsweringTask
 from decoupled.tasks.qa_files import Question
+from decoupled.tasks.regression import RegressionTask
 from decoupled.tasks.tagging import TaggingTask, Tags
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.xtreme.files import LanguageFile
@@ -127,6 +129,22 @@ class OwnClassification(_OwnFiles, SequenceClassificationTask):
     ) -> None:
         """As `write_probable`."""
         write_probable(path, answers)
+
+
+class OwnRegression(_OwnFiles, RegressionTask):
+    """A number for a text or a pair of texts.
+
+    Args:
+      config: of the task. max_sequence_length: tokens of a row.
+    """
+
+    def __init__(self, config: OwnTaskConfig, max_sequence_length: int):
+        super().__init__(config.name, max_sequence_length)
+        self._describe(config)
+
+    def read_file(self, path: str, split: str) -> list[LabelledTexts]:
+        """The rows of a split."""
+        return read_texts(path, self.config, split, None)
 
 
 class OwnTagging(_OwnFiles, TaggingTask):
@@ -243,6 +261,8 @@ def make_own_task(
     """
     if config.kind == CLASSIFICATION:
         return OwnClassification(config, data_dir, max_sequence_length)
+    if config.kind == REGRESSION:
+        return OwnRegression(config, max_sequence_length)
     if config.kind == TAGGING:
         return OwnTagging(config, data_dir, max_sequence_length)
     if settings is None:

@@ -7,12 +7,13 @@ is refused with file, line and column.
 import csv
 import io
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from decoupled.configs.finetuning import OwnTaskConfig
+from decoupled.configs.finetuning import REGRESSION, OwnTaskConfig
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.tasks.classification_files import LabelledTexts
@@ -83,11 +84,12 @@ def read_texts(
     """The rows of a split in a file, in its order.
 
     Args:
-      labels: those that are known; None where this file is to tell them.
+      labels: those that are known; None where this file is to tell them, and for
+        numbers.
 
     Raises:
       UserError: the file is missing, empty, not UTF-8 or malformed, a text is empty, a
-        label is unknown, or (unless it is a test file) labels are missing.
+        label is unknown or no number, or (unless it is a test file) labels are missing.
     """
     rows = list(_rows_of_split(path, config, split))
     if not rows:
@@ -117,7 +119,9 @@ def _example(path, row, config, known, has_labels):
             raise _error(path, row.line, config.label, "is there, not in other rows")
         return LabelledTexts(texts, None)
     label = _text(path, row, config.label)
-    if known is not None and label not in known:
+    if config.kind == REGRESSION:
+        _check_number(path, row.line, config.label, label)
+    elif known is not None and label not in known:
         shown = ", ".join(sorted(known)[:_SHOWN])
         raise _error(
             path,
@@ -128,12 +132,21 @@ def _example(path, row, config, known, has_labels):
     return LabelledTexts(texts, label)
 
 
+def _check_number(path, line, column, text):
+    try:
+        is_number = math.isfinite(float(text))
+    except ValueError:
+        is_number = False
+    if not is_number:
+        raise _error(path, line, column, f"{text!r} is not a finite number")
+
+
 def _text(path, row, column) -> str:
     """A cell, not empty. Numbers and truth values are written as JSON has them."""
     if column not in row.values:
         raise _error(path, row.line, column, "is missing")
     value = row.values[column]
-    if type(value) in (int, bool):
+    if type(value) in (int, bool, float):
         value = json.dumps(value)
     if not isinstance(value, str):
         raise _error(path, row.line, column, f"{type(value).__name__}, not a text")

@@ -21,6 +21,7 @@ from decoupled.core.errors import UserError
 from decoupled.training import checkpoints
 from decoupled.training.hooks import SaveCheckpoints
 from decoupled.training.model_fn import PredictionSpec
+from tests.command_line import decoupled
 from tests.data.small_corpus import make_vocabulary
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import STEPS as PRETRAINED_STEPS
@@ -165,6 +166,53 @@ def test_a_task_of_ones_own_is_trained_in_its_own_language(folder, tmp_path, cap
     assert results["test"]["en"]["examples"] == 1
     saved = json.loads((out / "config.json").read_text())["task"]
     assert saved["kind"] == "classification" and saved["labels"] == ["record", "word"]
+
+
+def test_a_number_for_each_text_is_learned_exported_and_converted(folder, tmp_path):
+    words = "the holds text of one language and every is kept here".split()
+    rows = [f"{n}\t{' '.join([word] * n)}\n" for word in words for n in (1, 3, 5)]
+    for name, content in (("train", rows * 3), ("dev", rows[:6])):
+        (tmp_path / f"{name}-en.tsv").write_text("".join(["kind\ttext\n", *content]))
+    own = {"kind": "regression", "metric": "pearson", "training_languages": ("en",)}
+    config = FinetuneConfig(
+        dataclasses.replace(FINETUNING, num_epochs=25.0),
+        MeshConfig("rows:2", "batch:rows", "float32", "gather", "float32", 128),
+        adamw(learning_rate=5e-3),
+        tiny_training(),
+        own_task=dataclasses.replace(OWN, files="{split}-{language}.tsv", **own),
+    )
+    init, out = str(folder / "pretrained"), tmp_path / "tuned"
+    run_finetuning(config, "own", str(tmp_path), init, str(out), "train_and_evaluate")
+    found = json.loads((out / "results.json").read_text())["dev"]["en"]
+    assert found["pearson"] > 90 and found["trivial_pearson"] == 0
+    assert found["mean_absolute_error"] < found["trivial_mean_absolute_error"] / 2
+    run_finetuning(config, "own", str(tmp_path), init, str(out), "predict")
+    [path] = (out / "predictions/kinds").iterdir()
+    predicted = [float(line) for line in path.read_text().splitlines()]
+
+    folders = [f"--model_dir={out}", f"--export_dir={tmp_path / 'export'}"]
+    assert decoupled("export", *folders).returncode == 0
+    text = tf.compat.v2.saved_model.load(str(tmp_path / "export/text_regressor"))
+    texts = [row.split("\t")[1].strip() for row in rows[:6]]
+    np.testing.assert_allclose(text(tf.constant(texts))["value"], predicted, atol=1e-4)
+
+    there, back = tmp_path / "hf", tmp_path / "back"
+    assert not decoupled(
+        "convert", "to_hf", f"--model_dir={out}", f"--hf_dir={there}"
+    ).returncode
+    described = json.loads((there / "config.json").read_text())
+    assert described["problem_type"] == "regression"
+    assert described["id2label"] == {"0": "LABEL_0"}
+    assert not decoupled(
+        "convert", "from_hf", f"--hf_dir={there}", f"--model_dir={back}"
+    ).returncode
+    assert json.loads((back / "config.json").read_text())["task"] == {
+        "name": "kinds", "labels": [], "kind": "regression"
+    }  # fmt: skip
+    weights = variables(back)
+    for name, value in weights.items():
+        if name != "global_step":
+            np.testing.assert_array_equal(value, variables(out)[name])
 
 
 def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):

@@ -339,3 +339,37 @@ def test_the_template_of_texts_is_the_task_sib200():
         bindings = dict(re.findall(r"OwnTaskConfig\.(\w+) = (.+)", handle.read()))
     expected = {name: repr(v) for name, v in dataclasses.asdict(SIB200).items()}
     assert bindings == expected | {"name": "'topics'"}
+
+
+NUMBERS = dataclasses.replace(
+    TEXTS, kind="regression", texts=("a", "b"), label="score", metric="pearson"
+)
+
+
+def test_numbers_of_pairs(tmp_path):
+    folder = write(tmp_path, train_en_tsv="score\ta\tb\n2.5\tx\ty\n-1e-1\tz\tz\n")
+    task = make(NUMBERS, folder)
+    assert (task.name, task.kind, task.labels) == ("reviews", "regression", ())
+    assert task.headline == ("pearson",)
+    examples = task.read(folder, "train", "en")
+    assert examples == [(("x", "y"), "2.5"), (("z", "z"), "-1e-1")]
+
+
+def test_numbers_of_json(tmp_path):
+    rows = [{"a": "x", "b": "y", "score": 0.25}, {"a": "x", "b": "y", "score": 3}]
+    folder = write(tmp_path, train_en_jsonl="\n".join(map(json.dumps, rows)))
+    config = described(NUMBERS, files="{split}-{language}.jsonl")
+    assert [example.label for example in read(config, folder)] == ["0.25", "3"]
+
+
+@pytest.mark.parametrize("cell", ["much", "nan", "inf", "1,5", "true"])
+def test_what_is_no_number_is_refused(tmp_path, cell):
+    folder = write(tmp_path, train_en_tsv=f"score\ta\tb\n1\tx\ty\n{cell}\tz\tz\n")
+    message = rf"train-en\.tsv:3: column 'score': '{cell}' is not a finite number"
+    with pytest.raises(UserError, match=message):
+        read(NUMBERS, folder)
+
+
+def test_a_regression_has_no_labels():
+    with pytest.raises(UserError, match="OwnTaskConfig.labels: .* has numbers"):
+        described(NUMBERS, labels=("1", "2"))

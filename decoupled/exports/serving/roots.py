@@ -192,6 +192,23 @@ class ClassifierRoot(_LabelRoot):
         return outputs | self.named(self._head(outputs["pooled_output"]))
 
 
+class RegressorRoot(_TaskRoot):
+    """A fine-tuned regression.
+
+    Its outputs are the encoder's and `value` float32 [batch], which is also `default`.
+    """
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._trace(feature_spec())
+
+    @network_function
+    def __call__(self, inputs, training=False):
+        outputs = self.encoder(inputs, training)
+        value = self._head(outputs["pooled_output"])[:, 0]
+        return outputs | {"value": value, "default": value}
+
+
 class TaggerRoot(_LabelRoot):
     """A fine-tuned tagger.
 

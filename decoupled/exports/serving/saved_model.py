@@ -2,9 +2,9 @@
 
     OUT/preprocessor/    strings -> packed ids (needs tensorflow_text)
     OUT/encoder/         packed ids -> vectors (plain TensorFlow); of a fine-tuned model
-                         classifier/, tagger/ or span_model/
+                         classifier/, regressor/, tagger/ or span_model/
     OUT/text_encoder/    both in one (needs tensorflow_text); text_classifier/,
-                         text_tagger/ or text_qa/
+                         text_regressor/, text_tagger/ or text_qa/
     OUT/sentence_encoder/, OUT/text_sentence_encoder/
                          instead of these two, where sentence vectors are exported
     OUT/export.json      what is inside, written last
@@ -17,6 +17,7 @@ import os
 from typing import Any
 
 from decoupled.configs import RetrievalConfig
+from decoupled.configs.finetuning import REGRESSION
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.machine import readable_bytes
@@ -26,6 +27,7 @@ from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
 from decoupled.exports.serving.roots import (
     ClassifierRoot,
     EncoderRoot,
+    RegressorRoot,
     Root,
     SpanRoot,
     TaggerRoot,
@@ -55,6 +57,7 @@ _NAMES = {DESCRIPTION, "preprocessor", *NAMES}
 _CALLS = {
     "text_encoder": "(['A sentence.', 'Ein Satz.'])['pooled_output']",
     "text_classifier": "(['A sentence.', 'Ein Satz.'])['label']",
+    "text_regressor": "(['A sentence.', 'Ein Satz.'])['value']",
     "text_tagger": "(['A sentence .', 'Ein Satz .'])['tags']",
     "text_sentence_encoder": "(['A sentence.', 'Ein Satz.'])['sentence_vector']",
     "text_qa": "(['A question?'], ['A text that holds the answer.'])['answer']",
@@ -338,5 +341,7 @@ def _model_root(trained: TrainedModel, weights: StoredWeights, mlm: bool) -> Roo
         return EncoderRoot(encoder, head, path)
     if trained.head == QUESTION_ANSWERING:
         return SpanRoot(encoder, Classifier(weights), path)
+    if trained.head == REGRESSION:
+        return RegressorRoot(encoder, Classifier(weights), path)
     kind = TaggerRoot if trained.head == TAGGING else ClassifierRoot
     return kind(encoder, Classifier(weights), trained.labels, path)
