@@ -17,6 +17,13 @@ def test_as_scipy_has_them(seed):
     np.testing.assert_array_equal(ranks(one), scipy.stats.rankdata(one))
 
 
+def test_by_hand():
+    assert ranks(np.array([10, 30, 20, 20, 5])).tolist() == [2, 5, 3.5, 3.5, 1]
+    # 1 - 6 * (0 + 1 + 1 + 0) / (4 * 15)
+    assert spearman([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
+    assert spearman([1, 2, 3], [30, 20, 10]) == pytest.approx(-1)
+
+
 def test_no_correlation_with_a_constant():
     for one, other in (([1, 2], [3, 3]), ([0.1] * 7, range(7)), ([], [])):
         assert pearson(one, other) is None

@@ -38,4 +38,8 @@ def folders(tmp_path, vocabulary):
         "languages": {"de": {"title": "Luther 1912", "licence": "public domain"}},
     }
     (made / "corpus/manifest.json").write_text(json.dumps(manifest))
+    for place in ("corpus/parallel/test/sentences", "sentences/test"):
+        (made / place).mkdir(parents=True)
+        for language in ("en", "de"):
+            (made / place / f"{language}.txt").write_text("")
     return folders
