@@ -7,7 +7,9 @@ MESH_BERT := .venv-mesh-bert
 CORPUS := .venv-corpus
 RECORDS := .venv-records
 RUN := $(VENV)/bin/python
-PYTEST_ARGS := -n 2 --dist loadfile --no-loadscope-reorder
+# Where a test ends its worker process, the run ends and names it: pytest-xdist 3.8 would wait
+# for ever for the rest of that file.
+PYTEST_ARGS := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 # The newest of these that the machine has; PYTHON=/path/to/python names another one. Where
 # it has none, uv provides the first.
@@ -29,8 +31,8 @@ REPRODUCE_ARGS ?=
 
 # More arguments of every suite: make bench BENCH_ARGS=--resume
 BENCH_ARGS ?=
-SUITES := pretraining finetuning inference input_pipeline corpus records tagging \
-	question_features retrieval processes scaling releases
+SUITES := pretraining finetuning finetuning_runs inference input_pipeline corpus records \
+	tagging question_features retrieval processes scaling releases sweep_jobs
 COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
 	$(CORPUS)/.installed $(RECORDS)/.installed $(OLDEST)/.installed
 

@@ -2,7 +2,8 @@
 
 Measures seconds a call and peak memory of
   decoupled              the SavedModel of `decoupled export`, through its
-                         signature `serving_default`
+                         signature `serving_default`; of encoders also with its
+                         matrices in bfloat16, float16 and int8 (--weights)
   transformers eager     RemBertModel or RemBertForSequenceClassification
   transformers compiled  the same through torch.compile
 at the reference sizes, in float32, for batches of 1 and of 32 sequences of 128 tokens
@@ -32,6 +33,7 @@ from benchmarks.tables import (
     worker_table,
 )
 from decoupled.configs import ModelConfig
+from decoupled.exports.serving.stored import FLOAT32, STORED_AS
 
 NAME = "inference"
 OURS = "decoupled"
@@ -66,9 +68,20 @@ def inference_case(quick: bool, kind: str, batch_size: int) -> dict[str, Any]:
     return {**case, "kind": kind, "labels": LABELS}
 
 
-def our_worker(case: dict) -> Worker:
+def our_worker(case: dict, name: str = OURS) -> Worker:
     """This project's worker, for a case of `inference_case`."""
-    return Worker(OURS, command.python("decoupled"), "decoupled_inference", case)
+    return Worker(name, command.python("decoupled"), "decoupled_inference", case)
+
+
+def stored_workers(case: dict) -> list[Worker]:
+    """The same with matrices in fewer bits; such exports of encoders are measured."""
+    if case["kind"] != "encoder":
+        return []
+    return [
+        our_worker(case | {"stored_as": stored_as}, f"{OURS}, {stored_as}")
+        for stored_as in STORED_AS
+        if stored_as != FLOAT32
+    ]
 
 
 def _workers(case, quick):
@@ -77,7 +90,8 @@ def _workers(case, quick):
         Worker(name, torch, "transformers_inference", {**case, "compiled": compiled})
         for name, compiled in PEERS.items()
     ]
-    return [*peers, our_worker(case), *command.matmul_workers(case["dtype"], quick)]
+    ours = [our_worker(case), *stored_workers(case)]
+    return [*peers, *ours, *command.matmul_workers(case["dtype"], quick)]
 
 
 def tables(comparisons: list[Comparison]) -> list[Table]:

@@ -122,7 +122,7 @@ class Worker:
         self.peak_resident = None
         path = pathlib.Path(script)
         self._path = path if path.suffix else WORKERS / f"{script}.py"
-        self._command = [python, str(self._path), json.dumps(case)]
+        self.command = [python, str(self._path), json.dumps(case)]
         self._environment = os.environ | ENVIRONMENT | (environment or {})
         self._process = None
         self._errors = None
@@ -132,7 +132,7 @@ class Worker:
         self._errors = tempfile.TemporaryFile()
         try:
             self._process = subprocess.Popen(
-                self._command,
+                self.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -143,7 +143,7 @@ class Worker:
         except OSError as error:
             self._errors.close()
             raise UserError(
-                f"{self._command[0]}: cannot run worker {self.name} ({error.strerror})"
+                f"{self.command[0]}: cannot run worker {self.name} ({error.strerror})"
             ) from error
         except BaseException:
             self._stop()

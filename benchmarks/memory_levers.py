@@ -161,7 +161,7 @@ def measure(name: str, steps: int, model: ModelConfig = MODEL) -> dict[str, floa
     config = TrainingGraph(
         Network(task, model, mesh),
         optimizer=OptimizerConfig(**optimizer),
-        schedule=ScheduleConfig(100, 0, "constant"),
+        schedule=ScheduleConfig(100, 0, "constant", None, 0.0),
         **{"accumulation": 1, "seed": 0, "frozen": (), **lever.graph},
     )
     rng = np.random.default_rng(0)

@@ -8,7 +8,9 @@ Measures seconds a step and peak memory of
   mesh_tensorflow.bert the stock BERT of Mesh-TensorFlow: tied embeddings, E = H
 and the machine's own rate of matrix products. In each type the first three are one
 comparison and the fourth another, each with this project, because all of them together
-need about 28 GB. Then 200 steps of this project alone, to see whether memory grows.
+need about 28 GB. The first and the fair peer are compared once more at the sizes of
+gin/models/mini_in_small.gin, 256 sequences of 32 tokens: "mini". Then 200 steps of this
+project alone, to see whether memory grows.
 
 Writes benchmarks/results/pretraining.json.
 
@@ -25,6 +27,8 @@ from benchmarks.flops import pretraining_flops
 from benchmarks.interleave import Measured, Worker, seconds
 from benchmarks.results import Comparison
 from benchmarks.sizes import (
+    MINI,
+    MINI_BATCH,
     QUICK,
     QUICK_BATCH,
     REFERENCE,
@@ -46,6 +50,8 @@ NAME = "pretraining"
 OURS = "decoupled"
 MESH_BERT = "mesh_tensorflow.bert"
 GROWTH = ": growth"
+# A step takes a twentieth of a second.
+MINI_TITLE, MINI_STEPS = ": mini", 60
 GROWTH_ROUNDS = 20
 
 
@@ -70,6 +76,15 @@ def main() -> None:
             command.Planned(f"{dtype}: transformers", against_transformers),
             command.Planned(f"{dtype}: {MESH_BERT}", against_mesh_bert),
         ]
+        small = (QUICK, QUICK_BATCH) if quick else (MINI, MINI_BATCH)
+        mini = pretraining_case(*small, dtype)
+        comparisons.append(
+            command.Planned(
+                dtype + MINI_TITLE,
+                functools.partial(_against_fair_peer, mini),
+                steps=2 if quick else MINI_STEPS,
+            )
+        )
         if steps:
             each = -(-steps // GROWTH_ROUNDS)
             planned = command.Planned(dtype + GROWTH, alone, GROWTH_ROUNDS, each)
@@ -84,6 +99,10 @@ def _against_transformers(case, quick):
         our_worker(case),
         *command.matmul_workers(case["dtype"], quick, ("tensorflow", "torch")),
     ]
+
+
+def _against_fair_peer(case):
+    return [_transformers_worker("transformers masked", case, True), our_worker(case)]
 
 
 def _against_mesh_bert(case):
@@ -140,8 +159,9 @@ def tables(comparisons: list[Comparison]) -> list[Table]:
 
 
 def _step_cells(comparison, worker, against):
+    mini = ", mini" if comparison.title.endswith(MINI_TITLE) else ""
     return [
-        worker.name,
+        worker.name + mini,
         worker.case["dtype"],
         milliseconds_or_seconds(seconds(worker)),
         against,

@@ -42,6 +42,19 @@ QUICK = dataclasses.replace(
     intermediate_size=64,
     max_positions=64,
 )
+# gin/models/mini_in_small.gin: what sweeps of embedding sizes train on a laptop.
+MINI = dataclasses.replace(
+    REFERENCE,
+    vocab_size=4000,
+    input_embedding_size=48,
+    output_embedding_size=96,
+    hidden_size=96,
+    num_layers=3,
+    num_heads=6,
+    head_size=16,
+    intermediate_size=384,
+    max_positions=32,
+)
 ADAMW = OptimizerConfig(
     name="adamw",
     learning_rate=1e-4,
@@ -62,6 +75,7 @@ class Batch(NamedTuple):
 
 
 REFERENCE_BATCH = Batch(sequences=8, length=128, predictions=20)
+MINI_BATCH = Batch(sequences=256, length=32, predictions=5)
 QUICK_BATCH = Batch(sequences=2, length=16, predictions=4)
 
 

@@ -1,12 +1,58 @@
-"""Commands in a process of their own, as users start them."""
+"""Commands as their users call them: words in; an exit code and what is printed out."""
 
+import contextlib
+import io
+import logging
 import os
+import signal
 import subprocess
 import sys
+from unittest import mock
+
+import gin
+from absl import logging as absl_logging
+from absl.testing import flagsaver
+
+from decoupled import __main__ as entry
 
 
-def decoupled(*words, **environment):
-    """Runs `decoupled WORDS`; the ended process, its output as text.
+def decoupled(*words):
+    """Runs `decoupled WORDS` in this process; its exit code and output as text.
+
+    It saves the start of a process, and seconds where the command loads TensorFlow.
+    Flags, levels of logging and signals are then as before: with SIGPIPE as `doctor`
+    sets it, a write to a process that has ended would kill the tests. What the shell
+    sees of a process is tested in tests/test_main.py and tests/launch/test_start.py.
+    """
+    argv = ["decoupled", *map(str, words)]
+    out, err = io.StringIO(), io.StringIO()
+    flags = flagsaver.save_flag_values()
+    # A command without settings records those that were read last.
+    gin.clear_config()
+    level, tensorflow = absl_logging.get_verbosity(), logging.getLogger("tensorflow")
+    tensorflow_level = tensorflow.level
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    try:
+        with (
+            mock.patch("sys.argv", argv),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            entry.main()
+    except SystemExit as stop:
+        code = stop.code or 0
+    finally:
+        flagsaver.restore_flag_values(flags)
+        absl_logging.set_verbosity(level)
+        tensorflow.setLevel(tensorflow_level)
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+    return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
+
+
+def in_process_of_its_own(*words, **environment):
+    """The same in a new process, where that is what is tested.
 
     Args:
       environment: variables that it has beside those of the tests.
@@ -21,13 +67,13 @@ def decoupled(*words, **environment):
     )
 
 
-def mistake(*words, after="", **environment):
+def mistake(*words, after=""):
     """The one line on stderr with which a command refuses, with exit code 2.
 
     Args:
       after: what stdout begins with; nothing stands there where this is empty.
     """
-    done = decoupled(*words, **environment)
+    done = decoupled(*words)
     assert done.returncode == 2, done.stderr[-2000:]
     assert done.stdout.startswith(after) if after else not done.stdout, done.stdout
     [line] = done.stderr.splitlines()

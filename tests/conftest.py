@@ -1,4 +1,4 @@
-"""What all tests share: a quiet TensorFlow, and the folder of real data."""
+"""What all tests share: a quiet TensorFlow, a vocabulary, the folder of real data."""
 
 import os
 import socket
@@ -22,6 +22,18 @@ LONG = ("test_cluster_runs.py", "test_pretrain.py", "test_end_to_end.py")
 def pytest_collection_modifyitems(items):
     """Puts the long files first; all else stays in its order."""
     items.sort(key=lambda item: item.path.name not in LONG)
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory):
+    """The tiny vocabulary of `tests.exports.models`."""
+    # Not above: many tests need no TensorFlow.
+    from decoupled.data.vocabulary import Vocabulary
+    from tests.exports.models import train_sentencepiece
+
+    path = str(tmp_path_factory.mktemp("vocabulary") / "sentencepiece.model")
+    train_sentencepiece(path)
+    return Vocabulary(path)
 
 
 @pytest.fixture(scope="session")

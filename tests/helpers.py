@@ -159,9 +159,11 @@ def adamw_step(w, m, v, g, step, rate, *, weight_decay, beta1, beta2, epsilon):
     return w - rate * m / (1 - beta1**step) / corrected, m, v
 
 
-def schedule(train_steps=20, warmup_steps=4, decay="linear"):
+def schedule(
+    train_steps=20, warmup_steps=4, decay="linear", decay_steps=None, final_share=0.0
+):
     """A schedule of a few steps."""
-    return ScheduleConfig(train_steps, warmup_steps, decay)
+    return ScheduleConfig(train_steps, warmup_steps, decay, decay_steps, final_share)
 
 
 MASKING = MaskingConfig(

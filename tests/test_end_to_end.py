@@ -88,6 +88,8 @@ def pretrained(folder, records):
         schedule=schedule(train_steps=200, warmup_steps=20),
         training=tiny_training(save_checkpoints_steps=100, log_steps=50),
         cluster=ALONE,
+        whole_words=False,
+        eval_masking_rate=0.15,
     )
     run_pretraining(config, *records, str(folder / "pretrained"), "train_and_evaluate")
     return folder / "pretrained"
@@ -132,7 +134,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
         write("test", language, COLOURS[9:])
     write_long("test", "de", COLOURS)
     config = FinetuneConfig(
-        FinetuningConfig(8.0, 12, 0.1, 0, False, 0.1, (), "none"),
+        FinetuningConfig(8.0, 12, 0.1, 0, False, 0.1, (), "none", False),
         MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         adamw(learning_rate=5e-3),
         tiny_training(),

@@ -27,7 +27,7 @@ SETTING = re.compile(r"""'(\w+Config\.\w+ = [^']+)'|"(\w+Config\.\w+ = [^"]+)\""
 PARAM = re.compile(r"""--gin_(?:param|bindings)=(['"])(.+?)\1""")
 NAME = re.compile(r"(?<![\w.])(\w+Config)\.(\w+)")
 FILE = re.compile(
-    r"--gin_file=([\w./-]+\.gin)|\b((?:gin/)?(?:models|runs|tasks|layouts|sweeps)/\w+\.gin)"
+    r"--gin_file=([\w./-]+\.gin)|\b((?:gin/)?(?:models|runs|tasks|layouts|sweeps|recipes)/\w+\.gin)"
 )
 # MODEL, TASK, tableN and the like stand for what the reader has.
 PLACEHOLDER = re.compile(r"[A-Z]{2,}|N\.gin")

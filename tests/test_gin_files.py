@@ -123,3 +123,39 @@ def test_bound_names_are_told_from_comments_and_values(tmp_path):
         "B.c",
         "s/D.e",
     ]
+
+
+RECIPES = [name for name in FILES if name.startswith("recipes/")]
+
+
+def pretraining(files, *params):
+    """The settings of pre-training with further files and bindings."""
+    files = ["runs/pretrain.gin", "models/decoupled.gin", *files]
+    return gin_files.configure(configs.pretrain, files, params)
+
+
+def test_recipes_are_complete_and_fit_the_papers_settings():
+    assert len(RECIPES) >= 5
+    plain = pretraining([])
+    for name in RECIPES:
+        gin.clear_config()
+        found = pretraining([name])
+        assert found != plain, name
+        assert found.eval_masking.masking_rate == 0.15, name
+
+
+@pytest.mark.parametrize(
+    ("param", "message"),
+    [
+        ("pretrain.whole_words = 1", "whole_words: 1 is neither True nor False"),
+        ("pretrain.eval_masking_rate = 0.0", r"eval_masking_rate: 0.0 is not in \(0, "),
+        (
+            "MaskingConfig.masking_rate = 0.4",
+            "max_predictions: 80 are fewer than the 204 tokens that a masking rate of",
+        ),
+        ("pretrain.eval_masking_rate = 0.2", "80 are fewer than the 102 tokens"),
+    ],
+)
+def test_refused_masking_of_pretraining(param, message):
+    with pytest.raises(UserError, match=message):
+        pretraining([], param)

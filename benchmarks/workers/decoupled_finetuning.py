@@ -38,7 +38,7 @@ def _graph_config(case):
     return TrainingGraph(
         Network(task, model, mesh),
         optimizer=OptimizerConfig(**case["optimizer"]),
-        schedule=ScheduleConfig(train_steps=100_000, warmup_steps=0, decay="constant"),
+        schedule=ScheduleConfig(100_000, 0, "constant", None, 0.0),
         accumulation=1,
         seed=1,
         frozen=(),

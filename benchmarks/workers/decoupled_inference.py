@@ -11,12 +11,14 @@ import tensorflow as tf
 from decoupled.configs import ModelConfig
 from decoupled.exports.serving.encoder import Classifier, Encoder
 from decoupled.exports.serving.roots import ClassifierRoot, EncoderRoot
+from decoupled.exports.serving.stored import FLOAT32, StoredWeights
 from decoupled.model.variables import Head, shapes
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds a batch's sizes (see `batches`), the fields of a configuration as
-    "model", "kind" ("encoder" or "classifier") and "labels"."""
+    "model", "kind" ("encoder" or "classifier"), "labels", and "stored_as", the type of
+    matrices, float32 where it is missing."""
     values = _random_weights(case)
     with tempfile.TemporaryDirectory() as folder:
         _save(folder, case, values)
@@ -52,7 +54,8 @@ def _save(folder, case, values):
     vocabulary = os.path.join(folder, "vocabulary")
     with open(vocabulary, "wb"):
         pass
-    encoder = Encoder(ModelConfig(**case["model"]), values)
+    weights = StoredWeights(values, case.get("stored_as", FLOAT32))
+    encoder = Encoder(ModelConfig(**case["model"]), weights)
     if case["kind"] == "encoder":
         root = EncoderRoot(encoder, None, vocabulary)
     else:

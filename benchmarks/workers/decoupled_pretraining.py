@@ -76,7 +76,7 @@ def graph_config(case: dict) -> TrainingGraph:
     return TrainingGraph(
         Network(MaskedLM(masking, label_smoothing=0.0), model, mesh),
         optimizer=OptimizerConfig(**case["optimizer"]),
-        schedule=ScheduleConfig(train_steps=100_000, warmup_steps=0, decay="constant"),
+        schedule=ScheduleConfig(100_000, 0, "constant", None, 0.0),
         accumulation=1,
         seed=1,
         frozen=(),

@@ -8,7 +8,8 @@ what its own interpreter has installed. Its script ends in
         protocol.serve(build)
 
 where `build(case)` gives the step, a function that returns the loss (or another float
-that shows what was computed), and facts about the model for the results.
+that shows what was computed), and facts about the model for the results. A framework
+that owns the loop over steps calls `Turns.step_done` after each of them instead.
 
 Messages are lines: the worker builds, warms up and prints {"ready": true, ...facts};
 for each line "run N" it prints {"seconds": [N floats], "resident": bytes,
@@ -51,6 +52,61 @@ def serve(build: Callable[[dict], tuple[Step, dict]]) -> None:
             break
         _reply(replies, run(step, int(arguments[0])))
     _reply(replies, {"peak_resident": memory()["peak_resident"]})
+
+
+class Turns:
+    """The protocol from inside a loop over steps that another program owns.
+
+    After `warmup` steps it prints that the worker is ready, with `facts` and "start",
+    the seconds since the process began, and waits. Each "run N" is answered after N
+    more steps; "quit" ends the process.
+
+    Args:
+      warmup: steps before the first that is measured.
+      facts: gives what the results tell about the model.
+    """
+
+    def __init__(self, warmup: int, facts: Callable[[], dict]):
+        self._replies = _take_stdout()
+        self._left, self._facts = warmup, facts
+        self._seconds = None
+        self._started = 0.0
+
+    def step_done(self, loss: float) -> None:
+        """Is called after every step, with its loss or another number."""
+        if self._seconds is not None:
+            self._seconds.append(time.perf_counter() - self._started)
+        self._left -= 1
+        if not self._left:
+            self._reply(loss)
+            self._wait()
+        self._started = time.perf_counter()
+
+    def _reply(self, loss):
+        sizes = memory()
+        if self._seconds is None:
+            message = {"ready": True, "start": age(), **self._facts(), **sizes}
+        else:
+            resident = sizes["resident"]
+            message = {"seconds": self._seconds, "resident": resident, "loss": loss}
+        _reply(self._replies, message)
+
+    def _wait(self):
+        command, *arguments = sys.stdin.readline().split() or ["quit"]
+        if command == "quit":
+            _reply(self._replies, {"peak_resident": memory()["peak_resident"]})
+            # The other program would save, and go on.
+            os._exit(0)
+        self._left, self._seconds = int(arguments[0]), []
+
+
+def age() -> float:
+    """Seconds since this process began (Linux)."""
+    stat = pathlib.Path("/proc/self/stat").read_text(encoding="utf-8")
+    # Field 22; the second one, the program's name, may hold blanks.
+    ticks = int(stat.rpartition(")")[2].split()[19])
+    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return since_boot - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def run(step: Step, steps: int) -> dict:

@@ -14,8 +14,7 @@ from decoupled.analyses.models import AnalysedModel
 from decoupled.configs.analyses import MaskedLmSettings
 from decoupled.core import console
 from decoupled.core.errors import UserError
-from decoupled.core.release import tf
-from decoupled.data.reading import load_shard, named_errors
+from decoupled.data.reading import count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequence_order import EVAL, TRAIN
 from decoupled.data.sequences import evaluation_batches, evaluation_count
@@ -68,7 +67,7 @@ def read_held_out(
     names = _languages(manifest, languages)
     with named_errors(records_dir):
         counts = {
-            name: _piece_counts(manifest, name, pieces.size)
+            name: count_pieces(manifest, manifest.language(TRAIN, name))
             for name in console.track(
                 sorted(manifest.splits[TRAIN]), "counting pieces of the training text"
             )
@@ -109,17 +108,6 @@ def _languages(manifest: RecordsManifest, wanted) -> list[str]:
                 "leave it out with --languages"
             )
     return names
-
-
-def _piece_counts(manifest: RecordsManifest, language: str, size: int) -> np.ndarray:
-    """How often each piece is in the training text of a language, int64 [V]."""
-    counts = np.zeros(size, np.int64)
-    for shard in manifest.language(TRAIN, language).files:
-        path = tf.constant(manifest.path(shard))
-        sizes = (tf.constant(n, tf.int64) for n in (shard.records, shard.tokens))
-        ids = load_shard(path, *sizes, size)
-        counts += np.bincount(ids.values.numpy(), minlength=size)
-    return counts
 
 
 def _read_sequences(

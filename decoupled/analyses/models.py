@@ -58,11 +58,13 @@ class AnalysedModel:
             table = table @ self.weights[matrix.name]
         return table
 
-    def check_length(self, length: int) -> None:
-        """Raises a UserError where the model has fewer positions."""
+    def check_length(
+        self, length: int, setting: str = "MaskingConfig.sequence_length"
+    ) -> None:
+        """Raises a UserError where the model has fewer positions than a setting."""
         if length > self.config.max_positions:
             raise UserError(
-                f"MaskingConfig.sequence_length: {length}, but {self.name} has "
+                f"{setting}: {length}, but {self.name} has "
                 f"max_positions = {self.config.max_positions}"
             )
 

@@ -235,7 +235,7 @@ class TranslationSearch:
             "checkpoint_fingerprint": files.file_fingerprint(f"{checkpoint}.index"),
             "settings": {
                 **dataclasses.asdict(settings),
-                "layer": self._encoder.layer(settings.layer),
+                "layer": self._encoder.layer(settings),
                 "activation_dtype": self._config.mesh.activation_dtype,
             },
         }
@@ -290,7 +290,7 @@ def _open_encoder(
         encoder = open_encoder(path)
         with mistakes.noted():
             check_lengths(encoder, settings)
-        encoder.layer(settings.layer)
+        encoder.layer(settings)
     return encoder
 
 

@@ -54,19 +54,9 @@ class TrainedEncoder(NamedTuple):
     model: ModelConfig
     vocabulary: Vocabulary
 
-    def layer(self, number: int) -> int:
-        """A layer counted from the start: 0 to L, for -1 L.
-
-        Raises:
-          UserError: the model has no such layer.
-        """
-        layers = self.model.num_layers
-        if not -layers - 1 <= number <= layers:
-            raise UserError(
-                f"RetrievalConfig.layer: {number}, but {self.checkpoint} has layers 0 "
-                f"(embeddings) to {layers}"
-            )
-        return number if number >= 0 else layers + 1 + number
+    def layer(self, config: RetrievalConfig) -> int:
+        """The configured layer, 0 to L; see `RetrievalConfig.layer_of`."""
+        return config.layer_of(self.model.num_layers, self.checkpoint)
 
 
 def open_encoder(path: str) -> TrainedEncoder:
@@ -107,7 +97,7 @@ def layer_vectors(
       UserError: the model has no such layer, too few positions, or does not fit the
         mesh.
     """
-    layer = encoder.layer(config.layer)
+    layer = encoder.layer(config)
     vectors = np.zeros([len(texts), encoder.model.hidden_size], np.float32)
     for rows, pooled in encode_texts(encoder, texts, [layer], config, mesh):
         vectors[rows] += pooled[layer]

@@ -12,7 +12,6 @@ both (Dice 1945). Equal pieces (names) are left out: they would translate themse
 
 import itertools
 import os
-import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,9 +24,8 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.parallel.parallel_text import TRAIN
 from decoupled.corpora.parallel.sentences import read_sentences
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.words import MARK, word_pieces
 
-# Begins a word, in SentencePiece.
-_MARK = "▁"
 # Occurrences whose partners are counted at once.
 _BLOCK = 1 << 17
 
@@ -131,15 +129,11 @@ def word_groups(translated: Sequence[TranslatedPieces]) -> np.ndarray:
 
 def _kinds(vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
     """Which pieces may be words, and before which a word ends: bool [pieces] both."""
-    words = np.zeros(vocabulary.size, bool)
-    ends = np.zeros(vocabulary.size, bool)
-    for number in range(vocabulary.size):
-        piece = vocabulary.id_to_piece(number)
-        words[number] = piece.startswith(_MARK) and any(map(str.isalpha, piece))
-        ends[number] = piece[0] == _MARK or unicodedata.category(piece[0])[0] in "PSZ"
-    # Their names begin with a symbol.
-    ends[[vocabulary.unk_id, *vocabulary.special_ids, *vocabulary.byte_ids]] = False
-    return words, ends
+    pieces = map(vocabulary.id_to_piece, range(vocabulary.size))
+    words = [piece[0] == MARK and any(map(str.isalpha, piece)) for piece in pieces]
+    ends = word_pieces(vocabulary).begins
+    ends[list(vocabulary.special_ids)] = False
+    return np.array(words), ends
 
 
 def _whole_words(places, encoded, sentences, kinds, share) -> _Words:

@@ -16,6 +16,7 @@ from decoupled.analyses.models import INPUT, OUTPUT, AnalysedModel
 from decoupled.analyses.word_vectors import Vectors, word_vectors
 from decoupled.core import console, files, gfile, plots
 from decoupled.core.errors import UserError
+from decoupled.metrics.correlation import spearman
 
 # The order of Table 8; sets beside these come after them.
 PAPER_SETS = ("men", "mturk771", "rare_word", "simlex999", "verb143")
@@ -293,23 +294,6 @@ def correlate(first: np.ndarray, second: np.ndarray) -> Correlation:
     if rho is None:
         return Correlation(None, None, None)
     return Correlation(rho, *interval(rho, len(first)))
-
-
-def ranks(values: np.ndarray) -> np.ndarray:
-    """float64 [n]: ranks from 1; equal values share the mean of theirs."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[place]
-
-
-def spearman(first: np.ndarray, second: np.ndarray) -> float | None:
-    """Pearson's correlation of the ranks; None where a sequence has one value only."""
-    one, other = (ranks(np.asarray(values)) for values in (first, second))
-    if len(one) != len(other):
-        raise ValueError(f"{len(one)} values and {len(other)} values")
-    one, other = one - (len(one) + 1) / 2, other - (len(other) + 1) / 2
-    scale = math.sqrt(float(one @ one) * float(other @ other))
-    return float(one @ other) / scale if scale else None
 
 
 def interval(rho: float, pairs: int) -> tuple[float | None, float | None]:

@@ -3,18 +3,6 @@
   decoupled analyze NAME --model_dir=... --output_dir=...
   decoupled analyze NAME --help
 
-  word_similarity   do embeddings order pairs of words as people do? (Table 8)
-  weat              are two sets of words associated with two others?
-  spectrum          how many dimensions do the embeddings use?
-  drift             what does fine-tuning change, and which layers guess words?
-  geometry          anisotropy, the logits and their gradient, likeness of embeddings
-  masked_lm         how well does it guess masked words of held-out text?
-  probing           what do frozen layers tell of grammar and meaning? (Table 9)
-  probing_data      treebanks and entity tags to files for probing
-  neighbours        translation by nearest neighbours, layer by layer (Figure 2)
-  word_translation  do the rows of embeddings translate words?
-  layer_drop        scores with the last layers removed (Figure 1)
-
 Each prints tables and writes NAME.json, NAME.png and NAME.svg to --output_dir (plots
 with matplotlib, which the [plots] extra installs), with the command and its settings in
 command.1 and config.1.gin. One analysis at a time writes to a folder. --model_dir can
@@ -23,8 +11,9 @@ best checkpoint that fine-tuning kept is taken or else the newest, or the prefix
 checkpoint.
 """
 
-import functools
+import inspect
 import os
+from collections.abc import Callable
 from typing import Any
 
 from absl import flags
@@ -36,27 +25,100 @@ from decoupled.launch import start
 from decoupled.launch.start import Subcommand
 
 FLAGS = flags.FLAGS
+# Every analysis by its name, in the order of their functions.
+SUBCOMMANDS: dict[str, Subcommand] = {}
 
 
-def _common_flags(models: bool = True) -> None:
-    """Of every analysis: the models and where results go."""
-    if models:
-        flags.DEFINE_multi_string(
-            "model_dir", None, "A run's folder, or the prefix of a checkpoint."
-        )
-        flags.mark_flag_as_required("model_dir")
-    flags.DEFINE_string("output_dir", None, "Folder of results, made if missing.")
-    flags.mark_flag_as_required("output_dir")
+def _text(name, text):
+    return lambda: flags.DEFINE_string(name, None, text, required=True)
 
 
-def word_similarity_flags() -> None:
-    """The flags of `word_similarity`."""
-    _common_flags()
-    flags.DEFINE_string("data_dir", None, "Folder of which all *.tsv are read.")
-    flags.DEFINE_multi_string("word_pairs", [], "A file of pairs.")
+def _option(name, text):
+    return lambda: flags.DEFINE_string(name, None, text)
 
 
-def run_word_similarity() -> None:
+def _texts(name, text):
+    return lambda: flags.DEFINE_multi_string(name, None, text, required=True)
+
+
+def _options(name, text):
+    return lambda: flags.DEFINE_multi_string(name, [], text)
+
+
+def _list(name, text, default=None):
+    return lambda: flags.DEFINE_list(name, default, text)
+
+
+_MODELS = _texts("model_dir", "A run's folder, or the prefix of a checkpoint.")
+
+
+def _analysis(
+    *define: Callable[[], Any], settings: Callable[[], Any] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes a function the analysis of its name; its text is the help.
+
+    The function is given the settings, if there are any. It returns the module that
+    shows and plots the result, and the result. One at a time writes to --output_dir.
+
+    Args:
+      define: the flags, beside --output_dir. settings: their root;
+        runs/analyze_NAME.gin gives the usual ones.
+    """
+
+    def declare(analysis):
+        name, text = analysis.__name__, inspect.cleandoc(analysis.__doc__)
+        gin_file = f"runs/analyze_{name}.gin"
+
+        def define_flags():
+            _text("output_dir", "Folder of results, made if missing.")()
+            if settings:
+                start.define_gin_flags()
+            for one in define:
+                one()
+
+        def main():
+            with locks.hold(FLAGS.output_dir):
+                given = [start.parse_gin(settings, gin_file)] if settings else []
+                _finish(*analysis(*given))
+
+        main.__doc__ = f"{text}\n\nSettings: {gin_file}." if settings else text
+        SUBCOMMANDS[name] = Subcommand(define_flags, main)
+        return analysis
+
+    return declare
+
+
+def _finish(module, result):
+    """Shows the result; writes it, its settings and its plot.
+
+    `arrays` of a result, one value an item (a sentence, a word), become
+    NAME.items.npz.
+    """
+    from decoupled.core import files, plots
+
+    module.show(result)
+    start.save_start(FLAGS.output_dir)
+    stem = os.path.join(FLAGS.output_dir, result["analysis"])
+    arrays = result.pop("arrays", None)
+    if arrays is not None:
+        files.write_arrays(f"{stem}.items.npz", arrays)
+    files.write_json(f"{stem}.json", result)
+    written = [f"{stem}.json", *plots.draw(module.plot, result, stem)]
+    console.say(f"wrote {', '.join(written)}")
+
+
+def _models():
+    from decoupled.analyses.models import open_models
+
+    return open_models(FLAGS.model_dir)
+
+
+@_analysis(
+    _MODELS,
+    _option("data_dir", "Folder of which all *.tsv are read."),
+    _options("word_pairs", "A file of pairs."),
+)
+def word_similarity():
     """Do embeddings order pairs of words as people do? (paper Table 8)
 
     A word's vector is the mean of its pieces' vectors, a pair's score the dot product
@@ -72,53 +134,44 @@ def run_word_similarity() -> None:
     MTurk-771, Rare Word, SimLex-999 and Verb-143 as men.tsv, mturk771.tsv,
     rare_word.tsv, simlex999.tsv and verb143.tsv, and any other.
     """
-    from decoupled.analyses import word_similarity
+    from decoupled.analyses import word_similarity as module
 
     if not FLAGS.data_dir and not FLAGS.word_pairs:
         raise UserError("--data_dir or --word_pairs must be given")
-    sets = word_similarity.find_sets(FLAGS.data_dir, FLAGS.word_pairs)
-    result = word_similarity.measure(_models(), sets)
-    _finish(word_similarity, result)
+    sets = module.find_sets(FLAGS.data_dir, FLAGS.word_pairs)
+    return module, module.measure(_models(), sets)
 
 
-def weat_flags() -> None:
-    """The flags of `weat`."""
-    _common_flags()
-    start.define_gin_flags()
-    for name, words in (
-        ("targets_x", "Words X, expected to go with A."),
-        ("targets_y", "Words Y, expected to go with B."),
-        ("attributes_a", "Words A."),
-        ("attributes_b", "Words B."),
-    ):
-        flags.DEFINE_string(name, None, f"File with a word a line: {words}")
-        flags.mark_flag_as_required(name)
+@_analysis(
+    _MODELS,
+    _text("targets_x", "File with a word a line: words X, expected to go with A."),
+    _text("targets_y", "File with a word a line: words Y, expected to go with B."),
+    _text("attributes_a", "File with a word a line: words A."),
+    _text("attributes_b", "File with a word a line: words B."),
+    settings=roots.weat,
+)
+def weat(settings):
+    """Are two sets of words associated with two others?
 
-
-def run_weat() -> None:
-    """Are two sets of words associated with two others? (WEAT, Caliskan et al. 2017)
-
-    X and Y are target words (flowers, insects), A and B attributes (pleasant,
-    unpleasant). Prints the effect size, from -2 to 2 and above 0 where X goes with A
-    and Y with B, and the one-sided p-value over divisions of the targets, the given one
-    among them. Files hold a word a line; words that the vocabulary cannot write are
-    left out, and the number of those used is shown.
+    WEAT (Caliskan et al. 2017): X and Y are target words (flowers, insects), A and B
+    attributes (pleasant, unpleasant). Prints the effect size, from -2 to 2 and above 0
+    where X goes with A and Y with B, and the one-sided p-value over divisions of the
+    targets, the given one among them. Files hold a word a line; words that the
+    vocabulary cannot write are left out, and the number of those used is shown.
 
       decoupled analyze weat --model_dir=runs/e_out_768 \\
           --targets_x=flowers.txt --targets_y=insects.txt \\
           --attributes_a=pleasant.txt --attributes_b=unpleasant.txt \\
           --output_dir=results
-
-    Settings: runs/analyze_weat.gin.
     """
-    from decoupled.analyses import weat as analysis
+    from decoupled.analyses import weat as module
 
-    settings = start.parse_gin(roots.weat, "runs/analyze_weat.gin")
-    sets = analysis.read_sets({name: getattr(FLAGS, name) for name in analysis.SETS})
-    _finish(analysis, analysis.measure(_models(), sets, settings))
+    sets = module.read_sets({name: getattr(FLAGS, name) for name in module.SETS})
+    return module, module.measure(_models(), sets, settings)
 
 
-def run_spectrum() -> None:
+@_analysis(_MODELS)
+def spectrum():
     """How many dimensions do the embeddings use?
 
     Singular values of input and output embeddings, effective rank (the exponential of
@@ -128,24 +181,19 @@ def run_spectrum() -> None:
       decoupled analyze spectrum --model_dir=runs/e_out_128 \\
           --model_dir=runs/e_out_768 --output_dir=results
     """
-    from decoupled.analyses import spectrum
+    from decoupled.analyses import spectrum as module
 
-    _finish(spectrum, spectrum.measure(_models()))
-
-
-def drift_flags() -> None:
-    """The flags of `drift`."""
-    _common_flags()
-    start.define_gin_flags()
-    flags.DEFINE_multi_string(
-        "finetuned_dir", [], "What --model_dir was fine-tuned to, in the same order."
-    )
-    flags.DEFINE_multi_string("texts", None, "A file with a text a line.")
-    flags.mark_flag_as_required("texts")
+    return module, module.measure(_models())
 
 
-def run_drift() -> None:
-    """What does fine-tuning change, and which layers can guess masked words?
+@_analysis(
+    _MODELS,
+    _options("finetuned_dir", "What --model_dir was fine-tuned to, in the same order."),
+    _texts("texts", "A file with a text a line."),
+    settings=roots.drift,
+)
+def drift(settings):
+    """What does fine-tuning change, and which layers guess masked words?
 
     Prints the accuracy of guessing masked words with the pre-trained head on each
     layer's output; with --finetuned_dir also for the fine-tuned encoder under the same
@@ -157,26 +205,22 @@ def run_drift() -> None:
           --finetuned_dir=runs/e_out_768_xnli --texts=texts.txt --output_dir=results
 
     Texts: one a line. --finetuned_dir is left out, or given once for each --model_dir
-    in the same order. Settings: runs/analyze_drift.gin.
+    in the same order.
     """
-    from decoupled.analyses import drift as analysis
+    from decoupled.analyses import drift as module
 
-    settings = start.parse_gin(roots.drift, "runs/analyze_drift.gin")
-    pairs = analysis.open_pairs(FLAGS.model_dir, FLAGS.finetuned_dir)
-    texts = analysis.read_texts(FLAGS.texts, settings.max_texts)
-    _finish(analysis, analysis.measure(pairs, texts, settings))
-
-
-def geometry_flags() -> None:
-    """The flags of `geometry`."""
-    _common_flags()
-    start.define_gin_flags()
-    flags.DEFINE_string("corpus_dir", None, "A corpus, whose held-out text is read.")
-    flags.mark_flag_as_required("corpus_dir")
+    pairs = module.open_pairs(FLAGS.model_dir, FLAGS.finetuned_dir)
+    texts = module.read_texts(FLAGS.texts, settings.max_texts)
+    return module, module.measure(pairs, texts, settings)
 
 
-def run_geometry() -> None:
-    """Anisotropy, the logits and their gradient, and likeness of embeddings.
+@_analysis(
+    _MODELS,
+    _text("corpus_dir", "A corpus, whose held-out text is read."),
+    settings=roots.geometry,
+)
+def geometry(settings):
+    """Anisotropy, the logits and their gradient, likeness of embeddings.
 
     Of pre-trained models: the mean cosine of hidden vectors of different sequences, by
     layer; the share of the loss's gradient by the logits that the output embedding
@@ -188,30 +232,24 @@ def run_geometry() -> None:
           --corpus_dir=corpus --output_dir=results
 
     --corpus_dir is what build_corpus wrote; its held-out text is masked in the same way
-    for all models of a vocabulary. Settings: runs/analyze_geometry.gin.
+    for all models of a vocabulary.
     """
-    from decoupled.analyses import geometry as analysis
+    from decoupled.analyses import geometry as module
     from decoupled.analyses.models import open_models
     from decoupled.corpora.corpus import Corpus
 
-    settings = start.parse_gin(roots.geometry, "runs/analyze_geometry.gin")
     models = open_models(FLAGS.model_dir, masked_lm=True)
-    _finish(analysis, analysis.measure(models, Corpus(FLAGS.corpus_dir), settings))
+    return module, module.measure(models, Corpus(FLAGS.corpus_dir), settings)
 
 
-def masked_lm_flags() -> None:
-    """The flags of `masked_lm`."""
-    _common_flags()
-    start.define_gin_flags()
-    flags.DEFINE_string("records_dir", None, "What build_records wrote.")
-    flags.DEFINE_list(
-        "languages", None, "Only these held-out ones, e.g. de,sw. Default: all."
-    )
-    flags.mark_flag_as_required("records_dir")
-
-
-def run_masked_lm() -> None:
-    """Masked-LM loss and accuracy on held-out text, every token masked once.
+@_analysis(
+    _MODELS,
+    _text("records_dir", "What build_records wrote."),
+    _list("languages", "Only these held-out ones, e.g. de,sw. Default: all."),
+    settings=roots.masked_lm,
+)
+def masked_lm(settings):
+    """Loss and accuracy on held-out text, every token masked once.
 
     Which tokens are masked together depends on the text and these settings alone, so
     that all models and seeds answer the same questions. Prints, by language and as the
@@ -225,41 +263,76 @@ def run_masked_lm() -> None:
           --gin_param='MaskingConfig.sequence_length = 128' --output_dir=results
 
     Models must have the vocabulary of the records. To compare vocabularies, run it once
-    for each and compare losses relative to the unigram entropy. Settings:
-    runs/analyze_masked_lm.gin; give the length and the rate of pre-training.
+    for each and compare losses relative to the unigram entropy. Give
+    the length and the rate of pre-training.
     """
-    from decoupled.analyses import masked_lm as analysis
+    from decoupled.analyses import masked_lm as module
     from decoupled.analyses.held_out_text import read_held_out
     from decoupled.analyses.models import open_models
 
-    settings = start.parse_gin(roots.masked_lm, "runs/analyze_masked_lm.gin")
     models = open_models(FLAGS.model_dir, masked_lm=True)
     text = read_held_out(FLAGS.records_dir, models, settings, FLAGS.languages)
-    _finish(analysis, analysis.measure(models, text, settings))
+    return module, module.measure(models, text, settings)
 
 
-def probing_flags() -> None:
-    """The flags of `probing`."""
-    _common_flags()
-    start.define_gin_flags()
-    flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
-    flags.DEFINE_list("tasks", None, "Only these, e.g. pos,dependencies. Default: all.")
-    flags.DEFINE_list("variants", "mix", "Of mix, layers, cumulative.")
-    flags.DEFINE_string(
+@_analysis(
+    _MODELS,
+    _texts("pairs", "A .jsonl or .tsv file, or a folder of which all are read."),
+    settings=roots.minimal_pairs,
+)
+def minimal_pairs(settings):
+    """Does a masked LM prefer the acceptable one of two sentences? (BLiMP)
+
+    A sentence's score is its pseudo-log-likelihood: each token in turn is masked, and
+    the log probabilities are summed (Salazar et al. 2020). Prints for each phenomenon
+    how often the acceptable sentence scores higher, with 95% intervals (Wilson's).
+    Nothing is fine-tuned.
+
+      decoupled analyze minimal_pairs --model_dir=runs/e_out_128 \\
+          --model_dir=runs/e_out_768 --pairs=blimp/data --output_dir=results
+
+    *.jsonl are BLiMP's: sentence_good, sentence_bad, field, linguistics_term and UID in
+    a line. LANGUAGE/data.tsv or LANGUAGE.tsv are MultiBLiMP's: columns sen, wrong_sen
+    and phenomenon. minimal_pairs.items.npz has the scores of every pair.
+
+    A rare word that is cut into several tokens scores too high, because each gives the
+    others away. To mask the rest of the word too (Kauf and Ivanova 2023):
+
+      decoupled analyze minimal_pairs --model_dir=runs/e_out_768 \\
+          --pairs=multiblimp/eng/data.tsv --output_dir=results \\
+          --gin_param='minimal_pairs.masking = "word_left_to_right"'
+    """
+    from decoupled.analyses import minimal_pairs as module
+    from decoupled.analyses.minimal_pair_files import find_files, read_pairs
+    from decoupled.analyses.models import open_models
+    from decoupled.core import files
+
+    paths = find_files(FLAGS.pairs)
+    pairs = [pair for path in paths for pair in read_pairs(path)]
+    models = open_models(FLAGS.model_dir, masked_lm=True)
+    result = module.measure(models, pairs, settings)
+    result["files"] = {path: files.file_fingerprint(path) for path in paths}
+    return module, result
+
+
+@_analysis(
+    _MODELS,
+    _text("data_dir", "Folder with a folder per task."),
+    _list("tasks", "Only these, e.g. pos,dependencies. Default: all."),
+    _list("variants", "Of mix, layers, cumulative.", "mix"),
+    _option(
         "cache_dir",
-        None,
         "Where vectors lie meanwhile: 2 bytes * (layers + 1) * H a token. Default: the "
         "system's folder of temporary files.",
-    )
-    flags.mark_flag_as_required("data_dir")
+    ),
+    settings=roots.probing,
+)
+def probing(settings):
+    """What do frozen layers tell of grammar and meaning? (paper Table 9)
 
-
-def run_probing() -> None:
-    """What do frozen layers tell of grammar and meaning? (edge probing, paper Table 9)
-
-    A probe is trained for each task: a learned mix of the layers, pooling over the span
-    or spans, a network of two layers (Tenney et al. 2019). F1 is averaged over all
-    labels. --variants=layers trains one on each layer by itself, cumulative one on
+    Edge probing trains a probe for each task: a learned mix of the layers, pooling over
+    the span or spans, a network of two layers (Tenney et al. 2019). F1 is averaged over
+    all labels. --variants=layers trains one on each layer by itself, cumulative one on
     layers 0 to l for each l.
 
       decoupled analyze probing --model_dir=runs/e_out_768 --data_dir=edges \\
@@ -271,31 +344,18 @@ def run_probing() -> None:
       {"text": "The cat sleeps", "targets": [{"span1": [0, 2], "label": "NP"}]}
 
     Spans are of words, ends exclusive; span2 is there in tasks of two spans, label may
-    be a list. `decoupled analyze probing_data` makes such files. The best
-    step is chosen on dev, so that only test is unseen. Settings:
-    runs/analyze_probing.gin.
+    be a list. `decoupled analyze probing_data` makes such files. The best step is
+    chosen on dev, so that only test is unseen.
     """
-    from decoupled.analyses.probing import edge_probing as analysis
+    from decoupled.analyses.probing import edge_probing as module
     from decoupled.analyses.probing.task_files import find_tasks
 
-    settings = start.parse_gin(roots.probing, "runs/analyze_probing.gin")
     tasks = find_tasks(FLAGS.data_dir, FLAGS.tasks)
-    result = analysis.measure(
-        _models(), tasks, FLAGS.variants, settings, FLAGS.cache_dir
-    )
-    _finish(analysis, result)
+    variants, cache = FLAGS.variants, FLAGS.cache_dir
+    return module, module.measure(_models(), tasks, variants, settings, cache)
 
 
-def probing_data_flags() -> None:
-    """The flags of `probing_data`."""
-    kinds = ["pos", "dependencies", "entities"]
-    flags.DEFINE_enum("task", None, kinds, "What to tell of words.")
-    flags.DEFINE_string("input", None, "CoNLL-U file, or file of tagged words.")
-    flags.DEFINE_string("output", None, "File to write, e.g. edges/pos/train.jsonl.")
-    flags.mark_flags_as_required(["task", "input", "output"])
-
-
-def run_probing_data() -> None:
+def probing_data() -> None:
     """Makes a file for probing.
 
       pos            CoNLL-U -> the universal part of speech of each word
@@ -311,22 +371,26 @@ def run_probing_data() -> None:
     convert(FLAGS.task, FLAGS.input, FLAGS.output)
 
 
-def neighbours_flags() -> None:
-    """The flags of `neighbours`."""
-    _common_flags()
-    start.define_gin_flags()
-    flags.DEFINE_string("data_dir", None, "Folder of files XX-en.en and XX-en.XX.")
-    flags.DEFINE_list(
-        "languages", None, "Only these of a folder, e.g. de,sw. Default: all."
-    )
-    flags.DEFINE_string("source", None, "A sentence a line.")
-    flags.DEFINE_string("target", None, "Their translations, line by line.")
-    flags.DEFINE_string(
-        "sentences", None, "Folder of L.tsv, a language each: id, tab, sentence."
-    )
+def _probing_data_flags():
+    kinds = ["pos", "dependencies", "entities"]
+    flags.DEFINE_enum("task", None, kinds, "What to tell of words.", required=True)
+    _text("input", "CoNLL-U file, or file of tagged words.")()
+    _text("output", "File to write, e.g. edges/pos/train.jsonl.")()
 
 
-def run_neighbours() -> None:
+SUBCOMMANDS["probing_data"] = Subcommand(_probing_data_flags, probing_data)
+
+
+@_analysis(
+    _MODELS,
+    _option("data_dir", "Folder of files XX-en.en and XX-en.XX."),
+    _list("languages", "Only these of a folder, e.g. de,sw. Default: all."),
+    _option("source", "A sentence a line."),
+    _option("target", "Their translations, line by line."),
+    _option("sentences", "Folder of L.tsv, a language each: id, tab, sentence."),
+    settings=roots.neighbours,
+)
+def neighbours(settings):
     """Translation by nearest neighbours, layer by layer (paper Figure 2)
 
     A sentence's vector in a layer is the mean over its tokens. Prints how often the
@@ -346,40 +410,29 @@ def run_neighbours() -> None:
 
       decoupled analyze neighbours --model_dir=runs/e_out_768 \\
           --sentences=data/corpus/parallel/test/sentences --output_dir=results
-
-    Settings: runs/analyze_neighbours.gin.
     """
     from decoupled.analyses import multi_parallel
-    from decoupled.analyses import neighbours as analysis
+    from decoupled.analyses import neighbours as module
 
-    retrieval, mesh, max_pairs = start.parse_gin(
-        roots.neighbours, "runs/analyze_neighbours.gin"
-    )
+    retrieval, mesh, max_pairs = settings
+    models, languages = FLAGS.model_dir, FLAGS.languages
     if FLAGS.sentences:
         if FLAGS.data_dir or FLAGS.source or FLAGS.target:
             raise UserError("give --sentences without --data_dir, --source, --target")
-        shared = multi_parallel.read_shared(FLAGS.sentences, FLAGS.languages, max_pairs)
-        result = multi_parallel.measure(
-            FLAGS.model_dir, shared, max_pairs, retrieval, mesh
-        )
-        _finish(multi_parallel, result)
-        return
-    parallel = analysis.find_parallel(
-        FLAGS.data_dir, FLAGS.languages, FLAGS.source, FLAGS.target
-    )
-    result = analysis.measure(FLAGS.model_dir, parallel, max_pairs, retrieval, mesh)
-    _finish(analysis, result)
+        module = multi_parallel
+        text = module.read_shared(FLAGS.sentences, languages, max_pairs)
+    else:
+        source, target = FLAGS.source, FLAGS.target
+        text = module.find_parallel(FLAGS.data_dir, languages, source, target)
+    return module, module.measure(models, text, max_pairs, retrieval, mesh)
 
 
-def word_translation_flags() -> None:
-    """The flags of `word_translation`."""
-    _common_flags()
-    start.define_gin_flags()
-    flags.DEFINE_string("corpus_dir", None, "Corpus of parallel text.")
-    flags.mark_flag_as_required("corpus_dir")
-
-
-def run_word_translation() -> None:
+@_analysis(
+    _MODELS,
+    _text("corpus_dir", "Corpus of parallel text."),
+    settings=roots.word_translation,
+)
+def word_translation(settings):
     """Do the rows of the input and the output embedding translate words?
 
     Pieces of the vocabulary that are whole words translate each other if each has with
@@ -393,30 +446,21 @@ def run_word_translation() -> None:
 
     --corpus_dir is a folder that `decoupled build_corpus --source=aligned:FOLDER`
     wrote, or of other parallel text. word_translation.items.npz has the reciprocal rank
-    of every pair. Settings: runs/analyze_word_translation.gin.
+    of every pair.
     """
-    from decoupled.analyses import word_translation as analysis
+    from decoupled.analyses import word_translation as module
     from decoupled.corpora.corpus import Corpus
 
-    settings = start.parse_gin(
-        roots.word_translation, "runs/analyze_word_translation.gin"
-    )
     corpus = Corpus(FLAGS.corpus_dir)
-    _finish(analysis, analysis.measure(_models(), corpus, settings))
+    return module, module.measure(_models(), corpus, settings)
 
 
-def layer_drop_flags() -> None:
-    """The flags of `layer_drop`."""
-    _common_flags(models=False)
-    flags.DEFINE_multi_string("finetuned_dir", None, "Folder of a fine-tuning run.")
-    flags.DEFINE_enum("split", "dev", ["dev", "test"], "Whose scores.")
-    flags.DEFINE_string(
-        "metric", None, "Name of a metric in results.json; default: the task's score."
-    )
-    flags.mark_flag_as_required("finetuned_dir")
-
-
-def run_layer_drop() -> None:
+@_analysis(
+    _texts("finetuned_dir", "Folder of a fine-tuning run."),
+    lambda: flags.DEFINE_enum("split", "dev", ["dev", "test"], "Whose scores."),
+    _option("metric", "Name of a metric in results.json; default: the task's score."),
+)
+def layer_drop():
     """Scores with the last layers removed (paper Figure 1).
 
     Reads results.json of fine-tuning runs that kept more or fewer layers
@@ -426,58 +470,6 @@ def run_layer_drop() -> None:
       decoupled analyze layer_drop --finetuned_dir=runs/e_out_768_keep_12 \\
           --finetuned_dir=runs/e_out_768_keep_11 --output_dir=results
     """
-    from decoupled.analyses import layer_drop
+    from decoupled.analyses import layer_drop as module
 
-    result = layer_drop.measure(FLAGS.finetuned_dir, FLAGS.split, FLAGS.metric)
-    _finish(layer_drop, result)
-
-
-def _locked(define_flags, run):
-    """An analysis that writes to --output_dir, one at a time."""
-
-    @functools.wraps(run)
-    def main():
-        with locks.hold(FLAGS.output_dir):
-            run()
-
-    return Subcommand(define_flags, main)
-
-
-SUBCOMMANDS = {
-    "word_similarity": _locked(word_similarity_flags, run_word_similarity),
-    "weat": _locked(weat_flags, run_weat),
-    "spectrum": _locked(_common_flags, run_spectrum),
-    "drift": _locked(drift_flags, run_drift),
-    "geometry": _locked(geometry_flags, run_geometry),
-    "masked_lm": _locked(masked_lm_flags, run_masked_lm),
-    "probing": _locked(probing_flags, run_probing),
-    "probing_data": Subcommand(probing_data_flags, run_probing_data),
-    "neighbours": _locked(neighbours_flags, run_neighbours),
-    "word_translation": _locked(word_translation_flags, run_word_translation),
-    "layer_drop": _locked(layer_drop_flags, run_layer_drop),
-}
-
-
-def _models():
-    from decoupled.analyses.models import open_models
-
-    return open_models(FLAGS.model_dir)
-
-
-def _finish(analysis: Any, result: dict[str, Any]) -> None:
-    """Shows the result; writes it, its settings and its plot.
-
-    `arrays` of a result, one value an item (a sentence, a word), become
-    NAME.items.npz.
-    """
-    from decoupled.core import files, plots
-
-    analysis.show(result)
-    start.save_start(FLAGS.output_dir)
-    stem = os.path.join(FLAGS.output_dir, result["analysis"])
-    arrays = result.pop("arrays", None)
-    if arrays is not None:
-        files.write_arrays(f"{stem}.items.npz", arrays)
-    files.write_json(f"{stem}.json", result)
-    written = [f"{stem}.json", *plots.draw(analysis.plot, result, stem)]
-    console.say(f"wrote {', '.join(written)}")
+    return module, module.measure(FLAGS.finetuned_dir, FLAGS.split, FLAGS.metric)

@@ -1,9 +1,5 @@
 """Converts models from and to the formats of others. The first word says which way.
 
-  from_tf   an original TensorFlow checkpoint to a model folder
-  from_hf   a folder of transformers' save_pretrained to a model folder
-  to_hf     a model folder to one that transformers loads
-
   decoupled convert from_hf --hf_dir=google_rembert --model_dir=runs/rembert
   decoupled convert from_hf --help
 
@@ -11,9 +7,12 @@ A model folder is used as that of a training run: it is exported, fine-tuned, or
 on.
 """
 
+import math
+
 from absl import flags
 
 from decoupled.configs.studies import convert
+from decoupled.core.errors import UserError
 from decoupled.launch import start
 from decoupled.launch.start import Subcommand
 
@@ -22,6 +21,10 @@ _FOLDERS = {
     "model_dir": "Our folder: to_hf reads it, the others write it.",
     "hf_dir": "transformers' folder: to_hf writes it.",
 }
+_CHECKPOINT = (
+    "A prefix, or a name in --model_dir; default: the best that fine-tuning kept, else "
+    "the newest."
+)
 
 
 def from_tf_flags() -> None:
@@ -42,13 +45,40 @@ def from_hf_flags() -> None:
 def to_hf_flags() -> None:
     """The flags of `to_hf`."""
     _define_folders("model_dir", "hf_dir")
-    flags.DEFINE_string(
-        "checkpoint",
-        None,
-        "A prefix, or a name in --model_dir; default: the best that fine-tuning kept, "
-        "else the newest.",
-    )
+    flags.DEFINE_string("checkpoint", None, _CHECKPOINT)
     flags.DEFINE_bool("encoder_only", False, "Leave the head out.")
+
+
+def vocabulary_flags() -> None:
+    """The flags of `vocabulary`."""
+    flags.DEFINE_string("model_dir", None, "Our folder, read.", required=True)
+    flags.DEFINE_string("new_model_dir", None, "Our folder, written.", required=True)
+    flags.DEFINE_string(
+        "vocabulary", None, "The sentencepiece.model to take; without it, pieces go."
+    )
+    flags.DEFINE_string(
+        "corpus_dir", None, "A corpus: pieces that its training text uses stay."
+    )
+    flags.DEFINE_list("languages", [], "Of the corpus; default: all.")
+    flags.DEFINE_integer(
+        "min_count", 1, "A piece stays that occurs so often in one of the languages.",
+        lower_bound=1,
+    )  # fmt: skip
+    flags.DEFINE_string("checkpoint", None, _CHECKPOINT)
+
+
+def average_flags() -> None:
+    """The flags of `average`."""
+    flags.DEFINE_multi_string(
+        "checkpoint", None, "A prefix, or a run's folder.", required=True
+    )
+    flags.DEFINE_float(
+        "half_life",
+        math.inf,
+        "A checkpoint so many steps older than the newest has half its weight; inf: "
+        "all weigh the same.",
+    )
+    _define_folders("model_dir")
 
 
 def _define_folders(*names):
@@ -122,8 +152,64 @@ def to_hf() -> None:
     )
 
 
+def vocabulary() -> None:
+    """Converts a model folder to one with another vocabulary.
+
+    With a corpus alone, pieces that its text does not use go: a multilingual model that
+    is cut to one language loses most of its word embeddings. Text of pieces that stay
+    gets the same pieces and the same vectors.
+
+      decoupled convert vocabulary --model_dir=runs/rembert --corpus_dir=corpus \\
+          --languages=sw --new_model_dir=runs/rembert_sw
+
+    With --vocabulary it takes the pieces of that file; new ones begin with the mean of
+    the old ones that they are cut into.
+
+      decoupled convert vocabulary --model_dir=runs/rembert \\
+          --vocabulary=sw/sentencepiece.model --new_model_dir=runs/rembert_sw
+    """
+    options = flags.FLAGS
+    if not (options.vocabulary or options.corpus_dir):
+        raise UserError("--corpus_dir: give a corpus to trim by, or --vocabulary")
+    if options.vocabulary and options.languages:
+        raise UserError("--languages: are those to trim by, not with --vocabulary")
+
+    from decoupled.exports.interop.new_vocabulary import (
+        replace_vocabulary,
+        trim_vocabulary,
+    )
+
+    folders = options.model_dir, options.checkpoint, options.new_model_dir
+    if options.vocabulary:
+        replace_vocabulary(*folders, options.vocabulary, options.corpus_dir)
+    else:
+        trim_vocabulary(
+            *folders, options.corpus_dir, options.languages, options.min_count
+        )
+
+
+def average() -> None:
+    """Averages the weights of checkpoints of one model; slots are left out.
+
+    Checkpoints of one run, or of runs that began from the same weights.
+
+      decoupled convert average --checkpoint=runs/decoupled/model.ckpt-9000 \\
+          --checkpoint=runs/decoupled/model.ckpt-10000 --model_dir=runs/averaged
+
+    --half_life=1000 gives older checkpoints less weight: an exponential moving average
+    over those that were saved. The folder can be fine-tuned, analysed and exported like
+    any other.
+    """
+    from decoupled.exports.interop import average as averaging
+
+    options = flags.FLAGS
+    averaging.average(options.checkpoint, options.model_dir, options.half_life)
+
+
 SUBCOMMANDS = {
     "from_tf": Subcommand(from_tf_flags, from_tf),
     "from_hf": Subcommand(from_hf_flags, from_hf),
     "to_hf": Subcommand(to_hf_flags, to_hf),
+    "vocabulary": Subcommand(vocabulary_flags, vocabulary),
+    "average": Subcommand(average_flags, average),
 }

@@ -11,6 +11,7 @@ strings (import tensorflow_text):
 
   encoder/          text_encoder/           vectors, of a pre-trained model
   classifier/       text_classifier/        a label, of a text or a pair of texts
+  regressor/        text_regressor/         a number, of a text or a pair of texts
   tagger/           text_tagger/            a tag for every word
   span_model/       text_qa/                the answer to a question, cut from a context
 
@@ -18,13 +19,28 @@ The output embedding stays out, as the paper discards it after pre-training, unl
 --mlm asks for it.
 
   decoupled export --model_dir=runs/decoupled --export_dir=exports/decoupled
+
+--weights keeps the matrices in fewer bits; such a SavedModel cannot be trained further.
+
+--sentence_vectors writes sentence_encoder/ and text_sentence_encoder/ instead: a vector
+for each sentence, by the settings of `decoupled retrieve`, without the layers above the
+chosen one. Where RetrievalConfig.centre is True, the mean vector of the sentences in
+the file --centre_on is subtracted.
+
+  decoupled export --model_dir=runs/decoupled --export_dir=exports/sentences \\
+      --sentence_vectors --gin_param='RetrievalConfig.layer = 8'
 """
 
 from absl import flags
 
+from decoupled.configs.finetuning import retrieve
+from decoupled.core.errors import UserError
+from decoupled.launch import start
+
 
 def define_flags() -> None:
     """The command's flags."""
+    start.define_gin_flags()
     flags.DEFINE_string("model_dir", None, "Folder of a pre-training or fine-tuning.")
     flags.DEFINE_string("export_dir", None, "Folder to write; new, or empty.")
     flags.DEFINE_string(
@@ -48,6 +64,18 @@ def define_flags() -> None:
         "Most pieces of an answer; for models that answer questions. Default: the "
         "limit of the last evaluation in --model_dir.",
     )
+    flags.DEFINE_enum(
+        "weights",
+        "float32",
+        ["float32", "bfloat16", "float16", "int8"],
+        "Type in which matrices are kept.",
+    )
+    flags.DEFINE_bool(
+        "sentence_vectors", False, "Export a vector for each sentence, see above."
+    )
+    flags.DEFINE_string(
+        "centre_on", None, "Text file, a sentence a line, for RetrievalConfig.centre."
+    )
     flags.DEFINE_bool("overwrite", False, "Replace an earlier export in --export_dir.")
     flags.mark_flags_as_required(["model_dir", "export_dir"])
 
@@ -55,6 +83,14 @@ def define_flags() -> None:
 def main() -> None:
     """Reads, checks, writes, reports."""
     options = flags.FLAGS
+    retrieval = None
+    if options.sentence_vectors:
+        retrieval = start.parse_gin(retrieve, "runs/retrieve.gin").retrieval
+    elif options.gin_file or options.gin_param or options.centre_on:
+        raise UserError(
+            "--gin_file, --gin_param, --centre_on: are for --sentence_vectors; a whole "
+            "model is exported with the settings of its training"
+        )
     from decoupled.exports.serving.saved_model import export_folder
 
     export_folder(
@@ -65,4 +101,7 @@ def main() -> None:
         max_answer_length=options.max_answer_length,
         mlm=options.mlm,
         overwrite=options.overwrite,
+        weights=options.weights,
+        retrieval=retrieval,
+        centre_on=options.centre_on,
     )

@@ -4,7 +4,11 @@ Reads a pre-training run (--init_checkpoint: its folder or one of its checkpoint
 output embedding and the MLM head are left behind) and the task's files below
 --data_dir: XTREME's download folder for its tasks, the folder `tasks` of a corpus for
 `catalogs` and `books`, a folder with sib200/ for `sib200`. Trains on English, and tries
-the dev and test files of every language.
+the dev and test files of every language. `own` is a task in files of yours, which
+OwnTaskConfig describes (docs/own_data.md):
+
+  decoupled finetune --task=own --gin_file=tasks/own_texts.gin --data_dir=DATA \\
+      --init_checkpoint=runs/decoupled --model_dir=runs/topics
 
   decoupled finetune --task=xnli --gin_file=tasks/xnli.gin --data_dir=DATA \\
       --init_checkpoint=runs/decoupled --model_dir=runs/decoupled_xnli --num_runs=3
@@ -14,6 +18,9 @@ TrainingConfig.eval_every_steps steps, and of FinetuningConfig.learning_rates th
 which --num_runs then repeats with other seeds. One rate and one seed train in
 --model_dir itself; several in learning_rate_R/seed_S/ below it. Started again it
 resumes, and complete runs are not repeated; a folder with another model is refused.
+
+Batches have rows of like length, padded to the longest among a few lengths, unless
+FinetuningConfig.group_by_length is False; on a TPU they always have the maximum.
 
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 Writes to --model_dir
@@ -44,11 +51,11 @@ from decoupled.runs.run_folder import MODES, PREDICTIONS, TRAINING_MODES
 
 def define_flags() -> None:
     """The command's flags."""
-    from decoupled.tasks.registry import TASKS
+    from decoupled.tasks.registry import OWN, TASKS
 
     start.define_gin_flags()
     tpu_flags.define()
-    flags.DEFINE_enum("task", None, sorted(TASKS), "What to learn.")
+    flags.DEFINE_enum("task", None, [*sorted(TASKS), OWN], "What to learn.")
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
     flags.DEFINE_string(
         "init_checkpoint", None, "A pre-training run's folder, or one of its prefixes."
@@ -109,15 +116,20 @@ def run_finetuning(
     """
     from decoupled.core import plots
     from decoupled.runs.finetuning import Finetuning
-    from decoupled.tasks.registry import TASKS, make_task
+    from decoupled.tasks.registry import make_task
     from decoupled.xtreme.scored_files import score_command
 
-    made = make_task(task, data_dir, config.finetuning, config.question_answering)
+    made = make_task(
+        task,
+        data_dir,
+        config.finetuning,
+        config.question_answering,
+        config.own_task,
+    )
     cache = feature_dir or os.path.join(folder, "features")
     finetuning = Finetuning(
         config,
         made,
-        TASKS[task].kind,
         data_dir,
         init_checkpoint,
         folder,
@@ -136,7 +148,7 @@ def run_finetuning(
     labelled = []
     if mode == "predict":
         labelled = finetuning.grid.best_run().predict(predictions)
-        console.say(f"wrote {os.path.join(predictions, task)}")
+        console.say(f"wrote {os.path.join(predictions, made.name)}")
     elif mode != "train":
         results = finetuning.evaluate(anew=mode == "eval")
         _report(finetuning, results)
@@ -164,24 +176,33 @@ def _report(finetuning, results):
     stem = os.path.join(folder, "results")
     files.write_json(f"{stem}.json", summary)
     finetuning_report.write_csv(f"{stem}.csv", task.name, combined, task.metrics)
-    _print_runs(task, summary["runs"])
+    _print_runs(task, summary["runs"], f"{finetuning.data.source_name} dev")
     shown = finetuning_report.shown_metrics(task.metrics, task.headline)
     seeds = len(results)
     spread = f"; mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
-    title = f"{task.name} at step {selected.step}; trained on English only{spread}"
-    finetuning_report.print_table(title, task.name, combined, shown)
-    drawn = {"task": task.name, "metrics": list(task.headline), **combined}
+    trained = finetuning.data.trained_on
+    title = f"{task.name} at step {selected.step}; trained on {trained} only{spread}"
+    finetuning_report.print_table(
+        title, task.name, combined, shown, task.training_languages
+    )
+    drawn = {
+        "task": task.name,
+        "metrics": list(task.headline),
+        "training_languages": task.training_languages,
+        "trained_on": trained,
+        **combined,
+    }
     paths = plots.draw(finetuning_report.plot_results, drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
 
 
-def _print_runs(task, runs):
+def _print_runs(task, runs, chosen_on):
     """A row per run, where there are several; the first column is the rate."""
     if len(runs) == 1:
         return
     console.table(
-        f"{task.name}: runs, by {' and '.join(task.headline)} on English dev",
-        ["learning rate", "seed", "step", "English dev"],
+        f"{task.name}: runs, by {' and '.join(task.headline)} on {chosen_on}",
+        ["learning rate", "seed", "step", chosen_on],
         [
             [f"{r['learning_rate']:g}", r["seed"], r["global_step"], r["english_dev"]]
             for r in runs

@@ -12,6 +12,17 @@ unseen example; a folder with another model is refused.
 --init_checkpoint goes on from another run, or from a converted model (docs/interop.md):
 encoder, and the output embedding if it has the same size; else that starts anew.
 
+--branch_from goes on from a checkpoint of another run of the same model and data, with
+its step and its optimizer's slots, in a folder of its own. So one run at a constant
+rate gives results at many budgets (docs/configuration.md, schedules):
+
+  decoupled pretrain --gin_file=models/demo_decoupled.gin \\
+      --gin_file=recipes/warmup_stable_decay.gin \\
+      --gin_param='ScheduleConfig.train_steps = 11000' \\
+      --gin_param='ScheduleConfig.decay_steps = 1000' \\
+      --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
+      --branch_from=runs/trunk/model.ckpt-10000 --model_dir=runs/after_11000
+
 --mode: train_and_evaluate (default), train, eval (loss and accuracy per language of the
 newest checkpoint, to eval.json), predict (the same per sequence, to predictions.jsonl).
 Ends with code 143 where SIGTERM stopped it after saving, and with 130 where Ctrl-C
@@ -38,6 +49,11 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "init_checkpoint", None, "Where a new run starts: a model folder, or a prefix."
     )
+    flags.DEFINE_string(
+        "branch_from",
+        None,
+        "Where a new run goes on, with step and slots: a run's folder, or a prefix.",
+    )
     flags.DEFINE_enum("mode", "train_and_evaluate", MODES, "What to do.")
     flags.mark_flags_as_required(["records_dir", "vocabulary", "model_dir"])
 
@@ -60,5 +76,6 @@ def main() -> None:
             options.mode,
             tpu,
             options.init_checkpoint,
+            options.branch_from,
             start.save_start,
         )

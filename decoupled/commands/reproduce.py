@@ -27,6 +27,7 @@ Of the first three the first that is there is trained on; without any, messages 
 Django's catalogs are. What is missing is left out, and the document says so.
 
 --jobs=2 gives each of two jobs a core of its own, which is faster than one job on both.
+Jobs are forks of processes that have imported TensorFlow, as in `decoupled sweep`.
 --gin_param='SweepConfig.seeds = (0, 1, 2, 3, 4, 5, 6, 7)' adds seeds to those that are
 complete.
 """

@@ -7,7 +7,10 @@
 Every run is a job of its own, in a folder below --sweep_dir. Killed at any time and
 started again, complete jobs are not repeated and others go on; one that fails does not
 stop the rest and is named at the end, with code 1. sweeps/ has a file for each table of
-the paper.
+the paper. Runs are forks of a process that has imported TensorFlow, one for each of
+--jobs, which saves each run the seconds of the import. Their memory, settings, log and
+exit code stay their own, and results are those of a process of its own, which each run
+is with --gin_param='SweepConfig.warm_processes = False'.
 
 --scale=paper: the sizes of the paper. --scale=mini: all of them divided by one rule
 (sweeps/mini.gin), for a laptop. --print_jobs prints the jobs instead of running them, a
@@ -59,7 +62,8 @@ def _run():
     config, rows, jobs = _prepare()
     options = flags.FLAGS
     describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
-    failures = JobRunner(jobs, options.jobs, console.say).run()
+    warm = config.sweep.warm_processes
+    failures = JobRunner(jobs, options.jobs, console.say, warm).run()
     if failures:
         show_failures(failures, len(jobs))
         sys.exit(1)

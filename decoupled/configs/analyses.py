@@ -1,12 +1,25 @@
 """Settings of the analyses."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gin
 
 from decoupled.configs.data import MaskingConfig
 from decoupled.core.errors import UserError
+
+
+def _check_whole(settings: Any, root: str, **least: int) -> None:
+    """Refuses fields that are no whole numbers, or below the least one that works.
+
+    Args:
+      settings: whose fields these are. root: their name in gin.
+      least: field -> its least value.
+    """
+    for name, bound in least.items():
+        value = getattr(settings, name)
+        if type(value) is not int or value < bound:
+            raise UserError(f"{root}.{name}: {value!r} is no whole number >= {bound}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,10 +34,7 @@ class WeatSettings:
     seed: int
 
     def __post_init__(self):
-        for name, least in (("permutations", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise UserError(f"weat.{name}: {value!r} is no whole number >= {least}")
+        _check_whole(self, "weat", permutations=1, seed=0)
 
 
 @gin.configurable
@@ -55,12 +65,7 @@ class WordTranslationSettings:
     centre: bool
 
     def __post_init__(self):
-        for name in ("min_count", "min_candidate_count"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise UserError(
-                    f"word_translation.{name}: {value!r} is no whole number >= 1"
-                )
+        _check_whole(self, "word_translation", min_count=1, min_candidate_count=1)
         for name in ("whole_word_share", "min_dice"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value <= 1:
@@ -106,12 +111,7 @@ class DriftSettings(NamedTuple):
 
     def check(self) -> None:
         """Raises a UserError for values that cannot work."""
-        for name, least in (("max_texts", 1), ("batch_size", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise UserError(
-                    f"drift.{name}: {value!r} is no whole number >= {least}"
-                )
+        _check_whole(self, "drift", max_texts=1, batch_size=1, seed=0)
 
 
 @gin.configurable
@@ -145,12 +145,8 @@ class GeometrySettings(NamedTuple):
 
     def check(self) -> None:
         """Raises a UserError for values that cannot work."""
-        for name in self._fields[1:]:
-            value, least = getattr(self, name), int(name != "seed")
-            if type(value) is not int or value < least:
-                raise UserError(
-                    f"geometry.{name}: {value!r} is no whole number >= {least}"
-                )
+        least = {name: int(name != "seed") for name in self._fields[1:]}
+        _check_whole(self, "geometry", **least)
 
 
 @gin.configurable
@@ -187,12 +183,7 @@ class MaskedLmSettings(NamedTuple):
 
     def check(self) -> None:
         """Raises a UserError for values that cannot work."""
-        for name, least in (("max_sequences", 0), ("batch_size", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise UserError(
-                    f"masked_lm.{name}: {value!r} is no whole number >= {least}"
-                )
+        _check_whole(self, "masked_lm", max_sequences=0, batch_size=1, seed=0)
         smoothing = self.smoothing
         if type(smoothing) not in (int, float) or not 0 < smoothing < float("inf"):
             raise UserError(
@@ -211,6 +202,51 @@ def masked_lm(
 ):
     """The root of the gin configuration of `masked_lm`."""
     return MaskedLmSettings(masking, max_sequences, smoothing, batch_size, seed)
+
+
+PAIR_MASKINGS = ("token", "word_left_to_right")
+LONG_PAIRS = ("refuse", "leave_out")
+
+
+class MinimalPairSettings(NamedTuple):
+    """How sentences of minimal pairs are scored.
+
+    masking: what is hidden while a token is scored, "token": itself (Salazar et al.
+      2020), "word_left_to_right": the tokens after it in its word too (Kauf and Ivanova
+      2023). max_tokens: of a sentence, [CLS] and [SEP] included; None for all positions
+      of the model. long_pairs: "refuse" or "leave_out" pairs with longer sentences.
+      batch_size: masked copies of sentences.
+    """
+
+    masking: str
+    max_tokens: int | None
+    long_pairs: str
+    batch_size: int
+
+    def check(self) -> None:
+        """Raises a UserError for values that cannot work."""
+        for name, choices in (("masking", PAIR_MASKINGS), ("long_pairs", LONG_PAIRS)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise UserError(
+                    f"minimal_pairs.{name}: {value!r} is unknown; one of "
+                    f"{', '.join(choices)}"
+                )
+        if self.max_tokens is not None:
+            _check_whole(self, "minimal_pairs", max_tokens=3)
+        _check_whole(self, "minimal_pairs", batch_size=1)
+
+
+@gin.configurable
+def minimal_pairs(
+    *,
+    masking=gin.REQUIRED,
+    max_tokens=gin.REQUIRED,
+    long_pairs=gin.REQUIRED,
+    batch_size=gin.REQUIRED,
+):
+    """The root of the gin configuration of `minimal_pairs`."""
+    return MinimalPairSettings(masking, max_tokens, long_pairs, batch_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,12 +276,9 @@ class ProbeSettings:
     seed: int
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value, least = getattr(self, field.name), int(field.name != "seed")
-            if field.type is int and (type(value) is not int or value < least):
-                raise UserError(
-                    f"probing.{field.name}: {value!r} is no whole number >= {least}"
-                )
+        whole = [f.name for f in dataclasses.fields(self) if f.type is int]
+        least = {name: int(name != "seed") for name in whole}
+        _check_whole(self, "probing", **least)
         for name in ("learning_rate", "clip_norm"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 < value < float("inf"):

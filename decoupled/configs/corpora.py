@@ -2,12 +2,16 @@
 
 import dataclasses
 import re
+from typing import Any
 
 import gin
 
 from decoupled.configs.checks import check_not_negative, check_positive, check_types
 from decoupled.configs.data import SamplingConfig, VocabularyConfig
 from decoupled.core.errors import UserError
+
+# Of JSON lines when no setting named it.
+TEXT_COLUMN = "text"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +26,7 @@ class TextSettings:
     drop_duplicates: of equal documents of a language only the first is kept.
     part_bytes: files larger than this are cut into parts of about that size;
       max_parts: but not into more.
+    text_column: the field of JSON objects, or the column of a table, that has the text.
     """
 
     eval_share: float
@@ -31,8 +36,11 @@ class TextSettings:
     drop_duplicates: bool
     part_bytes: int
     max_parts: int
+    text_column: str = TEXT_COLUMN
 
     def __post_init__(self):
+        if not self.text_column:
+            raise UserError("build_corpus.text_column: is empty; name a column")
         if not 0 <= self.eval_share < 1:
             raise UserError(
                 f"build_corpus.eval_share: {self.eval_share} is not in [0, 1)"
@@ -42,6 +50,17 @@ class TextSettings:
                 raise UserError(
                     f"build_corpus.{name}: {getattr(self, name)} is not positive"
                 )
+
+    def described(self) -> dict[str, Any]:
+        """The settings as a manifest has them.
+
+        It has no text column where that is the one of all corpora built before it could
+        be set, so that these corpora stay equal to new ones.
+        """
+        found = dataclasses.asdict(self)
+        if self.text_column == TEXT_COLUMN:
+            del found["text_column"]
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +167,7 @@ def build_corpus(
     drop_duplicates: bool = gin.REQUIRED,
     part_bytes: int = gin.REQUIRED,
     max_parts: int = gin.REQUIRED,
+    text_column: str = gin.REQUIRED,
     dev_share: float = gin.REQUIRED,
     test_share: float = gin.REQUIRED,
     min_label_messages: int = gin.REQUIRED,
@@ -163,6 +183,7 @@ def build_corpus(
         drop_duplicates,
         part_bytes,
         max_parts,
+        text_column,
     )
     task = TaskSettings(
         dev_share, test_share, min_label_messages, min_language_examples

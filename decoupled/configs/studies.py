@@ -62,6 +62,8 @@ class SweepConfig:
     task_files: task -> its gin file ("" for none); "*" is for tasks not named, and
       {task} stands for the name.
     pretraining, finetuning: bindings of every run, a string of one line for each.
+    warm_processes: whether runs are forks of a process that has imported TensorFlow;
+      else each is a process of its own. Results are the same.
     """
 
     title: str
@@ -73,6 +75,7 @@ class SweepConfig:
     task_files: dict
     pretraining: tuple
     finetuning: tuple
+    warm_processes: bool
 
     def __post_init__(self):
         check_types(self)

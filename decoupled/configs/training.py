@@ -18,7 +18,7 @@ from decoupled.configs.model import ModelConfig
 from decoupled.core.errors import UserError
 
 OPTIMIZERS = ("adamw", "adafactor")
-DECAYS = ("linear", "constant")
+DECAYS = ("constant", "linear", "cosine", "one_minus_sqrt")
 
 
 @gin.register
@@ -61,18 +61,51 @@ class ScheduleConfig:
     """The length of a run and its learning rate over time.
 
     train_steps: optimizer steps. warmup_steps: linear warm-up from 0 to the peak.
-    decay: after warm-up, "linear" to 0 at the last step, or "constant".
+    decay: "constant", or how the rate falls to the last step. With x from 0 to 1 over
+      the decay, the rate is the peak times 1 - x ("linear"), (1 + cos(pi x)) / 2
+      ("cosine"), 1 - sqrt(x) ("one_minus_sqrt", Haegele et al. 2024).
+    decay_steps: length of the decay, before which the rate stays at the peak
+      (warm-up, stable, decay); None decays from the end of warm-up on.
+    final_share: of the peak, where the decay ends; 0 for a decay to 0.
     """
 
     train_steps: int
     warmup_steps: int
     decay: str
+    decay_steps: int | None
+    final_share: float
 
     def __post_init__(self):
         check_types(self)
         check_choice(self, "decay", DECAYS)
         check_positive(self, "train_steps")
         check_not_negative(self, "warmup_steps")
+        check_rates(self, "final_share", closed=True)
+        if self.decay == "constant" and (self.decay_steps, self.final_share) != (
+            None,
+            0,
+        ):
+            raise UserError(
+                "ScheduleConfig: decay_steps or final_share without a decay; set decay "
+                f"to one of {', '.join(DECAYS[1:])}"
+            )
+        if self.decay_steps is not None:
+            check_positive(self, "decay_steps")
+            if self.warmup_steps + self.decay_steps > self.train_steps:
+                raise UserError(
+                    f"ScheduleConfig: {self.warmup_steps} warmup_steps and "
+                    f"{self.decay_steps} decay_steps are more than the "
+                    f"{self.train_steps} train_steps"
+                )
+
+    @property
+    def decay_begins(self) -> int:
+        """The step at which the rate begins to fall; `train_steps` if it never does."""
+        if self.decay == "constant":
+            return self.train_steps
+        if self.decay_steps is None:
+            return self.warmup_steps
+        return self.train_steps - self.decay_steps
 
 
 @gin.register
@@ -160,7 +193,11 @@ class ClusterConfig:
 
 
 class PretrainConfig(NamedTuple):
-    """Everything that a pre-training run is made of."""
+    """Everything that a pre-training run is made of.
+
+    whole_words: training predicts all tokens of a word or none (`data.masking`).
+    eval_masking_rate: of held-out text, single tokens, whatever training masks.
+    """
 
     model: ModelConfig
     mesh: MeshConfig
@@ -170,6 +207,13 @@ class PretrainConfig(NamedTuple):
     schedule: ScheduleConfig
     training: TrainingConfig
     cluster: ClusterConfig
+    whole_words: bool
+    eval_masking_rate: float
+
+    @property
+    def eval_masking(self) -> MaskingConfig:
+        """How held-out text is masked."""
+        return dataclasses.replace(self.masking, masking_rate=self.eval_masking_rate)
 
 
 @gin.configurable
@@ -183,8 +227,27 @@ def pretrain(
     schedule=gin.REQUIRED,
     training=gin.REQUIRED,
     cluster=gin.REQUIRED,
+    whole_words=gin.REQUIRED,
+    eval_masking_rate=gin.REQUIRED,
 ) -> PretrainConfig:
     """The root of the settings of pre-training, and of its plan."""
+    if type(whole_words) is not bool:
+        raise UserError(
+            f"pretrain.whole_words: {whole_words!r} is neither True nor False"
+        )
+    if type(eval_masking_rate) not in (int, float) or not 0 < eval_masking_rate <= 1:
+        raise UserError(
+            f"pretrain.eval_masking_rate: {eval_masking_rate!r} is not in (0, 1]"
+        )
+    for rate in (masking.masking_rate, eval_masking_rate):
+        wanted = round(rate * (masking.sequence_length - 2))
+        if wanted > masking.max_predictions:
+            raise UserError(
+                f"MaskingConfig.max_predictions: {masking.max_predictions} are fewer "
+                f"than the {wanted} tokens that a masking rate of {rate} predicts of "
+                f"{masking.sequence_length}; give {wanted} or more"
+            )
     return PretrainConfig(
-        model, mesh, masking, sampling, optimizer, schedule, training, cluster
-    )
+        model, mesh, masking, sampling, optimizer, schedule, training, cluster,
+        whole_words, eval_masking_rate,
+    )  # fmt: skip

@@ -66,6 +66,11 @@ def command_path(name: str) -> pathlib.Path:
     return CHECKOUT / "decoupled" / "commands" / f"{name}.py"
 
 
+def imports_of(path: pathlib.Path) -> tuple[str, ...]:
+    """What a file imports, also inside functions; of `from a import b` it is a.b."""
+    return _read(path).imports
+
+
 def reached(starts: Iterable[pathlib.Path]) -> set[pathlib.Path]:
     """The files that are imported by some files, directly or not, and these files."""
     found: set[pathlib.Path] = set()

@@ -160,6 +160,23 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
         raise json.JSONDecodeError(reason(error), text, 0) from error
 
 
+def parse_json_line(line: str, where: str) -> Any:
+    """The value of a line of JSON that comes from elsewhere.
+
+    Args:
+      where: file and line, for the message.
+
+    Raises:
+      UserError: it is not JSON (the column is named).
+    """
+    try:
+        return parse_json(line)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{where}: not JSON at column {error.colno} ({error.msg})"
+        ) from error
+
+
 def read_json(path: str) -> Any:
     """The value in a JSON file.
 

@@ -7,7 +7,6 @@ manifest comes last.
 
 import collections
 import concurrent.futures
-import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -87,7 +86,7 @@ class FilesBuild:
             "source": "text",
             "rules": text_units.cleaning_rules(self._paths, self._settings),
             "libraries": text_units.libraries(self._paths, self._settings),
-            "settings": dataclasses.asdict(self._settings),
+            "settings": self._settings.described(),
             "languages": {
                 language: {
                     "files": len(own),

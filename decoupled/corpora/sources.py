@@ -7,15 +7,26 @@ To read another kind of file, add an entry before the last one, which takes ever
 """
 
 import collections
+import contextlib
 import dataclasses
+import io
 import json
 import re
 from collections.abc import Callable, Iterator
+from typing import IO
 
 from decoupled.configs.corpora import TextSettings
-from decoupled.core import files, installed
+from decoupled.core import files, gfile, installed
 from decoupled.core.errors import UserError
-from decoupled.corpora.text_lines import clean_sentence, read_lines
+from decoupled.corpora.text_lines import (
+    clean_sentence,
+    is_damage,
+    read_lines,
+)
+
+# Rows of a table that are in memory as texts; columns that a message names.
+_ROWS = 256
+_SHOWN = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,10 +36,10 @@ class Source:
     Attributes:
       name: for people, with the endings of file names. pattern: a regular expression
         that is searched in a path to tell the kind.
-      reads: (path, dropped, part, parts) -> the documents of a file, each a list of
-        lines. It yields every `parts`-th document from number `part` on, holds one in
-        memory, and counts in `dropped` what it leaves out, by reason. It raises a
-        UserError that names the file and the place where the file is bad.
+      reads: (path, settings, dropped, part, parts) -> the documents of a file, each a
+        list of lines. It yields every `parts`-th document from number `part` on, holds
+        a few in memory, and counts in `dropped` what it leaves out, by reason. It
+        raises a UserError that names the file and the place where the file is bad.
       splits: whether lines are paragraphs, which are split into sentences. Large files
         are then cut into parts, because cleaning takes longer than reading.
       needs: packages that read the file. A corpus also depends on their versions.
@@ -39,7 +50,9 @@ class Source:
 
     name: str
     pattern: str
-    reads: Callable[[str, collections.Counter, int, int], Iterator[list[str]]]
+    reads: Callable[
+        [str, TextSettings, collections.Counter, int, int], Iterator[list[str]]
+    ]
     splits: Callable[[TextSettings], bool]
     needs: tuple[installed.Package, ...] = ()
     rules: Callable[[], tuple[int, ...]] = tuple
@@ -51,7 +64,11 @@ def source_of(path: str) -> Source:
 
 
 def read_dump(
-    path: str, dropped: collections.Counter, part: int, parts: int
+    path: str,
+    settings: TextSettings,
+    dropped: collections.Counter,
+    part: int,
+    parts: int,
 ) -> Iterator[list[str]]:
     """As `Source.reads`: a document is an article of a wiki."""
     # Imported here: only dumps need mwparserfromhell.
@@ -68,30 +85,118 @@ def _dump_rules() -> tuple[int, ...]:
 
 
 def read_json_lines(
-    path: str, dropped: collections.Counter, part: int, parts: int
+    path: str,
+    settings: TextSettings,
+    dropped: collections.Counter,
+    part: int,
+    parts: int,
 ) -> Iterator[list[str]]:
-    """As `Source.reads`: a document is the `text` of an object, a paragraph a line.
+    """As `Source.reads`: a document is the text of an object, a paragraph a line.
 
     Raises:
       UserError: a line is not the JSON that it should be, or as `read_plain_text`.
     """
-    for number, line in read_lines(path):
+    unpack = _zstandard if path.endswith(".zst") else None
+    for number, line in read_lines(path, unpack):
         if (number - 1) % parts != part or not line.strip():
             continue
         try:
             value = files.parse_json(line)
         except json.JSONDecodeError as error:
             raise UserError(f"{path}:{number}: not JSON ({error.msg})") from error
-        text = value.get("text") if isinstance(value, dict) else None
+        column = settings.text_column
+        text = value.get(column) if isinstance(value, dict) else None
         if not isinstance(text, str):
-            raise UserError(f'{path}:{number}: not an object with a string "text"')
-        document = [clean_sentence(line) for line in text.split("\n")]
-        if document := [sentence for sentence in document if sentence]:
+            raise UserError(
+                f'{path}:{number}: not an object with a string "{column}" '
+                "(build_corpus.text_column)"
+            )
+        if document := _paragraphs(text):
             yield document
 
 
+@contextlib.contextmanager
+def _zstandard(handle: IO[bytes]) -> Iterator[IO[bytes]]:
+    import pyarrow
+
+    with pyarrow.CompressedInputStream(handle, "zstd") as unpacked:
+        yield io.BufferedReader(unpacked)
+
+
+def _paragraphs(text: str) -> list[str]:
+    lines = [clean_sentence(line) for line in text.split("\n")]
+    return [line for line in lines if line]
+
+
+def read_parquet(
+    path: str,
+    settings: TextSettings,
+    dropped: collections.Counter,
+    part: int,
+    parts: int,
+) -> Iterator[list[str]]:
+    """As `Source.reads`: a document is the text of a row, a paragraph a line.
+
+    Raises:
+      UserError: the file is missing or damaged, or has no such column of texts.
+    """
+    # Imported here: only tables need it.
+    import pyarrow
+    from pyarrow import parquet
+
+    number = -1
+    try:
+        with gfile.GFile(path, "rb") as handle:
+            # Without its checksums, where it has some, a damaged text may pass.
+            table = parquet.ParquetFile(
+                pyarrow.PythonFile(handle, mode="r"), page_checksum_verification=True
+            )
+            _check_column(path, table.schema_arrow, settings.text_column)
+            batches = table.iter_batches(_ROWS, columns=[settings.text_column])
+            rows = (text for batch in batches for text in batch.column(0).to_pylist())
+            for number, text in enumerate(rows):
+                if number % parts != part:
+                    continue
+                if text is None:
+                    dropped["row without text"] += 1
+                elif document := _paragraphs(text):
+                    yield document
+    except gfile.OpError as error:
+        if is_damage(error):
+            raise _damaged(path, number, error) from error
+        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise _damaged(path, number, error) from error
+
+
+def _damaged(path, row, error):
+    where = f"{path}: after row {row}" if row >= 0 else path
+    return UserError(f"{where}: damaged, or not Parquet ({files.reason(error)})")
+
+
+def _check_column(path, schema, column):
+    import pyarrow
+
+    names = schema.names
+    if names.count(column) != 1:
+        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+        raise UserError(
+            f"{path}: no column {column!r} (build_corpus.text_column); it has {shown}"
+        )
+    kind = schema.field(column).type
+    if pyarrow.types.is_dictionary(kind):
+        kind = kind.value_type
+    texts = (pyarrow.types.is_string, pyarrow.types.is_large_string)
+    if not any(is_text(kind) for is_text in texts):
+        raise UserError(f"{path}: column {column!r} holds {kind}, not texts")
+
+
 def read_plain_text(
-    path: str, dropped: collections.Counter, part: int, parts: int
+    path: str,
+    settings: TextSettings,
+    dropped: collections.Counter,
+    part: int,
+    parts: int,
 ) -> Iterator[list[str]]:
     """As `Source.reads`: a sentence a line, an empty line between documents.
 
@@ -132,6 +237,32 @@ SOURCES = (
         pattern=r"\.jsonl(\.gz)?$",
         reads=read_json_lines,
         splits=lambda settings: settings.split_json,
+    ),
+    Source(
+        # As mC4 names them.
+        name="the same under other names (.json, .json.gz)",
+        pattern=r"\.json(\.gz)?$",
+        reads=read_json_lines,
+        splits=lambda settings: settings.split_json,
+        rules=lambda: (1,),
+    ),
+    Source(
+        # As OSCAR has them.
+        name="the same, packed with Zstandard (.jsonl.zst, .json.zst)",
+        pattern=r"\.jsonl?\.zst$",
+        reads=read_json_lines,
+        splits=lambda settings: settings.split_json,
+        needs=(installed.Package("pyarrow", purpose="Zstandard files"),),
+        rules=lambda: (1,),
+    ),
+    Source(
+        # As FineWeb-2, CulturaX and wikimedia/wikipedia are shared.
+        name="tables (.parquet)",
+        pattern=r"\.parquet$",
+        reads=read_parquet,
+        splits=lambda settings: settings.split_json,
+        needs=(installed.Package("pyarrow", purpose="Parquet files"),),
+        rules=lambda: (1,),
     ),
     Source(
         # A sentence a line, an empty line between documents.

@@ -1,16 +1,18 @@
-"""Lines of text files, plain or .gz, and what a line of text is."""
+"""Lines of text files, plain, .gz or packed otherwise, and what a line of text is."""
 
 import codecs
 import contextlib
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import IO
 
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 
+Unpack = Callable[[IO[bytes]], AbstractContextManager[IO[bytes]]]
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -22,15 +24,19 @@ def clean_sentence(line: str) -> str:
     return _SURROGATE.sub("\ufffd", " ".join(line.split()))
 
 
-def read_lines(path: str) -> Iterator[tuple[int, str]]:
+def read_lines(path: str, unpack: Unpack | None = None) -> Iterator[tuple[int, str]]:
     """Line number (from 1) and text of each line; a byte order mark is skipped.
+
+    Args:
+      path: of the file; .gz is unpacked.
+      unpack: opens what is in a file that is packed otherwise.
 
     Raises:
       UserError: the file is missing, damaged, or not UTF-8.
     """
     number = 0
     try:
-        with _open(path) as handle:
+        with _open(path, unpack) as handle:
             for number, line in enumerate(handle, start=1):
                 if number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)
@@ -43,14 +49,25 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
             f"{where}: damaged, or not gzip ({files.reason(error)})"
         ) from error
     except gfile.OpError as error:
+        if is_damage(error):
+            where = f"{path}:{number}" if number else path
+            raise UserError(f"{where}: damaged ({error})") from error
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
 
 
+def is_damage(error: Exception) -> bool:
+    """Whether pyarrow could read a file and not unpack it: no number of an error."""
+    return isinstance(error, OSError) and error.errno is None
+
+
 @contextlib.contextmanager
-def _open(path: str) -> Iterator[IO[bytes]]:
+def _open(path: str, unpack: Unpack | None) -> Iterator[IO[bytes]]:
     with gfile.GFile(path, "rb") as handle:
-        if not path.endswith(".gz"):
+        if path.endswith(".gz"):
+            with gzip.GzipFile(fileobj=handle, mode="rb") as unpacked:
+                yield unpacked
+        elif unpack is not None:
+            with unpack(handle) as unpacked:
+                yield unpacked
+        else:
             yield handle
-            return
-        with gzip.GzipFile(fileobj=handle, mode="rb") as unpacked:
-            yield unpacked

@@ -19,47 +19,90 @@ from decoupled.core.compat import tf
 # Batches of a file: a run that is killed while they are written loses one file's.
 PER_FILE = 500
 _COMPRESSION, _LEVEL = "ZLIB", 1
+# Batches that are sorted by length together: enough for rows of nearly equal length,
+# but no more than a quarter of an epoch. Were all of it sorted, batches would have the
+# same rows in every epoch, and labels that follow from the length would come together.
+_GROUP, _GROUPS_PER_EPOCH = 50, 4
 
 Arrays = dict[str, np.ndarray]
 
 
 def training_input_fn(
-    arrays: Arrays, batch_size: int, seed: int, start_step: int
+    arrays: Arrays,
+    batch_size: int,
+    seed: int,
+    start_step: int,
+    lengths: Sequence[int] = (),
 ) -> Callable:
     """Shuffled batches without end; step s is the same wherever a run starts.
 
     Args:
       arrays: name -> array [examples, ...].
       batch_size, seed: of the run. start_step: the first batch's step.
+      lengths: ascending. With them rows are grouped by length (`training_order`), and a
+        batch is cut to the shortest length that its longest row fits into. Without them
+        batches keep the length of the arrays.
 
     Returns:
       An input_fn.
     """
 
     def batches():
-        return training_batches(arrays, batch_size, seed, start_step)
+        return training_batches(arrays, batch_size, seed, start_step, lengths)
 
-    return lambda params=None: _dataset(batches, arrays, batch_size)
+    return lambda params=None: _dataset(
+        batches, arrays, batch_size, any_length=bool(lengths)
+    )
 
 
 def training_batches(
-    arrays: Arrays, batch_size: int, seed: int, start_step: int
+    arrays: Arrays,
+    batch_size: int,
+    seed: int,
+    start_step: int,
+    lengths: Sequence[int] = (),
 ) -> Iterator[Arrays]:
-    """The batches of `training_input_fn`.
+    """The batches of `training_input_fn`."""
+    sizes = arrays["input_mask"].sum(1) if lengths else None
+    for places in training_order(
+        _examples(arrays), batch_size, seed, start_step, sizes
+    ):
+        rows = {name: array[places] for name, array in arrays.items()}
+        yield _cut(rows, lengths) if lengths else rows
+
+
+def training_order(
+    examples: int,
+    batch_size: int,
+    seed: int,
+    start_step: int,
+    sizes: np.ndarray | None = None,
+) -> Iterator[np.ndarray]:
+    """The places of each batch's rows, without end.
 
     Every epoch is a permutation of its own, a function of (seed, epoch); a batch may
     hold the end of one epoch and the start of the next.
+
+    Args:
+      examples: rows in all. batch_size, seed, start_step: see `training_input_fn`.
+      sizes: int [examples], tokens of each row; with them an epoch's batches have rows
+        of like length. `_GROUP` batches of the permutation (fewer in a short epoch) are
+        sorted by length and cut into batches again, and all batches are shuffled. The
+        batches that an epoch shares with its neighbours stay random.
     """
-    examples = _examples(arrays)
     order, known_epochs = {}, ()
     for step in itertools.count(start_step):
         places = np.arange(step * batch_size, (step + 1) * batch_size)
         epochs, within = divmod(places, examples)
         if (wanted := tuple(np.unique(epochs))) != known_epochs:
-            order = {epoch: _permutation(examples, seed, epoch) for epoch in wanted}
+            order = {
+                epoch: _epoch_order(examples, batch_size, seed, int(epoch), sizes)
+                for epoch in wanted
+            }
             known_epochs = wanted
-        rows = [order[epoch][i] for epoch, i in zip(epochs, within, strict=True)]
-        yield {name: array[rows] for name, array in arrays.items()}
+        yield np.array(
+            [order[epoch][i] for epoch, i in zip(epochs, within, strict=True)]
+        )
 
 
 def recorded_training_input_fn(
@@ -198,8 +241,21 @@ def _examples(arrays):
     return len(next(iter(arrays.values())))
 
 
-def _permutation(examples, seed, epoch):
-    return np.random.default_rng([seed, int(epoch)]).permutation(examples)
+def _epoch_order(examples, batch_size, seed, epoch, sizes):
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(examples)
+    if sizes is None:
+        return order
+    # The epoch before ends in a batch that the first rows fill up.
+    first = min(-epoch * examples % batch_size, examples)
+    whole = (examples - first) // batch_size * batch_size
+    start, body, end = np.split(order, [first, first + whole])
+    group = min(_GROUP, whole // batch_size // _GROUPS_PER_EPOCH)
+    group = max(group, 1) * batch_size
+    for rows in (body[place : place + group] for place in range(0, whole, group)):
+        rows[:] = rows[np.argsort(sizes[rows], kind="stable")]
+    batches = generator.permutation(body.reshape(-1, batch_size))
+    return np.concatenate([start, batches.ravel(), end])
 
 
 def _signature(arrays, batch_size, any_length=False):

@@ -18,6 +18,7 @@ from decoupled.data.masking import mask_sequences
 from decoupled.data.records import RecordsManifest
 from decoupled.data.sequence_order import EVAL, SequenceOrder
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.words import word_pieces
 
 # Batches masked at once, and batches kept ready.
 _MASKING_THREADS = 4
@@ -35,6 +36,7 @@ def pretraining_input_fn(
     seed: int,
     start_step: int,
     train_steps: int,
+    whole_words: bool = False,
 ) -> InputFn:
     """Training batches from step `start_step` on, without end.
 
@@ -45,6 +47,7 @@ def pretraining_input_fn(
 
     Args:
       train_steps: length of the run, which limits on epochs refer to.
+      whole_words: see `mask_sequences`.
 
     Returns:
       A function that builds the dataset in the graph of the caller; its argument
@@ -57,6 +60,7 @@ def pretraining_input_fn(
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
     length = masking.sequence_length
     order = SequenceOrder(manifest, sampling, seed, length, train_steps * batch_size)
+    words = word_pieces(vocabulary) if whole_words else None
 
     def input_fn(params=None) -> tf.data.Dataset:
         stream = sequences.training_sequences(
@@ -71,6 +75,7 @@ def pretraining_input_fn(
                 seed,
                 masking,
                 vocabulary,
+                words,
             ),
             num_parallel_calls=_MASKING_THREADS,
         )

@@ -3,7 +3,7 @@
 BERT's scheme (Devlin et al. 2019, section 3.1; the paper keeps it). Each choice is a
 function of (seed, sequence number, position), so masks do not depend on the batch, on
 threads, or on where a run was resumed. The budget of predictions is exact; independent
-draws per token would make it vary.
+draws per token would make it vary. Whole words meet it on average.
 """
 
 import numpy as np
@@ -12,6 +12,7 @@ from decoupled.configs import MaskingConfig
 from decoupled.core.release import tf
 from decoupled.data.counters import Stream, graph_bits, numpy_bits, shift_right
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.words import WordPieces, word_starts
 
 
 def prediction_budget(masking: MaskingConfig) -> np.ndarray:
@@ -34,6 +35,7 @@ def mask_sequences(
     seed: int,
     masking: MaskingConfig,
     vocabulary: Vocabulary,
+    words: WordPieces | None = None,
 ) -> dict[str, tf.Tensor]:
     """Chooses the predicted positions of a batch and hides them.
 
@@ -41,6 +43,7 @@ def mask_sequences(
       ids: int32 [batch, sequence_length].
       numbers: int64 [batch], the number of each sequence in its stream.
       seed: of the stream.
+      words: of the vocabulary, to predict whole words; None for single tokens.
 
     Returns:
       `input_word_ids` int32 [batch, sequence_length]; `masked_lm_positions` and
@@ -48,7 +51,7 @@ def mask_sequences(
       Positions are increasing. Unused predictions have position 0, id 0, weight 0.
       Special pieces and padding are never chosen.
     """
-    positions, used = choose_positions(ids, numbers, seed, masking, vocabulary)
+    positions, used = choose_positions(ids, numbers, seed, masking, vocabulary, words)
     labels = tf.gather(ids, positions, batch_dims=1)
     seen = _replacements(labels, positions, numbers, seed, masking, vocabulary)
     rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, tf.newaxis], tf.shape(labels))
@@ -123,8 +126,15 @@ def choose_positions(
     seed: int,
     masking: MaskingConfig,
     vocabulary: Vocabulary,
+    words: WordPieces | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws the predicted positions without replacement, uniformly.
+
+    With `words`, words are drawn instead, uniformly, and all tokens of a word are
+    predicted (as BERT's whole-word masking), while they are within the budget. The
+    first word that is not is predicted with the probability that makes the budget exact
+    on average, if `max_predictions` allows. Where the first word of all is longer than
+    the budget, a part of it is predicted, as much as the budget.
 
     Returns:
       positions, int32 [batch, max_predictions], increasing, then 0 where unused; which
@@ -134,18 +144,56 @@ def choose_positions(
     maskable = tf.not_equal(ids, vocabulary.pad_id)
     for special in vocabulary.special_ids:
         maskable &= tf.not_equal(ids, special)
-    bits = graph_bits(
-        seed, Stream.MASK_POSITION, numbers[:, tf.newaxis], tf.range(length)
-    )
+    drawn = tf.range(length) if words is None else _word_numbers(ids, words)
+    bits = graph_bits(seed, Stream.MASK_POSITION, numbers[:, tf.newaxis], drawn)
     # 31 random bits; top_k settles the rare tie by position.
     scores = tf.where(maskable, tf.cast(shift_right(bits, 33), tf.int32), -1)
-    order = tf.math.top_k(scores, k=width).indices
+    order = tf.math.top_k(scores, k=width if words is None else length).indices
     counts = tf.math.count_nonzero(maskable, axis=1)
     budget = tf.gather(tf.constant(prediction_budget(masking)), counts)
+    if words is not None:
+        # Of the bits of a word, those that its score has not used.
+        chances = tf.bitcast(bits, tf.int64) & 0xFFFFFFFF
+        own, chances = (tf.gather(x, order, batch_dims=1) for x in (drawn, chances))
+        budget = _whole_words(own, chances, budget, width)
+        order = order[:, :width]
     chosen = tf.where(tf.range(width) < budget[:, tf.newaxis], order, length)
     positions = tf.sort(chosen, axis=1)
     used = positions < length
     return tf.where(used, positions, 0), used
+
+
+def _word_numbers(ids: tf.Tensor, words: WordPieces) -> tf.Tensor:
+    """Of every token, which word of its row it is in, from 0, int32 [batch, length]."""
+    starts = word_starts(*(tf.gather(tf.constant(table), ids) for table in words))
+    return tf.pad(tf.cumsum(tf.cast(starts, tf.int32), axis=1), [[0, 0], [1, 0]])
+
+
+def _whole_words(
+    own: tf.Tensor, chances: tf.Tensor, budget: tf.Tensor, width: int
+) -> tf.Tensor:
+    """How many of the first tokens make up whole words, int32 [batch].
+
+    Args:
+      own: the word of each token, int32 [batch, length]; those of a word are together.
+      chances: uniform in [0, 2**32), int64 [batch, length], equal within a word.
+      budget: int32 [batch]. width: most tokens.
+    """
+    batch, length = tf.unstack(tf.shape(own))
+    flat = own + length * tf.range(batch)[:, tf.newaxis]
+    sizes = tf.math.unsorted_segment_sum(
+        tf.ones([batch * length], tf.int32), tf.reshape(flat, [-1]), batch * length
+    )
+    size = tf.gather(sizes, flat)
+    changed = tf.not_equal(own[:, 1:], own[:, :-1])
+    first = tf.pad(changed, [[0, 0], [1, 0]], constant_values=True)
+    end = tf.cumsum(tf.where(first, size, 0), axis=1)
+    budget = budget[:, tf.newaxis]
+    room = tf.cast(budget - end + size, tf.int64) * 2**32
+    crossing = (end > budget) & (end - size < budget) & (end > size) & (end <= width)
+    lucky = crossing & (chances * tf.cast(size, tf.int64) < room)
+    count = tf.math.count_nonzero((end <= budget) | lucky, axis=1, dtype=tf.int32)
+    return tf.where(count > 0, count, budget[:, 0])
 
 
 def _replacements(

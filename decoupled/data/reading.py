@@ -8,9 +8,11 @@ import contextlib
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.data.records import FEATURE
+from decoupled.data.records import FEATURE, LanguageRecords, RecordsManifest
 
 VERIFY_COMMAND = "decoupled verify_records"
 
@@ -79,6 +81,35 @@ def load_shard(
     )
     with tf.control_dependencies([counted, inside]):
         return ids.with_values(tf.identity(ids.values))
+
+
+def count_pieces(
+    manifest: RecordsManifest, records: LanguageRecords, tokens: float = np.inf
+) -> np.ndarray:
+    """How often each piece is in the records of a language, int64 [V].
+
+    Args:
+      manifest: of the folder. records: of one language in one split.
+      tokens: no further shard is read when as many have been counted.
+
+    Raises:
+      tf.errors.OpError: a shard is not as the manifest says; see `named_errors`.
+    """
+    counts = np.zeros(manifest.vocab_size, np.int64)
+    # GPUs are left to the sessions that train.
+    v1 = tf.compat.v1
+    config = v1.ConfigProto(device_count={"GPU": 0})
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        path = v1.placeholder(tf.string, [])
+        sizes = [v1.placeholder(tf.int64, []) for _ in range(2)]
+        values = load_shard(path, *sizes, manifest.vocab_size).values
+        for shard in records.files:
+            told = zip(sizes, (shard.records, shard.tokens), strict=True)
+            found = session.run(values, {path: manifest.path(shard), **dict(told)})
+            counts += np.bincount(found, minlength=len(counts))
+            if counts.sum() >= tokens:
+                break
+    return counts
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoupled.configs import ModelConfig, QuestionAnsweringConfig
-from decoupled.configs.finetuning import AUTO
+from decoupled.configs.finetuning import AUTO, REGRESSION
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
@@ -40,11 +40,24 @@ _READER_DEFAULTS = {
 _NAMES = {
     None: ("encoder", "text_encoder"),
     CLASSIFICATION: ("classifier", "text_classifier"),
+    REGRESSION: ("regressor", "text_regressor"),
     TAGGING: ("tagger", "text_tagger"),
     QUESTION_ANSWERING: ("span_model", "text_qa"),
 }
+# Of an export of sentence vectors, whatever the head.
+SENTENCE_NAMES = ("sentence_encoder", "text_sentence_encoder")
 LABELLED = (CLASSIFICATION, TAGGING)
-NAMES = tuple(name for names in _NAMES.values() for name in names)
+NAMES = tuple(name for names in _NAMES.values() for name in names) + SENTENCE_NAMES
+
+
+def task_head(kind: str | None, labels: int) -> Head:
+    """The variables beside the encoder of a kind of task; none for None.
+
+    Args:
+      labels: of a classifier or tagger.
+    """
+    count = {REGRESSION: 1, QUESTION_ANSWERING: SPANS.labels}.get(kind, labels)
+    return Head(pooler=kind in (CLASSIFICATION, REGRESSION), labels=count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,11 +151,8 @@ class TrainedModel:
                 f"{self.weights.path}: holds no MLM head (fine-tuning drops it); "
                 "export without --mlm, or a pre-training checkpoint"
             )
-        labels = len(self.labels)
-        if self.head and not labels:
-            labels = SPANS.labels
-        is_classifier = self.head == CLASSIFICATION
-        self.weights.check(self.config, Head(mlm, pooler=is_classifier, labels=labels))
+        own = task_head(self.head, len(self.labels))
+        self.weights.check(self.config, own._replace(masked_lm=mlm))
 
     def _check_windows(self, sequence_length):
         asked, stride = self.answers.max_question_length, self.answers.doc_stride

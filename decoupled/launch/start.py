@@ -207,7 +207,7 @@ def _choose(command, given):
         return command, command.__doc__, given
     first, *rest = given or [""]
     if first in _HELP:
-        print(command.__doc__.strip())
+        print(_with_list(command.__doc__, subcommands))
         sys.exit(0)
     if not first or first.startswith("-"):
         raise UserError(f"say first which of {', '.join(subcommands)} (--help)")
@@ -216,6 +216,16 @@ def _choose(command, given):
     _name = f"{_name} {first}"
     subcommands[first].define_flags()
     return subcommands[first], inspect.cleandoc(subcommands[first].main.__doc__), rest
+
+
+def _with_list(text, subcommands):
+    """The help of a command, and the first line of each of its subcommands."""
+    width = max(map(len, subcommands))
+    lines = [
+        f"  {name:{width}}  {inspect.cleandoc(one.main.__doc__).splitlines()[0]}"
+        for name, one in subcommands.items()
+    ]
+    return "\n".join([text.strip(), "", *lines])
 
 
 def _start_files(folder, number):

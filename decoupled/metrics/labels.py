@@ -18,6 +18,8 @@ All three rules are implemented here, so that scoring needs no other package;
 tests/metrics/test_labels.py compares them with seqeval 1.2.2 on random tags.
 """
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 
@@ -39,6 +41,27 @@ def accuracy(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, flo
         label == found for label, found in zip(labels, predictions, strict=True)
     )
     return {"accuracy": right / len(labels) * 100}
+
+
+def macro_f1(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+    """The mean of the F1 of all labels, in percent, as `{"macro_f1": ...}`.
+
+    All labels that occur on either side weigh the same, as scikit-learn's f1_score has
+    it with average="macro".
+
+    Raises:
+      ValueError: labels and predictions differ in length, or are empty.
+    """
+    if len(labels) != len(predictions) or not labels:
+        raise ValueError(f"{len(labels)} labels, {len(predictions)} predictions")
+    wanted, found = Counter(labels), Counter(predictions)
+    pairs = zip(labels, predictions, strict=True)
+    right = Counter(label for label, other in pairs if label == other)
+    each = [
+        2 * right[label] / (wanted[label] + found[label])
+        for label in wanted.keys() | found.keys()
+    ]
+    return {"macro_f1": 100 * math.fsum(each) / len(each)}
 
 
 def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:

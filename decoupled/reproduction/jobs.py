@@ -19,6 +19,7 @@ from decoupled.configs import ReproductionRoot, SweepConfig
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.reproduction.data import ENOUGH_PIECES, Folders
+from decoupled.reproduction.measured import CONTROL as CONTROL_ROW
 from decoupled.sweeps.jobs import FINETUNING, PRETRAINING, Job
 from decoupled.sweeps.rows import Row, model_bindings, read_model
 
@@ -216,6 +217,19 @@ class JobMaker:
         return jobs + self.analyses(models, seed)
 
 
+def seed_of(name: str) -> int:
+    """Of the name of a job, which ends in seed_S."""
+    return int(name.rpartition("seed_")[2])
+
+
+def row_of_model(name: str) -> str:
+    """Of a pre-training's name: ROW, or "control:ROW"; "" of any other job's."""
+    *control, kind, row, _ = name.split("/")
+    if kind != "models":
+        return ""
+    return CONTROL_ROW * (control == [CONTROL]) + row
+
+
 def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
     """Name of the folder -> the analysis and its own flags, where the data are there.
 
@@ -223,7 +237,7 @@ def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
       pieces: of the vocabulary.
     """
     masking = "--gin_file=runs/reproduce_masking.gin"
-    found = {
+    pairs = {
         "neighbours_dev": (
             "neighbours",
             "--gin_file=runs/reproduce_neighbours_dev.gin",
@@ -234,9 +248,10 @@ def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
             "--gin_file=runs/reproduce_neighbours.gin",
             f"--sentences={folders.sentences('test')}",
         ),
-        "masked_lm": ("masked_lm", masking, f"--records_dir={folders.records}"),
     }
-    if folders.is_parallel:
+    found = dict(pairs if folders.has_pairs else {})
+    found["masked_lm"] = ("masked_lm", masking, f"--records_dir={folders.records}")
+    if folders.is_parallel and folders.has_pairs:
         found["word_translation"] = (
             "word_translation",
             f"--corpus_dir={folders.corpus}",

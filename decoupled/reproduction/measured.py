@@ -15,6 +15,7 @@ POINTS, NATS, LOGITS, RANKS = "points", "nats", "logits", "MRR x 100"
 # Before the name of a row: the same row after one step of pre-training.
 CONTROL = "control:"
 
+# Component -> values of its items.
 Components = Mapping[str, np.ndarray]
 
 
@@ -84,18 +85,6 @@ def checked(measured: Measured, rows: Iterable[str]) -> dict[str, Components]:
                 )
         found[row] = components
     return found
-
-
-def subset(measured: Measured, components: Sequence[str], name: str) -> Measured:
-    """The same measure over some of its components, under another name.
-
-    The baseline is of all components and is dropped.
-    """
-    values = {
-        row: {component: by[component] for component in components}
-        for row, by in measured.values.items()
-    }
-    return measured._replace(name=name, values=values, baseline=None)
 
 
 def average(name: str, measures: Sequence[Measured]) -> Measured:

@@ -1,18 +1,18 @@
-"""A reproduction from its flags to its document: data, jobs, results."""
+"""A reproduction from its flags to its document: data, checks, jobs, results."""
 
 import os
 import platform
 import shlex
+import shutil
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from decoupled.configs import ReproductionRoot, reproduce
-from decoupled.core import console, files, installed
+from decoupled import configs
+from decoupled.core import console, files, installed, plots
 from decoupled.core.errors import UserError
-from decoupled.core.machine import processor, usable_cores
+from decoupled.core.machine import processor, readable_bytes, usable_cores
 from decoupled.launch import gin_files, start
 from decoupled.launch.steps import seconds_of_steps
-from decoupled.reproduction.checks import check
 from decoupled.reproduction.data import (
     LANGUAGES,
     Folders,
@@ -23,13 +23,17 @@ from decoupled.reproduction.data import (
     make_data,
 )
 from decoupled.reproduction.jobs import JobMaker, sized, times_steps, train_steps
-from decoupled.sweeps.jobs import RECORD, Job
+from decoupled.sweeps.jobs import FINETUNING, PRETRAINING, RECORD, Job
 from decoupled.sweeps.runner import JobRunner, show_failures
+from decoupled.tasks.registry import TASKS
 
 GIN_FILES = ["runs/reproduce.gin", "sweeps/reproduce.gin"]
 DESCRIPTION = "reproduction.json"
 # Each job takes about 1 GB of memory.
 _MOST_JOBS = 4
+_FILE, _PARAM = "--gin_file=", "--gin_param="
+# Checkpoints, their copies and predictions of a run; analyses leave little.
+_BYTES = {PRETRAINING: 60 << 20, FINETUNING: 40 << 20}
 
 
 class Options(NamedTuple):
@@ -76,7 +80,8 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
         console.say(sentence)
     console.say("")
     console.say(announcement(jobs, options.parallel()))
-    failures = JobRunner(jobs, options.parallel(), console.say).run()
+    warm = root.sweep.warm_processes
+    failures = JobRunner(jobs, options.parallel(), console.say, warm).run()
     write(options, arguments)
     if failures:
         show_failures(failures, len(jobs))
@@ -118,7 +123,7 @@ def write(options: Options, arguments: Sequence[str]) -> None:
     console.say(f"document: {options.document}")
 
 
-def configure(options: Options) -> ReproductionRoot:
+def configure(options: Options) -> configs.ReproductionRoot:
     """The settings that the flags ask for.
 
     Raises:
@@ -126,11 +131,13 @@ def configure(options: Options) -> ReproductionRoot:
     """
     names = [*GIN_FILES, *options.gin_file]
     prefixes = options.gin_location_prefix
-    root = gin_files.configure(reproduce, names, options.gin_param, prefixes)
+    root = gin_files.configure(configs.reproduce, names, options.gin_param, prefixes)
     return sized(root, options.size)
 
 
-def plan(root: ReproductionRoot, folders: Folders) -> tuple[JobMaker, list[Job]]:
+def plan(
+    root: configs.ReproductionRoot, folders: Folders
+) -> tuple[JobMaker, list[Job]]:
     """All jobs in their order, and what made them.
 
     Raises:
@@ -143,6 +150,71 @@ def plan(root: ReproductionRoot, folders: Folders) -> tuple[JobMaker, list[Job]]
         )
     maker = JobMaker(root, folders, activation_dtype(folders.work_dir))
     return maker, [job for seed in root.sweep.seeds for job in maker.of_seed(seed)]
+
+
+def check(jobs: Sequence[Job], folder: str) -> None:
+    """Checks all that jobs need before the first of them begins.
+
+    Args:
+      jobs: all. folder: where they write.
+
+    Raises:
+      UserError: a setting is none that its command takes, a task is unknown, or the
+        disk has too little space. Without matplotlib a line says so.
+    """
+    seen = set()
+    for job in jobs:
+        settings = tuple(
+            argument
+            for argument in job.arguments
+            if argument.startswith((_FILE, _PARAM)) and ".seed = " not in argument
+        )
+        # The first argument names the task of a fine-tuning, or the analysis.
+        key = job.kind, job.arguments[0], settings
+        if key not in seen:
+            seen.add(key)
+            _check_settings(job)
+    needed = sum(_BYTES.get(job.kind, 0) for job in jobs if not job.is_complete())
+    free = shutil.disk_usage(_existing(folder)).free
+    if free < needed:
+        raise UserError(
+            f"{folder}: has {readable_bytes(free)} free, and the jobs may need "
+            f"{readable_bytes(needed)}; free some or choose another --work_dir"
+        )
+    plots.can_draw()
+
+
+def _check_settings(job):
+    given = [one.removeprefix(_FILE) for one in job.arguments if one.startswith(_FILE)]
+    params = [
+        one.removeprefix(_PARAM) for one in job.arguments if one.startswith(_PARAM)
+    ]
+    root, defaults = _root(job)
+    if root is None:
+        return
+    try:
+        gin_files.configure(root, [defaults, *given], params)
+    except UserError as error:
+        raise UserError(f"{job.name}: {error}") from error
+
+
+def _root(job):
+    """The root of a job's settings and the gin file that its command reads first."""
+    if job.kind == PRETRAINING:
+        return configs.pretrain, "runs/pretrain.gin"
+    if job.kind == FINETUNING:
+        task = job.arguments[0].removeprefix("--task=")
+        if task not in TASKS:
+            raise UserError(f"SweepConfig.tasks: {task!r} is no task")
+        return configs.finetune, "runs/finetune.gin"
+    name = job.arguments[0]
+    return getattr(configs, name, None), f"runs/analyze_{name}.gin"
+
+
+def _existing(folder):
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder) or "."
+    return folder
 
 
 def activation_dtype(work_dir: str) -> str:

@@ -1,15 +1,19 @@
 """Tables of the document with a line for each row and a column for each detail.
 
 What they hold is said once, in `SECTIONS`; where nothing was measured, a section is
-left out.
+left out. Some are drawn too.
 """
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from decoupled.core import plots
 from decoupled.reports import published
+from decoupled.reports.page import Page
 from decoupled.reports.results import Values
 from decoupled.reproduction import claims
 from decoupled.reproduction.finished import Findings
@@ -18,6 +22,10 @@ from decoupled.reproduction.measured import CONTROL
 # column -> row -> seed -> value.
 Columns = Mapping[str, Mapping[str, Values]]
 EFFECTIVE_RANK = "effective rank"
+# Rows in pictures by layer: more would hide each other.
+_DRAWN = ("coupled", "e_small", "in_small", "e_large")
+# Between the points of two models at the same place.
+_SHIFT = 0.05
 
 
 class _Columns(dict[str, dict[str, dict[int, float]]]):
@@ -259,3 +267,110 @@ SECTIONS = (
         ("frequency", "occurrences in training", "loss, nats"),
     ),
 )
+
+
+def write_sections(page: Page, findings: Findings) -> None:
+    """All sections of which something was measured, with their pictures.
+
+    Args:
+      page: that they are added to. findings: of the finished jobs.
+    """
+    for section in SECTIONS:
+        found = section.read(findings)
+        there = [
+            row for row in findings.rows if any(row in by for by in found.values())
+        ]
+        if not there:
+            continue
+        page.heading(section.title)
+        page.text(section.text)
+        digits = dict.fromkeys(found, section.digits)
+        page.table(["row", *found], row_cells(page, found, there, digits))
+        _write_paper(page, section, there)
+        if section.drawn:
+            name, across, up = section.drawn
+            lines = Lines(section.title, across, up, list(found), _lines(found))
+            page.picture(name, plot_lines, lines)
+
+
+def row_cells(
+    page: Page, columns: Columns, rows: Iterable[str], digits: Mapping[str, int]
+) -> Iterator[list[str]]:
+    """A line for each row, means linked to the runs.
+
+    Args:
+      digits: after the point, by column; 1 in others.
+    """
+    for row in rows:
+        cells = [
+            page.number(row, found.get(row, {}), digits=digits.get(head, 1))
+            for head, found in columns.items()
+        ]
+        yield [row, *cells]
+
+
+def _write_paper(page, section, rows):
+    """A table of what the paper has for the same rows."""
+    if section.paper is None:
+        return
+    what, printed = section.paper
+    names = {row: claims.PAPER_ROWS.get(row) for row in rows}
+    found = {row: printed[name] for row, name in names.items() if name in printed}
+    if found:
+        heads = list(next(iter(found.values())))
+        page.text(f"The paper, {what}:")
+        lines = [[row, *map(str, values.values())] for row, values in found.items()]
+        page.table(["", *map(str, heads)], lines)
+
+
+def _lines(columns):
+    """row -> float64 [seeds, columns] of the rows that are drawn; NaN in gaps."""
+    found = {}
+    for row in _DRAWN:
+        values = [by.get(row, {}) for by in columns.values()]
+        seeds = sorted(set().union(*values))
+        if seeds:
+            found[row] = np.array(
+                [[by.get(seed, np.nan) for by in values] for seed in seeds]
+            )
+    return found
+
+
+class Lines(NamedTuple):
+    """Values at places, such as layers, of several rows.
+
+    across, up: labels of the axes. places: their names. rows: row -> float64 [seeds,
+    places], NaN where it has no such place.
+    """
+
+    title: str
+    across: str
+    up: str
+    places: Sequence[str]
+    rows: Mapping[str, np.ndarray]
+
+
+def plot_lines(drawn: Lines, stem: str) -> list[str]:
+    """A line for each row.
+
+    Args:
+      drawn: what is drawn. stem: of the files, without suffix.
+    """
+    figure, [[axes]] = plots.grid(1, 1, 5.2, 3.4)
+    # Layers that no row of the picture has are not drawn.
+    shown = [np.flatnonzero(np.isfinite(v).any(axis=0)) for v in drawn.rows.values()]
+    count = 1 + max((int(places[-1]) for places in shown if len(places)), default=0)
+    for index, (row, values) in enumerate(drawn.rows.items()):
+        values = values[:, :count]
+        mean = values.mean(axis=0)
+        sides = [mean - values.min(axis=0), values.max(axis=0) - mean]
+        # Side by side, or bars would hide each other.
+        shift = _SHIFT * (index - (len(drawn.rows) - 1) / 2)
+        at = np.arange(len(mean)) + shift
+        axes.errorbar(at, mean, sides, label=row, capsize=2, **plots.look(index))
+    axes.set_xticks(range(count), drawn.places[:count])
+    axes.set(xlabel=drawn.across, ylabel=drawn.up)
+    plots.tidy(axes)
+    title = f"{drawn.title}; mean and range over seeds"
+    plots.title_and_legend(figure, axes, title)
+    return plots.save(figure, stem)

@@ -4,12 +4,15 @@
 """
 
 import math
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from decoupled.core import files, plots
 from decoupled.reports.page import Page
-from decoupled.reproduction import claims, pictures
+from decoupled.reproduction import claims
 from decoupled.reproduction.finished import Findings
 from decoupled.reproduction.measured import NATS
 from decoupled.reproduction.verdicts import Judged, Trained, Training, untrained
@@ -34,7 +37,9 @@ def trained(findings: Findings) -> Training:
     found: dict[str, dict[int, Trained]] = {}
     for (row, seed), curve in findings.curves.items():
         found.setdefault(row, {})[seed] = Trained(
-            below.get((row, seed), math.nan), crossing(curve, level), findings.steps
+            below.get((row, seed), math.nan),
+            crossing(curve, level),
+            findings.told.steps,
         )
     return found
 
@@ -60,7 +65,13 @@ def write_curves(
         f"unigram entropy of the text, {level:.2f} nats a token. A run crosses when "
         f"its smoothed loss falls {CROSSED_BELOW:g} nat below that, for good."
     )
-    page.picture("curves", pictures.plot_curves, _drawn(findings, training, level))
+    drawn = _drawn(findings, training, level)
+    page.picture("curves", plot_curves, drawn)
+    files.write_text(os.path.join(page.folder, "curves.csv"), curves_as_csv(drawn))
+    page.text(
+        "The smoothed training losses by step, mean and range over seeds: "
+        f"[curves.csv]({page.beside('curves.csv')})."
+    )
     rows = []
     for row, runs in training.items():
         crossed = {s: run.crossed for s, run in runs.items() if run.crossed is not None}
@@ -137,4 +148,58 @@ def _drawn(findings, training, level):
         crossed = [run.crossed for run in runs.values()]
         if None not in crossed:
             crossings[row] = float(np.mean(crossed))
-    return pictures.Curves(steps, losses, level, crossings)
+    return Curves(steps, losses, level, crossings)
+
+
+class Curves(NamedTuple):
+    """Training losses.
+
+    steps: row -> its steps. losses: row -> float64 [seeds, steps], in nats. level: the
+    unigram entropy. crossings: row -> the mean step of its crossing; a row without one
+    is missing.
+    """
+
+    steps: Mapping[str, Sequence[int]]
+    losses: Mapping[str, np.ndarray]
+    level: float | None
+    crossings: Mapping[str, float]
+
+
+def curves_as_csv(drawn: Curves) -> str:
+    """The curves at every logged step: mean over seeds, least and most."""
+    lines = ["row,step,loss,least,most"]
+    for row, losses in drawn.losses.items():
+        for step, found in zip(drawn.steps[row], losses.T, strict=True):
+            numbers = (found.mean(), found.min(), found.max())
+            lines.append(",".join([row, str(step), *(f"{n:.4f}" for n in numbers)]))
+    return "\n".join(lines) + "\n"
+
+
+def plot_curves(drawn: Curves, stem: str) -> list[str]:
+    """The loss of each row by step, the unigram level, and a mark at each crossing.
+
+    Args:
+      drawn: what is drawn. stem: of the files, without suffix.
+
+    Returns:
+      The paths written.
+    """
+    figure, [[axes]] = plots.grid(1, 1, 6.5, 4.2)
+    for index, (row, losses) in enumerate(drawn.losses.items()):
+        style = plots.look(index) | {"marker": ""}
+        steps, mean = drawn.steps[row], losses.mean(axis=0)
+        axes.plot(steps, mean, label=row, **style)
+        low, high = losses.min(axis=0), losses.max(axis=0)
+        axes.fill_between(steps, low, high, color=style["color"], alpha=0.15, lw=0)
+        if row in drawn.crossings:
+            at = drawn.crossings[row]
+            place = at, np.interp(at, steps, mean)
+            axes.plot(*place, **plots.look(index) | {"linestyle": "none"})
+    if drawn.level is not None:
+        line = {"color": plots.BLACK, "linewidth": 1, "linestyle": ":"}
+        axes.axhline(drawn.level, label="unigram entropy", **line)
+    axes.set(xlabel="step", ylabel="masked-LM loss in training, nats")
+    plots.tidy(axes)
+    title = "Pre-training: mean and range over seeds; marks: crossings"
+    plots.title_and_legend(figure, axes, title)
+    return plots.save(figure, stem)

@@ -23,7 +23,7 @@ from decoupled.runs.finetuning_run import (
     steps_of,
 )
 from decoupled.runs.saved_run import BEST, keep_checkpoint, open_run
-from decoupled.runs.task_data import ENGLISH, Features, TaskData
+from decoupled.runs.task_data import Features, TaskData
 from decoupled.tasks.finetuning_task import FinetuningTask
 from decoupled.training.cluster import join_cluster
 from decoupled.training.graph import check_graph
@@ -45,7 +45,7 @@ class Finetuning:
 
     Args:
       config: the settings.
-      task: what is learned. kind: of its head.
+      task: what is learned.
       data_dir: the folder with a folder per task.
       init_checkpoint: a pre-training run's folder, or a prefix.
       folder: of all runs. mode: one of `run_folder.MODES`.
@@ -63,7 +63,6 @@ class Finetuning:
         self,
         config: FinetuneConfig,
         task: FinetuningTask,
-        kind: str,
         data_dir: str,
         init_checkpoint: str,
         folder: str,
@@ -72,12 +71,16 @@ class Finetuning:
         cache: str,
         tpu: dict[str, str | None] | None = None,
     ):
+        if tpu is not None:
+            # Its programs have one shape.
+            ungrouped = dataclasses.replace(config.finetuning, group_by_length=False)
+            config = config._replace(finetuning=ungrouped)
         self.config, self.task, self.folder = config, task, folder
-        self._kind, self._reading = kind, mode not in run_folder.TRAINING_MODES
+        self._reading = mode not in run_folder.TRAINING_MODES
         self._source = open_run(init_checkpoint)
         model = finetuned_model(self._source.description.model, config.finetuning)
         self.data = TaskData(task, data_dir, self._source.vocabulary, cache)
-        self.training = self.data.examples("train", ENGLISH)
+        self.training = self.data.examples("train", self.data.source)
         task.see_training(self.training)
         rates = _learning_rates(config, self.data)
         seeds = range(config.training.seed, config.training.seed + num_runs)
@@ -99,11 +102,14 @@ class Finetuning:
 
     def train(self) -> None:
         """Trains every run that is not complete, and keeps the best of several."""
-        features = self.data.features("train", ENGLISH, self.training, progress=True)
+        features = self.data.features(
+            "train", self.data.source, self.training, progress=True
+        )
         rows = len(features["example_index"])
         steps = steps_of(self.config, features)
         inputs = "" if rows == len(self.training) else f" in {rows:,} windows"
-        console.say(f"{len(self.training):,} English examples{inputs}, {steps:,} steps")
+        examples = f"{len(self.training):,} {self.data.source_name} examples"
+        console.say(f"{examples}{inputs}, {steps:,} steps")
         self.grid.train(self._training_features(features))
         if self._several:
             self._keep_best()
@@ -130,7 +136,7 @@ class Finetuning:
 
     def _check_files(self, only_train):
         """Reads the dev and test files; of a run that only trains, English dev."""
-        english_dev = [("dev", ENGLISH)] if self.data.has_english_dev() else []
+        english_dev = [("dev", self.data.source)] if self.data.has_source_dev() else []
         wanted = english_dev if only_train else self.data.files_to_answer()
         self.data.check(self.training, wanted)
 
@@ -169,19 +175,20 @@ class Finetuning:
                 self._tpu,
             ),
             data=self.data,
-            selecting=compared and self.data.has_english_dev(),
+            selecting=compared and self.data.has_source_dev(),
         )
 
     def _claim(self, folder, run):
         finetuning, training = self.config.finetuning, self.config.training
         data = {
             "init_checkpoint": os.path.basename(self._source.prefix),
-            "train": self.data.fingerprint("train", ENGLISH),
+            "train": self.data.fingerprint("train", self.data.source),
             "features": self.task.settings(),
             "num_epochs": finetuning.num_epochs,
             "class_weights": finetuning.class_weights,
             "batch_size": training.batch_size,
             "eval_every_steps": training.eval_every_steps,
+            "group_by_length": finetuning.group_by_length,
             **run,
         }
         vocabulary = self._source.vocabulary
@@ -191,7 +198,7 @@ class Finetuning:
             vocabulary_fingerprint=vocabulary.fingerprint,
             task={
                 "name": self.task.name,
-                "kind": self._kind,
+                "kind": self.task.kind,
                 "labels": list(self.task.labels),
             },
             data=data,
@@ -216,11 +223,11 @@ class Finetuning:
 
 def _learning_rates(config: FinetuneConfig, data: TaskData) -> tuple[float, ...]:
     rates = config.finetuning.learning_rates or (config.optimizer.learning_rate,)
-    if len(rates) > 1 and not data.has_english_dev():
+    if len(rates) > 1 and not data.has_source_dev():
         raise UserError(
             f"FinetuningConfig.learning_rates: {len(rates)} to choose from, but "
-            f"{data.task.name} has no English dev file with labels to choose by; "
-            "give one rate"
+            f"{data.task.name} has no {data.source_name} dev file with labels to "
+            "choose by; give one rate"
         )
     return rates
 

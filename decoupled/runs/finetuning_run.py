@@ -5,17 +5,21 @@ evaluated in every language.
 """
 
 import dataclasses
+import itertools
 import math
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from decoupled.configs import ModelConfig, ScheduleConfig
+import numpy as np
+
+from decoupled.configs import ModelConfig, ScheduleConfig, TrainingConfig
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core import console, files, gfile
 from decoupled.data.array_input_fn import (
     recorded_training_input_fn,
     training_input_fn,
+    training_order,
 )
 from decoupled.model.variables import NO_HEAD, Role, declare
 from decoupled.runs import run_folder
@@ -29,11 +33,13 @@ from decoupled.runs.saved_run import (
     selected_checkpoint,
     write_scores,
 )
-from decoupled.runs.task_data import ENGLISH, SPLITS, Features, TaskData
+from decoupled.runs.task_data import SPLITS, Features, TaskData
 from decoupled.tasks.finetuning_task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.estimator import train
 from decoupled.training.events import write_scalars
+from decoupled.training.lengths import choose_lengths, training_tokens_per_length
+from decoupled.training.mesh import length_step
 from decoupled.training.model_fn import RunSpec
 from decoupled.training.network import Network, TrainingGraph
 
@@ -87,12 +93,20 @@ class FinetuningRun(NamedTuple):
             steps_of(self.config, features),
         )
         steps = graph.schedule.train_steps
+        lengths = ()
+        if self.config.finetuning.group_by_length:
+            sizes = features["input_mask"].sum(1)
+            graphs = math.ceil(steps / every) if every else 1
+            lengths = training_lengths(graph, sizes, self.spec.training, graphs)
+            shown = ", ".join(map(str, lengths))
+            self.spec.say(f"batches of like length, padded to {shown} tokens")
         train(
             graph,
             self.spec,
-            lambda step: self._input_fn(features, range(step, steps)),
+            lambda step: self._input_fn(features, range(step, steps), lengths),
             every_steps=every,
             then=self._evaluate_dev,
+            lengths=lengths,
         )
         if self.selecting:
             self._evaluate_dev()
@@ -175,10 +189,10 @@ class FinetuningRun(NamedTuple):
                 labelled.append(found.language)
         return labelled
 
-    def _input_fn(self, features, steps):
+    def _input_fn(self, features, steps, lengths):
         batch, folder = self.spec.training.batch_size, self.spec.recorded_batches
         if folder is None:
-            return training_input_fn(features, batch, self.seed, steps.start)
+            return training_input_fn(features, batch, self.seed, steps.start, lengths)
         return recorded_training_input_fn(
             features, batch, self.seed, steps, folder, console.track
         )
@@ -196,14 +210,15 @@ class FinetuningRun(NamedTuple):
         if step in scores.by_step:
             return
         task = self.data.task
-        wanted = [("dev", ENGLISH)]
+        source = self.data.source
+        wanted = [("dev", source)]
         spec = self.spec.prediction
         [found] = answer_languages(self.network, spec, self.data, wanted)
-        metrics = task.score(ENGLISH, found.examples, found.answers)
+        metrics = task.score(source, found.examples, found.answers)
         write_scalars(
             os.path.join(self.folder, EVENTS),
             step,
-            {_scalar_name(name, "dev", ENGLISH): v for name, v in metrics.items()},
+            {_scalar_name(name, "dev", source): v for name, v in metrics.items()},
         )
         scores.by_step[step] = metrics
         headline = [metrics[name] for name in task.headline]
@@ -214,7 +229,8 @@ class FinetuningRun(NamedTuple):
         write_scores(self.folder, scores)
         best = "the best so far" if scores.best_step == step else "not the best"
         shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
-        self.spec.say(f"English dev at step {step}: {shown} ({best})")
+        dev = f"{self.data.source_name} dev"
+        self.spec.say(f"{dev} at step {step}: {shown} ({best})")
 
     def _answers(self, doing, selected):
         wanted = self.data.files_to_answer()
@@ -232,8 +248,12 @@ def finetuning_network(
     Args:
       config: the settings. task: what is learned. model: sizes of the encoder.
     """
-    dropout = config.finetuning.classifier_dropout
-    graph_side = task.network(dropout, config.training.label_smoothing)
+    finetuning, training = config.finetuning, config.training
+    graph_side = task.network(
+        finetuning.classifier_dropout,
+        training.label_smoothing,
+        any_length=finetuning.group_by_length,
+    )
     return Network(graph_side, model, config.mesh)
 
 
@@ -263,12 +283,36 @@ def finetuning_graph(
     return TrainingGraph(
         network=network,
         optimizer=dataclasses.replace(config.optimizer, learning_rate=learning_rate),
-        schedule=ScheduleConfig(steps, warmup, decay="linear"),
+        schedule=ScheduleConfig(steps, warmup, "linear", None, 0.0),
         accumulation=training.gradient_accumulation,
         seed=seed,
         frozen=frozen_variables(config, network.model),
         recompute_layers=training.recompute_layers,
     )
+
+
+def training_lengths(
+    graph: TrainingGraph, sizes: np.ndarray, training: TrainingConfig, graphs: int
+) -> tuple[int, ...]:
+    """The lengths of the graph that trains on batches of like rows, ascending.
+
+    A function of the whole run, wherever it resumes. A short run has few: one more must
+    save more than it takes to build.
+
+    Args:
+      graph: of the run. sizes: int [rows], tokens of each row of the training set.
+      training: its batches.
+      graphs: that the run builds, one after each evaluation.
+    """
+    network, steps = graph.network, graph.schedule.train_steps
+    order = training_order(len(sizes), training.batch_size, graph.seed, 0, sizes)
+    longest = [sizes[rows].max() for rows in itertools.islice(order, steps)]
+    # Batches are made ahead, also those behind the last step.
+    longest.append(sizes.max())
+    cost = training_tokens_per_length(network.model, steps, graphs)
+    limit, step = network.task.sequence_length, length_step(network.mesh)
+    chosen = choose_lengths(np.array(longest), limit, cost / training.batch_size, step)
+    return tuple(chosen)
 
 
 def steps_of(config: FinetuneConfig, features: Features) -> int:

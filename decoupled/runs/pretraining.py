@@ -4,6 +4,7 @@ Writes checkpoints, events, config.json, sampling.json, eval.json and prediction
 to the folder of the run.
 """
 
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -11,21 +12,27 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from decoupled.configs import PretrainConfig
-from decoupled.core import console, files
+from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora.sampling import LanguageRow, as_json, print_rows
 from decoupled.data.input_fn import languages_input_fn, pretraining_input_fn
-from decoupled.data.reading import named_errors
+from decoupled.data.reading import count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequence_order import EVAL, sampling_rows
 from decoupled.data.sequences import evaluation_count
 from decoupled.data.verification import check_beginnings
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs import run_folder
+from decoupled.runs.curve import CROSSED_BELOW, entropy
 from decoupled.runs.evaluation import Part, finished_results, predict_parts
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.runs.saved_run import open_run
-from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
+from decoupled.training.checkpoints import (
+    branch_off,
+    checkpoint_step,
+    find_checkpoint,
+    latest_complete,
+)
 from decoupled.training.cluster import join_cluster
 from decoupled.training.estimator import train
 from decoupled.training.events import write_scalars
@@ -37,7 +44,9 @@ from decoupled.training.tpu import TpuAddress
 
 EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
 SAMPLING = "sampling.json"
-_METRICS = ("masked_lm_accuracy", "masked_lm_loss")
+_METRICS = ("masked_lm_accuracy", "masked_lm_loss", "unigram_entropy")
+# More are not counted for a language's unigram entropy.
+_COUNTED_TOKENS = 1_000_000
 
 
 def run_pretraining(
@@ -48,6 +57,7 @@ def run_pretraining(
     mode: str,
     tpu: dict[str, str | None] | None = None,
     init_checkpoint: str | None = None,
+    branch_from: str | None = None,
     record_start: Callable[[str], None] = lambda folder: None,
 ) -> None:
     """Trains, evaluates or predicts.
@@ -59,6 +69,8 @@ def run_pretraining(
       mode: one of `run_folder.MODES`.
       tpu: fields of a `TpuAddress`, or None.
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
+      branch_from: a run of the same settings but for schedule and optimizer, or a
+        prefix in it, that a new run goes on from, at its step and with its slots.
       record_start: called with the folder once it is this run's.
 
     Raises:
@@ -76,8 +88,12 @@ def run_pretraining(
     check_beginnings(manifest)
     run = Pretraining(config, manifest, pieces, folder, tpu, prefix)
     description = _describe(config, manifest, pieces, prefix)
+    trunk = _trunk(branch_from, description, config)
     run_folder.claim(folder, description, vocabulary, reading=not training)
     record_start(folder)
+    if trunk and training and latest_complete(folder) is None:
+        branch_off(trunk, folder)
+        console.say(f"branched off {trunk}")
     with named_errors(records_dir):
         if training:
             _show_sampling(rows, config, folder)
@@ -152,13 +168,20 @@ class Pretraining:
         return found
 
     def evaluate(self) -> None:
-        """Writes eval.json and TensorBoard scalars; prints the averages."""
+        """Writes eval.json and TensorBoard scalars; prints the averages.
+
+        The unigram entropy of the held-out text stands beside the loss: what a model
+        reaches that knows nothing but how frequent the pieces are. BERT's masks leave
+        a tenth of the tokens as they are, so that a model on that plateau is some 0.5
+        nats below it; see `runs.curve`.
+        """
         step, results = self._step(), {}
         for language, rows in self._predictions():
             weight = float(rows["weight"].sum())
             results[language] = {
                 "masked_lm_accuracy": float(rows["hits"].sum()) / weight,
                 "masked_lm_loss": float(rows["loss_sum"].sum()) / weight,
+                "unigram_entropy": self._unigram_entropy[language],
                 "predictions": int(weight),
             }
         average = _weighted_average(results)
@@ -175,8 +198,25 @@ class Pretraining:
         console.say(
             f"held-out text at step {step}, {len(results)} languages: "
             f"masked_lm_accuracy {average['masked_lm_accuracy']:.4f}  "
-            f"masked_lm_loss {average['masked_lm_loss']:.4f}"
+            f"masked_lm_loss {average['masked_lm_loss']:.4f}  "
+            f"unigram_entropy {average['unigram_entropy']:.4f}"
         )
+        if average["masked_lm_loss"] > average["unigram_entropy"] - CROSSED_BELOW:
+            console.say(
+                "the model predicts by the frequencies of words alone so far: its loss "
+                f"is not {CROSSED_BELOW:g} nat below the unigram entropy; "
+                "docs/expectations.md says when it should be"
+            )
+
+    @functools.cached_property
+    def _unigram_entropy(self) -> dict[str, float]:
+        """Language -> nats a token of its held-out text."""
+        manifest = self._manifest
+        with named_errors(manifest.folder):
+            return {
+                language: entropy(count_pieces(manifest, records, _COUNTED_TOKENS))
+                for language, records in manifest.splits[EVAL].items()
+            }
 
     def predict(self) -> None:
         """Writes predictions.jsonl: loss and hits of every held-out sequence."""
@@ -204,6 +244,7 @@ class Pretraining:
             config.training.seed,
             step,
             config.schedule.train_steps,
+            config.whole_words,
         )
 
     def _predictions(self) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
@@ -214,7 +255,7 @@ class Pretraining:
         input_fn = languages_input_fn(
             self._manifest,
             self._vocabulary,
-            config.masking,
+            config.eval_masking,
             config.training.eval_batch_size,
             config.training.seed,
             [part.name for part in parts],
@@ -255,7 +296,9 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
         task=None,
         data={
             "records": manifest.corpus_fingerprint,
-            "masking": vars(config.masking),
+            # Only where it is set, so that earlier runs can go on.
+            "masking": vars(config.masking)
+            | ({"whole_words": True} if config.whole_words else {}),
             "sampling": vars(config.sampling),
             # Limits on epochs make the order depend on the length of the run.
             "sequences": _sequences(config) if config.sampling.limits_epochs else None,
@@ -278,6 +321,28 @@ def _initial_checkpoint(path, pieces) -> str | None:
             "build the records with its sentencepiece.model"
         )
     return source.prefix
+
+
+def _trunk(path, description, config) -> str | None:
+    """The prefix that `path` names, or None; it must be of a run like this one."""
+    if path is None:
+        return None
+    prefix = find_checkpoint(path)
+    folder = path if gfile.isdir(path) else os.path.dirname(path)
+    differing = run_folder.differences(folder, description)
+    if differing:
+        raise UserError(
+            f"--branch_from: {path} is of another run: {'; '.join(differing)}; a "
+            "branch has its trunk's model and data, and may change schedule and "
+            "optimizer alone"
+        )
+    step, begins = checkpoint_step(prefix), config.schedule.decay_begins
+    if step > begins:
+        raise UserError(
+            f"--branch_from: {prefix} is of step {step}, but the decay would begin at "
+            f"step {begins}; give more train_steps or fewer ScheduleConfig.decay_steps"
+        )
+    return prefix
 
 
 def _check_sizes(config, pieces):

@@ -38,6 +38,8 @@ _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
 # A model that claims to be larger would take all memory before anything else is read.
 _LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
 _DEEPEST = 20
+# What fine-tuning had no choice about once.
+_EARLIER_DATA = {"group_by_length": False}
 _SHOWN = 200
 
 
@@ -113,6 +115,8 @@ def claim(
     if files.exists(path):
         saved = files.read_json(path)
         _described(path, saved)
+        earlier = {k: v for k, v in _EARLIER_DATA.items() if k in wanted["data"]}
+        saved["data"] = earlier | saved["data"]
         differing = list(_differences("", saved, wanted))
         if not differing:
             return
@@ -137,6 +141,16 @@ def claim(
     with files.atomic_write(vocabulary_path(model_dir), "wb") as handle:
         handle.write(content)
     files.write_json(path, wanted)
+
+
+def differences(model_dir: str, description: ModelDir) -> list[str]:
+    """What a folder's config.json says otherwise: "model.num_layers is 2, not 4".
+
+    Raises:
+      UserError: it is missing, or not a description of a model of this version.
+    """
+    saved = _as_json(read(model_dir))
+    return list(_differences("", saved, _as_json(description)))
 
 
 def _holds_results(model_dir):

@@ -10,10 +10,9 @@ from decoupled.core import console, files
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.tasks.finetuning_task import Features, FinetuningTask
+from decoupled.tasks.finetuning_task import ENGLISH, Features, FinetuningTask
 from decoupled.xtreme import official
 
-ENGLISH = "en"
 SPLITS = ("dev", "test")
 # Examples that become features together, between two lines of progress.
 _CHUNK = 2000
@@ -21,6 +20,9 @@ _CHUNK = 2000
 
 class TaskData:
     """Reads a task's files and makes features of them.
+
+    Attributes: `source`, the language whose dev file checkpoints are chosen by;
+    `source_name` and `trained_on`, it and all languages of training, for people.
 
     Args:
       task: what is learned.
@@ -33,6 +35,10 @@ class TaskData:
         self, task: FinetuningTask, data_dir: str, vocabulary: Vocabulary, cache: str
     ):
         self.task = task
+        self.source = task.training_languages[0]
+        self.source_name = "English" if self.source == ENGLISH else self.source
+        others = task.training_languages[1:]
+        self.trained_on = ", ".join([self.source_name, *others])
         self.data_dir = data_dir
         self.vocabulary = vocabulary
         self._cache = cache
@@ -41,9 +47,9 @@ class TaskData:
         """Languages that have a file of this split, English first."""
         return self.task.languages(self.data_dir, split)
 
-    def has_english_dev(self) -> bool:
+    def has_source_dev(self) -> bool:
         """Whether checkpoints can be compared without a look at other languages."""
-        return ENGLISH in self.languages("dev")
+        return self.source in self.languages("dev")
 
     def files_to_answer(self) -> list[tuple[str, str]]:
         """The splits and languages of all dev and test files.
@@ -62,9 +68,10 @@ class TaskData:
     def say_what_is_missing(self) -> None:
         """Says what the selection and XTREME's score of the task lack."""
         name = self.task.name
-        if not self.has_english_dev():
+        if not self.has_source_dev():
             console.say(
-                f"{name}: no English dev file with labels; the last checkpoint counts"
+                f"{name}: no {self.source_name} dev file with labels; the last "
+                "checkpoint counts"
             )
         if name not in official.TASKS:
             return
@@ -83,9 +90,10 @@ class TaskData:
             )
 
     def fingerprint(self, split: str, language: str) -> str:
-        """SHA-256 of a file."""
-        path = self.task.path(self.data_dir, split, language)
-        return files.file_fingerprint(path)
+        """SHA-256 of a file; of several, that of theirs."""
+        paths = self.task.paths(self.data_dir, split, language)
+        found = [files.file_fingerprint(path) for path in paths]
+        return found[0] if len(found) == 1 else files.fingerprint("\n".join(found))
 
     def check(self, training: list[Any], wanted: list[tuple[str, str]]) -> None:
         """Reads files, so that what is wrong in one ends a run before its first step.
@@ -100,7 +108,7 @@ class TaskData:
         Raises:
           UserError: files are missing or malformed; all of them are named.
         """
-        beyond = {f"train {ENGLISH}": self._share_beyond_limit(training)}
+        beyond = {f"train {self.source}": self._share_beyond_limit(training)}
         mistakes = Mistakes()
         for split, language in console.track(wanted, f"reading {self.task.name}"):
             with mistakes.noted():

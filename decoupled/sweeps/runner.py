@@ -5,7 +5,6 @@ are left out. Killed at any moment and started again, the runner goes on: the co
 resume in their own folders.
 """
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from decoupled.core import console, files
 from decoupled.core.errors import Terminated
 from decoupled.core.processes import command_line, end_all, handled
 from decoupled.sweeps.jobs import LOG, Job
+from decoupled.sweeps.warm_jobs import Fork, Place
 
 # Seconds between two polls of the processes; that a process has to end after SIGTERM.
 _POLL = 0.1
@@ -48,7 +48,9 @@ class JobRunner:
       parallel: how many run at a time. Each has its own share of the cores, where the
         system can say so and there are enough of them.
       say: prints a line.
-      command: job -> its argument list.
+      warm: whether jobs run in forks of processes that have imported TensorFlow, one
+        for each of `parallel`; see `decoupled.sweeps.warm_jobs`.
+      command: job -> its argument list, where it is a process of its own.
     """
 
     def __init__(
@@ -56,14 +58,18 @@ class JobRunner:
         jobs: Sequence[Job],
         parallel: int,
         say: Callable[[str], None],
+        warm: bool,
         command: Callable[[Job], Sequence[str]] | None = None,
     ):
         self._jobs = list(jobs)
         self._parallel = parallel
         self._say = say
-        self._command = command or job_command
-        self._running: dict[str, tuple[subprocess.Popen, float, int]] = {}
-        self._cores = shares_of_cores(parallel)
+        self._running: dict[str, tuple[subprocess.Popen | Fork, float, int]] = {}
+        command, kinds = command or job_command, sorted({job.kind for job in jobs})
+        self._places = [
+            Place(kinds, cores, command, warm)
+            for cores in shares_of_cores(parallel) or [None] * parallel
+        ]
         self._seconds: dict[str, list[float]] = {}
         self._asked_to_end = False
 
@@ -110,19 +116,9 @@ class JobRunner:
     def _launch(self, job):
         files.make_folder(job.folder)
         self._say(f"start {job.name}")
-        with open(os.path.join(job.folder, LOG), "ab") as log:
-            process = subprocess.Popen(
-                self._command(job),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
         taken = {place for _, _, place in self._running.values()}
         place = next(n for n in range(self._parallel) if n not in taken)
-        if self._cores:
-            # Before it starts threads, which inherit this.
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(process.pid, self._cores[place])
+        process = self._places[place].start(job)
         self._running[job.name] = (process, time.monotonic(), place)
 
     def _collect(self, complete, failures, waiting):
@@ -166,6 +162,8 @@ class JobRunner:
     def _stop(self):
         end_all((running[0] for running in self._running.values()), _GRACE)
         self._running = {}
+        for place in self._places:
+            place.close()
 
 
 def shares_of_cores(parallel: int) -> list[set[int]]:

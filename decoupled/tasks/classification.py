@@ -1,7 +1,7 @@
 """Classification of a text or a pair of texts: graph, features, answers, scores.
 
-The tasks are XTREME's xnli and pawsx, two that `build_corpus` writes, catalogs and
-books, and sib200.
+The tasks are XTREME's xnli and pawsx, and two that `build_corpus` writes, catalogs and
+books. `decoupled.tasks.own` has others.
 """
 
 import collections
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decoupled.configs.finetuning import CLASSIFICATION
 from decoupled.core import files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
@@ -33,7 +34,7 @@ LABELS = {
     "xnli": ("contradiction", "entailment", "neutral"),
     "pawsx": ("0", "1"),
 }
-CATALOGS, BOOKS, SIB200 = "catalogs", "books", "sib200"
+CATALOGS, BOOKS = "catalogs", "books"
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
 # Counts changes of what `features` makes, so that none made before is taken for it.
@@ -43,7 +44,6 @@ _HOW_TO_GET = {
     "pawsx": "XTREME's scripts/download_data.sh writes it from PAWS-X",
     CATALOGS: "decoupled build_corpus --source=catalogs:PACKAGE writes it",
     BOOKS: "decoupled build_corpus writes it, of a --source of Bibles",
-    SIB200: "github.com/dadelani/sib-200 has it as LANGUAGE/SPLIT.tsv",
 }
 
 
@@ -101,16 +101,13 @@ class SequenceClassificationTask(FinetuningTask):
       UserError: a row has no room for two texts.
     """
 
+    kind = CLASSIFICATION
     metrics = headline = ("accuracy",)
     prediction_suffix = "tsv"
     graph_features = ("input_word_ids", "input_mask", "input_type_ids", "label_ids")
 
     def __init__(self, name: str, labels: list[str], max_sequence_length: int):
-        if max_sequence_length < _SHORTEST:
-            raise UserError(
-                f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves "
-                f"no room for two texts; {_SHORTEST} or more"
-            )
+        check_row(max_sequence_length)
         self.name = name
         self.labels = list(labels)
         self._length = max_sequence_length
@@ -157,8 +154,10 @@ class SequenceClassificationTask(FinetuningTask):
             "example_index": np.arange(len(examples), dtype=np.int32),
         }
 
-    def network(self, dropout: float, label_smoothing: float) -> Classification:
-        """The graph's side of the task."""
+    def network(
+        self, dropout: float, label_smoothing: float, any_length: bool = False
+    ) -> Classification:
+        """The graph's side of the task, whose loss never depends on padding."""
         return Classification(
             self.name, self.labels, self._length, dropout, label_smoothing
         )
@@ -175,11 +174,15 @@ class SequenceClassificationTask(FinetuningTask):
     def score(
         self, language: str, examples: list[LabelledTexts], answers: list[Answer]
     ) -> dict[str, float] | None:
-        """Accuracy in percent; None without labels."""
+        """`scores_of` in percent; None without labels."""
         labels = [example.label for example in examples]
         if None in labels:
             return None
-        return accuracy(labels, [answer.label for answer in answers])
+        return self.scores_of(labels, [answer.label for answer in answers])
+
+    def scores_of(self, labels: list[str], answers: list[str]) -> dict[str, float]:
+        """Accuracy."""
+        return accuracy(labels, answers)
 
     def trivial_answers(
         self, training: list[LabelledTexts], examples: list[LabelledTexts]
@@ -198,7 +201,7 @@ class SequenceClassificationTask(FinetuningTask):
 
 class CorpusTask(SequenceClassificationTask):
     """Which catalog does a message come from (catalogs), which group of books a verse
-    (books)? `build_corpus` writes these. What is a sentence about (sib200)?
+    (books)? `build_corpus` writes these.
 
     Its languages are those that have files; its labels come from its files too.
 
@@ -212,8 +215,7 @@ class CorpusTask(SequenceClassificationTask):
     """
 
     def __init__(self, name: str, data_dir: str, max_sequence_length: int):
-        self._layout = classification_files.LAYOUTS[name]
-        labels = self._layout.labels(os.path.join(data_dir, name))
+        labels = classification_files.read_labels(os.path.join(data_dir, name))
         super().__init__(name, labels, max_sequence_length)
 
     def languages(self, data_dir: str, split: str) -> list[str]:
@@ -223,14 +225,28 @@ class CorpusTask(SequenceClassificationTask):
     def read(self, data_dir: str, split: str, language: str) -> list[LabelledTexts]:
         """The texts, or pairs of texts, with their labels."""
         path = self.path(data_dir, split, language)
-        return self._layout.examples(path, self.labels)
+        return classification_files.read_examples(path, self.labels)
 
     def write(
         self, path: str, examples: list[LabelledTexts], answers: list[Answer]
     ) -> None:
-        """Writes a label a line and, after a tab, its probability."""
-        lines = (f"{label}\t{probability:.6f}\n" for label, probability in answers)
-        files.write_text(path, "".join(lines))
+        """As `write_probable`."""
+        write_probable(path, answers)
+
+
+def check_row(max_sequence_length: int) -> None:
+    """Refuses rows that have no room for two texts, with a UserError."""
+    if max_sequence_length < _SHORTEST:
+        raise UserError(
+            f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves no "
+            f"room for two texts; {_SHORTEST} or more"
+        )
+
+
+def write_probable(path: str, answers: list[Answer]) -> None:
+    """Writes a label a line and, after a tab, its probability."""
+    lines = (f"{label}\t{probability:.6f}\n" for label, probability in answers)
+    files.write_text(path, "".join(lines))
 
 
 def pack_texts(

@@ -11,16 +11,13 @@ quoting; any other quote is text, so that files without quoting keep all of thei
 catalogs, books: the folder holds `train-en.tsv`, `dev-L.tsv` and `test-L.tsv` for every
 language L: one example a line, one or two texts and the label, separated by tabs,
 without quoting. `labels.txt` names the labels, one a line, in the order of their ids.
-
-sib200 (Adelani et al. 2024): the same files with a header, index_id, category, text;
-the labels are the categories of the training file.
 """
 
 import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from decoupled.core import files, gfile
@@ -32,8 +29,6 @@ _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _OPEN = re.compile(r'"(?!(?:[^"]|"")*"$)')
 # csv.writer quotes what has one of these.
 _NEEDS_QUOTES = re.compile('["\t\r\n]')
-_TOPIC_COLUMNS = ("index_id", "category", "text")
-_SHOWN = 60
 # XNLI's machine-translated training files spell one label their own way.
 _SPELLINGS = {"contradictory": "contradiction"}
 
@@ -200,85 +195,9 @@ def read_examples(path: str, labels: list[str]) -> list[LabelledTexts]:
     return examples
 
 
-def read_topic_labels(folder: str) -> list[str]:
-    """The categories of sib200's English training file, sorted.
-
-    Raises:
-      UserError: the file is missing or malformed, or has fewer than two categories.
-    """
-    path = os.path.join(folder, "train-en.tsv")
-    labels = sorted({label for _, label, _ in _topics(path)})
-    if len(labels) < 2:
-        raise UserError(f"{path}: needs two or more distinct categories")
-    return labels
-
-
-def read_topics(path: str, labels: list[str]) -> list[LabelledTexts]:
-    """The examples of a file of sib200, in its order, which all languages share.
-
-    Raises:
-      UserError: the file is missing or holds no example, its header is another, a line
-        has not three columns, or a category is unknown; line and column are named.
-    """
-    examples = []
-    for number, label, text in _topics(path):
-        if label not in labels:
-            raise UserError(
-                f"{path}:{number}: column 2 (category): unknown label {label!r}; one "
-                f"of {', '.join(labels)}"
-            )
-        examples.append(LabelledTexts((text,), label))
-    return examples
-
-
-class Layout(NamedTuple):
-    """How a task's files are read.
-
-    labels: of the task's folder. examples: of a file, given the labels.
-    """
-
-    labels: Callable[[str], list[str]]
-    examples: Callable[[str, list[str]], list[LabelledTexts]]
-
-
-_OF_CORPUS = Layout(read_labels, read_examples)
-LAYOUTS = {
-    "catalogs": _OF_CORPUS,
-    "books": _OF_CORPUS,
-    "sib200": Layout(read_topic_labels, read_topics),
-}
-
-
 def _numbered_lines(path: str) -> Iterator[tuple[int, str]]:
     """The lines that are not empty, and their numbers from 1."""
     # Not splitlines(), which also cuts at characters that text may contain.
     for number, line in enumerate(files.read_text(path).split("\n"), start=1):
         if line := line.rstrip("\r"):
             yield number, line
-
-
-def _topics(path: str) -> list[tuple[int, str, str]]:
-    """Number, category and text of each line of sib200."""
-    (number, header), *rest = list(_numbered_lines(path)) or [(1, "")]
-    if tuple(header.split("\t")) != _TOPIC_COLUMNS:
-        raise UserError(
-            f"{path}:{number}: the header is {header[:_SHOWN]!r}, not "
-            f"{', '.join(_TOPIC_COLUMNS)} with tabs between"
-        )
-    found = []
-    for number, line in rest:
-        cells = line.split("\t")
-        if len(cells) != len(_TOPIC_COLUMNS):
-            raise UserError(
-                f"{path}:{number}: {len(cells)} columns, not {len(_TOPIC_COLUMNS)} "
-                f"({', '.join(_TOPIC_COLUMNS)})"
-            )
-        for place, name in enumerate(_TOPIC_COLUMNS):
-            if not cells[place].strip():
-                raise UserError(
-                    f"{path}:{number}: column {place + 1} ({name}) is empty"
-                )
-        found.append((number, cells[1], cells[2]))
-    if not found:
-        raise UserError(f"{path}: holds no example")
-    return found

@@ -15,12 +15,15 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.tasks.task import Task
 
 Features = dict[str, np.ndarray]
+ENGLISH = "en"
 
 
 class FinetuningTask(abc.ABC):
-    """A task that is trained in English and evaluated in every language.
+    """A task that is trained in one language and evaluated in every language.
 
-    name: as on the command line and in XTREME's folders.
+    name: as on the command line and in XTREME's folders. kind: what the head does.
+    training_languages: trained on; English dev, or that of the first, is what
+      checkpoints are chosen by.
     labels: of classification and tagging, in the order of their ids; else empty.
     metrics: what `score` gives, in the order in which it is shown.
     headline: the metrics whose mean chooses a checkpoint and a learning rate.
@@ -29,6 +32,8 @@ class FinetuningTask(abc.ABC):
     """
 
     name: str
+    kind: str
+    training_languages: tuple[str, ...] = (ENGLISH,)
     labels: Sequence[str]
     metrics: tuple[str, ...]
     headline: tuple[str, ...]
@@ -50,6 +55,10 @@ class FinetuningTask(abc.ABC):
           UserError: there is none, naming task, split, language, the path looked for
             and how to get it.
         """
+
+    def paths(self, data_dir: str, split: str, language: str) -> list[str]:
+        """All files that `read` reads."""
+        return [self.path(data_dir, split, language)]
 
     @abc.abstractmethod
     def read(self, data_dir: str, split: str, language: str) -> list[Any]:
@@ -98,8 +107,17 @@ class FinetuningTask(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def network(self, dropout: float, label_smoothing: float) -> Task:
-        """The graph's side of the task."""
+    def network(
+        self, dropout: float, label_smoothing: float, any_length: bool = False
+    ) -> Task:
+        """The graph's side of the task.
+
+        Args:
+          dropout: before the last layer, in training.
+          label_smoothing: of the training loss.
+          any_length: batches are padded to several lengths, which must not change the
+            training loss.
+        """
 
     @abc.abstractmethod
     def answers(

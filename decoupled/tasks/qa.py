@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from decoupled.configs import QuestionAnsweringConfig
-from decoupled.configs.finetuning import AUTO
+from decoupled.configs.finetuning import AUTO, QUESTION_ANSWERING
 from decoupled.core import console, files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
@@ -38,6 +38,8 @@ from decoupled.xtreme.files import LanguageFile
 from decoupled.xtreme.official import TASKS, score_language
 
 _START, _END = 0, 1
+# Less any logit, it is the logit of padding.
+_FAR_BELOW = 1e9
 # A translation of an answer may be longer than the English one.
 _LONGER_THAN_IN_TRAINING = 1.5
 # Words on either side of the span that are compared with the question.
@@ -59,19 +61,27 @@ class ExtractiveQA(Task):
       name: of the task. sequence_length: tokens of every input.
       dropout: before the last layer, in training.
       label_smoothing: of the training loss; evaluation reports the plain loss.
+      any_length: the training loss leaves out padding, of which batches of different
+        lengths have more or less.
     """
 
     metrics = {"loss": ("loss_sum", "weight"), "span_accuracy": ("hits", "weight")}
     head = SPANS
 
     def __init__(
-        self, name: str, sequence_length: int, dropout: float, label_smoothing: float
+        self,
+        name: str,
+        sequence_length: int,
+        dropout: float,
+        label_smoothing: float,
+        any_length: bool = False,
     ):
         self.name = name
         self.sequence_length = sequence_length
         self._ends = labels_dim(SPANS.labels)
         self._dropout = dropout
         self._label_smoothing = label_smoothing
+        self._any_length = any_length
 
     def extra_dims(self) -> list[mtf.Dimension]:
         """Start and end."""
@@ -104,12 +114,15 @@ class ExtractiveQA(Task):
         """Mean of the losses of start and end, and both logits [batch, sequence]."""
         encoded = encode(build, features)
         logits = span_logits(build, encoded.output, self._dropout)
-        losses, correct = softmax_cross_entropy(
-            logits,
-            features["span_positions"],
-            build.dims.sequence,
-            label_smoothing=self._label_smoothing if build.training else 0.0,
-        )
+        if self._any_length and build.training:
+            losses, correct = self._losses_of_tokens(build, features, logits)
+        else:
+            losses, correct = softmax_cross_entropy(
+                logits,
+                features["span_positions"],
+                build.dims.sequence,
+                label_smoothing=self._label_smoothing if build.training else 0.0,
+            )
         weights, batch = features["example_weights"], [build.dims.batch]
         losses = mtf.reduce_mean(losses, output_shape=batch) * weights
         # Right where both are.
@@ -120,6 +133,22 @@ class ExtractiveQA(Task):
         }
         scale = features["loss_scale"]
         return weighted_loss(losses, correct, weights, scale, predictions)
+
+    def _losses_of_tokens(self, build, features, logits):
+        """Losses and correct predictions [batch, labels] among a row's own tokens."""
+        positions, sequence = features["span_positions"], build.dims.sequence
+        mask = mtf.cast(features["input_mask"], tf.float32)
+        losses, correct = softmax_cross_entropy(
+            logits + (mask - 1.0) * _FAR_BELOW, positions, sequence
+        )
+        if self._label_smoothing:
+            tokens = mtf.reduce_sum(mask, output_shape=[build.dims.batch])
+            target = mtf.one_hot(positions, sequence)
+            above_mean = mtf.reduce_sum(
+                logits * (target - mask / tokens), output_shape=positions.shape
+            )
+            losses += self._label_smoothing * above_mean
+        return losses, correct
 
     def _logits_of(self, end: int, logits: mtf.Tensor) -> mtf.Tensor:
         # A product, because labels may be split across the mesh, and slices may not.
@@ -134,7 +163,7 @@ class QuestionAnsweringTask(FinetuningTask):
     """XQuAD, MLQA or TyDiQA-GoldP (Hu et al. 2020, XTREME). An answer is a text.
 
     Args:
-      name: "xquad", "mlqa" or "tydiqa".
+      name: "xquad", "mlqa", "tydiqa", or that of a task outside of XTREME.
       max_sequence_length: tokens of a window, question and special pieces included.
       settings: of windows and answers.
 
@@ -142,7 +171,10 @@ class QuestionAnsweringTask(FinetuningTask):
       UserError: a window has too little room for its part of a context.
     """
 
+    kind = QUESTION_ANSWERING
     labels = ()
+    metrics = headline = ("exact_match", "f1")
+    prediction_suffix = "json"
     graph_features = (
         "input_word_ids",
         "input_mask",
@@ -163,9 +195,8 @@ class QuestionAnsweringTask(FinetuningTask):
                 f"{settings.max_question_length}"
             )
         self.name = name
-        self.metrics = TASKS[name].headline
-        self.headline = TASKS[name].headline
-        self.prediction_suffix = TASKS[name].suffix
+        if name in TASKS:
+            self.metrics = self.headline = TASKS[name].headline
         self._length = max_sequence_length
         self._settings = settings
         self._max_characters: int | None = None
@@ -195,7 +226,11 @@ class QuestionAnsweringTask(FinetuningTask):
         Only questions of test files may lack answers.
         """
         path = self.path(data_dir, split, language)
-        file = LanguageFile(path, self.name, language)
+        return self.read_questions_of(LanguageFile(path, self.name, language), split)
+
+    def read_questions_of(self, file: LanguageFile, split: str) -> list[Question]:
+        """As `read`, of a file."""
+        path = file.path
         read = read_questions(file, ids_may_repeat=split == "train")
         repairs = read.repairs()
         if repairs and path not in self._told:
@@ -265,9 +300,13 @@ class QuestionAnsweringTask(FinetuningTask):
         shortest = [min(next(lengths) for _ in answers) for answers in texts]
         return sum(length > limit for length in shortest) / len(texts)
 
-    def network(self, dropout: float, label_smoothing: float) -> ExtractiveQA:
+    def network(
+        self, dropout: float, label_smoothing: float, any_length: bool = False
+    ) -> ExtractiveQA:
         """The graph's side of the task."""
-        return ExtractiveQA(self.name, self._length, dropout, label_smoothing)
+        return ExtractiveQA(
+            self.name, self._length, dropout, label_smoothing, any_length
+        )
 
     def answers(
         self, examples: list[Question], features: Features, outputs: Features
@@ -285,12 +324,20 @@ class QuestionAnsweringTask(FinetuningTask):
     def score(
         self, language: str, examples: list[Question], answers: list[str]
     ) -> dict[str, float] | None:
-        """Exact match and F1 in percent; None where a question has no answers."""
+        """`scores_of` in percent; None where a question has no answers."""
         if not all(question.answers for question in examples):
             return None
         questions = [(q.identifier, [a.text for a in q.answers]) for q in examples]
-        predictions = _by_identifier(examples, answers)
-        return score_language(self.name, language, questions, predictions)
+        return self.scores_of(language, questions, _by_identifier(examples, answers))
+
+    def scores_of(
+        self,
+        language: str,
+        questions: list[tuple[str, list[str]]],
+        answers: dict[str, str],
+    ) -> dict[str, float]:
+        """Exact match and F1, as the task has them in the language."""
+        return score_language(self.name, language, questions, answers)
 
     def trivial_answers(
         self, training: list[Question], examples: list[Question]

@@ -4,14 +4,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
+from decoupled.configs.finetuning import (
+    CLASSIFICATION,
+    QUESTION_ANSWERING,
+    TAGGING,
+    OwnTaskConfig,
+)
 from decoupled.core.errors import UserError
 
 if TYPE_CHECKING:
     from decoupled.tasks.finetuning_task import FinetuningTask
 
-CLASSIFICATION = "classification"
-TAGGING = "tagging"
-QUESTION_ANSWERING = "question answering"
+# The task that OwnTaskConfig describes.
+OWN = "own"
 
 
 class Entry(NamedTuple):
@@ -26,24 +31,44 @@ def make_task(
     data_dir: str,
     finetuning: FinetuningConfig,
     question_answering: QuestionAnsweringConfig | None,
+    own: OwnTaskConfig | None = None,
 ) -> "FinetuningTask":
     """The task of a name.
 
     Args:
-      name: one of `TASKS`. data_dir: the folder with a folder per task.
+      name: one of `TASKS`, or OWN. data_dir: the folder with a folder per task.
       finetuning: settings of all tasks.
       question_answering: more of them, which only such tasks need.
+      own: describes the task OWN.
 
     Raises:
       UserError: its settings cannot work, or what it reads to begin with is missing.
     """
-    entry = TASKS[name]
-    if finetuning.class_weights != "none" and entry.kind != CLASSIFICATION:
+    kind = _own(own).kind if name == OWN else TASKS[name].kind
+    if finetuning.class_weights != "none" and kind != CLASSIFICATION:
         raise UserError(
             f"FinetuningConfig.class_weights: {finetuning.class_weights!r} is for "
-            f"classification only; {name} is {entry.kind}"
+            f"classification only; {name} is {kind}"
         )
-    return entry.make(name, data_dir, finetuning, question_answering)
+    if name != OWN:
+        return TASKS[name].make(name, data_dir, finetuning, question_answering)
+    from decoupled.tasks.own import make_own_task
+
+    length = finetuning.max_sequence_length
+    return make_own_task(_own(own), data_dir, length, question_answering)
+
+
+def _own(config):
+    if config is None:
+        raise UserError(
+            "--task=own: needs a description; give --gin_file=tasks/own_texts.gin, or "
+            "another of tasks/own_*.gin, and change what differs"
+        )
+    if config.name in TASKS:
+        raise UserError(
+            f"OwnTaskConfig.name: {config.name!r} is another task; use another name"
+        )
+    return config
 
 
 def _pairs(name, data_dir, finetuning, question_answering):
@@ -57,6 +82,12 @@ def _of_corpus(name, data_dir, finetuning, question_answering):
     from decoupled.tasks.classification import CorpusTask
 
     return CorpusTask(name, data_dir, finetuning.max_sequence_length)
+
+
+def _sib200(name, data_dir, finetuning, question_answering):
+    from decoupled.tasks.own import SIB200, make_own_task
+
+    return make_own_task(SIB200, data_dir, finetuning.max_sequence_length, None)
 
 
 def _tagging(name, data_dir, finetuning, question_answering):
@@ -87,5 +118,5 @@ TASKS = {
     "tydiqa": Entry(QUESTION_ANSWERING, _questions),
     "catalogs": Entry(CLASSIFICATION, _of_corpus),
     "books": Entry(CLASSIFICATION, _of_corpus),
-    "sib200": Entry(CLASSIFICATION, _of_corpus),
+    "sib200": Entry(CLASSIFICATION, _sib200),
 }

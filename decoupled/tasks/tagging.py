@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decoupled.configs.finetuning import TAGGING
 from decoupled.core import files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
@@ -97,13 +98,17 @@ class TaggingTask(FinetuningTask):
     """UD-POS or PAN-X (Hu et al. 2020, XTREME). An answer is a list with a tag a word.
 
     Args:
-      name: "udpos" or "panx".
+      name: of the task.
       max_sequence_length: tokens of a row, [CLS] and [SEP] included.
+      labels: in the order of their ids; None for those of "udpos" or "panx".
 
     Raises:
       UserError: a row has no room for a piece.
     """
 
+    kind = TAGGING
+    metrics = headline = ("accuracy",)
+    prediction_suffix = "tsv"
     graph_features = (
         "input_word_ids",
         "input_mask",
@@ -112,7 +117,12 @@ class TaggingTask(FinetuningTask):
         "label_ids",
     )
 
-    def __init__(self, name: str, max_sequence_length: int):
+    def __init__(
+        self,
+        name: str,
+        max_sequence_length: int,
+        labels: Sequence[str] | None = None,
+    ):
         shortest = _SPECIALS + 1
         if max_sequence_length < shortest:
             raise UserError(
@@ -120,10 +130,9 @@ class TaggingTask(FinetuningTask):
                 f"no room for text; {shortest} or more"
             )
         self.name = name
-        self.labels = LABELS[name]
-        self.metrics = _METRICS[name]
-        self.headline = TASKS[name].headline
-        self.prediction_suffix = TASKS[name].suffix
+        self.labels = LABELS[name] if labels is None else tuple(labels)
+        if labels is None:
+            self.metrics, self.headline = _METRICS[name], TASKS[name].headline
         self._length = max_sequence_length
 
     def languages(self, data_dir: str, split: str) -> list[str]:
@@ -153,8 +162,10 @@ class TaggingTask(FinetuningTask):
         """See `tagging_features`."""
         return tagging_features(vocabulary, examples, self.labels, self._length)
 
-    def network(self, dropout: float, label_smoothing: float) -> Tagging:
-        """The graph's side of the task."""
+    def network(
+        self, dropout: float, label_smoothing: float, any_length: bool = False
+    ) -> Tagging:
+        """The graph's side of the task, whose loss never depends on padding."""
         return Tagging(self.name, self.labels, self._length, dropout, label_smoothing)
 
     def answers(
@@ -168,10 +179,15 @@ class TaggingTask(FinetuningTask):
     def score(
         self, language: str, examples: list[TaggedSentence], answers: list[Tags]
     ) -> dict[str, float] | None:
-        """Metrics in percent, as XTREME's script has them; None without tags."""
+        """`scores_of` in percent; None without tags."""
         if any(sentence.tags is None for sentence in examples):
             return None
-        labels = [sentence.tags for sentence in examples]
+        return self.scores_of(language, [s.tags for s in examples], answers)
+
+    def scores_of(
+        self, language: str, labels: list[Tags], answers: list[Tags]
+    ) -> dict[str, float]:
+        """Metrics as XTREME's script has them."""
         return score_language(self.name, language, labels, answers)
 
     def trivial_answers(

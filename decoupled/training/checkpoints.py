@@ -200,6 +200,26 @@ def sync_checkpoint(prefix: str) -> None:
     gfile.sync_names(os.path.dirname(prefix) or ".")
 
 
+def branch_off(trunk: str, model_dir: str) -> None:
+    """Copies a checkpoint with its slots into a folder, whose run goes on from there.
+
+    Args:
+      trunk: prefix of the checkpoint. model_dir: a folder without checkpoints.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    copy = os.path.join(model_dir, os.path.basename(trunk))
+    try:
+        for source in gfile.glob(f"{trunk}.index") + gfile.glob(f"{trunk}.data-*"):
+            target = copy + source.removeprefix(trunk)
+            tf.io.gfile.copy(source, target, overwrite=True)
+        sync_checkpoint(copy)
+    except gfile.OpError as error:
+        raise UserError(f"{copy}: cannot be saved ({files.reason(error)})") from error
+    write_list(model_dir, [copy])
+
+
 def copy_without_slots(prefix: str, copy: str) -> None:
     """Writes what evaluation reads of a checkpoint, its weights and its step.
 

@@ -35,7 +35,7 @@ def make_estimator(
     Args:
       graph, run: what it computes and where: a `TrainingGraph` and a `RunSpec` to
         train, a `Network` and a `PredictionSpec` to evaluate and predict.
-      lengths: see `predict`.
+      lengths: see `train` and `predict`.
     """
     tf.logging.set_verbosity(tf.logging.ERROR)
     if run.tpu is None:
@@ -121,6 +121,7 @@ def train(
     input_fn_from: Callable[[int], Callable],
     every_steps: int = 0,
     then: Callable[[], None] | None = None,
+    lengths: Sequence[int] = (),
 ) -> int:
     """Trains to the end of the schedule, resuming where the folder's run stopped.
 
@@ -129,6 +130,7 @@ def train(
       input_fn_from: step -> input_fn whose first batch is that step's.
       every_steps, then: `then` is called after every so many steps (0: never) but not
         after the last.
+      lengths: that batches may have; none where all have the task's.
 
     Returns:
       The step reached.
@@ -148,7 +150,8 @@ def train(
             end = min(end, (step // every_steps + 1) * every_steps)
         try:
             with _tpu_program(run):
-                make_estimator(graph, run).train(input_fn_from(step), max_steps=end)
+                made = make_estimator(graph, run, lengths)
+                made.train(input_fn_from(step), max_steps=end)
         except (estimator.NanLossDuringTrainingError, tf.errors.OpError) as error:
             message = tpu.divergence(error)
             if message is None:

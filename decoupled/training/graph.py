@@ -1,5 +1,6 @@
 """One mesh graph for training, evaluation and prediction of any task."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import FLOAT_FEATURES, make_dims
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
+from decoupled.ops.branches import merge, only_with
 from decoupled.training import mesh as meshes
 from decoupled.training.lengths import join_lengths, split_by_length
 from decoupled.training.network import Network, TrainingGraph
@@ -114,35 +116,57 @@ def build_step(
     graph: TrainingGraph,
     features: Features,
     placement: meshes.Placement | None = None,
+    lengths: Sequence[int] = (),
 ) -> Lowered:
     """Builds and lowers the graph of one training step, with dropout and update.
 
     Args:
       graph: what is trained, and how.
-      features: name -> tf.Tensor of static shape, as the task declares them.
+      features: name -> tf.Tensor [batch, length] or [batch], as the task declares them.
       placement: the cores of a TPU; None is this host's devices.
+      lengths: that a batch may have; none where all have the task's. A TPU's program
+        knows no other.
 
     Raises:
       UserError: the mesh does not fit the model or the batch.
     """
     network = graph.network
-    features = network.task.prepare(features)
     batch = features["input_word_ids"].shape.as_list()[0]
-    dims = _checked_dims(network, batch // graph.accumulation)
     context = _make_context(network, graph, placement)
     step = tf.train.get_or_create_global_step()
-    whole = make_dims(network.model, batch, network.task.sequence_length)
-    imported = _import(context, features, whole)
     # Microbatches add their number, so that no two of a run have equal masks.
     first = tf.cast(step, tf.int32) * batch + graph.seed * 1_000_003
     dropout_seed = _import_scalar(context, first)
+    lengths = lengths or (network.task.sequence_length,)
+    parts = []
     with partition_large_tables(
         network.variables, graph.optimizer, network.mesh, context.implementation
     ):
-        forward, gradients = _forward_and_gradients(
-            context, dims, imported, dropout_seed
-        )
+        for length, own in split_by_length(features, lengths):
+            dims = _checked_dims(network, batch // graph.accumulation, length)
+            whole = make_dims(network.model, batch, length)
+            gate = contextlib.nullcontext()
+            if len(lengths) > 1:
+                gate = only_with(own["input_word_ids"], context.mesh)
+            with gate:
+                imported = _import(context, network.task.prepare(own), whole)
+                parts.append(
+                    _forward_and_gradients(context, dims, imported, dropout_seed)
+                )
+        forward, gradients = _joined(parts)
         return _with_update(context, forward, gradients, step)
+
+
+def _joined(
+    parts: Sequence[tuple[Forward, list[mtf.Tensor]]],
+) -> tuple[Forward, list[mtf.Tensor]]:
+    """Loss, sums and gradients of the part that runs; one update serves all lengths."""
+    if len(parts) == 1:
+        return parts[0]
+    forwards, gradients = zip(*parts, strict=True)
+    sums = {name: merge([f.sums[name] for f in forwards]) for name in forwards[0].sums}
+    loss = merge([forward.loss for forward in forwards])
+    return Forward(loss, sums, {}), list(map(merge, zip(*gradients, strict=True)))
 
 
 def build_evaluation(
@@ -161,7 +185,7 @@ def build_evaluation(
     """
     features = network.task.prepare(features)
     batch = features["input_word_ids"].shape.as_list()[0]
-    dims = _checked_dims(network, batch)
+    dims = _checked_dims(network, batch, network.task.sequence_length)
     context = _make_context(network, None, placement)
     tf.train.get_or_create_global_step()
     imported = _import(context, features, dims)
@@ -169,10 +193,9 @@ def build_evaluation(
     return _lower(context, forward)
 
 
-def _checked_dims(network, batch):
-    task = network.task
-    dims = make_dims(network.model, batch, task.sequence_length)
-    meshes.check_mesh(network.mesh, dims, task.extra_dims())
+def _checked_dims(network, batch, length):
+    dims = make_dims(network.model, batch, length)
+    meshes.check_mesh(network.mesh, dims, network.task.extra_dims())
     return dims
 
 
@@ -224,8 +247,7 @@ def build_predictions(
     for length, own in split_by_length(features, lengths):
         own = task.prepare(own)
         batch = own["input_word_ids"].shape.as_list()[0]
-        dims = make_dims(network.model, batch, length)
-        meshes.check_mesh(network.mesh, dims, task.extra_dims())
+        dims = _checked_dims(network, batch, length)
         imported = _import(context, own, dims)
         found = task.forward(_builder(context, dims), imported).predictions
         # Dimensions lose their names with their layout.

@@ -3,7 +3,8 @@
 A mesh graph has static shapes. Rows are short and their longest is long, so the graph
 holds the model once for each of some lengths, with the same variables; what padding
 costs and what building costs decides among how many. A batch runs through the part
-of its own length only.
+of its own length only. In training a part has its own backward pass; one update serves
+all of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,16 +14,44 @@ import numpy as np
 from decoupled.configs import ModelConfig
 from decoupled.core.compat import tf
 
-# What two cores compute while a graph is built, of small and of large models.
-_FLOPS_PER_GRAPH = 2e11
+# What two cores compute while a graph is built, of small and of large models: one that
+# predicts, and one that trains, with its compiled kernels. Measured as FLOPs of forward
+# passes, of which a training step has three.
+_FLOPS_PER_GRAPH, _FLOPS_PER_TRAINING_GRAPH = 2e11, 3.3e11
+# What a token costs in training beside products of matrices, which is most of the time
+# of a small model.
+_FLOPS_BESIDE_PRODUCTS = 1e7
+# Steps in which skipping a part takes as long as building it did: 0.05 and 200 ms a
+# layer.
+_STEPS_PER_GRAPH = 4000
+# An estimate: a GPU trains so many times as fast as two cores, which build its graph.
+_GPU_SPEED = 40
 
 Features = dict[str, tf.Tensor]
 
 
+def _flops(model):
+    """Of the products with weights, for a token in a forward pass."""
+    weights = 4 * model.hidden_size + 2 * model.intermediate_size
+    return 2 * model.num_layers * model.hidden_size * weights
+
+
 def tokens_while_building(model: ModelConfig) -> float:
     """The tokens that two cores encode while the graph of one length is built."""
-    weights = 4 * model.hidden_size + 2 * model.intermediate_size
-    return _FLOPS_PER_GRAPH / (2 * model.num_layers * model.hidden_size * weights)
+    return _FLOPS_PER_GRAPH / _flops(model)
+
+
+def training_tokens_per_length(model: ModelConfig, steps: int, graphs: int) -> float:
+    """The tokens that a run could train on in the time that one more length costs.
+
+    Args:
+      model: that is trained. steps: of the run.
+      graphs: that it builds, one after the other.
+    """
+    tokens = _FLOPS_PER_TRAINING_GRAPH / (_flops(model) + _FLOPS_BESIDE_PRODUCTS)
+    if tf.config.list_physical_devices("GPU"):
+        tokens *= _GPU_SPEED
+    return tokens * (graphs + steps / _STEPS_PER_GRAPH)
 
 
 def choose_lengths(
@@ -65,11 +94,10 @@ def split_by_length(
       features: name -> tensor [batch] or [batch, length], the length being any.
       lengths: that it may be.
     """
-    actual = tf.shape(features["input_word_ids"])[1]
     for length in lengths:
         own = features
         if len(lengths) > 1:
-            is_own = tf.equal(actual, length)
+            is_own = tf.equal(tf.shape(features["input_word_ids"])[1], length)
             own = {
                 name: tf.raw_ops.Switch(data=value, pred=is_own).output_true
                 for name, value in features.items()

@@ -86,7 +86,8 @@ def make_model_fn(
     Args:
       graph, run: what is computed and where; a network and a place to predict at know
         no mode TRAIN.
-      lengths: that a batch to predict may have; none where all have the task's.
+      lengths: that a batch to train on or to predict may have; none where all have the
+        task's.
     """
     network = graph.network if isinstance(graph, TrainingGraph) else graph
 
@@ -94,7 +95,8 @@ def make_model_fn(
         del labels
         placement = _placement(network, run, params)
         if mode == estimator.ModeKeys.TRAIN:
-            return _train_spec(graph, run, build_step(graph, features, placement))
+            lowered = build_step(graph, features, placement, lengths)
+            return _train_spec(graph, run, lowered)
         if mode == estimator.ModeKeys.EVAL:
             lowered = build_evaluation(network, features, placement)
             return _eval_spec(network, lowered)

@@ -1,5 +1,6 @@
 """Learning-rate schedule, gradient clipping and the optimizers."""
 
+import math
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -31,8 +32,8 @@ class Updates(NamedTuple):
 def learning_rate(peak: float, schedule: ScheduleConfig, step: tf.Tensor) -> tf.Tensor:
     """The rate of the update that takes `step` to `step + 1`.
 
-    Linear warm-up from 0 reaches the peak after `warmup_steps` updates; a linear decay
-    from there reaches 0 after `train_steps`.
+    Linear warm-up from 0 reaches the peak after `warmup_steps` updates. A decay begins
+    at `decay_begins` and ends after `train_steps`.
 
     Args:
       peak: the highest rate.
@@ -44,10 +45,17 @@ def learning_rate(peak: float, schedule: ScheduleConfig, step: tf.Tensor) -> tf.
     """
     step = tf.cast(step, tf.float32)
     rate = tf.constant(peak, tf.float32)
-    if schedule.decay == "linear":
-        decaying = max(schedule.train_steps - schedule.warmup_steps, 1)
+    if schedule.decay != "constant":
+        decaying = max(schedule.train_steps - schedule.decay_begins, 1)
         left = (schedule.train_steps - step) / decaying
-        rate *= tf.clip_by_value(left, 0.0, 1.0)
+        left = tf.clip_by_value(left, 0.0, 1.0)
+        if schedule.decay == "cosine":
+            left = (1 - tf.cos(math.pi * left)) / 2
+        elif schedule.decay == "one_minus_sqrt":
+            left = 1 - tf.sqrt(1 - left)
+        if schedule.final_share:
+            left = schedule.final_share + (1 - schedule.final_share) * left
+        rate *= left
     if schedule.warmup_steps:
         warm = peak * step / schedule.warmup_steps
         rate = tf.where_v2(step < schedule.warmup_steps, warm, rate)

@@ -1,18 +1,8 @@
-"""One vocabulary and two runs' folders for all tests of this folder."""
+"""Two runs' folders for all tests of this folder."""
 
 import pytest
 
-from decoupled.data.vocabulary import Vocabulary
 from tests.analyses.tiny_runs import write_run
-from tests.exports.models import train_sentencepiece
-
-
-@pytest.fixture(scope="session")
-def vocabulary(tmp_path_factory):
-    """A tiny vocabulary."""
-    path = str(tmp_path_factory.mktemp("vocabulary") / "sentencepiece.model")
-    train_sentencepiece(path)
-    return Vocabulary(path)
 
 
 @pytest.fixture(scope="session")

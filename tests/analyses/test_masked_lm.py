@@ -256,6 +256,8 @@ def pretrained(folder, data, masking):
         schedule=schedule(20),
         training=tiny_training(seed=5),
         cluster=ALONE,
+        whole_words=False,
+        eval_masking_rate=masking.masking_rate,
     )
     run_pretraining(config, *data, str(folder), "train_and_evaluate")
     run_pretraining(config, *data, str(folder), "predict")

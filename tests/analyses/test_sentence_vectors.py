@@ -75,10 +75,11 @@ def test_a_checkpoint_that_is_not_the_newest(folder, encoder, tmp_path):
 
 
 def test_layers_are_counted_from_either_end(encoder):
-    assert [encoder.layer(number) for number in (0, 2, -1, -3)] == [0, 2, 2, 0]
+    layers = [encoder.layer(retrieval(layer=number)) for number in (0, 2, -1, -3)]
+    assert layers == [0, 2, 2, 0]
     for number in (3, -4):
         with pytest.raises(UserError, match=rf"layer: {number}, .*layers 0 .* to 2"):
-            encoder.layer(number)
+            encoder.layer(retrieval(layer=number))
 
 
 def test_more_tokens_than_positions(encoder):

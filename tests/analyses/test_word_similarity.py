@@ -14,9 +14,7 @@ from decoupled.analyses.word_similarity import (
     correlate,
     find_sets,
     interval,
-    ranks,
     read_pairs,
-    spearman,
 )
 from decoupled.core.errors import UserError
 from decoupled.model import variables as names
@@ -166,33 +164,9 @@ def test_the_sets_of_table_8(data_dir):
     }
 
 
-def test_equal_values_share_the_mean_of_their_ranks():
-    assert ranks(np.array([10, 30, 20, 20, 5])).tolist() == [2, 5, 3.5, 3.5, 1]
-
-
-def test_by_hand():
-    # 1 - 6 * (0 + 1 + 1 + 0) / (4 * 15)
-    assert spearman([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
-    assert spearman([1, 2, 3], [30, 20, 10]) == pytest.approx(-1)
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("values", [4, 1000])
-def test_against_scipy_with_and_without_ties(seed, values):
-    first, second = np.random.default_rng(seed).integers(0, values, [2, 50])
-    expected = stats.spearmanr(first, second).statistic
-    assert spearman(first, second) == pytest.approx(expected, abs=1e-12)
-    np.testing.assert_array_equal(ranks(first), stats.rankdata(first))
-
-
 def test_what_has_one_value_has_no_correlation():
     assert correlate(np.ones(9), np.arange(9)) == (None, None, None)
     assert correlate(np.array([1.0]), np.array([2.0])) == (None, None, None)
-
-
-def test_lengths_must_agree():
-    with pytest.raises(ValueError, match="3 values and 2 values"):
-        spearman([1, 2, 3], [1, 2])
 
 
 def test_interval_by_hand():

@@ -40,6 +40,19 @@ def test_what_was_skipped_says_why():
     assert table.rows[0][1] == "too little memory"
 
 
+def test_a_worker_for_each_type_of_matrices():
+    encoder, classifier = (
+        inference.inference_case(True, k, 3) for k in inference.KINDS
+    )
+    workers = inference.stored_workers(encoder)
+    assert [worker.name for worker in workers] == [
+        f"decoupled, {name}" for name in ("bfloat16", "float16", "int8")
+    ]
+    assert inference.stored_workers(classifier) == []
+    *_, last = interleave([inference.our_worker(encoder), workers[-1]], 1, 1, "quick")
+    assert last.rounds[0].loss != 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", inference.KINDS)
 def test_our_worker_gives_the_same_at_every_call(kind):

@@ -3,8 +3,6 @@
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import types
 
 import pytest
@@ -19,18 +17,15 @@ from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
+from tests.command_line import decoupled, mistake
 from tests.corpora.parallel.test_parallel_text import SETTINGS
 from tests.data.record_folders import make_records
-from tests.exports.models import train_sentencepiece
 
 
 @pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
+def model_dir(tmp_path_factory, vocabulary):
     """A pre-training run."""
-    folder = tmp_path_factory.mktemp("runs")
-    path = str(folder / "sentencepiece.model")
-    train_sentencepiece(path)
-    return write_run(folder / "run", Vocabulary(path))
+    return write_run(tmp_path_factory.mktemp("runs") / "run", vocabulary)
 
 
 @pytest.fixture
@@ -48,33 +43,25 @@ def run(monkeypatch):
     return run_with
 
 
-def analyze_command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "decoupled", "analyze", *arguments],
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-
 def test_help_names_every_analysis():
-    shown = analyze_command("--help").stdout
+    shown = decoupled("analyze", "--help").stdout
     for name in analyze.SUBCOMMANDS:
         assert f"\n  {name} " in shown
 
 
 def test_an_analysis_has_help_of_its_own():
-    shown = analyze_command("word_similarity", "--help").stdout
+    shown = decoupled("analyze", "word_similarity", "--help").stdout
     assert shown.startswith("Do embeddings order pairs of words as people do?")
     assert "--word_pairs=..." in shown
     assert "--targets_x" not in shown
 
 
 def test_from_the_command_line_to_files(model_dir, tmp_path):
-    result = analyze_command(
-        "spectrum", f"--model_dir={model_dir}", f"--output_dir={tmp_path}/out"
+    result = decoupled(
+        "analyze",
+        "spectrum",
+        f"--model_dir={model_dir}",
+        f"--output_dir={tmp_path}/out",
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "effective rank" in result.stdout
@@ -88,24 +75,23 @@ def test_from_the_command_line_to_files(model_dir, tmp_path):
 
 
 def test_a_mistake_is_one_line_and_exit_code_2():
-    result = analyze_command("tables", "--model_dir=x")
-    assert result.returncode == 2
-    assert result.stderr == (
+    assert mistake("analyze", "tables", "--model_dir=x") == (
         "decoupled analyze: error: no 'tables' here; Known: "
-        f"{', '.join(analyze.SUBCOMMANDS)}\n"
+        f"{', '.join(analyze.SUBCOMMANDS)}"
     )
 
 
 def test_a_folder_in_which_another_command_writes_is_refused(model_dir, tmp_path):
     with locks.hold(str(tmp_path / "out")):
-        result = analyze_command(
-            "spectrum", f"--model_dir={model_dir}", f"--output_dir={tmp_path}/out"
+        told = mistake(
+            *("analyze", "spectrum"),
+            f"--model_dir={model_dir}",
+            f"--output_dir={tmp_path}/out",
         )
         assert os.listdir(tmp_path / "out") == [".lock"]
-    assert result.returncode == 2
-    assert f"error: {tmp_path}/out: " in result.stderr
-    assert result.stderr.endswith(
-        " writes here; wait until it ends, stop it, or use another folder\n"
+    assert f"error: {tmp_path}/out: " in told
+    assert told.endswith(
+        " writes here; wait until it ends, stop it, or use another folder"
     )
 
 
@@ -164,8 +150,7 @@ def test_drift(run, model_dir, tmp_path):
         run("drift", finetuned_dir=["a", "b"], **given)
 
 
-def test_masked_lm(run, model_dir, tmp_path):
-    vocabulary = Vocabulary(f"{model_dir}/sentencepiece.model")
+def test_masked_lm(run, model_dir, vocabulary, tmp_path):
     records, out = tmp_path / "records", tmp_path / "out"
     text = [[[6 + n % 40 for n in range(200)]]]
     make_records(
@@ -304,6 +289,32 @@ def test_neighbours_between_all_languages(run, model_dir, corpus_dir, tmp_path):
     }
     assert len(result["items"]) == 12
     assert stem.with_suffix(".png").exists()
+
+
+def test_minimal_pairs(run, model_dir, tmp_path, capsys):
+    (tmp_path / "deu").mkdir()
+    pairs = write(
+        tmp_path / "deu" / "data.tsv", "sen\twrong_sen\tphenomenon\nname\tnam\tSV-#\n"
+    )
+    run(
+        "minimal_pairs",
+        model_dir=[model_dir],
+        pairs=[str(tmp_path)],
+        output_dir=f"{tmp_path}/out",
+        gin_param=['minimal_pairs.masking = "word_left_to_right"'],
+    )
+    stem = tmp_path / "out" / "minimal_pairs"
+    result = json.loads(stem.with_suffix(".json").read_text())
+    assert result["items"] == [f"{pairs}:2"]
+    assert result["files"] == {pairs: files.file_fingerprint(pairs)}
+    assert result["settings"]["masking"] == "word_left_to_right"
+    arrays = files.read_arrays(f"{stem}.items.npz")
+    assert {name: array.shape for name, array in arrays.items()} == {
+        "0/good": (1,),
+        "0/bad": (1,),
+    }
+    assert "SV-#" in capsys.readouterr().out
+    assert stem.with_suffix(".svg").exists()
 
 
 def test_word_translation(run, corpus_dir, tmp_path, capsys):

@@ -6,7 +6,6 @@ from tests.command_line import decoupled, mistake
 from tests.exports.models import (
     model_config,
     pretrained_weights,
-    train_sentencepiece,
     write_checkpoint,
 )
 
@@ -14,7 +13,10 @@ from tests.exports.models import (
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ([], ": error: say first which of from_tf, from_hf, to_hf "),
+        (
+            [],
+            ": error: say first which of from_tf, from_hf, to_hf, vocabulary, average ",
+        ),
         (["sideways"], ": error: no 'sideways' here; Known: from_tf, "),
         (["to_fh"], ": error: no 'to_fh' here; did you mean to_hf"),
         (["to_hf", "--model_dir=a"], " to_hf: error: --hf_dir must be given; --help"),
@@ -37,9 +39,7 @@ def test_mistakes_in_flags_are_one_line(arguments, message):
     assert told.startswith(f"decoupled convert{message}")
 
 
-def test_an_original_checkpoint_with_the_sizes_of_gin(tmp_path):
-    vocabulary = tmp_path / "sentencepiece.model"
-    train_sentencepiece(str(vocabulary))
+def test_an_original_checkpoint_with_the_sizes_of_gin(tmp_path, vocabulary):
     config = model_config()
     checkpoint = write_checkpoint(
         str(tmp_path / "rembert.ckpt"), pretrained_weights(config), 5
@@ -48,7 +48,7 @@ def test_an_original_checkpoint_with_the_sizes_of_gin(tmp_path):
     arguments = (
         "from_tf",
         f"--checkpoint={checkpoint}",
-        f"--vocabulary={vocabulary}",
+        f"--vocabulary={vocabulary.path}",
         f"--model_dir={tmp_path}/ours",
     )
     result = decoupled("convert", *arguments, *params)

@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import signal
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ from decoupled.core import tensorflow_probe
 from decoupled.core.compat import tf
 from decoupled.core.installed import CHECKOUT, Found
 from decoupled.core.machine import usable_cores
-from tests.command_line import decoupled
+from tests.command_line import decoupled, in_process_of_its_own
 
 
 def package(name, installed="1.0", extras=(), fits=True):
@@ -97,7 +98,9 @@ def test_a_broken_tensorflow_is_explained(monkeypatch, capsys, probe, message):
 
 
 def test_the_whole_report_ends_with_0_where_the_core_works():
+    before = signal.getsignal(signal.SIGPIPE)
     done = decoupled("doctor")
+    assert signal.getsignal(signal.SIGPIPE) is before
     assert done.returncode == 0, done.stdout
     assert done.stderr == ""
     assert "device:CPU:0" in done.stdout
@@ -105,7 +108,7 @@ def test_the_whole_report_ends_with_0_where_the_core_works():
 
 def test_a_tensorflow_that_fails_ends_the_whole_report_with_1(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('libcuda is broken')")
-    done = decoupled("doctor", PYTHONPATH=f"{CHECKOUT}:{tmp_path}")
+    done = in_process_of_its_own("doctor", PYTHONPATH=f"{CHECKOUT}:{tmp_path}")
     assert done.returncode == 1
     assert "do not work: ImportError: libcuda is broken" in done.stdout
     assert "decoupled pretrain             needs TensorFlow" in done.stdout

@@ -4,19 +4,15 @@ import re
 
 import pytest
 
-from decoupled.data.vocabulary import Vocabulary
 from tests.command_line import decoupled, mistake
 from tests.exports.models import (
     model_config,
     pretrained_weights,
-    train_sentencepiece,
     write_model_dir,
 )
 
 
-def test_a_table_for_each_mask(tmp_path):
-    train_sentencepiece(str(tmp_path / "sentencepiece.model"))
-    vocabulary = Vocabulary(str(tmp_path / "sentencepiece.model"))
+def test_a_table_for_each_mask(tmp_path, vocabulary):
     config = model_config()
     folder = write_model_dir(
         str(tmp_path / "run"),

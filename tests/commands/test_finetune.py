@@ -9,13 +9,19 @@ import pytest
 from tensorflow.python.ops import script_ops
 
 from decoupled.commands.finetune import run_finetuning
-from decoupled.configs import FinetuningConfig, MeshConfig, QuestionAnsweringConfig
+from decoupled.configs import (
+    FinetuningConfig,
+    MeshConfig,
+    OwnTaskConfig,
+    QuestionAnsweringConfig,
+)
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.training import checkpoints
 from decoupled.training.hooks import SaveCheckpoints
 from decoupled.training.model_fn import PredictionSpec
+from tests.command_line import decoupled
 from tests.data.small_corpus import make_vocabulary
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import STEPS as PRETRAINED_STEPS
@@ -31,6 +37,7 @@ FINETUNING = FinetuningConfig(
     warmup_fraction=0.1,
     learning_rates=(),
     class_weights="none",
+    group_by_length=True,
 )
 
 
@@ -58,8 +65,13 @@ def folder(tmp_path_factory):
     task.mkdir(parents=True)
     (task / "labels.txt").write_text("record\nword\n")
     words = "the holds text of one language and every is kept here".split()
-    lines = [f"{w} {label}\t{label}\n" for w in words for label in ("record", "word")]
-    (task / "train-en.tsv").write_text("".join(lines * 3))
+    lines = [
+        f"{' '.join([word] * times)} {label}\t{label}\n"
+        for times in (1, 3, 5)
+        for word in words
+        for label in ("record", "word")
+    ]
+    (task / "train-en.tsv").write_text("".join(lines))
     (task / "dev-en.tsv").write_text("".join(lines[:6]))
     (task / "test-sw.tsv").write_text("rekodi word\tword\nneno record\trecord\n")
     return folder
@@ -115,6 +127,94 @@ def test_learns_and_reports(folder, capsys):
         assert label in ("record", "word") and 0.5 <= float(probability) <= 1
 
 
+OWN = OwnTaskConfig(
+    name="kinds",
+    kind="classification",
+    files="{split}-{language}.csv",
+    splits=("train", "dev", "test"),
+    split_column=None,
+    training_languages=("sw",),
+    texts=("text",),
+    label="kind",
+    labels=(),
+    metric="macro_f1",
+)
+
+
+def test_a_task_of_ones_own_is_trained_in_its_own_language(folder, tmp_path, capsys):
+    words = "the holds text of one language and every is kept here".split()
+    rows = [f"{kind},{word} {kind}\n" for word in words for kind in ("record", "word")]
+    for name, content in (("train", rows * 3), ("dev", rows[:6]), ("test", rows[:4])):
+        text = "".join(["kind,text\n", *content])
+        (tmp_path / f"{name}-sw.csv").write_text(text)
+    (tmp_path / "test-en.csv").write_text("kind,text\nword,one word\n")
+    config = FinetuneConfig(
+        FINETUNING,
+        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        adamw(learning_rate=5e-3),
+        tiny_training(),
+        own_task=OWN,
+    )
+    init, out = str(folder / "pretrained"), tmp_path / "tuned"
+    run_finetuning(config, "own", str(tmp_path), init, str(out), "train_and_evaluate")
+    printed = capsys.readouterr().out
+    assert "66 sw examples" in printed and "trained on sw only" in printed
+    assert "kinds: trained on sw, zero-shot" in (out / "results.svg").read_text()
+    results = json.loads((out / "results.json").read_text())
+    assert results["task"] == "kinds"
+    assert results["dev"]["sw"]["macro_f1"] == 100.0
+    assert results["test"]["en"]["examples"] == 1
+    saved = json.loads((out / "config.json").read_text())["task"]
+    assert saved["kind"] == "classification" and saved["labels"] == ["record", "word"]
+
+
+def test_a_number_for_each_text_is_learned_exported_and_converted(folder, tmp_path):
+    words = "the holds text of one language and every is kept here".split()
+    rows = [f"{n}\t{' '.join([word] * n)}\n" for word in words for n in (1, 3, 5)]
+    for name, content in (("train", rows * 3), ("dev", rows[:6])):
+        (tmp_path / f"{name}-en.tsv").write_text("".join(["kind\ttext\n", *content]))
+    own = {"kind": "regression", "metric": "pearson", "training_languages": ("en",)}
+    config = FinetuneConfig(
+        dataclasses.replace(FINETUNING, num_epochs=25.0),
+        MeshConfig("rows:2", "batch:rows", "float32", "gather", "float32", 128),
+        adamw(learning_rate=5e-3),
+        tiny_training(),
+        own_task=dataclasses.replace(OWN, files="{split}-{language}.tsv", **own),
+    )
+    init, out = str(folder / "pretrained"), tmp_path / "tuned"
+    run_finetuning(config, "own", str(tmp_path), init, str(out), "train_and_evaluate")
+    found = json.loads((out / "results.json").read_text())["dev"]["en"]
+    assert found["pearson"] > 90 and found["trivial_pearson"] == 0
+    assert found["mean_absolute_error"] < found["trivial_mean_absolute_error"] / 2
+    run_finetuning(config, "own", str(tmp_path), init, str(out), "predict")
+    [path] = (out / "predictions/kinds").iterdir()
+    predicted = [float(line) for line in path.read_text().splitlines()]
+
+    folders = [f"--model_dir={out}", f"--export_dir={tmp_path / 'export'}"]
+    assert decoupled("export", *folders).returncode == 0
+    text = tf.compat.v2.saved_model.load(str(tmp_path / "export/text_regressor"))
+    texts = [row.split("\t")[1].strip() for row in rows[:6]]
+    np.testing.assert_allclose(text(tf.constant(texts))["value"], predicted, atol=1e-4)
+
+    there, back = tmp_path / "hf", tmp_path / "back"
+    assert not decoupled(
+        "convert", "to_hf", f"--model_dir={out}", f"--hf_dir={there}"
+    ).returncode
+    described = json.loads((there / "config.json").read_text())
+    assert described["problem_type"] == "regression"
+    assert described["id2label"] == {"0": "LABEL_0"}
+    assert not decoupled(
+        "convert", "from_hf", f"--hf_dir={there}", f"--model_dir={back}"
+    ).returncode
+    assert json.loads((back / "config.json").read_text())["task"] == {
+        "name": "kinds", "labels": [], "kind": "regression"
+    }  # fmt: skip
+    weights = variables(back)
+    for name, value in weights.items():
+        if name != "global_step":
+            np.testing.assert_array_equal(value, variables(out)[name])
+
+
 def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
     """That is 12 GB for RemBERT with its slots."""
     tuned = tune(folder, "tuned")
@@ -135,7 +235,7 @@ def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
 
 def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):
     # A little more than two epochs.
-    here = tune(folder, "here", num_epochs=2.0)
+    here = tune(folder, "here", num_epochs=2.0, group_by_length=False)
     monkeypatch.setattr(PredictionSpec, "feeds_itself", False)
 
     def refused(function):
@@ -146,8 +246,9 @@ def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):
     with one_core() as address:
         there = tune(
             folder, "there", mesh="data:1;model:1", tpu=address._asdict(),
-            num_epochs=2.0,
+            num_epochs=2.0, group_by_length=True,
         )  # fmt: skip
+    # Its program has one shape: the setting is ignored.
     expected, found = variables(here), variables(there)
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], atol=2e-5)
@@ -328,10 +429,17 @@ def interrupt_at_six(*settings):
             run_finetuning(*settings)
 
 
-def test_an_interrupted_run_resumes_and_says_from_where(folder, tmp_path, capsys):
+def test_an_interrupted_run_resumes_and_says_from_where(
+    folder, tmp_path, capsys, monkeypatch
+):
+    # In a graph of several lengths, which would not pay here.
+    monkeypatch.setattr("decoupled.training.lengths._FLOPS_PER_TRAINING_GRAPH", 1.0)
+    monkeypatch.setattr("decoupled.training.mesh._LENGTH_STEP", 2)
+    monkeypatch.setattr("decoupled.data.array_input_fn._GROUPS_PER_EPOCH", 1)
     out, straight = tmp_path / "run", tmp_path / "straight"
     run_finetuning(*arguments(folder, straight, save_checkpoints_steps=2))
-    capsys.readouterr()
+    told = "batches of like length, padded to 4, 6, 8 tokens"
+    assert told in capsys.readouterr().out
     settings = arguments(folder, out, save_checkpoints_steps=2)
     interrupt_at_six(*settings)
     run_finetuning(*settings)

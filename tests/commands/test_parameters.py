@@ -75,10 +75,27 @@ def test_layers_of_the_paper_in_finetuning(run):
     assert ["paper, Table 5", "193M", "100M"] in shown
 
 
-def test_other_layers_in_finetuning_are_not_the_papers(run):
-    shown = run("models/e_out_768.gin", gin_param=["parameters.keep_layers = 8"])
-    assert ["encoder layers", "85,054,464", "56,702,976"] in shown
-    assert shown[-1] == ["The paper has no such model."]
+@pytest.mark.parametrize(
+    "model, setting, shown",
+    [
+        (
+            "e_out_768",
+            "parameters.keep_layers = 8",
+            ["encoder layers", "85,054,464", "56,702,976"],
+        ),
+        (
+            "coupled",
+            "ModelConfig.vocab_size = 119547",
+            ["word embeddings", "91,812,096", "91,812,096"],
+        ),
+    ],
+)
+def test_other_layers_in_finetuning_or_sizes_are_not_the_papers(
+    run, model, setting, shown
+):
+    found = run(f"models/{model}.gin", gin_param=[setting])
+    assert shown in found
+    assert found[-1] == ["The paper has no such model."]
 
 
 def test_rates_and_the_transform_make_no_other_model(run):
@@ -91,12 +108,6 @@ def test_rates_and_the_transform_make_no_other_model(run):
     )
     assert ["MLM transform", "592,128", "-"] in shown
     assert ["paper, Tables 2, 6, 12", "177M", "177M"] in shown
-
-
-def test_other_sizes_are_another_model(run):
-    shown = run("models/coupled.gin", gin_param=["ModelConfig.vocab_size = 119547"])
-    assert ["word embeddings", "91,812,096", "91,812,096"] in shown
-    assert shown[-1] == ["The paper has no such model."]
 
 
 def test_all_models(run):

@@ -4,8 +4,6 @@ import json
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
 import types
 
 import pytest
@@ -18,6 +16,7 @@ from decoupled.ops import adam
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan
 from decoupled.runs import pretraining
+from tests.command_line import decoupled
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
@@ -108,7 +107,7 @@ def test_pretraining_on_a_tpu_has_the_defaults_that_are_planned():
 )
 def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_path):
     read = []
-    names = ("records_dir", "vocabulary", "mode", "init_checkpoint")
+    names = ("records_dir", "vocabulary", "mode", "init_checkpoint", "branch_from")
     given = types.SimpleNamespace(
         tpu=tpu, model_dir=str(tmp_path), **dict.fromkeys(names)
     )
@@ -241,22 +240,15 @@ COMMANDS = sorted(
         if "--topology" in found and "RUN/" not in found
     }
 )
-PARSE = """
-import sys
-from decoupled.commands import plan
-from decoupled.launch import start
-sys.argv.insert(1, "plan")
-plan.main = lambda: print(start.parse_gin(plan.plan, plan.DEFAULTS).run.model)
-start.run(plan)
-"""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_of_the_documents_run_as_they_are_written(command):
-    words = shlex.split(command)
-    done = subprocess.run(
-        [sys.executable, "-c", PARSE, *words], capture_output=True, text=True
-    )
+def test_commands_of_the_documents_run_as_they_are_written(command, monkeypatch):
+    def parse():
+        print(start.parse_gin(plan.plan, plan.DEFAULTS).run.model)
+
+    monkeypatch.setattr(plan, "main", parse)
+    done = decoupled("plan", *shlex.split(command))
     assert done.returncode == 0, done.stderr
     assert "ModelConfig(vocab_size=" in done.stdout
     # The mesh of the defaults has one processor, which no slice has.

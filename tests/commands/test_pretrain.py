@@ -14,7 +14,7 @@ from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest
 from decoupled.data.sequence_order import chunk_counts
 from decoupled.launch.start import save_start
-from decoupled.runs.pretraining import run_pretraining
+from decoupled.runs.pretraining import held_out_counts, run_pretraining
 from decoupled.training.events import read_scalars
 from tests.commands.pretraining import (
     checkpoint,
@@ -47,6 +47,8 @@ def config(**changes):
         schedule=schedule(train_steps=STEPS),
         training=tiny_training(),
         cluster=ALONE,
+        whole_words=False,
+        eval_masking_rate=0.15,
     )
     return PretrainConfig(**{**fields, **changes})
 
@@ -82,6 +84,11 @@ def test_modes(data, tmp_path, capsys):
     assert set(evaluated["languages"]) == {"en", "sw"}
     loss = evaluated["all"]["masked_lm_loss"]
     assert 0 < loss < np.log(54)
+    # So little training teaches frequencies and nothing else.
+    found = [of["unigram_entropy"] for of in evaluated["languages"].values()]
+    assert min(found) <= evaluated["all"]["unigram_entropy"] <= max(found)
+    assert 0 < min(found) and max(found) < np.log(54)
+    assert "the model predicts by the frequencies of words alone so far" in printed
     assert set(read_scalars(f"{folder}/eval", "masked_lm_loss/sw")) == {20, 40}
 
     pretrain("predict")
@@ -157,6 +164,65 @@ def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
     assert saved["data"]["init_checkpoint"] == "model.ckpt-2"
     run_pretraining(*arguments, init_checkpoint=str(trained))
     assert "complete at step 1; nothing to train" in capsys.readouterr().out
+
+
+def test_a_branch_is_what_the_trunk_would_have_become(data, tmp_path, capsys):
+    """Weights, slots, data and rate go on, as if the decay had always been set."""
+    trunk = config(schedule=schedule(30, 4, "constant"))
+    run_pretraining(trunk, *data, str(tmp_path / "trunk"), "train")
+    decayed = config(schedule=schedule(26, 4, "one_minus_sqrt", 6))
+    run_pretraining(decayed, *data, str(tmp_path / "straight"), "train")
+    branch = (decayed, *data, str(tmp_path / "branch"), "train")
+    prefix = str(tmp_path / "trunk" / "model.ckpt-20")
+    run_pretraining(*branch, branch_from=prefix)
+    assert "/branch/model.ckpt-20 at step 20, 160 examples" in capsys.readouterr().out
+    straight, branched = (
+        checkpoint(tmp_path / "straight"),
+        checkpoint(tmp_path / "branch"),
+    )
+    assert straight.keys() == branched.keys() and branched["global_step"] == 26
+    for name, value in straight.items():
+        np.testing.assert_array_equal(value, branched[name], err_msg=name)
+
+    # The same command goes on with the branch, not with the trunk.
+    run_pretraining(*branch, branch_from=prefix)
+    assert "complete at step 26; nothing to train" in capsys.readouterr().out
+
+
+def test_refused_branches(data, trained, tmp_path):
+    folder = str(tmp_path / "branch")
+
+    def branch(path=str(trained), **changes):
+        run_pretraining(config(**changes), *data, folder, "train", branch_from=path)
+
+    with pytest.raises(UserError, match=r"data.seed is 3, not 4; a branch has"):
+        branch(training=tiny_training(seed=4))
+    with pytest.raises(UserError, match=r"is of step 2, but the decay would begin at"):
+        branch(schedule=schedule(40, 1))
+    with pytest.raises(UserError, match=r"model.ckpt-1: no such checkpoint"):
+        branch(str(trained / "model.ckpt-1"))
+    assert not (tmp_path / "branch").exists()
+
+
+def test_held_out_text_is_masked_at_its_own_rate(data, tmp_path):
+    """Training predicts 3 or 4 tokens, of whole words; evaluation 1 or 2."""
+    settings = config(
+        masking=dataclasses.replace(MASKING, masking_rate=0.4),
+        whole_words=True,
+        schedule=schedule(1, 0),
+    )
+    run_pretraining(settings, *data, str(tmp_path / "run"), "train_and_evaluate")
+    evaluated = json.loads((tmp_path / "run/eval.json").read_text())
+    counts = held_out_counts(settings, read_manifest(data[0]))
+    for language, count in counts.items():
+        predictions = evaluated["languages"][language]["predictions"]
+        # At the rate of training there would be 3 or 4 in all but the last.
+        assert count <= predictions <= 2 * count
+    saved = json.loads((tmp_path / "run/config.json").read_text())
+    assert saved["data"]["masking"]["whole_words"] is True
+    with pytest.raises(UserError, match=r"masking.whole_words is True, not None"):
+        tokens = settings._replace(whole_words=False)
+        run_pretraining(tokens, *data, str(tmp_path / "run"), "train")
 
 
 def test_impossible_sampling_leaves_no_folder(data, tmp_path):

@@ -9,11 +9,11 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.reproduction import run
+from tests.command_line import decoupled
 
 
 def test_help():
-    command = [sys.executable, "-m", "decoupled", "reproduce", "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    shown = decoupled("reproduce", "--help").stdout
     assert "--document_only" in shown and "No download" in shown
 
 

@@ -150,8 +150,9 @@ def test_outside_of_google_cloud_zone_and_project_must_be_given(monkeypatch):
         tpu_health.connect("n", None, None)
 
 
-def test_the_command_names_what_is_missing():
-    assert mistake("tpu_health", TPU_NAME="") == (
+def test_the_command_names_what_is_missing(monkeypatch):
+    monkeypatch.setenv("TPU_NAME", "")
+    assert mistake("tpu_health") == (
         "decoupled tpu_health: error: --tpu must be given; --help lists the flags"
     )
 

@@ -32,7 +32,10 @@ DUMPS = {"mwparserfromhell", "sentencex"}
         ("finetune", {"cloud_tpu_client", "matplotlib"}),
         ("pretrain", {"cloud_tpu_client"}),
         ("report", {"matplotlib"}),
-        ("reproduce", {"apache_beam", "django", "matplotlib", "polib", *DUMPS}),
+        (
+            "reproduce",
+            {"apache_beam", "django", "matplotlib", "polib", "pyarrow", *DUMPS},
+        ),
         ("score", set()),
         ("tpu_health", {"cloud_tpu_client"}),
         ("verify_records", set()),

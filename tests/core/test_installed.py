@@ -23,6 +23,7 @@ def test_requirements_have_names_limits_and_extras():
         "data",
         "demo",
         "dev",
+        "parquet",
         "plots",
         "tpu",
     }

@@ -164,7 +164,7 @@ def test_text_files_give_text(text_input, tmp_path):
     assert 10 <= len(held_out) <= 30
 
 
-def read_verses(path, dropped, part, parts):
+def read_verses(path, settings, dropped, part, parts):
     """A document is a chapter of `BOOK CHAPTER:VERSE<TAB>text`."""
     chapters = {}
     with open(path, encoding="utf-8") as handle:
@@ -285,17 +285,17 @@ def test_bad_input_leaves_nothing(tmp_path, source, inputs, message):
     assert not folder.exists()
 
 
-def test_an_empty_text_leaves_nothing(tmp_path):
-    (tmp_path / "sw.txt").write_text("\n \n")
-    with pytest.raises(UserError, match=r"--input=sw=: no text in .*sw\.txt"):
-        build(None, [f"sw={tmp_path}/sw.txt"], str(tmp_path / "c"), SETTINGS)
-    assert not (tmp_path / "c").exists()
-
-
-def test_a_bad_line_leaves_nothing(tmp_path):
-    (tmp_path / "sw.jsonl").write_text('{"text": "a"}\n{"text"\n')
-    with pytest.raises(UserError, match=r"sw\.jsonl:2: not JSON"):
-        build(None, [f"sw={tmp_path}/sw.jsonl"], str(tmp_path / "c"), SETTINGS)
+@pytest.mark.parametrize(
+    "name, text, told",
+    [
+        ("sw.txt", "\n \n", r"--input=sw=: no text in .*sw\.txt"),
+        ("sw.jsonl", '{"text": "a"}\n{"text"\n', r"sw\.jsonl:2: not JSON"),
+    ],
+)
+def test_an_empty_or_bad_text_leaves_nothing(tmp_path, name, text, told):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=told):
+        build(None, [f"sw={tmp_path}/{name}"], str(tmp_path / "c"), SETTINGS)
     assert not (tmp_path / "c").exists()
 
 

@@ -10,6 +10,7 @@ from decoupled.data.masking import (
     mask_sequences,
     prediction_budget,
 )
+from decoupled.data.words import WordPieces
 from tests.data.record_folders import FakeVocabulary, masking
 
 VOCABULARY = FakeVocabulary(size=1000)
@@ -24,10 +25,11 @@ def batch(count, length, filled=None):
     return ids
 
 
-def mask(ids, config, numbers=None, seed=1, vocabulary=VOCABULARY):
+def mask(ids, config, numbers=None, seed=1, vocabulary=VOCABULARY, words=None):
     numbers = np.arange(len(ids)) if numbers is None else numbers
+    numbers = tf.constant(numbers, tf.int64)
     features = mask_sequences(
-        tf.constant(ids), tf.constant(numbers, tf.int64), seed, config, vocabulary
+        tf.constant(ids), numbers, seed, config, vocabulary, words
     )
     return {name: value.numpy() for name, value in features.items()}
 
@@ -209,3 +211,85 @@ def test_rounds_show_pieces_by_the_rates_of_bert():
     seen, labels = seen[used], found["masked_lm_ids"][used]
     assert (seen == VOCABULARY.mask_id).mean() == pytest.approx(0.8, abs=0.015)
     assert (seen == labels).mean() == pytest.approx(0.1, abs=0.01)
+
+
+# Even ids begin words; special pieces are words of their own.
+SPECIAL = np.isin(np.arange(1000), [0, *VOCABULARY.special_ids])
+WORDS = WordPieces((np.arange(1000) % 2 == 0) | SPECIAL, SPECIAL, np.zeros(1000, bool))
+
+
+def words_of(row):
+    """Lists of the positions of each word of text."""
+    found = []
+    for place, piece in enumerate(row):
+        if SPECIAL[piece]:
+            continue
+        if piece % 2 == 0 or SPECIAL[row[place - 1]]:
+            found.append([])
+        found[-1].append(place)
+    return found
+
+
+def chosen(found):
+    """Sets of the predicted positions of each row."""
+    used = found["masked_lm_weights"] > 0
+    rows = zip(found["masked_lm_positions"], used, strict=True)
+    return [set(positions[own].tolist()) for positions, own in rows]
+
+
+def test_whole_words_are_predicted_or_not_at_all():
+    ids = batch(300, 64)
+    found = mask(ids, masking(64, 20), words=WORDS)
+    cut = 0
+    for row, positions in zip(ids, chosen(found), strict=True):
+        shares = [len(positions & set(word)) / len(word) for word in words_of(row)]
+        cut += any(0 < share < 1 for share in shares)
+        assert positions and sum(len(w) for w in words_of(row)) == 62
+    # Only where the first word was longer than the budget of 9.
+    assert cut <= 2
+    plain = mask(ids, masking(64, 20))
+    assert any(a != b for a, b in zip(chosen(found), chosen(plain), strict=True))
+
+
+def test_whole_words_meet_the_budget_on_average():
+    ids = batch(20_000, 32, 30)
+    config = MaskingConfig(32, 16, 0.15, 0.8, 0.1)
+    counts = mask(ids, config, words=WORDS)["masked_lm_weights"].sum(axis=1)
+    budget = round(0.15 * 28)
+    assert counts.min() >= 1 and counts.max() <= 16
+    assert abs(counts.mean() - budget) < 4 * counts.std() / np.sqrt(len(counts))
+
+
+def test_long_and_short_words_are_drawn_alike():
+    """One row many times: words of 1, 2 and 3 tokens."""
+    row = np.array([3, 8, 10, 11, 12, 13, 15, 16, 18, 19, 20, 21, 23, 4], np.int32)
+    assert list(map(len, words_of(row))) == [1, 2, 3, 1, 2, 3]
+    ids = np.tile(row, (20_000, 1))
+    found = mask(ids, MaskingConfig(14, 12, 0.34, 0.8, 0.1), words=WORDS)
+    counts = np.zeros(14)
+    for positions in chosen(found):
+        counts[list(positions)] += 1
+    shares = counts[1:-1] / len(ids)
+    # A budget of 4 of 12 tokens.
+    np.testing.assert_allclose(shares.mean(), 4 / 12, atol=0.01)
+    one, two, three = shares[[0, 6]], shares[[1, 2, 7, 8]], shares[[3, 4, 5, 9, 10, 11]]
+    assert one.mean() == pytest.approx(two.mean(), abs=0.05)
+    assert two.mean() == pytest.approx(three.mean(), abs=0.05)
+    np.testing.assert_array_equal(two[0::2], two[1::2])
+
+
+def test_a_word_longer_than_the_budget_is_predicted_in_part():
+    ids = np.full((50, 32), 7, np.int32)
+    ids[:, 0], ids[:, 31] = 3, 4
+    found = mask(ids, masking(32, 6), words=WORDS)
+    assert (found["masked_lm_weights"].sum(axis=1) == round(0.15 * 30)).all()
+    empty = np.tile(np.array([[3, 4] + [0] * 30], np.int32), (3, 1))
+    assert not mask(empty, masking(32, 6), words=WORDS)["masked_lm_weights"].any()
+
+
+def test_whole_words_do_not_depend_on_the_batch():
+    ids = batch(40, 64)
+    whole = mask(ids, masking(64, 12), words=WORDS)
+    part = mask(ids[10:20], masking(64, 12), numbers=np.arange(10, 20), words=WORDS)
+    for name, values in part.items():
+        np.testing.assert_array_equal(values, whole[name][10:20])

@@ -34,6 +34,27 @@ def test_documents_come_back(tmp_path):
     assert load(manifest) == DOCUMENTS
 
 
+def test_pieces_are_counted_until_there_are_enough(tmp_path):
+    shards = [[[6, 7, 7]], [[7, 8]], [[9] * 10]]
+    manifest = make_records(tmp_path, {"en": shards})
+    records_of_en = manifest.language("train", "en")
+    counts = reading.count_pieces(manifest, records_of_en)
+    assert counts.shape == (VOCABULARY.size,)
+    assert counts[6:11].tolist() == [1, 3, 1, 10, 0]
+    assert counts.sum() == 15
+    for tokens, expected in ((3, [1, 2, 0, 0]), (4, [1, 3, 1, 0])):
+        counts = reading.count_pieces(manifest, records_of_en, tokens)
+        assert counts[6:10].tolist() == expected
+
+
+def test_a_damaged_file_is_named_where_pieces_are_counted(tmp_path):
+    manifest = make_records(tmp_path, {"en": [DOCUMENTS]})
+    flip_byte(tmp_path / NAME, -6)
+    with pytest.raises(UserError, match=f"{NAME}: record 19: .*corrupt"):
+        with reading.named_errors(manifest.folder):
+            reading.count_pieces(manifest, manifest.language("train", "en"))
+
+
 def cut_before_record(path, number):
     """Cuts a file in the middle of a record; each takes 16 bytes around its data."""
     sizes = [len(records.serialize(ids)) + 16 for ids in DOCUMENTS]

@@ -1,29 +1,19 @@
-"""One vocabulary and two exported models for all tests of this folder."""
+"""Two models and their exports for all tests of this folder."""
 
 import subprocess
 
 import pytest
 
-from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.saved_model import export
 from decoupled.exports.trained_model import open_trained_model
 from tests.exports.models import (
     finetuned_weights,
     model_config,
     pretrained_weights,
-    train_sentencepiece,
     write_model_dir,
 )
 
 LABELS = ["admin", "core", "gis"]
-
-
-@pytest.fixture(scope="session")
-def vocabulary(tmp_path_factory):
-    """A tiny vocabulary."""
-    path = str(tmp_path_factory.mktemp("vocabulary") / "sentencepiece.model")
-    train_sentencepiece(path)
-    return Vocabulary(path)
 
 
 @pytest.fixture(scope="session")

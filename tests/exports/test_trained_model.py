@@ -190,7 +190,7 @@ def test_a_task_of_an_unknown_kind(run):
     change_config(run, task={"name": "x", "kind": "translation"})
     assert refused(run) == (
         "config.json: a task of the kind 'translation'; known: classification, "
-        "tagging, question answering"
+        "regression, tagging, question answering"
     )
 
 

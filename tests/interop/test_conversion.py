@@ -11,7 +11,6 @@ from safetensors.numpy import load_file
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf
-from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.huggingface_format import ACTIVATIONS
@@ -41,7 +40,6 @@ from tests.exports.models import (
     model_config,
     pretrained_weights,
     random_batch,
-    train_sentencepiece,
     write_model_dir,
 )
 from tests.helpers import adamw, run_mesh, schedule
@@ -108,13 +106,6 @@ ALLOWED = {"bert_pretraining": ["cls.seq_relationship.*"]}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("conversion")
-
-
-@pytest.fixture(scope="module")
-def vocabulary(folder):
-    path = str(folder / "sentencepiece.model")
-    train_sentencepiece(path)
-    return Vocabulary(path)
 
 
 @pytest.fixture(scope="module")

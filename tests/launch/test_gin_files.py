@@ -17,13 +17,6 @@ def example_root(*, sampling=gin.REQUIRED, masking=None):
     return sampling, masking
 
 
-@pytest.fixture(autouse=True)
-def clear():
-    """Leaves gin as it was: without bindings and not locked."""
-    yield
-    gin.clear_config()
-
-
 GOOD = """
 ALPHA = 0.5
 example_root.sampling = @SamplingConfig()

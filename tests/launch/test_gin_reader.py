@@ -123,12 +123,6 @@ SamplingConfig.max_epochs = None
 """
 
 
-@pytest.fixture(autouse=True)
-def clear():
-    yield
-    gin.clear_config()
-
-
 @pytest.fixture
 def ran(tmp_path, monkeypatch):
     """Says whether the stranger's module ran; its package lies in the current folder.

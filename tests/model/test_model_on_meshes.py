@@ -125,9 +125,14 @@ def test_one_dimension_of_a_classifier(classifier, name):
     classifier.check("m:2", f"{name}:m")
 
 
+@pytest.fixture(scope="module")
+def two_layers():
+    return Case(TWO_LAYERS, masked_lm_features(batch_size=4), masked_lm_loss)
+
+
 @pytest.mark.parametrize(
-    "config", [COUPLED, LOW_RANK, pytest.param(TWO_LAYERS, marks=pytest.mark.slow)]
+    "model",
+    ["coupled", "low_rank", pytest.param("two_layers", marks=pytest.mark.slow)],
 )
-def test_batch_and_model_are_split(config):
-    case = Case(config, masked_lm_features(batch_size=4), masked_lm_loss)
-    case.check("d:2;m:2", TWO_BY_TWO)
+def test_batch_and_model_are_split(model, request):
+    request.getfixturevalue(model).check("d:2;m:2", TWO_BY_TWO)

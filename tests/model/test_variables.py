@@ -1,6 +1,7 @@
 """The declared variables are those that graphs, optimizers and checkpoints have."""
 
 import ast
+import itertools
 import pathlib
 import subprocess
 import sys
@@ -87,8 +88,14 @@ def built(task, **changes):
         return lowered.lowering.graph.all_variables, set(saved_variables())
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("model", MODELS)
+# Every model with its masked-LM head and without; the heads of tasks on one of them.
+@pytest.mark.parametrize(
+    "model, task",
+    [
+        *itertools.product(MODELS, ["masked LM", "classification"]),
+        *(("decoupled", task) for task in ("tagging", "questions")),
+    ],
+)
 def test_a_graph_trains_what_is_declared(model, task):
     config = tiny_model(num_layers=2, **MODELS[model])
     variables, _ = built(task, model=config)

@@ -27,6 +27,8 @@ def make_run(**training):
         schedule=schedule(),
         training=tiny_training(**{"batch_size": 64, **training}),
         cluster=None,
+        whole_words=False,
+        eval_masking_rate=0.15,
     )
 
 

@@ -50,6 +50,8 @@ def make_run(mesh, **changes):
         schedule=schedule(),
         training=tiny_training(batch_size=16),
         cluster=None,
+        whole_words=False,
+        eval_masking_rate=0.15,
     )
     return PretrainConfig(**{**fields, **changes})
 

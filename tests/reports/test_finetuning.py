@@ -34,9 +34,9 @@ def test_several_runs_become_mean_and_sample_standard_deviation():
 
 def test_means_with_and_without_english():
     languages = run(70.0, 60.0)["dev"]
-    assert finetuning.mean_over(languages, "f1", zero_shot=False) == 65.0
-    assert finetuning.mean_over(languages, "f1", zero_shot=True) == 60.0
-    assert finetuning.mean_over(languages, "recall", zero_shot=True) is None
+    assert finetuning.mean_over(languages, "f1") == 65.0
+    assert finetuning.mean_over(languages, "f1", ["en"]) == 60.0
+    assert finetuning.mean_over(languages, "recall", ["en"]) is None
 
 
 def test_a_task_shows_its_score_and_accuracy():

@@ -8,14 +8,6 @@ from decoupled.configs import reproduce
 from decoupled.launch import gin_files
 from decoupled.reproduction.data import find_folders
 from decoupled.reproduction.run import GIN_FILES
-from tests.exports.models import train_sentencepiece
-
-
-@pytest.fixture(scope="session")
-def vocabulary(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("vocabulary")
-    train_sentencepiece(str(folder / "sentencepiece.model"))
-    return folder / "sentencepiece.model"
 
 
 @pytest.fixture
@@ -37,7 +29,7 @@ def folders(tmp_path, vocabulary):
     folders = find_folders(str(tmp_path / "work"), str(data), "runs")
     made = tmp_path / "work/data"
     (made / "vocabulary").mkdir(parents=True)
-    (made / "vocabulary/sentencepiece.model").symlink_to(vocabulary)
+    (made / "vocabulary/sentencepiece.model").symlink_to(vocabulary.path)
     (made / "corpus/tasks/books").mkdir(parents=True)
     (made / "corpus/tasks/books/train-en.tsv").write_text("")
     one = {"sentences": 1000, "characters": 100_000}
@@ -46,4 +38,8 @@ def folders(tmp_path, vocabulary):
         "languages": {"de": {"title": "Luther 1912", "licence": "public domain"}},
     }
     (made / "corpus/manifest.json").write_text(json.dumps(manifest))
+    for place in ("corpus/parallel/test/sentences", "sentences/test"):
+        (made / place).mkdir(parents=True)
+        for language in ("en", "de"):
+            (made / place / f"{language}.txt").write_text("")
     return folders

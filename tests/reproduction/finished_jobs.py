@@ -5,8 +5,7 @@ import json
 import numpy as np
 
 from decoupled.core.files import write_arrays
-from decoupled.reproduction.jobs import ANALYSES, JobMaker
-from decoupled.reproduction.measures import row_of_model, seed_of
+from decoupled.reproduction.jobs import ANALYSES, JobMaker, row_of_model, seed_of
 from decoupled.training.events import write_scalars
 
 LANGUAGES = ("de", "en")

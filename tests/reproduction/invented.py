@@ -5,7 +5,7 @@ import numpy as np
 from decoupled.core import files
 from decoupled.reports.results import Number, Row
 from decoupled.reproduction import claims
-from decoupled.reproduction.finished import Findings
+from decoupled.reproduction.finished import Findings, Told
 from decoupled.reproduction.measured import (
     CONTROL,
     LOGITS,
@@ -112,14 +112,22 @@ def findings(folder, rows=ROWS, found=None, **changed):
         row: Row(row, tiny_model(), 1 if row == "add_layers" else 0, 900_000, 700_000)
         for row in rows
     }
+    told = Told(
+        text=["Text: 4 sentences."],
+        steps=STEPS,
+        activation_dtype="float32",
+        machine="2 cores",
+        seconds=60.0,
+        command="decoupled reproduce --work_dir=w",
+        left_out=["No questions."],
+    )
     made = Findings(
+        told=told,
         folder=str(folder),
         rows=models,
         seeds=SEEDS,
-        controls=claims.CONTROLLED,
         measured=found,
         numbers=numbers,
-        layers={},
         curves={
             (row, seed): curve(200 + 5 * seed + 10 * place)
             for place, row in enumerate(rows)
@@ -131,15 +139,9 @@ def findings(folder, rows=ROWS, found=None, **changed):
             "geometry": {seed: geometry(folder, rows, seed) for seed in SEEDS},
             "masked_lm": {seed: held_out(folder, rows, seed) for seed in SEEDS},
         },
-        text=["Text: 4 sentences."],
-        steps=STEPS,
-        activation_dtype="float32",
-        machine="2 cores",
         seconds=3600.0,
         complete=9,
         jobs=9,
-        command="decoupled reproduce --work_dir=w",
-        left_out=["No questions."],
     )
     return made._replace(**changed)
 

@@ -68,6 +68,11 @@ def test_languages_that_are_wanted_and_there(tmp_path, given):
     assert choose_languages(folders, ["fr", "es", "it"]) == ["en", "de", "hi"]
 
 
+def test_english_alone_can_be_asked_for(tmp_path, given):
+    write_bible(given / "parallel_bible", ["en", "de"])
+    assert choose_languages(found(tmp_path, given), ["en"]) == ["en"]
+
+
 def test_one_language_is_too_few(tmp_path, given):
     write_bible(given / "parallel_bible", ["en"])
     with pytest.raises(UserError, match="has 1 language"):

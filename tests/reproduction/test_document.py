@@ -6,7 +6,7 @@ import pytest
 
 from decoupled.core import plots
 from decoupled.reproduction import claims
-from decoupled.reproduction.document import write_document
+from decoupled.reproduction.document import Bar, plot_contrasts, write_document
 from decoupled.reproduction.finished import Told, read_findings
 from decoupled.reproduction.jobs import JobMaker, sized
 from decoupled.reproduction.measured import CONTROL
@@ -323,3 +323,22 @@ def test_pictures(document):
         *("contrasts", "curves", "frequency"),
         *("retrieval", "retrieval_logits"),
     }
+
+
+def test_contrasts_are_drawn_in_margins(tmp_path, monkeypatch):
+    bars = [
+        Bar("3: S", 2.0, 1.0, 3.0, 1.0),
+        Bar("7: last layer", 0.2, 0.1, 0.3, 0.1),
+    ]
+    drawn = []
+    monkeypatch.setattr(plots, "save", lambda figure, _: drawn.append(figure))
+    plot_contrasts(bars, str(tmp_path / "f"))
+    axes = drawn[0].axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "3: S",
+        "7: last layer",
+    ]
+    for container in axes.containers:
+        line, _, [bar] = container.lines
+        assert line.get_xdata() == pytest.approx([2.0])
+        assert bar.get_segments()[0][:, 0] == pytest.approx([1.0, 3.0])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.reproduction import claims, measures
-from decoupled.reproduction.finetuned import Items
+from decoupled.reproduction import claims, reader
 from decoupled.reproduction.finished import Told, read_findings
 from decoupled.reproduction.jobs import JobMaker, sized
+from decoupled.reproduction.reader import Items
 from tests.reproduction.finished_jobs import (
     GUESSED,
     TRANSLATED,
@@ -44,17 +44,17 @@ def finetunings(root, folders):
                 os.makedirs(job.folder, exist_ok=True)
                 complete(job)
 
-    def reader(sizes):
+    def of(sizes):
         def read_items(folder, data_dir):
             times = 0.0 if "keep_2" in folder else 1.0
             return {
-                language: Items([], np.arange(count) % 2 * times, np.ones(count), 30.0)
+                language: Items(np.arange(count) % 2 * times, np.ones(count), 30.0)
                 for language, count in sizes.items()
             }
 
         return read_items
 
-    return reader
+    return of
 
 
 def folder_of(folders, name):
@@ -120,7 +120,7 @@ def test_tags_in_all_languages_other_tasks_in_those_not_trained_on(
     read, monkeypatch, finetunings
 ):
     sizes = {"en": 6, "de": 4, "fr": 4}
-    monkeypatch.setattr(measures, "read_items", finetunings(sizes))
+    monkeypatch.setattr(reader, "read_items", finetunings(sizes))
     measured = read().measured
     tags = measured[claims.UD_POS]
     assert {key: one.shape for key, one in tags.values["e_small"].items()} == {
@@ -132,12 +132,12 @@ def test_tags_in_all_languages_other_tasks_in_those_not_trained_on(
     assert {key: one.shape for key, one in books.values["e_small"].items()} == {
         "mean": (2, 4)
     }
-    monkeypatch.setattr(measures, "read_items", finetunings({**sizes, "fr": 5}))
+    monkeypatch.setattr(reader, "read_items", finetunings({**sizes, "fr": 5}))
     assert set(read().measured[claims.BOOKS].values["e_small"]) == {"de", "fr"}
 
 
 def test_a_task_in_english_alone_has_no_transfer(read, monkeypatch, finetunings):
-    monkeypatch.setattr(measures, "read_items", finetunings({"en": 6}))
+    monkeypatch.setattr(reader, "read_items", finetunings({"en": 6}))
     measured = read().measured
     assert claims.UD_POS in measured and claims.BOOKS not in measured
 
@@ -145,7 +145,7 @@ def test_a_task_in_english_alone_has_no_transfer(read, monkeypatch, finetunings)
 def test_the_last_layer_is_worth_what_tags_lose_without_it(
     read, monkeypatch, finetunings
 ):
-    monkeypatch.setattr(measures, "read_items", finetunings({"en": 4}))
+    monkeypatch.setattr(reader, "read_items", finetunings({"en": 4}))
     findings = read()
     drop = findings.measured[claims.LAYER_DROP]
     assert set(drop.values) == {"e_small", "e_large"}
@@ -169,7 +169,7 @@ def test_curves_and_rows(read, folders):
         (row, seed) for row in TRANSLATED for seed in (0, 1)
     }
     assert findings.curves["e_small", 1].loss == pytest.approx([6, 5, 4])
-    assert findings.controls == ("e_small",) and findings.seeds == (0, 1)
+    assert findings.seeds == (0, 1)
     assert list(findings.rows) == list(TRANSLATED)
     # A job of another length is another job.
     os.remove(folder_of(folders, "models/e_small/seed_1/job.json"))
@@ -185,7 +185,6 @@ def test_numbers_keep_their_folders(read, folders):
     assert one.settings == f"{one.folder}/config.1.gin"
     one = found[CONTROL, "pretrain", "masked-LM accuracy", 0]
     assert one.value == 25 and "control/models/e_small/seed_0" in one.folder
-    assert findings.layers["e_small"].shape == (2, 4)
     # 4 models and 5 invented analyses of each of 2 seeds, 10 seconds each.
     assert findings.seconds == 60 + 2 * 9 * 10 and findings.complete == 18
 

@@ -1,6 +1,7 @@
 """The jobs of a reproduction, seed by seed, and the sizes that it comes in."""
 
 import dataclasses
+import os
 
 import pytest
 
@@ -121,6 +122,13 @@ def test_what_is_not_there_is_left_out(root, folders):
     assert not any("udpos" in kind for kind in kinds)
     assert not {"analyses/probing", "analyses/word_translation"} & kinds
     assert {"analyses/neighbours", "analyses/masked_lm"} <= kinds
+
+
+def test_text_of_one_language_has_no_pairs(root, folders):
+    os.remove(os.path.join(folders.sentences("test"), "de.txt"))
+    jobs = JobMaker(sized(root, 1), folders, "float32").of_seed(0)
+    analyses = {job.name.split("/")[1] for job in jobs if job.kind == "analyze"}
+    assert analyses == {"masked_lm", "probing", "geometry", "spectrum"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Measures of all models: subsets, averages, pseudo-values, and what is refused."""
+"""Measures of all models: averages, pseudo-values, and what is refused."""
 
 import math
 
@@ -14,7 +14,6 @@ from decoupled.reproduction.measured import (
     checked,
     logits,
     ratios,
-    subset,
 )
 
 
@@ -27,14 +26,6 @@ def test_the_value_of_a_model_is_the_mean_of_the_means_of_its_components():
         {"a": {"en": np.array([[1.0, 3], [5, 5]]), "de": np.array([[4.0], [6]])}}
     )
     assert one.by_seed("a").tolist() == [3.0, 5.5]
-
-
-def test_a_subset_has_no_baseline():
-    values = {"a": {"en": np.zeros((2, 3)), "de": np.ones((2, 1))}}
-    found = subset(measured(values, baseline=0.5), ["de"], "tags in German")
-    assert (found.name, found.baseline) == ("tags in German", None)
-    assert list(found.values["a"]) == ["de"]
-    assert found.by_seed("a").tolist() == [1.0, 1.0]
 
 
 def test_an_average_gives_each_measure_the_same_weight():

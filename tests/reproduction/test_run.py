@@ -9,7 +9,7 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.core.machine import Processor, usable_cores
-from decoupled.reproduction import checks, run
+from decoupled.reproduction import run
 from decoupled.reproduction.jobs import JobMaker, sized
 from decoupled.reproduction.run import Options
 from decoupled.sweeps import runner
@@ -23,7 +23,7 @@ def made(folders, monkeypatch):
     monkeypatch.setattr(run, "make_data", lambda *_: None)
     monkeypatch.setattr(run, "choose_languages", lambda *_: ["en", "de"])
     monkeypatch.setattr(run, "write", lambda *_: written.append(1))
-    params = ("SweepConfig.seeds = (0, 1)",)
+    params = ("SweepConfig.seeds = (0, 1)", "SweepConfig.warm_processes = False")
     options = Options(folders.work_dir, data_dir=folders.data_dir, gin_param=params)
     return options, written
 
@@ -128,21 +128,21 @@ def test_announcement_tells_how_long_is_left(root, folders):
 
 def test_settings_of_all_jobs_are_checked_before_the_first(root, folders):
     maker = JobMaker(sized(root, 4), folders, "float32")
-    checks.check(maker.of_seed(0), folders.runs)
+    run.check(maker.of_seed(0), folders.runs)
 
     wrong = ("FinetuningConfig.num_epochs = 0",)
     sweep = dataclasses.replace(root.sweep, finetuning=wrong)
     jobs = JobMaker(sized(root._replace(sweep=sweep), 1), folders, "f").of_seed(0)
     with pytest.raises(UserError, match=r"MeshConfig.activation_dtype: .*'f'"):
-        checks.check(jobs, folders.runs)
+        run.check(jobs, folders.runs)
     tuned = [job for job in jobs if job.kind == "finetune"]
     with pytest.raises(UserError, match=r"tasks/udpos/in_small/seed_0: .*num_epochs"):
-        checks.check(tuned, folders.runs)
+        run.check(tuned, folders.runs)
 
 
 def test_a_disk_that_is_too_small(root, folders, monkeypatch):
     jobs = JobMaker(sized(root, 1), folders, "float32").of_seed(0)
-    free = checks.shutil.disk_usage("/")._replace(free=100 << 20)
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: free)
+    free = run.shutil.disk_usage("/")._replace(free=100 << 20)
+    monkeypatch.setattr(run.shutil, "disk_usage", lambda _: free)
     with pytest.raises(UserError, match="has 100.00 MiB free, and the jobs may need"):
-        checks.check(jobs, folders.runs)
+        run.check(jobs, folders.runs)

@@ -1,10 +1,12 @@
 """What the sections of the page read, and that a section without values is empty."""
 
+import numpy as np
 import pytest
 
 from decoupled.reports.results import Number
 from decoupled.reproduction import claims
-from decoupled.reproduction.sections import SECTIONS, row_of
+from decoupled.reproduction.sections import SECTIONS, Lines, plot_lines, row_of
+from tests.analyses.tiny_runs import texts_of
 from tests.reproduction import invented
 
 
@@ -70,3 +72,16 @@ def test_word_similarity_has_a_column_for_each_set_and_embedding(findings):
     results = {"word_similarity": {1: {"models": [model]}}}
     columns = read("Table 8", findings._replace(results=results))
     assert columns == {"men, output": {"e_small": {1: 25.0}}}
+
+
+def test_a_row_with_fewer_layers_ends_earlier(tmp_path):
+    rows = {
+        "deep": np.array([[1.0, 2.0, 3.0, np.nan], [2.0, 3.0, 4.0, np.nan]]),
+        "shallow": np.array([[1.0, 2.0, np.nan, np.nan]]),
+    }
+    drawn = Lines("Retrieval", "layer", "%", ["0", "1", "2", "top"], rows)
+    plot_lines(drawn, str(tmp_path / "l"))
+    found = texts_of(tmp_path / "l.svg")
+    assert {"deep", "shallow", "0", "1", "2", "layer"} <= set(found)
+    # No row that is drawn has this layer.
+    assert "top" not in found

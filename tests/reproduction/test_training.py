@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from decoupled.reproduction import claims
-from decoupled.reproduction.training import trained
+from decoupled.reproduction.training import Curves, curves_as_csv, plot_curves, trained
+from tests.analyses.tiny_runs import texts_of
 from tests.reproduction import invented
 
 
@@ -57,3 +59,28 @@ def test_languages_count_as_they_are_drawn(tmp_path):
         trained(found)["coupled"][0].crossed
         == trained(of(tmp_path))["coupled"][0].crossed
     )
+
+
+def test_curves_name_rows_and_the_unigram_level(tmp_path):
+    losses = np.array([[6.0, 5.0, 3.0], [6.0, 5.5, 3.2]])
+    drawn = Curves(
+        {"coupled": [10, 20, 30], "e_small": [10, 20]},
+        {"coupled": losses, "e_small": losses[:, :2]},
+        5.9,
+        {"coupled": 15.0},
+    )
+    paths = plot_curves(drawn, str(tmp_path / "c"))
+    assert [path.rpartition(".")[2] for path in paths] == ["png", "svg"]
+    assert {"coupled", "e_small", "unigram entropy", "step"} <= set(
+        texts_of(tmp_path / "c.svg")
+    )
+
+
+def test_curves_as_a_table():
+    losses = np.array([[6.0, 5.0], [6.0, 5.5]])
+    drawn = Curves({"coupled": [10, 20]}, {"coupled": losses}, None, {})
+    assert curves_as_csv(drawn).splitlines() == [
+        "row,step,loss,least,most",
+        "coupled,10,6.0000,6.0000,6.0000",
+        "coupled,20,5.2500,5.0000,5.5000",
+    ]

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
@@ -16,6 +17,7 @@ from decoupled.runs.curve import (
     Curve,
     crossing,
     crossing_level,
+    entropy,
     read_curve,
     smoothed,
 )
@@ -238,3 +240,21 @@ def test_a_run_of_one_step_crosses_nothing(tmp_path):
     write_losses(tmp_path, 0, {1: 8.3})
     found = read_curve(str(tmp_path))
     assert crossing(found, crossing_level({"en": 5.5})) is None
+
+
+def test_entropy_of_counts():
+    assert entropy(np.array([], np.int64)) == 0
+    assert entropy(np.array([0, 7, 0])) == 0
+    # Two pieces, equally often; one of two is seen beside the first.
+    assert entropy(np.array([500, 0, 500])) == pytest.approx(np.log(2) + 1 / 2000)
+
+
+def test_entropy_of_few_draws_is_not_too_low():
+    """Against scipy: the true entropy of a distribution with a long tail."""
+    shares = 1 / np.arange(1, 2001)
+    shares /= shares.sum()
+    drawn = np.random.default_rng(0).multinomial(20_000, shares)
+    true, plain = scipy.stats.entropy(shares), scipy.stats.entropy(drawn)
+    # Pieces that were never drawn are missing in both.
+    assert plain < true - 0.07
+    assert entropy(drawn) == pytest.approx(true, abs=0.035)

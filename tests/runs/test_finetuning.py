@@ -5,7 +5,11 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.runs.finetuning import Grid, class_weights
+from decoupled.runs.finetuning_run import training_lengths
 from decoupled.runs.saved_run import Scores
+from tests.helpers import schedule, tiny_training
+from tests.training.runs import graph_config
+from tests.training.test_lengths import LENGTH, TAGS
 
 DEV = {(1e-5, 0): 60.0, (2e-5, 0): 70.0, (3e-5, 0): 65.0, (2e-5, 1): 72.0}
 
@@ -79,3 +83,27 @@ def test_every_class_weighs_the_same_in_all():
     # 4 examples, 2 classes that occur: 4 / (2 * 3) and 4 / (2 * 1).
     assert weights.tolist() == pytest.approx([2 / 3, 0, 2])
     assert weights.dtype == np.float32
+
+
+def lengths_of(steps, graphs=1, sizes=(3, 3, 5, 7, 9, 12, 17, 18)):
+    """Of a run with batches of two, in which a graph is as dear as 40 tokens a row."""
+    graph = graph_config(task=TAGS, schedule=schedule(steps, 0))
+    training = tiny_training(batch_size=2)
+    return training_lengths(graph, np.array(sizes), training, graphs)
+
+
+def test_a_run_has_more_lengths_the_longer_it_is(monkeypatch):
+    monkeypatch.setattr(
+        "decoupled.runs.finetuning_run.training_tokens_per_length",
+        lambda model, steps, graphs: 80 * graphs,
+    )
+    monkeypatch.setattr("decoupled.data.array_input_fn._GROUPS_PER_EPOCH", 1)
+    # An epoch's four batches have at most 3, 7, 12 and 18 tokens.
+    assert lengths_of(steps=4) == (LENGTH,)
+    assert lengths_of(steps=8) == (8, LENGTH)
+    assert lengths_of(steps=80) == (8, 16, LENGTH)
+    # Each evaluation is followed by a graph of its own.
+    assert lengths_of(steps=8, graphs=2) == (LENGTH,)
+    # Nothing is longer than the rows, and nothing shorter than a run's longest.
+    assert lengths_of(steps=80, sizes=[5] * 8) == (8,)
+    assert lengths_of(steps=1, sizes=[*[5] * 7, 17])[-1] == LENGTH

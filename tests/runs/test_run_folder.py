@@ -222,6 +222,21 @@ def test_a_config_json_of_something_else_is_never_replaced(folder, vocabulary):
     assert path.read_text() == '{"model_type": "rembert"}'
 
 
+def test_a_run_from_before_batches_were_grouped_goes_on_without(tmp_path, vocabulary):
+    folder = str(tmp_path / "run")
+    tuned = DESCRIPTION._replace(command="finetune")
+    run_folder.claim(folder, tuned, vocabulary)
+    pathlib.Path(folder, "model.ckpt-3.index").write_bytes(b"")
+
+    def now(is_grouped):
+        data = {**DESCRIPTION.data, "group_by_length": is_grouped}
+        return tuned._replace(data=data)
+
+    run_folder.claim(folder, now(False), vocabulary)
+    message = refusal(run_folder.claim, folder, now(True), vocabulary)
+    assert "holds another model: data.group_by_length is False, not True;" in message
+
+
 def test_a_task_is_read_back(tmp_path, vocabulary):
     task = {"name": "catalogs", "labels": ["eins", "zwölf", "三"]}
     described = DESCRIPTION._replace(command="finetune", task=task)

@@ -10,7 +10,6 @@ from decoupled.analyses.models import open_models
 from decoupled.analyses.sentence_vectors import open_encoder
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.trained_model import chosen_prefix, open_trained_model
 from decoupled.runs import saved_run
 from decoupled.runs.saved_run import (
@@ -24,14 +23,6 @@ from decoupled.runs.saved_run import (
 )
 from decoupled.training.checkpoints import latest_complete
 from tests.analyses.tiny_runs import write_finetuned_run
-from tests.exports.models import train_sentencepiece
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    path = str(tmp_path_factory.mktemp("vocabulary") / "pieces.model")
-    train_sentencepiece(path)
-    return Vocabulary(path)
 
 
 @pytest.fixture

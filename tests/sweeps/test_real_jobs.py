@@ -30,6 +30,7 @@ SWEEP = SweepConfig(
         "TrainingConfig.eval_batch_size = 4",
     ),
     finetuning=(),
+    warm_processes=True,
 )
 PIECES = 54
 COUPLED = Row(
@@ -56,7 +57,7 @@ def test_a_broken_job_is_told_and_tried_again_and_a_complete_one_is_kept(
 ):
     folder = str(tmp_path / "sweep")
     broken = make_jobs(SWEEP, [COUPLED, BROKEN], inputs, folder)
-    (failure,) = JobRunner(broken, 2, console.say).run()
+    (failure,) = JobRunner(broken, 2, console.say, warm=True).run()
     assert failure.name == "models/e_out_128/seed_0" and failure.reason == "code 2"
     assert failure.last_line.startswith("decoupled pretrain: error: ")
     assert "54" in failure.last_line and "44" in failure.last_line
@@ -65,7 +66,7 @@ def test_a_broken_job_is_told_and_tried_again_and_a_complete_one_is_kept(
     before = files.read_json(record)
 
     mended = make_jobs(SWEEP, [COUPLED, DECOUPLED], inputs, folder)
-    assert JobRunner(mended, 1, console.say).run() == []
+    assert JobRunner(mended, 1, console.say, warm=True).run() == []
     assert all(job.is_complete() for job in mended)
     assert files.read_json(record) == before
     assert not os.path.exists(os.path.join(mended[0].folder, "command.2"))

@@ -29,6 +29,7 @@ def run(jobs, parallel=1):
         jobs,
         parallel,
         lines.append,
+        False,
         lambda job: [
             sys.executable, "-c", f"import os; os.chdir({job.folder!r})\n"
             f"open('starts', 'a').write('x')\n{job.arguments[0]}",

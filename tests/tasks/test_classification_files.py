@@ -12,7 +12,6 @@ from decoupled.tasks import classification_files
 from decoupled.tasks.classification_files import (
     read_examples,
     read_pairs,
-    read_topics,
 )
 from decoupled.xtreme.files import LanguageFile
 
@@ -215,64 +214,3 @@ def test_missing_file_and_bad_labels(folder):
     (folder / "labels.txt").write_text("same\nsame\n")
     with pytest.raises(UserError, match="two or more distinct labels"):
         classification_files.read_labels(str(folder))
-
-
-TOPICS = "index_id\tcategory\ttext\n"
-
-
-@pytest.fixture
-def topics(tmp_path):
-    rows = '7\ttravel\tA "quoted" text.\n3\tsports\tAnother.\n'
-    (tmp_path / "train-en.tsv").write_text(f"{TOPICS}{rows}")
-    return tmp_path
-
-
-def test_topics_have_a_header_and_their_labels_come_from_training(topics):
-    labels = classification_files.read_topic_labels(str(topics))
-    assert labels == ["sports", "travel"]
-    assert read_topics(str(topics / "train-en.tsv"), labels) == [
-        (('A "quoted" text.',), "travel"),
-        (("Another.",), "sports"),
-    ]
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        ("", r"x\.tsv:1: the header is '', not index_id, category, text"),
-        ("text\tcategory\n", r"x\.tsv:1: the header is 'text\\tcategory', not"),
-        (TOPICS, r"x\.tsv: holds no example"),
-        (f"{TOPICS}1\tsports\n", r"x\.tsv:2: 2 columns, not 3 \(index_id, cat"),
-        (f"{TOPICS}1\tsports\ta\tb\n", r"x\.tsv:2: 4 columns, not 3"),
-        (f"{TOPICS}1\tsports\t \n", r"x\.tsv:2: column 3 \(text\) is empty"),
-        (
-            f"{TOPICS}1\tsports\ta\n2\tsport\tb\n",
-            r"x\.tsv:3: column 2 \(category\): unknown label 'sport'; one of sports",
-        ),
-    ],
-)
-def test_mistakes_in_topics(topics, content, message):
-    (topics / "test-x.tsv").write_text(content)
-    with pytest.raises(UserError, match=message) as caught:
-        read_topics(str(topics / "test-x.tsv"), ["sports", "travel"])
-    assert "\n" not in str(caught.value)
-
-
-def test_one_topic_is_too_few(topics):
-    (topics / "train-en.tsv").write_text(f"{TOPICS}1\tsports\ta\n")
-    with pytest.raises(UserError, match="needs two or more distinct categories"):
-        classification_files.read_topic_labels(str(topics))
-
-
-def test_real_topics_in_all_languages(data_dir):
-    folder = os.path.join(data_dir, "sib200")
-    labels = classification_files.read_topic_labels(folder)
-    assert len(labels) == 7
-    languages = classification_files.languages(folder, "test")
-    assert languages[0] == "en" and len(languages) >= 12
-    read = [read_topics(f"{folder}/test-{name}.tsv", labels) for name in languages]
-    # The sentences are parallel.
-    assert {tuple(example.label for example in examples) for examples in read} == {
-        tuple(example.label for example in read[0])
-    }
-    assert len(read[0]) == 204

@@ -27,10 +27,12 @@ def features():
     return {**inputs, "start_positions": starts, "end_positions": ends}
 
 
-def run(arrays, mesh=("all:1", ""), training=False, label_smoothing=0.0):
+def run(
+    arrays, mesh=("all:1", ""), training=False, label_smoothing=0.0, any_length=False
+):
     """(loss, sums, predictions, weights) of initial weights, without dropout."""
     placed = MeshConfig(*mesh, "float32", "gather", "float32", 128)
-    task = ExtractiveQA("xquad", LENGTH, 0.0, label_smoothing)
+    task = ExtractiveQA("xquad", LENGTH, 0.0, label_smoothing, any_length)
     config = TrainingGraph(
         Network(task, tiny_model(), placed),
         adamw(),
@@ -121,6 +123,29 @@ def test_label_smoothing_of_the_training_loss(one_device):
     smoothed, _, _, _ = run(arrays, training=True, label_smoothing=0.3)
     even = np.mean([-log_softmax(rows[f"{e}_logits"]).mean() for e in ("start", "end")])
     assert smoothed == pytest.approx(0.7 * plain + 0.3 * even, rel=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_where_lengths_differ_the_training_loss_leaves_out_padding(smoothing):
+    arrays = features()
+    tokens = np.array([9, 10, 11, 12, 9, 10, 9, 9])
+    arrays["input_mask"] = (np.arange(LENGTH) < tokens[:, np.newaxis]).astype(np.int32)
+    _, _, rows, _ = run(arrays)
+
+    loss, _, _, _ = run(
+        arrays, training=True, label_smoothing=smoothing, any_length=True
+    )
+
+    expected = []
+    for end in ("start", "end"):
+        for row, size, position in zip(
+            rows[f"{end}_logits"], tokens, arrays[f"{end}_positions"], strict=True
+        ):
+            losses = -log_softmax(row[:size])
+            expected.append(
+                (1 - smoothing) * losses[position] + smoothing * losses.mean()
+            )
+    assert loss == pytest.approx(np.mean(expected), rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What happens around a step: saving, logging, stopping on NaN and on signals."""
 
 import os
+import pathlib
 import resource
 import signal
 
@@ -144,14 +145,24 @@ def test_the_estimator_trains_as_bare_steps_do_and_keeps_the_scalars_of_each(tmp
     assert read_scalars(str(tmp_path / "none"), "loss") == {}
 
 
-def test_scalars_are_written_every_log_steps_and_at_the_end(tmp_path):
-    spec = run_spec(tmp_path, log_steps=4)
-    train_run(config(6), spec)
+@pytest.fixture(scope="module")
+def six_steps(tmp_path_factory):
+    """A run of six steps that logs every fourth; and the files that it flushed."""
+    spec, synced = run_spec(tmp_path_factory.mktemp("six"), log_steps=4), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        )
+        train_run(config(6), spec)
+    return spec, synced
 
-    assert list(read_scalars(str(tmp_path), "loss")) == [4, 6]
+
+def test_scalars_are_written_every_log_steps_and_at_the_end(six_steps):
+    spec, _ = six_steps
+    losses = read_scalars(spec.model_dir, "loss")
+    assert list(losses) == [4, 6]
     last = said(spec)[-1]
-    loss = read_scalars(str(tmp_path), "loss")[6]
-    assert last.startswith(f"step 6/6  loss {loss:.4g}  masked_lm_accuracy ")
+    assert last.startswith(f"step 6/6  loss {losses[6]:.4g}  masked_lm_accuracy ")
     assert "learning_rate 0.0025" in last
     assert last.endswith(" examples/s  0 s left")
 
@@ -178,26 +189,19 @@ def test_only_the_newest_checkpoints_are_kept_also_across_a_resume(tmp_path):
     assert list(state.all_model_checkpoint_paths) == expected
 
 
-def test_a_folder_holds_checkpoints_on_disk_and_events_and_no_graph(
-    tmp_path, monkeypatch
-):
-    synced = []
-    monkeypatch.setattr(
-        os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))
-    )
-
-    train_run(config(2), run_spec(tmp_path))
-
-    names = os.listdir(tmp_path)
-    saved = [name for name in names if name.startswith("model.ckpt-2.")]
+def test_a_folder_holds_checkpoints_on_disk_and_events_and_no_graph(six_steps):
+    spec, synced = six_steps
+    folder = pathlib.Path(spec.model_dir)
+    names = os.listdir(folder)
+    saved = [name for name in names if name.startswith("model.ckpt-6.")]
     events = [name for name in names if name.startswith("events.out.")]
     assert len(saved) >= 2 and events
     assert sorted(names) == sorted(["checkpoint", *saved, *events])
     assert not any(name.endswith(".meta") for name in saved)
-    kept = {f"{tmp_path}/{name}" for name in ("checkpoint", *saved)}
-    assert kept | {str(tmp_path)} <= set(synced)
+    kept = {f"{folder}/{name}" for name in ("checkpoint", *saved)}
+    assert kept | {str(folder)} <= set(synced)
     # So that the folder can be moved.
-    assert str(tmp_path) not in (tmp_path / "checkpoint").read_text()
+    assert str(folder) not in (folder / "checkpoint").read_text()
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,32 @@ def test_constant_rate_stays_at_the_peak_after_warm_up():
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize("final_share", [0.0, 0.1])
+@pytest.mark.parametrize("decay_steps", [None, 30])
+@pytest.mark.parametrize(
+    ("decay", "shape"),
+    [
+        ("linear", lambda x: 1 - x),
+        ("cosine", lambda x: (1 + np.cos(np.pi * x)) / 2),
+        ("one_minus_sqrt", lambda x: 1 - np.sqrt(x)),
+    ],
+)
+def test_decays_have_their_closed_form(decay, shape, decay_steps, final_share):
+    config = schedule(100, 20, decay, decay_steps, final_share)
+    begins = 20 if decay_steps is None else 70
+    assert config.decay_begins == begins
+    steps = np.arange(130)
+
+    found = rates(config, steps)
+
+    x = np.clip((steps - begins) / (100 - begins), 0, 1)
+    expected = 0.02 * (final_share + (1 - final_share) * shape(x))
+    expected = np.where(steps < 20, 0.02 * steps / 20, expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-8)
+    # Stable between warm-up and decay.
+    assert np.ptp(np.array(found)[20 : begins + 1]) == 0
+
+
 def test_without_warm_up_the_first_update_has_the_peak():
     for decay, last in (("linear", 0.0), ("constant", 0.02)):
         found = rates(schedule(10, 0, decay), [0, 10])

@@ -91,18 +91,18 @@ def test_score_of_a_task():
     }
 
 
-def test_answers_are_scored_by_the_mean_of_both_metrics():
-    values = {"exact_match": 10.0, "f1": 20.0}
-    languages = official.TASKS["mlqa"].languages
-    result = official.task_scores("mlqa", dict.fromkeys(languages, values))
-    assert result["avg_metric"] == pytest.approx(15.0)
-
-
-def test_parts_of_speech_are_scored_by_f1():
-    values = {"f1": 10.0, "accuracy": 90.0}
-    languages = official.TASKS["udpos"].languages
-    result = official.task_scores("udpos", dict.fromkeys(languages, values))
-    assert result["avg_metric"] == pytest.approx(10.0)
+@pytest.mark.parametrize(
+    "task, values, score",
+    [
+        # Answers by the mean of both metrics, parts of speech by F1.
+        ("mlqa", {"exact_match": 10.0, "f1": 20.0}, 15.0),
+        ("udpos", {"f1": 10.0, "accuracy": 90.0}, 10.0),
+    ],
+)
+def test_the_score_of_several_metrics(task, values, score):
+    languages = official.TASKS[task].languages
+    result = official.task_scores(task, dict.fromkeys(languages, values))
+    assert result["avg_metric"] == pytest.approx(score)
 
 
 def test_some_languages_have_averages_and_no_score():

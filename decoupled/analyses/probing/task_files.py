@@ -124,10 +124,7 @@ def _find_task(folder, name):
 
 
 def _parse(line, where) -> Example:
-    try:
-        entry = files.parse_json(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: not JSON at column {error.colno}") from error
+    entry = files.parse_json_line(line, where)
     if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
         raise UserError(f'{where}: has no "text"')
     if not isinstance(entry.get("targets"), list):

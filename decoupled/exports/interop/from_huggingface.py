@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.configs import ModelConfig
+from decoupled.configs.finetuning import REGRESSION
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
@@ -196,15 +197,17 @@ def _task(source: _Source, count: int) -> dict[str, Any] | None:
     described = source.described
     if not count:
         return None
-    labels = described.labels
-    if described.head == QUESTION_ANSWERING:
+    labels, kind = described.labels, described.head
+    if kind == CLASSIFICATION and count == 1:
+        kind = REGRESSION
+    if kind in (QUESTION_ANSWERING, REGRESSION):
         labels = []
     elif labels is None:
         labels = [f"LABEL_{index}" for index in range(count)]
     return {
         "name": run_folder.task_name(described.task or "") or "converted",
         "labels": labels,
-        "kind": described.head,
+        "kind": kind,
     }
 
 

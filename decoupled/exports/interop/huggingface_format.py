@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from decoupled.configs import EARLIER_VALUES, ModelConfig
+from decoupled.configs.finetuning import REGRESSION
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
@@ -25,6 +26,7 @@ _TRANSFORM = names.TRANSFORM.removesuffix("/dense")
 _LAYER_NORM = {"gamma": "weight", "beta": "bias"}
 _TASK_LAYERS = {
     CLASSIFICATION: "classifier",
+    REGRESSION: "classifier",
     TAGGING: "classifier",
     QUESTION_ANSWERING: "qa_outputs",
 }
@@ -90,7 +92,8 @@ FAMILIES = {family.model_type: family for family in (REMBERT, BERT)}
 DECODER = "cls.predictions.decoder.weight"
 DECODER_BIAS = "cls.predictions.decoder.bias"
 
-# What stands behind the family's name in the name of a class -> the head.
+# What stands behind the family's name in the name of a class -> the head. A regression
+# is a classifier with one label.
 HEADS = {
     "Model": None,
     "ForMaskedLM": MASKED_LM,
@@ -217,7 +220,8 @@ def make_config(
     The activation and the epsilon are those that the model was trained with, which are
     not always transformers' defaults.
     """
-    suffix = next(key for key, value in HEADS.items() if value == head)
+    head_of_class = CLASSIFICATION if head == REGRESSION else head
+    suffix = next(key for key, value in HEADS.items() if value == head_of_class)
     config = {
         "architectures": [f"{family.name}{suffix}"],
         "model_type": family.model_type,
@@ -239,6 +243,9 @@ def make_config(
             "id2label": {str(index): label for index, label in enumerate(labels)},
             "label2id": {label: index for index, label in enumerate(labels)},
         }
+    if head == REGRESSION:
+        config["problem_type"] = "regression"
+        config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     return config | ({"finetuning_task": task} if task else {})
 
 

@@ -28,9 +28,13 @@ from decoupled.exports.interop.safetensors_files import FILE_NAME as WEIGHTS
 from decoupled.exports.interop.safetensors_files import write_safetensors
 from decoupled.exports.interop.tokenizer_files import write_tokenizer
 from decoupled.exports.new_folder import check_target, new_folder
-from decoupled.exports.trained_model import LABELLED, TrainedModel, open_trained_model
+from decoupled.exports.trained_model import (
+    LABELLED,
+    TrainedModel,
+    open_trained_model,
+    task_head,
+)
 from decoupled.model import variables as names
-from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING
 
 
 def to_huggingface(
@@ -123,13 +127,11 @@ def _family(model_dir: str, config: ModelConfig, head: str | None) -> Family:
 
 def _variables(model: TrainedModel, head: str | None) -> names.Head:
     """The head in our declaration; an encoder keeps a pooler that it has."""
-    labels = len(model.labels) if head in LABELLED else 0
-    own_pooler = head is None and f"{names.POOLER}/kernel" in model.weights
-    return names.Head(
-        masked_lm=head == MASKED_LM,
-        pooler=head == CLASSIFICATION or own_pooler,
-        labels=names.SPANS.labels if head == QUESTION_ANSWERING else labels,
-    )
+    if head == MASKED_LM:
+        return names.MASKED_LM
+    if head is None:
+        return names.Head(pooler=f"{names.POOLER}/kernel" in model.weights)
+    return task_head(head, len(model.labels))
 
 
 def _write_weights(

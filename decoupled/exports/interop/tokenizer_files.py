@@ -115,9 +115,9 @@ def read_settings(model: bytes, path: str) -> Settings:
     Raises:
       UserError: the model is not a unigram one that marks beginnings of words.
     """
-    parts = dict(_fields(model, wanted=(_TRAINER_SPEC, _NORMALIZER_SPEC)))
-    trainer = dict(_fields(parts.get(_TRAINER_SPEC, b"")))
-    normalizer = dict(_fields(parts.get(_NORMALIZER_SPEC, b"")))
+    parts = dict(message_fields(model, wanted=(_TRAINER_SPEC, _NORMALIZER_SPEC)))
+    trainer = dict(message_fields(parts.get(_TRAINER_SPEC, b"")))
+    normalizer = dict(message_fields(parts.get(_NORMALIZER_SPEC, b"")))
     if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
         raise UserError(f"{path}: not a unigram model; no tokenizer.json can be made")
     if trainer.get(_WHITESPACE_AS_SUFFIX, 0):
@@ -228,10 +228,14 @@ def _tokenizer_config(vocabulary, model, special):
     }
 
 
-def _fields(
+def message_fields(
     message: bytes, wanted: tuple[int, ...] = ()
 ) -> Iterator[tuple[int, int | bytes]]:
-    """(number, value) of integers and byte strings, of `wanted` numbers or all."""
+    """(number, value) of the integers and byte strings of a protobuf message.
+
+    Args:
+      wanted: field numbers; an empty tuple takes all fields.
+    """
     place = 0
     while place < len(message):
         key, place = _varint(message, place)
@@ -248,6 +252,19 @@ def _fields(
             raise ValueError(f"wire type {wire_type}")
         if not wanted or number in wanted:
             yield number, message[slice(*value)] if wire_type == 2 else value
+
+
+def write_field(number: int, value: bytes) -> bytes:
+    """A byte string, or a message, as a field of a protobuf message."""
+    return _as_varint(number << 3 | 2) + _as_varint(len(value)) + value
+
+
+def _as_varint(value):
+    parts = []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])
 
 
 def _varint(message, place):

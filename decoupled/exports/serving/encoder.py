@@ -13,15 +13,15 @@ Activations are matrices [tokens, width], because one large product is faster on
 than many small ones.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from decoupled.configs import ModelConfig
 from decoupled.core.release import tf
+from decoupled.exports.serving.stored import Matrix, Weights
 from decoupled.model import variables as names
 
-Weights = Mapping[str, np.ndarray]
 Outputs = dict[str, tf.Tensor | list[tf.Tensor]]
 
 FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
@@ -82,18 +82,16 @@ class Dense(tf.Module):
     def __init__(self, weights: Weights, *names: str, joined: str = ""):
         super().__init__()
         scope = joined or names[0]
-        self.kernel, self.bias = (
-            tf.Variable(
-                np.concatenate([weights[f"{name}/{part}"] for name in names], axis=-1),
-                name=f"{scope}/{part}",
-                dtype=tf.float32,
-            )
+        kernel, bias = (
+            np.concatenate([weights[f"{name}/{part}"] for name in names], axis=-1)
             for part in ("kernel", "bias")
         )
+        self.kernel = Matrix(weights, kernel, f"{scope}/kernel", scale_of=1)
+        self.bias = tf.Variable(bias, name=f"{scope}/bias", dtype=tf.float32)
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """float32 [n, inputs] -> [n, outputs]."""
-        return tf.nn.bias_add(tf.matmul(x, self.kernel), read(self.bias))
+        return tf.nn.bias_add(self.kernel.times(x), read(self.bias))
 
 
 class LayerNorm(tf.Module):
@@ -138,9 +136,14 @@ class _Embeddings(tf.Module):
 
     def __init__(self, config: ModelConfig, weights: Weights):
         super().__init__()
-        self.words = variable(weights, names.WORD_EMBEDDINGS)
-        self.positions = variable(weights, names.POSITION_EMBEDDINGS)
-        self.types = variable(weights, names.TYPE_EMBEDDINGS)
+        self.words, self.positions, self.types = (
+            Matrix(weights, weights[name], name)
+            for name in (
+                names.WORD_EMBEDDINGS,
+                names.POSITION_EMBEDDINGS,
+                names.TYPE_EMBEDDINGS,
+            )
+        )
         self.layer_norm = LayerNorm(
             weights, names.EMBEDDING_NORM, config.layer_norm_epsilon
         )
@@ -161,9 +164,9 @@ class _Embeddings(tf.Module):
         # A gather, not a slice: its shape is not inferred, so an input that is too long
         # meets the check of the length and its message, not a mismatch of shapes.
         x = (
-            tf.gather(self.words, word_ids)
-            + tf.gather(self.types, type_ids)
-            + tf.gather(self.positions, tf.range(length))
+            self.words.rows(word_ids)
+            + self.types.rows(type_ids)
+            + self.positions.rows(tf.range(length))
         )
         x = self.layer_norm(tf.reshape(x, [-1, self._width]))
         x = dropout(x, self._dropout, training)
@@ -229,21 +232,23 @@ class Encoder(tf.Module):
 
     Args:
       config: the model's sizes.
-      weights: checkpoint name -> array, e.g. `CheckpointFile`. Where it holds
+      weights: checkpoint name -> array, e.g. `CheckpointFile`, or `StoredWeights`,
+        which keep matrices in fewer bits. Where it holds
         `bert/pooler`, that is the pooler (fine-tuned classifiers); otherwise there is
         none: the pre-training of this model trains no pooler, and a random one would
         only scramble the [CLS] vector.
+      up_to: only the layers up to this one, 0 to L, and no pooler; None is all.
     """
 
-    def __init__(self, config: ModelConfig, weights: Weights):
+    def __init__(self, config: ModelConfig, weights: Weights, up_to: int | None = None):
         super().__init__()
         self.embeddings = _Embeddings(config, weights)
         self.layers = [
             _Layer(config, weights, names.layer_name(index))
-            for index in range(config.num_layers)
+            for index in range(config.num_layers if up_to is None else up_to)
         ]
         self.pooler = None
-        if f"{names.POOLER}/kernel" in weights:
+        if up_to is None and f"{names.POOLER}/kernel" in weights:
             self.pooler = Dense(weights, names.POOLER)
         self._hidden = config.hidden_size
         self._max_positions = config.max_positions
@@ -351,7 +356,7 @@ class MaskedLm(tf.Module):
         self.matrices = [
             encoder.embeddings.words
             if matrix.role is names.Role.INPUT_EMBEDDING
-            else variable(weights, matrix.name)
+            else Matrix(weights, weights[matrix.name], matrix.name)
             for matrix in names.output_matrices(config)
         ]
         self.bias = variable(weights, names.OUTPUT_BIAS)
@@ -369,7 +374,7 @@ class MaskedLm(tf.Module):
         if self.layer_norm is not None:
             x = self.layer_norm(self._activation(x))
         for matrix in self.matrices:
-            x = tf.matmul(x, matrix, transpose_b=True)
+            x = matrix.times_transposed(x)
         logits = tf.nn.bias_add(x, self.bias)
         shape = tf.shape(positions)
         return tf.reshape(logits, [shape[0], shape[1], self._vocab])

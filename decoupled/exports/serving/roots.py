@@ -45,7 +45,7 @@ def only_tensors(outputs: dict) -> dict:
     return {name: value for name, value in outputs.items() if name != "encoder_outputs"}
 
 
-def _signature(call: Callable, *more: str) -> Callable:
+def graph_signature(call: Callable, *more: str) -> Callable:
     """A signature with named inputs around a callable that takes a dict."""
 
     @graph_function
@@ -112,9 +112,11 @@ class EncoderRoot(Root):
 
     def signatures(self) -> dict:
         """`serving_default` and, with the MLM head, `mlm`."""
-        signatures = {"serving_default": _signature(self.__call__)}
+        signatures = {"serving_default": graph_signature(self.__call__)}
         if hasattr(self, "mlm"):
-            signatures["mlm"] = _signature(self.mlm.__call__, "masked_lm_positions")
+            signatures["mlm"] = graph_signature(
+                self.mlm.__call__, "masked_lm_positions"
+            )
         return signatures
 
 
@@ -137,7 +139,7 @@ class _TaskRoot(Root):
 
     def signatures(self) -> dict:
         """`serving_default`."""
-        return {"serving_default": _signature(self.__call__)}
+        return {"serving_default": graph_signature(self.__call__)}
 
 
 class _LabelRoot(_TaskRoot):
@@ -190,6 +192,23 @@ class ClassifierRoot(_LabelRoot):
         return outputs | self.named(self._head(outputs["pooled_output"]))
 
 
+class RegressorRoot(_TaskRoot):
+    """A fine-tuned regression.
+
+    Its outputs are the encoder's and `value` float32 [batch], which is also `default`.
+    """
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._trace(feature_spec())
+
+    @network_function
+    def __call__(self, inputs, training=False):
+        outputs = self.encoder(inputs, training)
+        value = self._head(outputs["pooled_output"])[:, 0]
+        return outputs | {"value": value, "default": value}
+
+
 class TaggerRoot(_LabelRoot):
     """A fine-tuned tagger.
 
@@ -221,7 +240,7 @@ class TaggerRoot(_LabelRoot):
 
     def signatures(self) -> dict:
         """`serving_default`, and `word_starts` with that input, too."""
-        starts = _signature(self.__call__, "word_starts")
+        starts = graph_signature(self.__call__, "word_starts")
         return super().signatures() | {"word_starts": starts}
 
 

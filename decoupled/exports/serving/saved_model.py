@@ -2,9 +2,11 @@
 
     OUT/preprocessor/    strings -> packed ids (needs tensorflow_text)
     OUT/encoder/         packed ids -> vectors (plain TensorFlow); of a fine-tuned model
-                         classifier/, tagger/ or span_model/
+                         classifier/, regressor/, tagger/ or span_model/
     OUT/text_encoder/    both in one (needs tensorflow_text); text_classifier/,
-                         text_tagger/ or text_qa/
+                         text_regressor/, text_tagger/ or text_qa/
+    OUT/sentence_encoder/, OUT/text_sentence_encoder/
+                         instead of these two, where sentence vectors are exported
     OUT/export.json      what is inside, written last
 
 OUT appears by one rename when everything in it is complete.
@@ -14,6 +16,8 @@ import dataclasses
 import os
 from typing import Any
 
+from decoupled.configs import RetrievalConfig
+from decoupled.configs.finetuning import REGRESSION
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.machine import readable_bytes
@@ -23,14 +27,26 @@ from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
 from decoupled.exports.serving.roots import (
     ClassifierRoot,
     EncoderRoot,
+    RegressorRoot,
     Root,
     SpanRoot,
     TaggerRoot,
 )
+from decoupled.exports.serving.sentence_vectors import (
+    SentenceRoot,
+    SentenceVectors,
+    store_mean,
+)
+from decoupled.exports.serving.stored import FLOAT32, StoredWeights
 from decoupled.exports.serving.tagged_words import TextTaggerRoot
 from decoupled.exports.serving.text import Preprocessor, TextRoot
 from decoupled.exports.serving.text_questions import TextQuestionsRoot
-from decoupled.exports.trained_model import NAMES, TrainedModel, open_trained_model
+from decoupled.exports.trained_model import (
+    NAMES,
+    SENTENCE_NAMES,
+    TrainedModel,
+    open_trained_model,
+)
 from decoupled.tasks.registry import QUESTION_ANSWERING, TAGGING
 
 FORMAT = "decoupled-export-1"
@@ -41,7 +57,9 @@ _NAMES = {DESCRIPTION, "preprocessor", *NAMES}
 _CALLS = {
     "text_encoder": "(['A sentence.', 'Ein Satz.'])['pooled_output']",
     "text_classifier": "(['A sentence.', 'Ein Satz.'])['label']",
+    "text_regressor": "(['A sentence.', 'Ein Satz.'])['value']",
     "text_tagger": "(['A sentence .', 'Ein Satz .'])['tags']",
+    "text_sentence_encoder": "(['A sentence.', 'Ein Satz.'])['sentence_vector']",
     "text_qa": "(['A question?'], ['A text that holds the answer.'])['answer']",
 }
 
@@ -55,19 +73,28 @@ def export_folder(
     max_answer_length: int | None,
     mlm: bool,
     overwrite: bool,
+    weights: str = FLOAT32,
+    retrieval: RetrievalConfig | None = None,
+    centre_on: str | None = None,
 ) -> None:
     """Exports the model of a folder and says what was written.
 
     Args:
       model_dir, checkpoint: as for `open_trained_model`.
-      export_dir, mlm, overwrite: as for `export`.
+      export_dir, mlm, overwrite, weights: as for `export`.
       sequence_length: as for `export`; None for the length of training.
       max_answer_length: most pieces of an answer; None for the folder's limit.
+      retrieval: exports sentence vectors that are made so; None for the whole model.
+      centre_on: a file of sentences, where the retrieval centres vectors.
 
     Raises:
-      UserError: as `open_trained_model` and `export`.
+      UserError: as `open_trained_model` and `export`; the retrieval is none that an
+        export can do.
     """
     trained = open_trained_model(model_dir, checkpoint)
+    sentences = None
+    if retrieval is not None:
+        sentences = _sentence_vectors(trained, retrieval, centre_on, mlm)
     if max_answer_length is not None:
         trained = trained.with_max_answer_length(max_answer_length)
     if sequence_length is None:
@@ -78,10 +105,30 @@ def export_folder(
         sequence_length=sequence_length,
         mlm=mlm,
         overwrite=overwrite,
+        weights=weights,
+        sentences=sentences,
     )
     say_written(export_dir, description)
     say_length(sequence_length, trained.trained_length)
     say_assumed(trained)
+
+
+def _sentence_vectors(trained, retrieval, centre_on, mlm) -> SentenceVectors:
+    """Refuses what contradicts sentence vectors."""
+    if mlm:
+        raise UserError("--mlm: sentence vectors need no MLM head; leave it out")
+    if retrieval.centre != bool(centre_on):
+        raise UserError(
+            "--centre_on: name a file of sentences where RetrievalConfig.centre is "
+            "True, and none where it is False"
+        )
+    if retrieval.long_sentences != "cut":
+        raise UserError(
+            "RetrievalConfig.long_sentences: an export cuts long sentences and makes "
+            "no windows of them; set it to 'cut'"
+        )
+    layer = retrieval.layer_of(trained.config.num_layers, trained.weights.path)
+    return SentenceVectors(layer, retrieval.pool_special_tokens, centre_on or "")
 
 
 def export(
@@ -91,6 +138,8 @@ def export(
     sequence_length: int,
     mlm: bool,
     overwrite: bool,
+    weights: str = FLOAT32,
+    sentences: SentenceVectors | None = None,
 ) -> dict[str, Any]:
     """Writes the SavedModels.
 
@@ -101,6 +150,8 @@ def export(
         combined model cuts.
       mlm: include the output embedding and MLM head as `encoder.mlm`.
       overwrite: replace an `export_dir` that holds an earlier export.
+      weights: the type in which matrices are kept, one of `stored.STORED_AS`.
+      sentences: export the vectors of sentences instead of the whole model.
 
     Returns:
       What export.json holds.
@@ -112,7 +163,7 @@ def export(
     _check_target(export_dir, overwrite)
     trained.check(sequence_length, mlm)
     with new_folder(export_dir, replaces=overwrite) as temporary:
-        return _write(trained, temporary, sequence_length, mlm)
+        return _write(trained, temporary, sequence_length, mlm, weights, sentences)
 
 
 def say_written(export_dir: str, description: dict[str, Any]) -> None:
@@ -192,10 +243,25 @@ def _check_target(export_dir: str, overwrite: bool) -> None:
 
 
 def _write(
-    trained: TrainedModel, folder: str, sequence_length: int, mlm: bool
+    trained: TrainedModel,
+    folder: str,
+    sequence_length: int,
+    mlm: bool,
+    stored_as: str,
+    sentences: SentenceVectors | None,
 ) -> dict[str, Any]:
     """Builds and saves everything below `folder`; returns the description."""
-    roots = _build_roots(trained, sequence_length, mlm)
+    weights = StoredWeights(trained.weights, stored_as)
+    if sentences is None:
+        kind, about = trained.kind, {}
+        roots = _build_roots(trained, weights, sequence_length, mlm)
+    else:
+        kind = SENTENCE_NAMES[0]
+        roots = _build_sentence_roots(trained, weights, sequence_length, sentences)
+        about = {"sentence_vectors": sentences._asdict()}
+        if sentences.centre_on:
+            root, text = (roots[name] for name in SENTENCE_NAMES)
+            about["centred_on_sentences"] = store_mean(root, text, sentences.centre_on)
     sizes = {}
     for name, root in roots.items():
         path = os.path.join(folder, name)
@@ -203,8 +269,9 @@ def _write(
         sizes[name] = folder_bytes(path)
     description = {
         "format": FORMAT,
-        "kind": trained.kind,
+        "kind": kind,
         "mlm": mlm,
+        "weights": stored_as,
         "sequence_length": sequence_length,
         "model": dataclasses.asdict(trained.config),
         "vocabulary": {
@@ -218,17 +285,18 @@ def _write(
         "labels": list(trained.labels) or None,
         "answers": trained.described_answers(),
         "bytes": sizes,
+        **about,
     }
     files.write_json(os.path.join(folder, DESCRIPTION), description)
     return description
 
 
 def _build_roots(
-    trained: TrainedModel, sequence_length: int, mlm: bool
+    trained: TrainedModel, weights: StoredWeights, sequence_length: int, mlm: bool
 ) -> dict[str, Root]:
     """Folder name -> object to save."""
     vocabulary = trained.vocabulary
-    model = _model_root(trained, mlm)
+    model = _model_root(trained, weights, mlm)
     preprocessor = Preprocessor(vocabulary, sequence_length)
     if trained.head == TAGGING:
         text = TextTaggerRoot(model, vocabulary, sequence_length)
@@ -246,14 +314,34 @@ def _build_roots(
     }
 
 
-def _model_root(trained: TrainedModel, mlm: bool) -> Root:
+def _build_sentence_roots(
+    trained: TrainedModel,
+    weights: StoredWeights,
+    sequence_length: int,
+    sentences: SentenceVectors,
+) -> dict[str, Root]:
+    """Folder name -> object to save, with the layers up to the chosen one."""
+    config, path = trained.config, trained.vocabulary.path
+    encoder = Encoder(config, weights, sentences.layer)
+    root = SentenceRoot(
+        encoder, config.hidden_size, sentences.pool_special_tokens, path
+    )
+    preprocessor = Preprocessor(trained.vocabulary, sequence_length)
+    text = TextRoot(preprocessor, root, pairs=False, vocabulary_path=path)
+    roots = dict(zip(SENTENCE_NAMES, (root, text), strict=True))
+    return {"preprocessor": preprocessor, **roots}
+
+
+def _model_root(trained: TrainedModel, weights: StoredWeights, mlm: bool) -> Root:
     """The encoder with what sits on it."""
-    config, weights, path = trained.config, trained.weights, trained.vocabulary.path
+    config, path = trained.config, trained.vocabulary.path
     encoder = Encoder(config, weights)
     if trained.head is None:
         head = MaskedLm(config, weights, encoder) if mlm else None
         return EncoderRoot(encoder, head, path)
     if trained.head == QUESTION_ANSWERING:
         return SpanRoot(encoder, Classifier(weights), path)
+    if trained.head == REGRESSION:
+        return RegressorRoot(encoder, Classifier(weights), path)
     kind = TaggerRoot if trained.head == TAGGING else ClassifierRoot
     return kind(encoder, Classifier(weights), trained.labels, path)

@@ -85,15 +85,16 @@ def test_the_model_s_contractions_need_no_einsum(equation):
     assert matrix_product(equation, x, y) is not None
 
 
-@pytest.mark.parametrize("equation", ["abc,dbc->adb", "ab,ab->ab", "abc,adc->bda"])
-def test_what_needs_a_transpose_or_no_sum_is_left_to_einsum(equation):
-    operands = equation.split("->")[0].split(",")
-    x, y = (tf2.ones([SIZES[i] for i in operand]) for operand in operands)
-    assert matrix_product(equation, x, y) is None
-
-
-@pytest.mark.parametrize("equation", ["abc,bd->abd", "abc,cd->ad", "ab,c->abc"])
-def test_a_sum_over_one_operand_s_own_index_is_left_to_einsum(equation):
+@pytest.mark.parametrize(
+    "equation",
+    [
+        # A transpose is needed, or there is no sum.
+        *("abc,dbc->adb", "ab,ab->ab", "abc,adc->bda"),
+        # The sum is over one operand's own index, or there is none.
+        *("abc,bd->abd", "abc,cd->ad", "ab,c->abc"),
+    ],
+)
+def test_what_is_no_product_of_matrices_is_left_to_einsum(equation):
     operands = equation.split("->")[0].split(",")
     x, y = (tf2.ones([SIZES[i] for i in operand]) for operand in operands)
     assert matrix_product(equation, x, y) is None

@@ -1,0 +1,411 @@
+"""Whole runs of fine-tuning on real examples, beside transformers' Trainer.
+
+Measures seconds for 1,000 examples, from the files of features on, and the seconds from
+the start of the program to the end of its first step, of
+  decoupled               `decoupled finetune`, batches of examples of similar length
+  decoupled, padded       the same with FinetuningConfig.group_by_length = False
+  transformers, padded    Trainer, rows padded to the longest that a row may be
+  transformers, dynamic   rows padded to the longest of their batch
+  transformers, grouped   the same with train_sampling_strategy="group_by_length"
+on English examples of XNLI and UD-POS (at most 128 tokens, batches of 32) and questions
+of XQuAD (384, batches of 8), with the reference sizes, a vocabulary of 8,000 pieces and
+the same tokens. All batches of padded runs are alike, so that they take a sixth of the
+steps.
+
+A comparison's time is the sum over all its rounds, since steps differ in their lengths.
+Both sides have tokenised before. Examples come from XTREME's files below the folder
+that DECOUPLED_DATA_DIR names.
+
+Writes benchmarks/results/finetuning_runs.json.
+
+Examples:
+  python -m benchmarks.finetuning_runs --quick
+  python -m benchmarks.finetuning_runs --only=xnli --dtypes=bfloat16
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks import command
+from benchmarks.interleave import Measured, Skip, Spread, Worker, spread
+from benchmarks.results import Comparison
+from benchmarks.sizes import ADAMW, QUICK, REFERENCE
+from benchmarks.tables import Table, gigabytes, milliseconds_or_seconds
+from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary_training import train_vocabulary
+from decoupled.exports.checkpoint_files import CheckpointWriter
+from decoupled.model.variables import MASKED_LM, shapes
+from decoupled.runs import run_folder
+from decoupled.runs.task_data import ENGLISH, TaskData
+from decoupled.tasks.classification import LABELS, SequenceClassificationTask
+from decoupled.tasks.classification_files import LabelledTexts
+from decoupled.tasks.qa import QuestionAnsweringTask
+from decoupled.tasks.qa_files import Question
+from decoupled.tasks.registry import (
+    CLASSIFICATION,
+    QUESTION_ANSWERING,
+    TAGGING,
+    TASKS,
+)
+from decoupled.tasks.tagging import TaggingTask
+from decoupled.tasks.tagging_files import TaggedSentence
+from decoupled.training.checkpoints import write_list
+
+NAME = "finetuning_runs"
+OURS = "decoupled"
+PADDED = f"{OURS}, padded"
+MODES = ("padded", "dynamic", "grouped")
+# Behind the title of a comparison: of programs from their start to their first step.
+START = ", start"
+# The whole run that the table sums up.
+STEPS = 60
+# As transformers marks what has no label.
+NOT_SCORED = -100
+DATA_DIR = "DECOUPLED_DATA_DIR"
+QUICK_BATCH = 4
+# Padded rows are all alike: so many times fewer steps.
+FEWER_STEPS = 6
+VOCABULARY = VocabularyConfig(8_000, 1.0, False, 10**6, 10**9, 16)
+QUICK_VOCABULARY = dataclasses.replace(VOCABULARY, vocab_size=24)
+MODEL = dataclasses.replace(REFERENCE, vocab_size=8_000)
+QUICK_MODEL = dataclasses.replace(QUICK, vocab_size=24)
+QUICK_LENGTH = 48
+# Of gin/tasks/qa.gin; the last two do not matter to training.
+QUESTIONS = QuestionAnsweringConfig(64, 128, 30, 20)
+QUICK_QUESTIONS = QuestionAnsweringConfig(16, 16, 8, 5)
+# Of gin/runs/finetune.gin.
+DROPOUT = 0.1
+
+
+class Real(NamedTuple):
+    """A task, the file that its examples are read from, and the sizes of a batch."""
+
+    task: str
+    file: str
+    training_file: str
+    length: int
+    batch: int
+
+
+# XQuAD's English questions take the place of SQuAD's. At 384 tokens a batch of 32 does
+# not fit into 24 GiB.
+REAL = (
+    Real("xnli", "xnli/train-en.tsv", "xnli/train-en.tsv", 128, 32),
+    Real("udpos", "udpos/train-en.tsv", "udpos/train-en.tsv", 128, 32),
+    Real("xquad", "xquad/xquad.en.json", "squad/train-v1.1.json", 384, 8),
+)
+
+
+def main() -> None:
+    """Measures what the command line asks for and prints the table."""
+    options = command.parser(NAME, __doc__, rounds=5, steps=12)
+    arguments = command.parse(options)
+    with tempfile.TemporaryDirectory() as folder:
+        planned = list(_comparisons(arguments, pathlib.Path(folder)))
+        command.measure(arguments, NAME, planned, tables)
+
+
+def _comparisons(arguments, folder) -> Iterator[command.Planned]:
+    for real in REAL:
+        for dtype in arguments.dtypes:
+            make = functools.partial(
+                workers, real, dtype, arguments.quick, arguments.steps, folder
+            )
+            title = f"{real.task}: {dtype}"
+            yield command.Planned(title, make)
+            yield command.Planned(f"{title}{START}", _starts(make), steps=1)
+
+
+def _starts(make):
+    return lambda: [start_worker(worker) for worker in make()]
+
+
+def workers(
+    real: Real, dtype: str, quick: bool, steps: int, folder: pathlib.Path
+) -> list[Worker]:
+    """All ways to train on the examples of a task.
+
+    Args:
+      real: the task. dtype: of activations. quick: tiny sizes, invented examples.
+      steps: of a round. folder: for everything that is written.
+
+    Raises:
+      Skip: there are no examples.
+    """
+    case = make_case(real, quick, folder / real.task) | {"dtype": dtype}
+    return our_workers(case, quick, steps) + _peers(case, steps)
+
+
+def our_workers(case: Mapping[str, Any], quick: bool, steps: int) -> list[Worker]:
+    """Our two ways: `case` is that of `make_case` with a "dtype"."""
+    return [
+        Worker(
+            name,
+            command.python("decoupled"),
+            "decoupled_runs",
+            {
+                "command": _command(case, case["dtype"], quick, grouped, name),
+                **{field: case[field] for field in ("batch", "model", "warmup")},
+            },
+            None if grouped else _fewer(steps),
+        )
+        for name, grouped in ((OURS, True), (PADDED, False))
+    ]
+
+
+def _peers(case, steps):
+    peer = command.python("torch")
+    return [
+        Worker(
+            f"transformers, {mode}",
+            peer,
+            "transformers_trainer",
+            {**case, "mode": mode},
+            _fewer(steps) if mode == "padded" else None,
+        )
+        for mode in MODES
+    ]
+
+
+def _fewer(steps):
+    return max(1, steps // FEWER_STEPS)
+
+
+def start_worker(worker: Worker) -> Worker:
+    """Measures how long a worker takes to be ready."""
+    python, script, _ = worker.command
+    case = {"command": [python, script], "case": worker.case, "warmup": 0}
+    return Worker(worker.name, command.python("decoupled"), "starts", case)
+
+
+def make_case(real: Real, quick: bool, folder: pathlib.Path) -> dict[str, Any]:
+    """Writes examples, vocabulary, features and weights below `folder`, once.
+
+    Raises:
+      Skip: there are no examples.
+    """
+    path = folder / "case.json"
+    if not path.exists():
+        data_dir = folder / "data"
+        target = data_dir / real.training_file
+        target.parent.mkdir(parents=True)
+        if quick:
+            target.write_text(_invented(real.task), encoding="utf-8")
+        else:
+            shutil.copyfile(_source(real), target)
+        case = _prepare(real, quick, folder, data_dir)
+        path.write_text(json.dumps(case), encoding="utf-8")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _source(real):
+    if DATA_DIR not in os.environ:
+        raise Skip(f"no examples: set {DATA_DIR}")
+    path = os.path.join(os.environ[DATA_DIR], "xtreme", real.file)
+    if not os.path.exists(path):
+        raise Skip(f"{path}: does not exist")
+    return path
+
+
+def _invented(task):
+    """A few examples of different lengths."""
+    words = "the cat sees an owl and the owl sees a tree".split()
+    texts = [" ".join(words[: 2 + n % 10]) for n in range(40)]
+    if task == "xnli":
+        labels = ("neutral", "entailment", "contradiction")
+        rows = enumerate(texts)
+        return "".join(f"{t}\t{t}\t{labels[n % 3]}\n" for n, t in rows)
+    if task == "udpos":
+        lines = ("".join(f"{w}\tNOUN\n" for w in text.split()) for text in texts)
+        return "\n".join(lines)
+    answer = {"text": "the", "answer_start": 0}
+    paragraphs = [
+        {"context": t, "qas": [{"id": str(n), "question": "sees", "answers": [answer]}]}
+        for n, t in enumerate(texts)
+    ]
+    return json.dumps({"version": "1", "data": [{"paragraphs": paragraphs}]})
+
+
+def _prepare(real, quick, folder, data_dir):
+    model = QUICK_MODEL if quick else MODEL
+    length = QUICK_LENGTH if quick else real.length
+    task = _task(real.task, length, quick)
+    examples = task.read(str(data_dir), "train", ENGLISH)
+    pieces = str(folder / "pieces.model")
+    settings = QUICK_VOCABULARY if quick else VOCABULARY
+    train_vocabulary([_text(example) for example in examples], pieces, settings)
+    vocabulary = Vocabulary(pieces)
+    data = TaskData(task, str(data_dir), vocabulary, str(folder / "features"))
+    features = data.features("train", ENGLISH, examples)
+    _write_run(folder / "pretrained", vocabulary, model)
+    np.savez(folder / "features.npz", **peer_features(features))
+    return {
+        "folder": str(folder),
+        "task": real.task,
+        "kind": TASKS[real.task].kind,
+        "features": str(folder / "features.npz"),
+        "labels": max(2, len(task.labels)),
+        "sequence_length": length,
+        "batch": QUICK_BATCH if quick else real.batch,
+        "dropout": DROPOUT,
+        "model": dataclasses.asdict(model),
+        "optimizer": dataclasses.asdict(ADAMW),
+        "warmup": 1,
+    }
+
+
+def _text(example: LabelledTexts | TaggedSentence | Question) -> str:
+    if isinstance(example, Question):
+        return f"{example.text} {example.context}"
+    tagged = isinstance(example, TaggedSentence)
+    return " ".join(example.words if tagged else example.texts)
+
+
+def _task(name, length, quick):
+    kind = TASKS[name].kind
+    if kind == CLASSIFICATION:
+        return SequenceClassificationTask(name, LABELS[name], length)
+    if kind == TAGGING:
+        return TaggingTask(name, length)
+    settings = QUICK_QUESTIONS if quick else QUESTIONS
+    return QuestionAnsweringTask(name, length, settings)
+
+
+def _write_run(folder, vocabulary, model):
+    """Random weights as a pre-training run."""
+    description = run_folder.ModelDir(
+        "pretrain", model, vocabulary.fingerprint, None, {}
+    )
+    run_folder.claim(str(folder), description, vocabulary.path)
+    generator = np.random.default_rng(0)
+    prefix = str(folder / "model.ckpt-0")
+    with CheckpointWriter(prefix) as writer:
+        for name, shape in shapes(model, MASKED_LM).items():
+            value = generator.normal(0, model.initializer_range, shape)
+            writer.add(name, (value + name.endswith("gamma")).astype(np.float32))
+        writer.add("global_step", np.array(0, np.int64))
+    write_list(str(folder), [prefix])
+
+
+def peer_features(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Features of a task under transformers' names, with the length of every row.
+
+    Args:
+      features: of the training set. `word_starts` are where tags have labels.
+
+    Returns:
+      int64 "input_ids", "token_type_ids" [rows, sequence], "lengths" [rows], and
+      "labels", or "start_positions" and "end_positions".
+    """
+    found = {
+        "input_ids": features["input_word_ids"],
+        "token_type_ids": features["input_type_ids"],
+        "lengths": features["input_mask"].sum(axis=1),
+    }
+    if "start_positions" in features:
+        found |= {n: features[n] for n in ("start_positions", "end_positions")}
+    elif "word_starts" in features:
+        starts = features["word_starts"] == 1
+        found["labels"] = np.where(starts, features["label_ids"], NOT_SCORED)
+    else:
+        found["labels"] = features["label_ids"]
+    return {name: values.astype(np.int64) for name, values in found.items()}
+
+
+def _command(case, dtype, quick, grouped, name):
+    """The words after `decoupled` that train on the case's examples."""
+    folder, optimizer = case["folder"], case["optimizer"]
+    questions = QUICK_QUESTIONS if quick else QUESTIONS
+    settings = {
+        # G "FinetuningConfig.group_by_length": grouped,
+        "FinetuningConfig.max_sequence_length": case["sequence_length"],
+        "FinetuningConfig.learning_rates": (),
+        "FinetuningConfig.num_epochs": 1000,
+        "FinetuningConfig.classifier_dropout": case["dropout"],
+        "MeshConfig.activation_dtype": dtype,
+        "OptimizerConfig.learning_rate": optimizer["learning_rate"],
+        "TrainingConfig.batch_size": case["batch"],
+        "TrainingConfig.save_checkpoints_steps": 10**6,
+    }
+    words = ["finetune", f"--task={case['task']}"]
+    if case["kind"] == QUESTION_ANSWERING:
+        words.append("--gin_file=tasks/qa.gin")
+        settings |= {
+            f"QuestionAnsweringConfig.{field}": value
+            for field, value in dataclasses.asdict(questions).items()
+        }
+    return words + [
+        f"--data_dir={folder}/data",
+        f"--feature_dir={folder}/features",
+        f"--init_checkpoint={folder}/pretrained",
+        f"--model_dir={folder}/{dtype} {name}",
+        "--mode=train",
+        *(f"--gin_param={setting} = {value!r}" for setting, value in settings.items()),
+    ]
+
+
+def tables(comparisons: list[Comparison]) -> list[Table]:
+    """One table: a row for each way to train on each task."""
+    columns = [
+        "examples", "by", "1,000 examples", "time, against ours", "first step after",
+        "with it, 60 steps", "against ours", "peak memory",
+    ]  # fmt: skip
+    by_title = {comparison.title: comparison for comparison in comparisons}
+    rows = []
+    for title, comparison in by_title.items():
+        if title.endswith(START):
+            continue
+        if comparison.skipped:
+            rows.append([title, comparison.skipped, *[""] * (len(columns) - 2)])
+            continue
+        starts = by_title.get(title + START)
+        ours = comparison.worker(OURS)
+        for worker in comparison.workers:
+            rows.append(_row(title, worker, ours, starts))
+    return [Table(NAME, "Fine-tuning on real examples", columns, rows)]
+
+
+def _row(title, worker, ours, starts):
+    step, own = seconds_a_step(worker), seconds_a_step(ours)
+    thousand = 1000 * step / worker.case["batch"]
+    row = [title, worker.name, f"{thousand:.1f} s", _against(worker, ours, step, own)]
+    if starts is None or starts.skipped:
+        return [*row, "", "", "", gigabytes(worker.peak_resident)]
+    start, own_start = (_start(starts.worker(w.name)) for w in (worker, ours))
+    whole, own_whole = start.median + STEPS * step, own_start.median + STEPS * own
+    return [
+        *row,
+        milliseconds_or_seconds(start),
+        f"{whole:.0f} s",
+        _against(worker, ours, whole, own_whole),
+        gigabytes(worker.peak_resident),
+    ]
+
+
+def _against(worker, ours, value, own):
+    return "" if worker is ours else f"{value / own:.2f}x"
+
+
+def seconds_a_step(worker: Measured) -> float:
+    """The mean over all steps of all rounds, which have different lengths."""
+    found = [second for chunk in worker.rounds for second in chunk.seconds]
+    return sum(found) / len(found)
+
+
+def _start(worker: Measured) -> Spread:
+    """Seconds that each start took, as the started program counted them."""
+    return spread([chunk.loss for chunk in worker.rounds])
+
+
+if __name__ == "__main__":
+    command.run(NAME, main)

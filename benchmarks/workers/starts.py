@@ -1,0 +1,27 @@
+"""Worker: a step starts another worker, waits until it is ready, and ends it.
+
+A case holds "command", the interpreter and script of the other, and its "case".
+"""
+
+import json
+import subprocess
+
+import protocol
+
+
+def build(case: dict) -> tuple[protocol.Step, dict]:
+    """The loss is the seconds that the other worker has counted since its start."""
+    words = [*case["command"], json.dumps(case["case"])]
+
+    def step():
+        pipe = subprocess.PIPE
+        with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as process:
+            start = json.loads(process.stdout.readline())["start"]
+            process.communicate("quit\n")
+        return start
+
+    return step, {}
+
+
+if __name__ == "__main__":
+    protocol.serve(build)

@@ -1,0 +1,119 @@
+"""The mean of the weights of several checkpoints, as a folder as of a run.
+
+All weigh the same, or older ones less: an exponential moving average over the saved
+checkpoints, in which a weight halves with each so many steps of age.
+
+Checkpoints of one run, as the last ones of it (Vaswani et al. 2017, section 6.1), or of
+runs that began from the same weights (Wortsman et al. 2022, "Model soups"). Weights of
+runs with other initial weights have no meaningful mean; nothing here can tell them.
+
+One variable of one checkpoint is in memory at a time, beside its float64 sum.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from decoupled.core.errors import UserError
+from decoupled.exports.checkpoint_files import CheckpointFile, aligned_empty
+from decoupled.exports.interop.conversion import Contents, write_converted_folder
+from decoupled.exports.new_folder import check_target
+from decoupled.model.variables import OUTPUT_BIAS
+from decoupled.runs import run_folder
+from decoupled.runs.saved_run import open_run
+
+
+def average(
+    checkpoints: Sequence[str], model_dir: str, half_life: float = math.inf
+) -> dict[str, Any]:
+    """Writes a folder with the mean of the weights, without slots.
+
+    Args:
+      checkpoints: prefixes in the folders of runs, or folders of runs, whose selected
+        checkpoint is taken; two at least.
+      model_dir: written; it must not exist yet, or be empty. Its step is the highest of
+        the checkpoints.
+      half_life: a checkpoint that is so many steps older than the newest has half its
+        weight; without end, all weigh the same.
+
+    Returns:
+      What conversion.json holds.
+
+    Raises:
+      UserError: there is one checkpoint, one is given twice or unreadable, or two
+        differ in sizes, vocabulary, task or variables; the half-life is not above 0;
+        nothing is written.
+    """
+    if not half_life > 0:
+        raise UserError(f"--half_life: {half_life:g} steps is not above 0")
+    check_target(model_dir)
+    runs = [open_run(path) for path in checkpoints]
+    prefixes = [os.path.abspath(run.prefix) for run in runs]
+    if len(runs) < 2:
+        raise UserError("give --checkpoint twice or more, once for each to average")
+    for prefix in prefixes:
+        if prefixes.count(prefix) > 1:
+            raise UserError(f"--checkpoint: {prefix} is given twice")
+    first, *others = runs
+    for run in others:
+        own = run.description
+        wanted = first.description._replace(command=own.command, data=own.data)
+        if differing := run_folder.differences(run.folder, wanted):
+            raise UserError(
+                f"{run.prefix}: another model than {first.prefix}: "
+                f"{'; '.join(differing)}; average checkpoints of one model"
+            )
+    files = [CheckpointFile(run.prefix) for run in runs]
+    shapes = {name: files[0].shapes[name] for name in files[0]}
+    for file in files[1:]:
+        for name in sorted(set(shapes) | set(file)):
+            found = file.shapes[name] if name in file else None
+            if found != shapes.get(name):
+                raise UserError(
+                    f"{file.path}: {name} is {_shape(found)}, in {files[0].path} "
+                    f"{_shape(shapes.get(name))}; average checkpoints of one model"
+                )
+
+    steps = np.array([file.global_step or 0 for file in files])
+    shares = 0.5 ** ((steps.max() - steps) / half_life)
+
+    def value_of(name: str) -> np.ndarray:
+        total = np.zeros(shapes[name], np.float64)
+        for file, share in zip(files, shares, strict=True):
+            total += file[name] if share == 1 else share * file[name].astype(np.float64)
+        mean = aligned_empty(shapes[name])
+        np.divide(total, shares.sum(), out=mean, casting="same_kind")
+        return mean
+
+    task = first.description.task
+    report = {
+        "source": ", ".join(prefixes),
+        "kind": f"mean of {len(files)} checkpoints"
+        + (f", half-life {half_life:g} steps" if math.isfinite(half_life) else ""),
+        "variables": len(shapes),
+        "parameters": sum(int(np.prod(shape)) for shape in shapes.values()),
+        "renamed": {},
+        "unused": [],
+        "unset": [],
+        "encoder_only": task is None and OUTPUT_BIAS not in shapes,
+    }
+    write_converted_folder(
+        model_dir,
+        Contents(
+            model=first.description.model,
+            vocabulary=first.vocabulary,
+            task=task,
+            variables=list(shapes),
+            value_of=value_of,
+            step=int(steps.max()),
+            report=report,
+        ),
+    )
+    return report
+
+
+def _shape(shape) -> str:
+    return "missing" if shape is None else f"of shape {list(shape)}"

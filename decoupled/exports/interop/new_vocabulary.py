@@ -1,0 +1,326 @@
+"""A model with another vocabulary: fewer pieces, or those of another file.
+
+Trimming keeps the pieces that a corpus needs. The segmentation of a text by a unigram
+model is the one with the highest score; where it uses only pieces that are kept, no
+other one can pass it, so that such a text gets the same pieces, and the model the same
+hidden states. A model that is cut to one language of a hundred loses most of its word
+embeddings.
+
+Taking another vocabulary gives each of its pieces the row of the same piece, or else
+the mean of the rows of the old pieces that its text is cut into (Tai et al. 2020,
+exBERT; Hewitt 2021). Input and output embedding and output bias are treated alike.
+"""
+
+import collections
+import dataclasses
+import itertools
+import math
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
+from decoupled.corpora.corpus import Corpus
+from decoupled.data.fertility import measure_fertility
+from decoupled.data.vocabulary import FILE_NAME, Vocabulary
+from decoupled.exports.interop.conversion import Contents, write_converted_folder
+from decoupled.exports.interop.tokenizer_files import (
+    message_fields,
+    read_settings,
+    write_field,
+)
+from decoupled.exports.new_folder import check_target
+from decoupled.exports.trained_model import TrainedModel, open_trained_model
+from decoupled.model import variables as names
+from decoupled.runs import run_folder
+
+_PIECES, _SELF_TEST = 1, 4
+_SPACE = "▁"
+# Sentences that are encoded at once.
+_BATCH = 4096
+# Sentences of a language that tell its shares of unknown tokens.
+_MEASURED = 20_000
+
+
+class Rows(NamedTuple):
+    """Where the rows of a new embedding come from.
+
+    sources: for each new piece the ids of old rows, whose mean it gets.
+    copied: how many new pieces are old ones; the others are means.
+    """
+
+    sources: list[list[int]]
+    copied: int
+
+
+def trim_vocabulary(
+    model_dir: str,
+    checkpoint: str | None,
+    new_model_dir: str,
+    corpus_dir: str,
+    languages: Sequence[str],
+    min_count: int,
+) -> dict[str, Any]:
+    """Writes the model with the pieces that the training text of a corpus uses.
+
+    Special pieces, bytes, and every single character of a piece that is kept stay too.
+
+    Args:
+      model_dir, checkpoint: of the model, as for `open_trained_model`.
+      new_model_dir: written; it must not exist yet, or be empty.
+      corpus_dir: of `build_corpus`. languages: of the corpus; none takes all.
+      min_count: a piece is kept that occurs so often in a language.
+
+    Returns:
+      What conversion.json holds.
+
+    Raises:
+      UserError: the vocabulary is no unigram model, the corpus lacks a language, or a
+        folder cannot be read or written; nothing is written.
+    """
+    check_target(new_model_dir)
+    model = open_trained_model(model_dir, checkpoint, is_read_whole=True)
+    old = model.vocabulary
+    read_settings(old.model_bytes, old.path)
+    corpus = Corpus(corpus_dir)
+    chosen = _languages(corpus, languages)
+    kept = _used(old, corpus, chosen, min_count)
+    rows = Rows([[index] for index in kept], len(kept))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, FILE_NAME)
+        with files.atomic_write(path, "wb") as handle:
+            handle.write(trimmed_model(old, kept))
+        new = Vocabulary(path)
+        return _convert(model_dir, model, new, rows, new_model_dir, corpus, chosen)
+
+
+def replace_vocabulary(
+    model_dir: str,
+    checkpoint: str | None,
+    new_model_dir: str,
+    vocabulary: str,
+    corpus_dir: str | None = None,
+) -> dict[str, Any]:
+    """Writes the model with the pieces of another SentencePiece model.
+
+    Args:
+      model_dir, checkpoint, new_model_dir: as for `trim_vocabulary`.
+      vocabulary: path of the other model.
+      corpus_dir: of a corpus whose held-out text tells the shares of unknown tokens.
+
+    Returns, Raises: as `trim_vocabulary`.
+    """
+    check_target(new_model_dir)
+    model = open_trained_model(model_dir, checkpoint, is_read_whole=True)
+    new = Vocabulary(vocabulary)
+    rows = matching_rows(model.vocabulary, new)
+    corpus = Corpus(corpus_dir) if corpus_dir else None
+    chosen = _languages(corpus, ()) if corpus else []
+    return _convert(model_dir, model, new, rows, new_model_dir, corpus, chosen)
+
+
+def _languages(corpus: Corpus, wanted: Sequence[str]) -> list[str]:
+    there = corpus.languages("train")
+    missing = [language for language in wanted if language not in there]
+    if missing:
+        raise UserError(
+            f"--languages: {corpus.folder} has no {missing[0]}; it has "
+            f"{', '.join(there)}"
+        )
+    return list(wanted) or there
+
+
+def _used(vocabulary, corpus, languages, min_count) -> list[int]:
+    """The ids that stay, in their order."""
+    found = set()
+    for language in languages:
+        counts = collections.Counter()
+        sentences = iter(corpus.sentences("train", language))
+        steps = -(-corpus.counts("train")[language] // _BATCH)
+        for _ in console.track(range(steps), f"{language}: counting pieces", steps):
+            batch = list(itertools.islice(sentences, _BATCH))
+            for ids in vocabulary.encode_batch(batch):
+                counts.update(ids)
+        found |= {index for index, count in counts.items() if count >= min_count}
+    always = {*vocabulary.special_ids, vocabulary.unk_id, *vocabulary.byte_ids}
+    characters = {
+        character for index in found for character in vocabulary.id_to_piece(index)
+    }
+    single = {vocabulary.piece_to_id(character) for character in characters}
+    return sorted(found | always | single)
+
+
+def trimmed_model(vocabulary: Vocabulary, kept: Sequence[int]) -> bytes:
+    """The SentencePiece model with the pieces of these ids alone, in their order.
+
+    The library's own self-test of the model goes, as its texts may need other pieces.
+    """
+    wanted, number, parts = set(kept), 0, []
+    for field, value in message_fields(vocabulary.model_bytes):
+        if field == _PIECES:
+            if number in wanted:
+                parts.append(write_field(field, value))
+            number += 1
+        elif field != _SELF_TEST:
+            parts.append(write_field(field, value))
+    return b"".join(parts)
+
+
+def matching_rows(old: Vocabulary, new: Vocabulary) -> Rows:
+    """Which old rows each new piece takes: its own, or those that its text is cut into.
+
+    Special pieces match by what they are for. A piece of whose text the old vocabulary
+    knows nothing gets the mean of all rows.
+    """
+    roles = [
+        (new.pad_id, old.pad_id), (new.unk_id, old.unk_id), (new.cls_id, old.cls_id),
+        (new.sep_id, old.sep_id), (new.mask_id, old.mask_id),
+    ]  # fmt: skip
+    by_role = dict(roles)
+    special = set(old.special_ids) | {old.unk_id}
+    ordinary = [index for index in range(old.size) if index not in special]
+    sources, copied = [], 0
+    for index in range(new.size):
+        piece = new.id_to_piece(index)
+        same = old.piece_to_id(piece)
+        if index in by_role:
+            sources.append([by_role[index]])
+            copied += 1
+        elif old.id_to_piece(same) == piece:
+            sources.append([same])
+            copied += 1
+        else:
+            sources.append(_parts(old, piece) or ordinary)
+    return Rows(sources, copied)
+
+
+def _parts(old, piece) -> list[int]:
+    """The old pieces of a piece's text, which inside a word begins without a space."""
+    ids = old.encode(piece.replace(_SPACE, " "))
+    if not piece.startswith(_SPACE):
+        # The encoder takes every text to begin with a space.
+        first = old.id_to_piece(ids[0]) if ids else ""
+        bare = old.piece_to_id(first.removeprefix(_SPACE))
+        if first == _SPACE:
+            ids = ids[1:]
+        elif first.startswith(_SPACE) and bare != old.unk_id:
+            ids = [bare, *ids[1:]]
+    return [index for index in ids if index != old.unk_id]
+
+
+def mean_rows(table: np.ndarray, rows: Rows) -> np.ndarray:
+    """The new rows of a table or vector, float32 [new pieces, ...]."""
+    result = table[[source[0] for source in rows.sources]].astype(np.float32)
+    for index, source in enumerate(rows.sources):
+        if len(source) > 1:
+            result[index] = table[source].mean(axis=0, dtype=np.float64)
+    return result
+
+
+def _convert(
+    model_dir: str,
+    model: TrainedModel,
+    new: Vocabulary,
+    rows: Rows,
+    folder: str,
+    corpus: Corpus | None,
+    languages: Sequence[str],
+) -> dict[str, Any]:
+    config = dataclasses.replace(model.config, vocab_size=new.size)
+    declared = names.declare(model.config, names.MASKED_LM)
+    with_rows = {
+        name for name, variable in declared.items() if variable.dims[0].name == "vocab"
+    }
+    weights = list(model.weights)
+
+    def value_of(name: str) -> np.ndarray | tf.Tensor:
+        value = model.weights.read_tensor(name)
+        return mean_rows(np.asarray(value), rows) if name in with_rows else value
+
+    shapes = {name: model.weights.shapes[name] for name in weights}
+    before, after = model.config.vocab_size, new.size
+    report = {
+        "source": model.weights.path,
+        "kind": "model with another vocabulary",
+        "variables": len(weights),
+        "parameters": sum(
+            math.prod((after, *shape[1:]) if name in with_rows else shape)
+            for name, shape in shapes.items()
+        ),
+        "renamed": {},
+        "unused": [],
+        "unset": [],
+        "encoder_only": False,
+        "vocabulary": {
+            "before": before,
+            "after": after,
+            "copied": rows.copied,
+            "mean_of_others": len(rows.sources) - rows.copied,
+        },
+        "unknown": _unknown(model.vocabulary, new, corpus, languages),
+    }
+    write_converted_folder(
+        folder,
+        Contents(
+            model=config,
+            vocabulary=new,
+            task=run_folder.read(model_dir).task,
+            variables=weights,
+            value_of=value_of,
+            step=model.weights.global_step or 0,
+            report=report,
+        ),
+    )
+    _say_unknown(report["unknown"])
+    return report
+
+
+def _unknown(
+    old: Vocabulary, new: Vocabulary, corpus: Corpus | None, languages: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Language -> shares of unknown tokens and tokens a character, before and after.
+
+    They are those of held-out text where a language has some, else of training text.
+    """
+    found = {}
+    for language in languages:
+        split = "eval" if language in corpus.languages("eval") else "train"
+        texts = list(itertools.islice(corpus.sentences(split, language), _MEASURED))
+        found[language] = {
+            f"{what}_{when}": getattr(measured, what)
+            for when, vocabulary in (("before", old), ("after", new))
+            for measured in [measure_fertility(vocabulary, texts)]
+            for what in ("unknown_rate", "tokens_per_character")
+        }
+    return found
+
+
+def _say_unknown(unknown: dict[str, dict[str, float]]) -> None:
+    if not unknown:
+        return
+    columns = [
+        "language",
+        "unknown before",
+        "after",
+        "tokens/character before",
+        "after",
+    ]
+    console.table(
+        "Held-out text, where there is some",
+        columns,
+        [
+            [
+                language,
+                f"{found['unknown_rate_before']:.3%}",
+                f"{found['unknown_rate_after']:.3%}",
+                f"{found['tokens_per_character_before']:.3f}",
+                f"{found['tokens_per_character_after']:.3f}",
+            ]
+            for language, found in sorted(unknown.items())
+        ],
+    )

@@ -1,0 +1,118 @@
+"""SavedModels that give a vector for each sentence, as `decoupled retrieve` does.
+
+The vector is the mean over a sentence's tokens in one layer. Layers above it are left
+out, and so are pooler and heads. Where vectors are centred, the mean vector of given
+sentences is stored and subtracted.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
+from decoupled.exports.serving.encoder import Encoder
+from decoupled.exports.serving.roots import (
+    Root,
+    feature_spec,
+    graph_signature,
+    network_function,
+    trace,
+)
+from decoupled.exports.serving.text import TextRoot
+
+_BATCH = 64
+
+
+class SentenceVectors(NamedTuple):
+    """How the vectors are made; see `RetrievalConfig`.
+
+    layer: 0 (embeddings) to L. pool_special_tokens: whether [CLS] and [SEP] are in the
+    mean. centre_on: a file with a sentence a line, whose mean vector is subtracted; ""
+    subtracts nothing.
+    """
+
+    layer: int
+    pool_special_tokens: bool
+    centre_on: str
+
+
+class SentenceRoot(Root):
+    """Packed ids -> `sentence_vector` float32 [batch, H], which is also `default`.
+
+    Only the first segment's tokens should be given. Zeros, less the mean vector, where
+    no token is in the mean.
+
+    Attributes:
+      mean_vector: float32 [H], what is subtracted.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        hidden_size: int,
+        pool_special_tokens: bool,
+        vocabulary_path: str,
+    ):
+        super().__init__(encoder, vocabulary_path=vocabulary_path)
+        self._encoder, self._pool_special_tokens = encoder, pool_special_tokens
+        self.mean_vector = tf.Variable(
+            tf.zeros([hidden_size]), trainable=False, name="mean_vector"
+        )
+        self.variables = [*self.variables, self.mean_vector]
+        for training in (False, True):
+            trace(self.__call__, feature_spec(), training=training)
+
+    @network_function
+    def __call__(self, inputs, training=False):
+        states = self._encoder.hidden_states(inputs, training)[-1]
+        pooled = inputs["input_mask"]
+        if not self._pool_special_tokens:
+            # Of n tokens those from 1 to n - 2: [CLS] is the first, [SEP] the last.
+            last = tf.reduce_sum(pooled, axis=1, keepdims=True) - 1
+            column = tf.range(tf.shape(pooled)[1])[tf.newaxis, :]
+            pooled *= tf.cast((column > 0) & (column < last), pooled.dtype)
+        shares = tf.cast(pooled, tf.float32)
+        shares /= tf.maximum(tf.reduce_sum(shares, axis=1, keepdims=True), 1.0)
+        vector = tf.einsum("blh,bl->bh", states, shares) - self.mean_vector
+        return {"sentence_vector": vector, "default": vector}
+
+    def signatures(self) -> dict:
+        """`serving_default`."""
+        return {"serving_default": graph_signature(self.__call__)}
+
+
+def store_mean(root: SentenceRoot, text: TextRoot, path: str) -> int:
+    """Sets the mean vector to that of the sentences of a file; returns their number.
+
+    Args:
+      root: whose mean vector is 0 so far. text: its model of strings.
+      path: UTF-8 text, a sentence a line; empty lines are left out.
+
+    Raises:
+      UserError: the file cannot be read, has no sentence, or a vector is not finite.
+    """
+    lines = [line.strip() for line in files.read_text(path).splitlines()]
+    # Of similar length together.
+    sentences = sorted(filter(None, lines), key=len)
+    if not sentences:
+        raise UserError(f"{path}: holds no sentence to centre vectors on")
+    count = -(-len(sentences) // _BATCH)
+    total = np.zeros(root.mean_vector.shape, np.float64)
+    for batch in console.track(_batches(sentences), "centring on sentences", count):
+        total += text(tf.constant(batch))["sentence_vector"].numpy().sum(0, np.float64)
+    mean = total / len(sentences)
+    if not np.isfinite(mean).all():
+        raise UserError(
+            f"{path}: the mean vector of these sentences is not finite; the training "
+            "diverged, choose an earlier checkpoint"
+        )
+    root.mean_vector.assign(mean.astype(np.float32))
+    return len(sentences)
+
+
+def _batches(sentences: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(sentences), _BATCH):
+        yield sentences[start : start + _BATCH]

@@ -1,0 +1,33 @@
+"""Correlations of two sequences of numbers."""
+
+import math
+
+import numpy as np
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """float64 [n]: ranks from 1; equal values share the mean of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[place]
+
+
+def pearson(first: np.ndarray, second: np.ndarray) -> float | None:
+    """Pearson's correlation; None where a sequence has one value only.
+
+    Raises:
+      ValueError: the sequences differ in length.
+    """
+    one, other = (np.asarray(values, np.float64) for values in (first, second))
+    if len(one) != len(other):
+        raise ValueError(f"{len(one)} values and {len(other)} values")
+    # One value may differ from its mean by rounding.
+    if not len(one) or np.ptp(one) == 0 or np.ptp(other) == 0:
+        return None
+    one, other = one - one.mean(), other - other.mean()
+    return float(one @ other) / math.sqrt(float(one @ one) * float(other @ other))
+
+
+def spearman(first: np.ndarray, second: np.ndarray) -> float | None:
+    """Pearson's correlation of the ranks; as `pearson`."""
+    return pearson(*(ranks(np.asarray(values)) for values in (first, second)))

@@ -1,0 +1,277 @@
+"""Finished jobs, item by item: values of analyses, and right answers of fine-tunings.
+
+An item of a fine-tuning is an example of its file: a text, or a sentence with as many
+answers as it has words. They come from the predictions that every run wrote and from
+the files with the labels, and must give the accuracies that the runs reported.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.analyses.layer_drop import read_results
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.corpora.locales import ENGLISH
+from decoupled.reproduction.jobs import (
+    ANALYSES,
+    CONTROL,
+    DROPPED_TASK,
+    row_of_model,
+    seed_of,
+)
+from decoupled.reproduction.measured import CONTROL as CONTROL_ROW
+from decoupled.reproduction.measured import Components, ratios
+from decoupled.runs import run_folder
+from decoupled.runs.finetuning_run import TRIVIAL
+from decoupled.sweeps.jobs import Job
+from decoupled.tasks.classification import BOOKS, CATALOGS, CorpusTask
+from decoupled.tasks.finetuning_task import FinetuningTask
+from decoupled.tasks.own import SIB200, make_own_task
+from decoupled.tasks.registry import TAGGING
+from decoupled.tasks.tagging import TaggingTask
+
+_METRIC, _SPLIT = "accuracy", "test"
+# Percent; results.json holds all digits.
+_ROUNDING = 1e-6
+
+
+class Analysed(NamedTuple):
+    """A finished analysis: its JSON, "MODELINDEX/key" -> values, its models' rows, and
+    its folder."""
+
+    result: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+    rows: Sequence[str]
+    folder: str
+
+
+class Items(NamedTuple):
+    """The items of a language, the runs of a model averaged.
+
+    Items are equal for all models, and in files of parallel text for all languages.
+
+    right: float64 [items], right answers. total: float64 [items], answers: 1 for a
+      text, the words of a sentence. The accuracy is sum(right) / sum(total).
+    baseline: accuracy in percent without a model, on the same items: of the most
+      frequent class, or of each word's most frequent tag.
+    """
+
+    right: np.ndarray
+    total: np.ndarray
+    baseline: float
+
+
+class Reader:
+    """Reads complete jobs.
+
+    Args:
+      jobs: complete ones. tasks: task -> the folder that its own folder lies in.
+
+    Raises:
+      UserError: a file is damaged, or analyses of two seeds have other items.
+    """
+
+    def __init__(self, jobs: Sequence[Job], tasks: Mapping[str, str]):
+        self.jobs = {job.name: job for job in jobs}
+        self.seeds = sorted({seed_of(job.name) for job in jobs})
+        self._tasks = tasks
+        self._analysed: dict[str, dict[int, Analysed]] = {}
+        self._scores: dict[str, dict[str, Items]] = {}
+        for job in jobs:
+            if job.name.startswith(f"{ANALYSES}/"):
+                self._read_analysis(job)
+
+    def _read_analysis(self, job):
+        stem = os.path.join(job.folder, job.arguments[0])
+        result = files.read_json(f"{stem}.json")
+        by_seed = self._analysed.setdefault(job.name.split("/")[1], {})
+        for other in by_seed.values():
+            if _items(other.result) != _items(result):
+                raise UserError(
+                    f"{stem}.json: has other items than {other.folder}; remove both "
+                    "folders and run the same command again"
+                )
+        items = f"{stem}.items.npz"
+        arrays = files.read_arrays(items) if files.exists(items) else {}
+        rows = [row for need in job.needs if (row := row_of_model(need))]
+        by_seed[seed_of(job.name)] = Analysed(result, arrays, rows, job.folder)
+
+    def analysed(self, name: str) -> dict[int, Analysed]:
+        """Seed -> an analysis by the name of its folder."""
+        return self._analysed.get(name, {})
+
+    def arrays(self, name: str, seed: int, key: str) -> dict[str, np.ndarray]:
+        """Row -> values of one analysis; empty where it is not there."""
+        found = self.analysed(name).get(seed)
+        if not found:
+            return {}
+        return {
+            row: found.arrays[f"{index}/{key}"]
+            for index, row in enumerate(found.rows)
+            if f"{index}/{key}" in found.arrays
+        }
+
+    def results(self) -> dict[str, dict[int, Mapping[str, Any]]]:
+        """Name of an analysis -> seed -> its JSON."""
+        return {
+            name: {seed: one.result for seed, one in by_seed.items()}
+            for name, by_seed in self._analysed.items()
+        }
+
+    def any_result(self, name: str) -> Mapping[str, Any] | None:
+        """The JSON of an analysis, of whatever seed: for what comes from the data."""
+        return next((one.result for one in self.analysed(name).values()), None)
+
+    def models(self) -> Iterator[tuple[str, int, Job]]:
+        """Row, seed and job of each pre-training, controls among them."""
+        for job in self.jobs.values():
+            if row := row_of_model(job.name):
+                yield row, seed_of(job.name), job
+
+    def folder(self, name: str, row: str, seed: int) -> str:
+        """The folder that a row's values come from.
+
+        Args:
+          name: of the folder of an analysis, or of a task.
+        """
+        if found := self.analysed(name).get(seed):
+            return found.folder
+        control = f"{CONTROL}/" * row.startswith(CONTROL_ROW)
+        name = f"{control}tasks/{name}/{row.removeprefix(CONTROL_ROW)}"
+        return self.jobs[f"{name}/seed_{seed}"].folder
+
+    def tuned(self, name: str, task: str) -> Components:
+        """Component -> percent of right answers by item; empty without the job.
+
+        Tags: a component for each language, items are sentences. Other tasks: languages
+        that they were not trained on; where all have as many texts these translate each
+        other line by line, and an item is a text in all languages.
+        """
+        found = {
+            language: 100 * ratios(items.right[None], items.total[None])[0]
+            for language, items in self._tested(name, task).items()
+        }
+        if task != DROPPED_TASK and len({len(one) for one in found.values()}) == 1:
+            return {"mean": np.mean([*found.values()], axis=0)}
+        return found
+
+    def tuned_rows(self, seed: int, task: str) -> dict[str, Components]:
+        """Row -> component -> values, controls among them."""
+        found = {}
+        for name in self.jobs:
+            parts = name.split("/")
+            if parts[-4:-2] == ["tasks", task] and seed_of(name) == seed:
+                row = CONTROL_ROW * (parts[0] == CONTROL) + parts[-2]
+                if scores := self.tuned(name, task):
+                    found[row] = scores
+        return found
+
+    def guess(self, task: str) -> float | None:
+        """What needs no model on a task, in percent; None without its runs."""
+        for name in self.jobs:
+            if name.startswith(f"tasks/{task}/"):
+                tested = self._tested(name, task).values()
+                guesses = [items.baseline for items in tested]
+                return float(np.mean(guesses)) if guesses else None
+        return None
+
+    def _tested(self, name, task):
+        """Language -> items of those that a task is measured in."""
+        if name not in self.jobs:
+            return {}
+        if name not in self._scores:
+            folder = self.jobs[name].folder
+            self._scores[name] = read_items(folder, self._tasks[task])
+        found = self._scores[name]
+        if task == DROPPED_TASK:
+            return found
+        return {key: items for key, items in found.items() if key != ENGLISH}
+
+
+def _items(result):
+    """Names of the items of an analysis; those of probes are a task's."""
+    tasks = result.get("tasks", {}).items()
+    return result.get("items"), {name: task.get("items") for name, task in tasks}
+
+
+def read_items(folder: str, data_dir: str) -> dict[str, Items]:
+    """The test items of one model's fine-tuning, by language.
+
+    Args:
+      folder: of `finetune`, with one run or several. data_dir: as it was given then.
+
+    Raises:
+      UserError: a file is missing, predictions do not fit the file with the labels, or
+        their accuracy is not that of results.json.
+    """
+    runs = read_results(folder)
+    task = _task(folder, data_dir)
+    found = {}
+    for language, scores in runs[0][1].get(_SPLIT, {}).items():
+        if _METRIC not in scores:
+            # A file without labels.
+            continue
+        examples = task.read(data_dir, _SPLIT, language)
+        gold = [_labels(example) for example in examples]
+        total = np.array([len(labels) for labels in gold], np.float64)
+        right = []
+        for path, results in runs:
+            right.append(_right(task, path, language, gold))
+            reported = results[_SPLIT][language][_METRIC]
+            counted = 100 * right[-1].sum() / total.sum()
+            if abs(counted - reported) > _ROUNDING:
+                raise UserError(
+                    f"{path}: says {reported:.4f} for {_SPLIT} {language}, but its "
+                    f"predictions have {counted:.4f}; run decoupled finetune "
+                    "--mode=eval again"
+                )
+        baseline = scores[f"{TRIVIAL}{_METRIC}"]
+        found[language] = Items(np.mean(right, 0), total, baseline)
+    if not found:
+        raise UserError(f"{runs[0][0]}: has no scores of {_SPLIT}")
+    return found
+
+
+def _task(folder: str, data_dir: str) -> FinetuningTask:
+    described = run_folder.read(folder)
+    if described.task is None:
+        raise UserError(f"{folder}: is of pre-training, not of fine-tuning")
+    name, kind = described.task["name"], described.task["kind"]
+    length = described.data["features"]["max_sequence_length"]
+    if kind == TAGGING:
+        return TaggingTask(name, length)
+    if name in (CATALOGS, BOOKS):
+        return CorpusTask(name, data_dir, length)
+    if name == SIB200.name:
+        return make_own_task(SIB200, data_dir, length, None)
+    raise UserError(f"{folder}: {name} is no task whose answers are counted here")
+
+
+def _labels(example: Any) -> list[str]:
+    """The labels of a text, which is one, or of a sentence."""
+    return example.tags if hasattr(example, "tags") else [example.label]
+
+
+def _right(
+    task: FinetuningTask, results: str, language: str, gold: list[list[str]]
+) -> np.ndarray:
+    """Right answers of each item, from the predictions beside results.json."""
+    path = os.path.join(
+        *(os.path.dirname(results), run_folder.PREDICTIONS, task.name),
+        f"{_SPLIT}-{language}.{task.prediction_suffix}",
+    )
+    # Tagged sentences have empty lines between them.
+    lines = [line for line in files.read_text(path).split("\n") if line]
+    answers = [line.split("\t")[0] for line in lines]
+    flat = [label for labels in gold for label in labels]
+    if len(answers) != len(flat):
+        raise UserError(
+            f"{path}: {len(answers):,} answers, but the file with the labels has "
+            f"{len(flat):,}; run decoupled finetune --mode=eval again"
+        )
+    hits = [float(said == label) for said, label in zip(answers, flat, strict=True)]
+    ends = np.cumsum([0, *map(len, gold)])
+    return np.add.reduceat(hits, ends[:-1])

@@ -1,0 +1,178 @@
+"""Jobs in forks of a process that has imported TensorFlow, and jobs without it.
+
+`decoupled.sweeps.warm_worker` tells how, and why that is safe. Each job is a process of
+its own where forks cannot be had (another system than Linux, a thread that a module has
+started, a module that cannot be imported) and where `SweepConfig.warm_processes` is
+False. Its results, log and exit code are the same in both ways.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from decoupled.sweeps import warm_worker
+from decoupled.sweeps.jobs import LOG, Job
+
+# Seconds between two looks at a job that is waited for.
+_POLL = 0.02
+
+
+def _pin(process: int, cores: set[int] | None) -> None:
+    """Before it starts threads, which inherit this."""
+    if cores:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(process, cores)
+
+
+class Place:
+    """Where one job runs at a time, on cores of its own.
+
+    Args:
+      kinds: of the jobs, whose modules it imports.
+      cores: that it and its jobs may use; None for all.
+      command: job -> the argument list with which it is a process of its own.
+      warm: whether jobs are forks of one process, the worker, that is kept.
+    """
+
+    def __init__(
+        self,
+        kinds: Sequence[str],
+        cores: set[int] | None,
+        command: Callable[[Job], Sequence[str]],
+        warm: bool,
+    ):
+        self._kinds, self._cores, self._command = kinds, cores, command
+        self._worker: subprocess.Popen | None = None
+        self._forks = warm and warm_worker.can_fork()
+
+    def start(self, job: Job) -> "subprocess.Popen | Fork":
+        """Starts a job; the one before has ended."""
+        if not self._forks:
+            return self.start_alone(job)
+        request = {
+            "command": job.kind,
+            "arguments": list(job.arguments),
+            "log": os.path.join(job.folder, LOG),
+        }
+        if self._worker is None:
+            self._start_worker()
+        # One that has died meanwhile is seen where its reply is read.
+        with contextlib.suppress(BrokenPipeError):
+            self._worker.stdin.write(json.dumps(request).encode() + b"\n")
+        return Fork(self._worker, job, self)
+
+    def start_alone(self, job: Job) -> subprocess.Popen:
+        """Starts a job as a process of its own."""
+        with open(os.path.join(job.folder, LOG), "ab") as log:
+            process = subprocess.Popen(
+                self._command(job),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        _pin(process.pid, self._cores)
+        return process
+
+    def drop(self, forks: bool) -> None:
+        """Forgets a process that died; forks: whether another may be started."""
+        self.close()
+        self._forks = forks
+
+    def close(self) -> None:
+        """Ends the process; its job has ended."""
+        if self._worker is not None:
+            # It may still import. No job is in it, and nothing of it is kept.
+            self._worker.kill()
+            self._worker.wait()
+            self._worker.stdin.close()
+            self._worker.stdout.close()
+            self._worker = None
+
+    def _start_worker(self):
+        self._worker = subprocess.Popen(
+            [sys.executable, "-m", "decoupled.sweeps.warm_worker", *self._kinds],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+        )
+        _pin(self._worker.pid, self._cores)
+
+
+class Fork:
+    """A job in a fork, with those methods of `subprocess.Popen` that a runner needs.
+
+    Where the worker cannot fork, the job becomes a process of its own.
+
+    Attributes: `pid` of the fork, None before it has begun.
+    """
+
+    def __init__(self, worker: subprocess.Popen, job: Job, owner: Place):
+        self._worker, self._job, self._owner = worker, job, owner
+        self._unread = b""
+        self.pid: int | None = None
+        self._code: int | None = None
+        self._alone: subprocess.Popen | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, None while the job runs."""
+        if self._alone is not None:
+            return self._alone.poll()
+        while self._code is None and select.select([self._worker.stdout], [], [], 0)[0]:
+            found = os.read(self._worker.stdout.fileno(), 4096)
+            if not found:
+                return self._worker_died()
+            *lines, self._unread = (self._unread + found).split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                self.pid = message.get("pid", self.pid)
+                self._code = message.get("code")
+        return self._code
+
+    def _worker_died(self):
+        """The code of a job that died with its worker; None where it had not begun."""
+        code = self._worker.wait()
+        if self.pid is not None:
+            # Another job may have better luck: most likely memory was short.
+            self._owner.drop(forks=True)
+            self._code = code or 1
+            return self._code
+        self._owner.drop(forks=False)
+        self._alone = self._owner.start_alone(self._job)
+        return None
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number):
+        if self.poll() is not None:
+            return
+        if self._alone is not None:
+            self._alone.send_signal(number)
+        elif self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+        else:
+            # The worker still imports; nothing of the job has run.
+            self._owner.drop(forks=True)
+            self._code = -number
+
+    def wait(self, timeout: float) -> int:
+        """The exit code; raises `subprocess.TimeoutExpired` after so many seconds."""
+        end = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired(self._job.name, timeout)
+            time.sleep(_POLL)
+        return code

@@ -1,0 +1,272 @@
+"""Tasks that a user describes: labels or numbers of texts, tags, answers to questions.
+
+`OwnTaskConfig` describes files, columns and languages. All else is that of the task of
+the same kind.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from decoupled.configs.finetuning import (
+    CLASSIFICATION,
+    REGRESSION,
+    TAGGING,
+    OwnTaskConfig,
+    QuestionAnsweringConfig,
+)
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.metrics.labels import accuracy, entity_scores, macro_f1
+from decoupled.metrics.question_answering import squad_scores
+from decoupled.tasks.classification import (
+    Answer,
+    SequenceClassificationTask,
+    write_probable,
+)
+from decoupled.tasks.classification_files import LabelledTexts
+from decoupled.tasks.finetuning_task import FinetuningTask
+from decoupled.tasks.own_files import (
+    find_languages,
+    pattern_of,
+    read_tagged,
+    read_texts,
+)
+from decoupled.tasks.qa import QuestionAnsweringTask
+from decoupled.tasks.qa_files import Question
+from decoupled.tasks.regression import RegressionTask
+from decoupled.tasks.tagging import TaggingTask, Tags
+from decoupled.tasks.tagging_files import TaggedSentence
+from decoupled.xtreme.files import LanguageFile
+
+# Topics of parallel sentences (Adelani et al. 2024), of github.com/dadelani/sib-200.
+SIB200 = OwnTaskConfig(
+    name="sib200",
+    kind=CLASSIFICATION,
+    files="sib200/{split}-{language}.tsv",
+    splits=("train", "dev", "test"),
+    split_column=None,
+    training_languages=("en",),
+    texts=("text",),
+    label="category",
+    labels=(),
+    metric="accuracy",
+)
+
+
+class _OwnFiles(FinetuningTask):
+    """The files of a described task. `read_file` reads one of them."""
+
+    def _describe(self, config: OwnTaskConfig) -> None:
+        self.name, self.kind, self.config = config.name, config.kind, config
+        self.training_languages = config.training_languages
+        self.headline = (config.metric,)
+
+    def languages(self, data_dir: str, split: str) -> list[str]:
+        """The languages that have a file, those of training first."""
+        return list(find_languages(self.config, data_dir, split))
+
+    def path(self, data_dir: str, split: str, language: str) -> str:
+        """As `OwnTaskConfig.files` says."""
+        pattern = pattern_of(self.config, split)
+        path = os.path.join(data_dir, pattern.replace("{language}", language))
+        has_one = "{language}" in pattern or language == self.training_languages[0]
+        if not has_one or not files.exists(path):
+            raise UserError(
+                f"{path}: missing; {self.name} needs its {split} file of language "
+                f"{language!r} (OwnTaskConfig.files)"
+            )
+        return path
+
+    def paths(self, data_dir: str, split: str, language: str) -> list[str]:
+        """Of training those of all training languages, else `path`."""
+        languages = self.training_languages if split == "train" else [language]
+        return [self.path(data_dir, split, name) for name in languages]
+
+    def read(self, data_dir: str, split: str, language: str) -> list[Any]:
+        """The examples; of training those of all training languages."""
+        paths = self.paths(data_dir, split, language)
+        return [example for path in paths for example in self.read_file(path, split)]
+
+    def read_file(self, path: str, split: str) -> list[Any]:
+        """The examples of a file."""
+        raise NotImplementedError
+
+
+class OwnClassification(_OwnFiles, SequenceClassificationTask):
+    """A label for a text or a pair of texts.
+
+    Args:
+      config: of the task, whose labels may come from its training files below
+        `data_dir`.
+      data_dir: the folder of its files.
+      max_sequence_length: tokens of a row.
+
+    Raises:
+      UserError: training files are missing or malformed, or have fewer than two labels.
+    """
+
+    metrics = ("accuracy", "macro_f1")
+
+    def __init__(self, config: OwnTaskConfig, data_dir: str, max_sequence_length: int):
+        self._describe(config)
+        labels = own_labels(
+            self, data_dir, lambda path: read_texts(path, config, "train", None)
+        )
+        super().__init__(config.name, labels, max_sequence_length)
+
+    def read_file(self, path: str, split: str) -> list[LabelledTexts]:
+        """The rows of a split."""
+        return read_texts(path, self.config, split, self.labels)
+
+    def scores_of(self, labels: list[str], answers: list[str]) -> dict[str, float]:
+        """Accuracy and the mean F1 of all labels."""
+        return {**accuracy(labels, answers), **macro_f1(labels, answers)}
+
+    def write(
+        self, path: str, examples: list[LabelledTexts], answers: list[Answer]
+    ) -> None:
+        """As `write_probable`."""
+        write_probable(path, answers)
+
+
+class OwnRegression(_OwnFiles, RegressionTask):
+    """A number for a text or a pair of texts.
+
+    Args:
+      config: of the task. max_sequence_length: tokens of a row.
+    """
+
+    def __init__(self, config: OwnTaskConfig, max_sequence_length: int):
+        super().__init__(config.name, max_sequence_length)
+        self._describe(config)
+
+    def read_file(self, path: str, split: str) -> list[LabelledTexts]:
+        """The rows of a split."""
+        return read_texts(path, self.config, split, None)
+
+
+class OwnTagging(_OwnFiles, TaggingTask):
+    """A tag for each word.
+
+    Args, Raises: as `OwnClassification`.
+    """
+
+    def __init__(self, config: OwnTaskConfig, data_dir: str, max_sequence_length: int):
+        self._describe(config)
+        labels = own_labels(
+            self, data_dir, lambda path: read_tagged(path, config, "train", None)
+        )
+        super().__init__(config.name, max_sequence_length, labels)
+        if config.metric == "entity_f1":
+            self.metrics = ("entity_f1", "precision", "recall", "accuracy")
+            wrong = [tag for tag in labels if not re.fullmatch("O|[BI]-.+", tag)]
+            if wrong:
+                raise UserError(
+                    f"OwnTaskConfig.metric: entity_f1 needs tags O, B-TYPE and I-TYPE; "
+                    f"{wrong[0]!r} is none of them"
+                )
+
+    def read_file(self, path: str, split: str) -> list[TaggedSentence]:
+        """The sentences of a file."""
+        return read_tagged(path, self.config, split, self.labels)
+
+    def scores_of(
+        self, language: str, labels: list[Tags], answers: list[Tags]
+    ) -> dict[str, float]:
+        """Accuracy of words and, where the metric is theirs, scores of entities."""
+        flat = [tag for tags in labels for tag in tags]
+        found = accuracy(flat, [tag for tags in answers for tag in tags])
+        if len(self.metrics) == 1:
+            return found
+        scores = entity_scores(labels, answers)
+        return {
+            "entity_f1": scores["f1"],
+            "precision": scores["precision"],
+            "recall": scores["recall"],
+            **found,
+        }
+
+
+class OwnQuestions(_OwnFiles, QuestionAnsweringTask):
+    """The span of a text that answers a question, in SQuAD's JSON.
+
+    Args:
+      config: of the task. max_sequence_length: tokens of a window.
+      settings: of windows and answers.
+
+    Raises:
+      UserError: a window has too little room for its part of a context.
+    """
+
+    def __init__(
+        self,
+        config: OwnTaskConfig,
+        max_sequence_length: int,
+        settings: QuestionAnsweringConfig,
+    ):
+        super().__init__(config.name, max_sequence_length, settings)
+        self._describe(config)
+
+    def read_file(self, path: str, split: str) -> list[Question]:
+        """The questions of a file; see `QuestionAnsweringTask.read`."""
+        return self.read_questions_of(LanguageFile(path, self.name, "own"), split)
+
+    def scores_of(
+        self,
+        language: str,
+        questions: list[tuple[str, list[str]]],
+        answers: dict[str, str],
+    ) -> dict[str, float]:
+        """Exact match and F1, by SQuAD's rules in all languages."""
+        return squad_scores(questions, answers)
+
+
+def own_labels(
+    task: _OwnFiles, data_dir: str, read: Callable[[str], list[Any]]
+) -> list[str]:
+    """The labels of a configuration, or those of its training files, sorted.
+
+    Raises:
+      UserError: there are fewer than two.
+    """
+    config = task.config
+    if config.labels:
+        return list(config.labels)
+    found = set()
+    for path in task.paths(data_dir, "train", config.training_languages[0]):
+        for example in read(path):
+            found.update(
+                [example.label] if config.kind == CLASSIFICATION else example.tags
+            )
+    if len(found) < 2:
+        raise UserError(
+            f"{task.path(data_dir, 'train', config.training_languages[0])}: has the "
+            f"label {''.join(found)!r} alone; two or more are needed"
+        )
+    return sorted(found)
+
+
+def make_own_task(
+    config: OwnTaskConfig,
+    data_dir: str,
+    max_sequence_length: int,
+    settings: QuestionAnsweringConfig | None,
+) -> FinetuningTask:
+    """The task that a configuration describes.
+
+    Raises:
+      UserError: its files are missing or malformed, or settings are.
+    """
+    if config.kind == CLASSIFICATION:
+        return OwnClassification(config, data_dir, max_sequence_length)
+    if config.kind == REGRESSION:
+        return OwnRegression(config, max_sequence_length)
+    if config.kind == TAGGING:
+        return OwnTagging(config, data_dir, max_sequence_length)
+    if settings is None:
+        raise UserError(
+            "finetune.question_answering: is not set; give --gin_file=tasks/qa.gin too"
+        )
+    return OwnQuestions(config, max_sequence_length, settings)

@@ -1,0 +1,271 @@
+"""Files of one's own tasks: tables with texts and labels, and columns with tags.
+
+`OwnTaskConfig` says where the files lie and which columns they have. What does not fit
+is refused with file, line and column.
+"""
+
+import csv
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from decoupled.configs.finetuning import REGRESSION, OwnTaskConfig
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
+from decoupled.tasks.classification_files import LabelledTexts
+from decoupled.tasks.tagging_files import TaggedSentence
+from decoupled.xtreme.files import is_language
+
+SPLITS = ("train", "dev", "test")
+_LANGUAGE = "{language}"
+_SHOWN = 40
+# CoNLL-U: words of several syntactic words (1-2), and words that are not in the text.
+_NO_WORD = re.compile(r"\d+[-.]\d+")
+
+Column = str | int
+
+
+def pattern_of(config: OwnTaskConfig, split: str) -> str:
+    """The path of a split's files below --data_dir, with {language} in it."""
+    return config.files.replace("{split}", config.splits[SPLITS.index(split)])
+
+
+def find_languages(config: OwnTaskConfig, data_dir: str, split: str) -> dict[str, str]:
+    """Language -> its file of a split, those of training first.
+
+    A file that holds all splits counts for each of them.
+    """
+    pattern = pattern_of(config, split)
+    first, *_ = config.training_languages
+    if _LANGUAGE not in pattern:
+        path = os.path.join(data_dir, pattern)
+        return {first: path} if files.exists(path) else {}
+    found = dict(_matches(data_dir, pattern.split("/"), None))
+    trained = [name for name in config.training_languages if name in found]
+    return {name: found[name] for name in (*trained, *sorted(set(found) - {*trained}))}
+
+
+def _matches(folder, parts, language) -> Iterator[tuple[str, str]]:
+    """The languages and paths that the rest of a pattern matches below a folder."""
+    part, *rest = parts
+    if language is not None:
+        part = part.replace(_LANGUAGE, language)
+    if _LANGUAGE not in part:
+        found = [(language, part)]
+    else:
+        before, *others = map(re.escape, part.split(_LANGUAGE))
+        regular = before + "(?P<language>.+)" + "(?P=language)".join(others)
+        names = gfile.listdir(folder) if gfile.isdir(folder) else []
+        # Folders of gs:// end in a slash.
+        matches = (re.fullmatch(regular, name.rstrip("/")) for name in sorted(names))
+        found = [(m["language"], m[0]) for m in matches if m]
+        found = [pair for pair in found if is_language(pair[0])]
+    for name, entry in found:
+        path = os.path.join(folder, entry)
+        if rest:
+            yield from _matches(path, rest, name)
+        elif _LANGUAGE in part or files.exists(path):
+            # Of a part with a language in it the entries were listed.
+            yield name, path
+
+
+class _Row(NamedTuple):
+    line: int
+    values: dict[Column, Any]
+
+
+def read_texts(
+    path: str, config: OwnTaskConfig, split: str, labels: Iterable[str] | None
+) -> list[LabelledTexts]:
+    """The rows of a split in a file, in its order.
+
+    Args:
+      labels: those that are known; None where this file is to tell them, and for
+        numbers.
+
+    Raises:
+      UserError: the file is missing, empty, not UTF-8 or malformed, a text is empty, a
+        label is unknown or no number, or (unless it is a test file) labels are missing.
+    """
+    rows = list(_rows_of_split(path, config, split))
+    if not rows:
+        raise UserError(f"{path}: holds no example of {split}")
+    has_labels = config.label in rows[0].values
+    if not has_labels and split != "test":
+        raise _error(path, rows[0].line, config.label, "is missing; only tests may")
+    known = None if labels is None else set(labels)
+    return [_example(path, row, config, known, has_labels) for row in rows]
+
+
+def _rows_of_split(path, config, split):
+    readers = {".jsonl": _json_rows, ".csv": _csv_rows, ".tsv": _tsv_rows}
+    _, ending = os.path.splitext(path)
+    wanted = config.splits[SPLITS.index(split)]
+    for row in readers[ending](path, config):
+        if config.split_column is None:
+            yield row
+        elif _text(path, row, config.split_column) == wanted:
+            yield row
+
+
+def _example(path, row, config, known, has_labels):
+    texts = tuple(_text(path, row, column) for column in config.texts)
+    if not has_labels:
+        if config.label in row.values:
+            raise _error(path, row.line, config.label, "is there, not in other rows")
+        return LabelledTexts(texts, None)
+    label = _text(path, row, config.label)
+    if config.kind == REGRESSION:
+        _check_number(path, row.line, config.label, label)
+    elif known is not None and label not in known:
+        shown = ", ".join(sorted(known)[:_SHOWN])
+        raise _error(
+            path,
+            row.line,
+            config.label,
+            f"unknown label {label!r}; no training file has it. Known: {shown}",
+        )
+    return LabelledTexts(texts, label)
+
+
+def _check_number(path, line, column, text):
+    try:
+        is_number = math.isfinite(float(text))
+    except ValueError:
+        is_number = False
+    if not is_number:
+        raise _error(path, line, column, f"{text!r} is not a finite number")
+
+
+def _text(path, row, column) -> str:
+    """A cell, not empty. Numbers and truth values are written as JSON has them."""
+    if column not in row.values:
+        raise _error(path, row.line, column, "is missing")
+    value = row.values[column]
+    if type(value) in (int, bool, float):
+        value = json.dumps(value)
+    if not isinstance(value, str):
+        raise _error(path, row.line, column, f"{type(value).__name__}, not a text")
+    if not value.strip():
+        raise _error(path, row.line, column, "is empty")
+    return value
+
+
+def _error(path, line, column, problem):
+    return UserError(f"{path}:{line}: column {column!r}: {problem}")
+
+
+def _lines(path: str) -> Iterator[tuple[int, str]]:
+    """Lines and their numbers, from 1. Only line feeds and their like end a line."""
+    text = files.read_text(path).removeprefix("\ufeff")
+    yield from enumerate(re.split("\r\n|\r|\n", text), start=1)
+
+
+def _json_rows(path, config):
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        value = files.parse_json_line(line, f"{path}:{number}")
+        if not isinstance(value, dict):
+            raise UserError(f"{path}:{number}: not a JSON object")
+        yield _Row(number, value)
+
+
+def _tsv_rows(path, config):
+    """Cells between tabs; quotes are text."""
+    cells = ((n, line.split("\t")) for n, line in _lines(path) if line.strip())
+    yield from _table(path, config, cells)
+
+
+def _csv_rows(path, config):
+    """As Python's csv module reads them: quoted cells may hold commas and line ends."""
+    text = files.read_text(path).removeprefix("\ufeff")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    before = [0]
+
+    def numbered():
+        for cells in reader:
+            if cells:
+                yield before[0] + 1, cells
+            before[0] = reader.line_num
+
+    try:
+        yield from _table(path, config, numbered())
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: not CSV ({error})") from error
+
+
+def _table(path, config, rows):
+    """Rows by the names of a header or, where columns are numbers, by these."""
+    wanted = [*config.texts, config.label, config.split_column]
+    if any(type(column) is int for column in wanted):
+        for number, cells in rows:
+            yield _Row(number, dict(enumerate(cells, start=1)))
+        return
+    number, header = next(rows, (1, []))
+    needed = [c for c in (*config.texts, config.split_column) if c is not None]
+    for column in needed:
+        if header.count(column) != 1:
+            raise UserError(
+                f"{path}:{number}: the header has {header.count(column)} columns "
+                f"{column!r}, not 1; it is {', '.join(header)[:200]!r}"
+            )
+    for number, cells in rows:
+        if len(cells) != len(header):
+            raise UserError(
+                f"{path}:{number}: {len(cells)} columns; the header has {len(header)}"
+            )
+        yield _Row(number, dict(zip(header, cells, strict=True)))
+
+
+def read_tagged(
+    path: str, config: OwnTaskConfig, split: str, labels: Iterable[str] | None
+) -> list[TaggedSentence]:
+    """The sentences of a file with a word a line and empty lines between sentences.
+
+    Columns stand between tabs or, in lines without tabs, between white space. Comments,
+    ranges of words and words that are not in the text are left out of .conllu files,
+    lines that begin with -DOCSTART- of others.
+
+    Args, Raises: as `read_texts`.
+    """
+    known = None if labels is None else set(labels)
+    [word_column] = config.texts
+    sentences, words, tags, untagged = [], [], [], None
+    for number, line in [*_lines(path), (0, "")]:
+        if not line.strip():
+            if words:
+                sentences.append(TaggedSentence(words, None if untagged else tags))
+            words, tags = [], []
+            continue
+        if _is_no_word(path, line):
+            continue
+        cells = line.split("\t") if "\t" in line else line.split()
+        row = _Row(number, dict(enumerate(cells, start=1)))
+        words.append(_text(path, row, word_column))
+        lacks_tag = config.label not in row.values
+        untagged = lacks_tag if untagged is None else untagged
+        if lacks_tag != untagged or (untagged and split != "test"):
+            raise _error(path, number, config.label, "is missing, or not everywhere")
+        if untagged:
+            continue
+        tag = _text(path, row, config.label)
+        if known is not None and tag not in known:
+            raise _error(
+                path, number, config.label, f"unknown tag {tag!r}; no training file "
+                f"has it. Known: {', '.join(sorted(known)[:_SHOWN])}"
+            )  # fmt: skip
+        tags.append(tag)
+    if not sentences:
+        raise UserError(f"{path}: holds no word")
+    return sentences
+
+
+def _is_no_word(path, line):
+    if path.endswith(".conllu"):
+        return line.startswith("#") or _NO_WORD.match(line.split("\t")[0])
+    return line.startswith("-DOCSTART-")

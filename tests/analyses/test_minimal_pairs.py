@@ -1,0 +1,183 @@
+"""Minimal pairs: scores from the logits of a network in numpy, and planted answers."""
+
+import json
+
+import numpy as np
+import pytest
+
+from decoupled.analyses import minimal_pairs
+from decoupled.analyses.minimal_pair_files import MinimalPair
+from decoupled.analyses.models import open_models
+from decoupled.configs.analyses import MinimalPairSettings
+from decoupled.core.errors import UserError
+from decoupled.metrics.neighbours import wilson_interval
+from tests.analyses.tiny_runs import texts_of, write_finetuned_run, write_run
+from tests.exports.reference import Reference
+
+SETTINGS = MinimalPairSettings("token", None, "refuse", 5)
+LEFT_TO_RIGHT = SETTINGS._replace(masking="word_left_to_right")
+PAIRS = [
+    MinimalPair(good, bad, field, phenomenon, paradigm, f"pairs.jsonl:{number}")
+    for number, (good, bad, field, phenomenon, paradigm) in enumerate(
+        [
+            ("Show the page", "Show page the", "syntax", "order", "noun"),
+            ("the blue image", "blue the image", "syntax", "order", "noun"),
+            ("Delete the last page", "Delete last the page", "syntax", "order", "end"),
+            ("10 other objects", "1 other objects", "syntax", "number", "one"),
+            ("user name", "user user", "semantics", "words", "name"),
+            ("Zürich", "Zürich Zürich Zürich", "semantics", "words", "name"),
+        ]
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def models(pretrained_dir, coupled_dir):
+    return open_models([pretrained_dir, coupled_dir], masked_lm=True)
+
+
+@pytest.fixture(scope="module")
+def result(models):
+    return minimal_pairs.measure(models, PAIRS, SETTINGS)
+
+
+def direct_score(model, text, left_to_right):
+    """Sentence by sentence and token by token, without batches and padding."""
+    vocabulary = model.vocabulary
+    weights = {name: model.weights[name] for name in model.weights}
+    reference = Reference(model.config, weights)
+    ids = [vocabulary.cls_id, *vocabulary.encode(text), vocabulary.sep_id]
+    pieces = [vocabulary.id_to_piece(number) for number in ids]
+    total = 0.0
+    for place in range(1, len(ids) - 1):
+        seen = list(ids)
+        seen[place] = vocabulary.mask_id
+        after = place + 1
+        while left_to_right and pieces[after][0] not in "▁[":
+            seen[after] = vocabulary.mask_id
+            after += 1
+        batch = {
+            "input_word_ids": np.array([seen]),
+            "input_mask": np.ones([1, len(ids)], np.int32),
+            "input_type_ids": np.zeros([1, len(ids)], np.int32),
+        }
+        last = reference.encode(batch)[-1]
+        logits = reference.masked_lm(last, np.array([[place]]))[0, 0]
+        total += logits[ids[place]] - np.log(np.exp(logits).sum())
+    return total
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, LEFT_TO_RIGHT])
+def test_scores_are_sums_of_the_networks_log_probabilities(models, settings):
+    found = minimal_pairs.measure(models, PAIRS, settings)["arrays"]
+    for number, model in enumerate(models):
+        for side in ("good", "bad"):
+            expected = [
+                direct_score(model, getattr(pair, side), settings is LEFT_TO_RIGHT)
+                for pair in PAIRS
+            ]
+            np.testing.assert_allclose(found[f"{number}/{side}"], expected, rtol=1e-5)
+
+
+def test_batches_change_nothing(models, result):
+    found = minimal_pairs.measure(models, PAIRS, SETTINGS._replace(batch_size=64))
+    for name, values in result["arrays"].items():
+        np.testing.assert_allclose(found["arrays"][name], values, rtol=1e-5)
+
+
+def test_accuracies_are_shares_of_pairs_with_intervals(result):
+    for number, model in enumerate(result["models"]):
+        right = result["arrays"][f"{number}/good"] > result["arrays"][f"{number}/bad"]
+        entries = {
+            (e["field"], e["phenomenon"], e["paradigm"]): e for e in model["accuracies"]
+        }
+        for key, own in {
+            ("all", "all", "all"): right,
+            ("syntax", "all", "all"): right[:4],
+            ("syntax", "order", "all"): right[:3],
+            ("syntax", "order", "noun"): right[:2],
+            ("semantics", "words", "name"): right[4:],
+        }.items():
+            entry = entries[key]
+            assert (entry["pairs"], entry["right"]) == (len(own), own.sum())
+            assert entry["accuracy"] == own.mean()
+            bounds = wilson_interval(int(own.sum()), len(own))
+            assert (entry["low"], entry["high"]) == bounds
+        assert len(entries) == 1 + 2 + 3 + 4
+        assert next(iter(entries)) == ("all", "all", "all")
+    assert result["items"] == [pair.where for pair in PAIRS]
+
+
+def test_a_model_that_knows_frequencies_alone_prefers_frequent_words(
+    vocabulary, tmp_path
+):
+    """Its score is a sum of log frequencies, in whatever order."""
+    bias = np.zeros(48, np.float32)
+    frequent = vocabulary.encode("image")[-1]
+    bias[frequent] = 5
+    weights = {
+        "cls/predictions/output_bias": bias,
+        "cls/predictions/output_embedding": np.zeros([48, 10], np.float32),
+    }
+    folder = write_run(tmp_path / "run", vocabulary, weights=weights)
+    [model] = open_models([folder], masked_lm=True)
+    names = ("a", "b", "c", "here")
+    texts = ["user image", "image user", "user image image"]
+    ids = [vocabulary.encode(text) for text in texts]
+    log_sum = np.log(47 + np.exp(5))
+    scores = [5 * own.count(frequent) - len(own) * log_sum for own in ids]
+    pairs = [MinimalPair(good, bad, *names) for good in texts for bad in texts]
+    found = minimal_pairs.measure([model], pairs, SETTINGS)
+    np.testing.assert_allclose(
+        found["arrays"]["0/good"], np.repeat(scores, 3), rtol=1e-5
+    )
+    assert scores[0] == scores[1] > scores[2]
+    # Equal scores are wrong: two of nine are right.
+    assert found["models"][0]["accuracies"][0]["right"] == 2
+
+
+def test_long_sentences_are_refused_or_left_out_for_all_models(models):
+    settings = SETTINGS._replace(max_tokens=20)
+    lengths = [
+        max(len(models[0].vocabulary.encode(text)) for text in (p.good, p.bad))
+        for p in PAIRS
+    ]
+    kept = [p.where for p, length in zip(PAIRS, lengths, strict=True) if length <= 18]
+    assert 0 < len(kept) < len(PAIRS)
+    with pytest.raises(UserError, match=r"pairs.jsonl:\d: a sentence has \d+ tokens, "):
+        minimal_pairs.measure(models, PAIRS, settings)
+    settings = settings._replace(long_pairs="leave_out")
+    found = minimal_pairs.measure(models, PAIRS, settings)
+    assert found["items"] == kept
+    assert found["left_out"] == len(PAIRS) - len(kept)
+    with pytest.raises(UserError, match="every pair has a sentence that is longer"):
+        minimal_pairs.measure(models, PAIRS, settings._replace(max_tokens=3))
+    with pytest.raises(UserError, match="minimal_pairs.max_tokens: 99, but pretrained"):
+        minimal_pairs.measure(models, PAIRS, settings._replace(max_tokens=99))
+
+
+def test_refused_settings_models_and_sentences(models, vocabulary, tmp_path):
+    for changes, message in (
+        ({"masking": "word"}, "minimal_pairs.masking: 'word' is unknown; one of token"),
+        ({"long_pairs": "cut"}, "minimal_pairs.long_pairs: 'cut' is unknown"),
+        ({"batch_size": 0}, "minimal_pairs.batch_size: 0 is no whole number >= 1"),
+        ({"max_tokens": 2}, "minimal_pairs.max_tokens: 2 is no whole number >= 3"),
+    ):
+        with pytest.raises(UserError, match=message):
+            minimal_pairs.measure(models, PAIRS, SETTINGS._replace(**changes))
+    with pytest.raises(UserError, match="x:3: a sentence without text"):
+        empty = MinimalPair("\u200b", "page", "a", "b", "c", "x:3")
+        minimal_pairs.measure(models, [empty], SETTINGS)
+    finetuned = write_finetuned_run(tmp_path / "tuned", vocabulary)
+    with pytest.raises(UserError, match="holds no MLM head"):
+        open_models([finetuned], masked_lm=True)
+
+
+def test_result_table_and_plot(result, tmp_path, capsys):
+    shown = {name: value for name, value in result.items() if name != "arrays"}
+    json.dumps(shown, allow_nan=False)
+    minimal_pairs.show(shown)
+    printed = capsys.readouterr().out
+    assert "Acceptable sentence preferred" in printed and "semantics" in printed
+    _, svg = minimal_pairs.plot(shown, str(tmp_path / "plot"))
+    assert {"pretrained", "coupled", "syntax: order"} <= set(texts_of(svg))

@@ -1,0 +1,121 @@
+"""The table of whole runs from numbers typed in, and quick runs of its workers."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks import finetuning_runs, results
+from benchmarks.finetuning_runs import MODES, OURS, PADDED, REAL
+from benchmarks.interleave import Chunk, Measured, Skip, interleave
+from tests.benchmarks.toys import comparison, measured
+from tests.interop.reference import PYTHON
+
+CASE = {"batch": 10}
+START_AFTER = {OURS: 10.0, "transformers, grouped": 4.0}
+
+
+def runs():
+    return comparison(
+        "xnli: float32",
+        [
+            measured(OURS, [[1.0, 3.0], [2.0, 2.0]], CASE),
+            measured("transformers, grouped", [[2.0, 2.0], [6.0, 6.0]], CASE),
+        ],
+    )
+
+
+def starts():
+    workers = [
+        Measured(name, {}, {}, [Chunk([99.0], 1, s - 1), Chunk([99.0], 1, s)] * 2, 1)
+        for name, s in START_AFTER.items()
+    ]
+    return comparison("xnli: float32, start", workers)
+
+
+def test_times_are_means_over_all_steps():
+    (table,) = finetuning_runs.tables([runs()])
+    assert table.rows == [
+        ["xnli: float32", OURS, "200.0 s", "", "", "", "", "2.50 GB"],
+        [
+            "xnli: float32", "transformers, grouped", "400.0 s", "2.00x", "", "", "",
+            "2.50 GB",
+        ],
+    ]  # fmt: skip
+
+
+def test_a_run_is_its_start_and_60_steps():
+    (table,) = finetuning_runs.tables([runs(), starts()])
+    ours, theirs = (row[4:7] for row in table.rows)
+    assert ours == ["9.50 s (9.00-10.0)", "130 s", ""]
+    assert theirs == ["3.50 s (3.00-4.00)", "244 s", "1.88x"]
+
+
+def test_what_was_skipped_says_why():
+    skipped = comparison("udpos: float32", skipped="no examples")
+    (table,) = finetuning_runs.tables([skipped])
+    assert table.rows == [["udpos: float32", "no examples", *[""] * 6]]
+
+
+def test_real_examples_are_needed(tmp_path, monkeypatch):
+    monkeypatch.delenv(finetuning_runs.DATA_DIR, raising=False)
+    with pytest.raises(Skip, match="set DECOUPLED_DATA_DIR"):
+        finetuning_runs.make_case(REAL[0], False, tmp_path / "none")
+    monkeypatch.setenv(finetuning_runs.DATA_DIR, str(tmp_path))
+    with pytest.raises(Skip, match="xnli/train-en.tsv: does not exist"):
+        finetuning_runs.make_case(REAL[0], False, tmp_path / "missing")
+
+
+def test_the_peer_gets_the_same_tokens_and_labels():
+    features = {
+        "input_word_ids": np.array([[5, 6, 7, 0]], np.int32),
+        "input_mask": np.array([[1, 1, 1, 0]], np.int32),
+        "input_type_ids": np.zeros([1, 4], np.int32),
+        "word_starts": np.array([[0, 1, 0, 0]], np.int32),
+        "label_ids": np.array([[0, 3, 0, 0]], np.int32),
+    }
+    found = finetuning_runs.peer_features(features)
+    assert found["input_ids"].tolist() == [[5, 6, 7, 0]]
+    assert found["lengths"].tolist() == [3]
+    assert found["labels"].tolist() == [[-100, 3, -100, -100]]
+    spans = {"start_positions": np.array([1]), "end_positions": np.array([2])}
+    found = finetuning_runs.peer_features({**features, **spans})
+    assert (found["start_positions"], found["end_positions"]) == ([1], [2])
+    assert "labels" not in found
+
+
+@pytest.mark.parametrize(
+    "real",
+    [REAL[0], *(pytest.param(real, marks=pytest.mark.slow) for real in REAL[1:])],
+    ids=lambda real: real.task,
+)
+def test_our_run_stops_when_enough_was_seen(real, tmp_path):
+    case = finetuning_runs.make_case(real, True, tmp_path / real.task)
+    ours, _ = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2)
+    (found,) = interleave([ours], 2, 2, "quick")
+    # A step of warm-up and two of each round.
+    assert [chunk.loss for chunk in found.rounds] == [3.0, 5.0]
+    assert 0 < found.facts["start"]
+    assert not list((tmp_path / real.task).glob("float32*/model.ckpt*"))
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(not PYTHON, reason="no interpreter with torch and transformers")
+def test_a_quick_run_against_transformers(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["finetuning_runs", "--quick", "--only=xnli: bfloat16",
+         f"--results_dir={tmp_path}"],
+    )  # fmt: skip
+    finetuning_runs.main()
+    whole, start = results.read(tmp_path / "finetuning_runs.json")
+    names = [OURS, PADDED, *(f"transformers, {mode}" for mode in MODES)]
+    assert [worker.name for worker in whole.workers] == names
+    assert [worker.name for worker in start.workers] == names
+    tokens = {worker.name: worker.rounds[0].loss for worker in whole.workers[2:]}
+    # 3 steps of 4 rows (padded: 2, as all are alike) of at most 48 tokens.
+    assert tokens["transformers, padded"] == 2 * 4 * 48
+    for mode in ("dynamic", "grouped"):
+        assert tokens[f"transformers, {mode}"] < 3 * 4 * 48
+    assert "Fine-tuning on real examples" in capsys.readouterr().out

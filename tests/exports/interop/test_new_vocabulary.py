@@ -1,0 +1,232 @@
+"""Fewer pieces, or those of another file: kept text, rows, and whole models."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tokenizers
+
+from decoupled.core.errors import UserError
+from decoupled.corpora.corpus import Corpus
+from decoupled.exports.checkpoint_files import CheckpointFile
+from decoupled.exports.interop.new_vocabulary import (
+    Rows,
+    matching_rows,
+    mean_rows,
+    replace_vocabulary,
+    trim_vocabulary,
+)
+from decoupled.exports.interop.to_huggingface import to_huggingface
+from decoupled.exports.trained_model import open_trained_model
+from decoupled.model import variables as names
+from tests.data.small_corpus import make_corpus, make_vocabulary
+from tests.exports.models import (
+    finetuned_weights,
+    model_config,
+    pretrained_weights,
+    write_model_dir,
+)
+from tests.exports.reference import Reference
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Text in English and Swahili."""
+    folder = tmp_path_factory.mktemp("corpus")
+    return str(make_corpus(folder / "corpus").folder)
+
+
+@pytest.fixture(scope="module")
+def texts(corpus):
+    return list(Corpus(corpus).sentences("train", "sw"))
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory):
+    """The vocabulary of both languages."""
+    folder = tmp_path_factory.mktemp("vocabulary")
+    return make_vocabulary(folder / "sentencepiece.model")
+
+
+def write_model(folder, vocabulary, coupled=False, labels=()):
+    width = {"output_embedding_size": 8, "input_embedding_size": 8} if coupled else {}
+    config = model_config(vocab_size=vocabulary.size, coupled=coupled, **width)
+    weights = (
+        finetuned_weights(config, len(labels)) if labels else pretrained_weights(config)
+    )
+    task = {"name": "catalogs", "labels": list(labels)} if labels else None
+    return write_model_dir(
+        str(folder),
+        vocabulary.model_bytes,
+        vocabulary.fingerprint,
+        config,
+        weights,
+        task,
+    )
+
+
+def reference(folder):
+    model = open_trained_model(folder)
+    weights = {name: np.asarray(model.weights[name]) for name in model.weights}
+    return model.vocabulary, Reference(model.config, weights)
+
+
+def batch_of(vocabulary, text):
+    ids = [vocabulary.cls_id, *vocabulary.encode(text), vocabulary.sep_id]
+    row = np.array([ids], np.int32)
+    return {
+        "input_word_ids": row,
+        "input_mask": np.ones_like(row),
+        "input_type_ids": np.zeros_like(row),
+    }
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_kept_text_has_the_same_pieces_and_hidden_states(
+    tmp_path, big, corpus, texts, coupled
+):
+    source = write_model(tmp_path / "source", big, coupled)
+    target = str(tmp_path / "target")
+    report = trim_vocabulary(source, None, target, corpus, ["sw"], 1)
+    old, before = reference(source)
+    new, after = reference(target)
+    assert new.size == report["vocabulary"]["after"] < old.size
+    for text in texts[:5]:
+        pieces = [
+            [vocabulary.id_to_piece(i) for i in vocabulary.encode(text)]
+            for vocabulary in (old, new)
+        ]
+        assert pieces[0] == pieces[1]
+        found, wanted = (
+            model.encode(batch_of(vocabulary, text))
+            for vocabulary, model in ((new, after), (old, before))
+        )
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert report["unknown"]["sw"]["unknown_rate_after"] == 0
+
+
+def test_kept_pieces_have_the_same_logits(tmp_path, big, corpus):
+    source = write_model(tmp_path / "source", big)
+    target = str(tmp_path / "target")
+    trim_vocabulary(source, None, target, corpus, ["sw"], 1)
+    old, new = (open_trained_model(folder) for folder in (source, target))
+    kept = [
+        old.vocabulary.piece_to_id(new.vocabulary.id_to_piece(i))
+        for i in range(new.vocabulary.size)
+    ]
+    for name in (
+        "bert/embeddings/word_embeddings",
+        "cls/predictions/output_embedding",
+        "cls/predictions/output_bias",
+    ):
+        np.testing.assert_array_equal(new.weights[name], old.weights[name][kept])
+
+
+def test_a_higher_threshold_keeps_fewer_pieces_and_all_their_characters(
+    tmp_path, big, corpus
+):
+    source = write_model(tmp_path / "source", big)
+    sizes = []
+    for least in (1, 50):
+        target = str(tmp_path / f"target{least}")
+        trim_vocabulary(source, None, target, corpus, [], least)
+        vocabulary = open_trained_model(target).vocabulary
+        sizes.append(vocabulary.size)
+        pieces = {vocabulary.id_to_piece(i) for i in range(vocabulary.size)}
+        ordinary = set(range(vocabulary.size)) - {
+            *vocabulary.special_ids, vocabulary.unk_id,
+        }  # fmt: skip
+        characters = {c for i in ordinary for c in vocabulary.id_to_piece(i)}
+        assert characters <= pieces
+    assert sizes[1] < sizes[0]
+
+
+def test_a_classifier_keeps_its_labels(tmp_path, big, corpus):
+    source = write_model(tmp_path / "source", big, labels=["a", "b", "c"])
+    target = str(tmp_path / "target")
+    trim_vocabulary(source, None, target, corpus, ["sw"], 1)
+    assert list(open_trained_model(target).labels) == ["a", "b", "c"]
+
+
+def test_another_vocabulary_takes_rows_of_equal_pieces_and_means_of_others(
+    tmp_path, big, corpus, vocabulary
+):
+    other = vocabulary
+    source = write_model(tmp_path / "source", big)
+    target = str(tmp_path / "target")
+    report = replace_vocabulary(source, None, target, other.path, corpus)
+    old, new = (open_trained_model(folder) for folder in (source, target))
+    assert new.vocabulary.fingerprint == other.fingerprint
+    table = "cls/predictions/output_embedding"
+    means = 0
+    for index in range(other.size):
+        piece = other.id_to_piece(index)
+        same = big.piece_to_id(piece)
+        row = new.weights[table][index]
+        if big.id_to_piece(same) == piece:
+            np.testing.assert_array_equal(row, old.weights[table][same])
+        else:
+            means += 1
+            parts = [i for i in big.encode(piece.replace("▁", " ")) if i != big.unk_id]
+            if piece.startswith("▁") and parts:
+                expected = np.mean(old.weights[table][parts], axis=0)
+                np.testing.assert_allclose(row, expected, rtol=1e-6, atol=1e-9)
+    assert report["vocabulary"]["mean_of_others"] == means > 0
+    assert set(report["unknown"]) == {"en", "sw"}
+
+
+def test_rows_of_the_same_vocabulary_are_its_own(big):
+    rows = matching_rows(big, big)
+    assert rows.sources == [[index] for index in range(big.size)]
+    assert rows.copied == big.size
+
+
+def test_means_of_vectors_and_tables():
+    rows = Rows([[2], [0, 1], [1]], 2)
+    table = np.array([[1.0, 2.0], [3.0, 6.0], [5.0, 7.0]], np.float32)
+    assert mean_rows(table, rows).tolist() == [[5, 7], [2, 4], [3, 6]]
+    assert mean_rows(table[:, 0], rows).tolist() == [5, 2, 3]
+
+
+def test_transformers_files_of_a_trimmed_model_have_its_ids(
+    tmp_path, big, corpus, texts
+):
+    source = write_model(tmp_path / "source", big)
+    target = str(tmp_path / "target")
+    trim_vocabulary(source, None, target, corpus, ["sw"], 1)
+    hf_dir = str(tmp_path / "hf")
+    to_huggingface(target, None, hf_dir, encoder_only=False)
+    tokenizer = tokenizers.Tokenizer.from_file(os.path.join(hf_dir, "tokenizer.json"))
+    vocabulary = open_trained_model(target).vocabulary
+    for text in texts[:5]:
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        assert ids == vocabulary.encode(text)
+    with open(os.path.join(hf_dir, "config.json"), encoding="utf-8") as handle:
+        assert json.load(handle)["vocab_size"] == vocabulary.size
+
+
+def test_mistakes(tmp_path, big, corpus):
+    source = write_model(tmp_path / "source", big)
+    target = str(tmp_path / "target")
+    with pytest.raises(UserError, match="--languages: .* has no xx; it has en, sw"):
+        trim_vocabulary(source, None, target, corpus, ["xx"], 1)
+    with pytest.raises(UserError, match="none.model: cannot read"):
+        replace_vocabulary(source, None, target, str(tmp_path / "none.model"))
+    with pytest.raises(UserError, match="exists; choose a new folder"):
+        trim_vocabulary(source, None, source, corpus, ["sw"], 1)
+    assert not os.path.exists(target)
+
+
+def test_slots_stay_behind(tmp_path, big, corpus):
+    config = model_config(vocab_size=big.size)
+    weights = pretrained_weights(config)
+    table = "bert/embeddings/word_embeddings"
+    slots = {name: weights[table] for name in names.slots(table, "adamw")}
+    arguments = (big.model_bytes, big.fingerprint, config, weights | slots)
+    source = write_model_dir(str(tmp_path / "source"), *arguments)
+    target = str(tmp_path / "target")
+    trim_vocabulary(source, None, target, corpus, ["sw"], 1)
+    found = CheckpointFile(os.path.join(target, "model.ckpt-7"))
+    assert set(found.shapes) == {*weights, "global_step"}

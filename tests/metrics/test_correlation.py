@@ -1,0 +1,35 @@
+"""Correlations beside scipy's, and where there are none."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from decoupled.metrics.correlation import pearson, ranks, spearman
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_as_scipy_has_them(seed):
+    generator = np.random.default_rng(seed)
+    one = generator.integers(0, 6, 40)
+    other = one + generator.normal(0, 3, 40)
+    assert pearson(one, other) == pytest.approx(scipy.stats.pearsonr(one, other)[0])
+    assert spearman(one, other) == pytest.approx(scipy.stats.spearmanr(one, other)[0])
+    np.testing.assert_array_equal(ranks(one), scipy.stats.rankdata(one))
+
+
+def test_by_hand():
+    assert ranks(np.array([10, 30, 20, 20, 5])).tolist() == [2, 5, 3.5, 3.5, 1]
+    # 1 - 6 * (0 + 1 + 1 + 0) / (4 * 15)
+    assert spearman([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
+    assert spearman([1, 2, 3], [30, 20, 10]) == pytest.approx(-1)
+
+
+def test_no_correlation_with_a_constant():
+    for one, other in (([1, 2], [3, 3]), ([0.1] * 7, range(7)), ([], [])):
+        assert pearson(one, other) is None
+        assert spearman(one, other) is None
+
+
+def test_lengths_must_be_equal():
+    with pytest.raises(ValueError, match="1 values and 2 values"):
+        pearson([1], [1, 2])

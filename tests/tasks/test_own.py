@@ -1,0 +1,375 @@
+"""Tasks of one's own: descriptions, files of all forms, mistakes in them, scores."""
+
+import dataclasses
+import json
+import os
+import re
+
+import pytest
+
+from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
+from decoupled.configs.finetuning import OwnTaskConfig
+from decoupled.core.errors import UserError
+from decoupled.tasks.classification import Answer
+from decoupled.tasks.own import SIB200, make_own_task
+from decoupled.tasks.own_files import find_languages
+from decoupled.tasks.registry import OWN, make_task
+
+TEXTS = OwnTaskConfig(
+    name="reviews",
+    kind="classification",
+    files="{split}-{language}.tsv",
+    splits=("train", "dev", "test"),
+    split_column=None,
+    training_languages=("en",),
+    texts=("text",),
+    label="label",
+    labels=(),
+    metric="accuracy",
+)
+TAGS = dataclasses.replace(
+    TEXTS, kind="tagging", files="{split}-{language}.conll", texts=(1,), label=2
+)
+SPANS = dataclasses.replace(
+    TEXTS,
+    kind="question answering",
+    files="{split}-{language}.json",
+    texts=(),
+    label=None,
+    metric="f1",
+)
+QUESTIONS = QuestionAnsweringConfig(16, 32, 30, 20)
+TRAINING = "label\ttext\ngood\tI liked it.\nbad\tI did not.\n"
+
+
+def described(config=TEXTS, **changes):
+    return dataclasses.replace(config, **changes)
+
+
+def write(folder, **contents):
+    """Files by their names with _ for -, and . before the last word."""
+    for name, content in contents.items():
+        stem, _, ending = name.rpartition("_")
+        path = folder / f"{stem.replace('_', '-')}.{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    return str(folder)
+
+
+def make(config, folder):
+    return make_own_task(config, folder, 64, QUESTIONS)
+
+
+def read(config, folder, split="train", language="en"):
+    return make(config, str(folder)).read(str(folder), split, language)
+
+
+def test_a_table_with_a_header(tmp_path):
+    folder = write(tmp_path, train_en_tsv=TRAINING, test_de_tsv="text\nSchön!\n")
+    task = make(TEXTS, folder)
+    assert (task.name, task.kind) == ("reviews", "classification")
+    assert task.labels == ["bad", "good"]
+    assert task.read(folder, "train", "en") == [
+        (("I liked it.",), "good"),
+        (("I did not.",), "bad"),
+    ]
+    # Test files may lack labels.
+    assert task.read(folder, "test", "de") == [(("Schön!",), None)]
+    assert task.languages(folder, "test") == ["de"]
+
+
+def test_pairs_in_a_table_without_a_header(tmp_path):
+    folder = write(tmp_path, train_en_tsv="a\tb\tyes\nc\td\tno\n")
+    config = described(texts=(1, 2), label=3)
+    assert read(config, folder) == [(("a", "b"), "yes"), (("c", "d"), "no")]
+
+
+def test_a_table_of_csv_may_quote_commas_and_line_ends(tmp_path):
+    content = '\ufefflabel,text\nbad,"No, ""never"".\nNot I."\ngood,Yes.\n'
+    folder = write(tmp_path, train_en_csv=content)
+    examples = read(described(files="{split}-{language}.csv"), folder)
+    assert examples[0] == (('No, "never".\nNot I.',), "bad")
+
+
+def test_json_lines(tmp_path):
+    rows = [{"text": "a", "label": 1}, {"text": "b", "label": 0}, {}]
+    content = "\n".join(map(json.dumps, rows[:2])) + "\n\n"
+    folder = write(tmp_path, train_en_jsonl=content)
+    config = described(files="{split}-{language}.jsonl")
+    assert read(config, folder) == [(("a",), "1"), (("b",), "0")]
+
+
+def test_a_file_that_holds_all_splits(tmp_path):
+    rows = [
+        {"partition": split, "utt": f"{split} {number}", "intent": f"i{number}"}
+        for split in ("train", "validation")
+        for number in range(2)
+    ]
+    folder = write(tmp_path, en_US_jsonl="\n".join(map(json.dumps, rows)))
+    config = described(
+        files="{language}.jsonl",
+        splits=("train", "validation", "test"),
+        split_column="partition",
+        training_languages=("en-US",),
+        texts=("utt",),
+        label="intent",
+    )
+    task = make(config, folder)
+    assert task.read(folder, "dev", "en-US") == [
+        (("validation 0",), "i0"),
+        (("validation 1",), "i1"),
+    ]
+    with pytest.raises(UserError, match=r"en-US\.jsonl: holds no example of test"):
+        task.read(folder, "test", "en-US")
+
+
+def test_several_training_languages_are_read_together(tmp_path):
+    german = TRAINING.replace("bad", "schlecht")
+    folder = write(tmp_path, train_en_tsv=TRAINING, train_de_tsv=german)
+    task = make(described(training_languages=("de", "en")), folder)
+    assert task.labels == ["bad", "good", "schlecht"]
+    assert [e.label for e in task.read(folder, "train", "de")] == [
+        "good", "schlecht", "good", "bad",
+    ]  # fmt: skip
+    assert [os.path.basename(path) for path in task.paths(folder, "train", "de")] == [
+        "train-de.tsv", "train-en.tsv",
+    ]  # fmt: skip
+    assert task.languages(folder, "train") == ["de", "en"]
+
+
+def test_languages_may_be_folders(tmp_path):
+    for language in ("eng_Latn", "deu_Latn"):
+        (tmp_path / "data" / language).mkdir(parents=True)
+        (tmp_path / "data" / language / "test.tsv").write_text("x")
+    (tmp_path / "data" / "README").write_text("x")
+    config = described(files="data/{language}/{split}.tsv")
+    found = find_languages(config, str(tmp_path), "test")
+    assert list(found) == ["deu_Latn", "eng_Latn"]
+    assert found["deu_Latn"] == str(tmp_path / "data/deu_Latn/test.tsv")
+
+
+def test_a_task_of_one_language_needs_no_language_in_its_files(tmp_path):
+    folder = write(tmp_path, train_tsv=TRAINING)
+    assert make(described(files="{split}.tsv"), folder).languages(folder, "dev") == []
+    assert len(read(described(files="{split}.tsv"), folder)) == 2
+
+
+def test_tags_of_words(tmp_path):
+    content = "-DOCSTART- O\n\nAnna B-PER\nsees O\n\nRome B-LOC\n"
+    folder = write(tmp_path, train_en_conll=content)
+    task = make(described(TAGS, metric="entity_f1"), folder)
+    assert task.labels == ("B-LOC", "B-PER", "O")
+    sentences = task.read(folder, "train", "en")
+    assert [s.words for s in sentences] == [["Anna", "sees"], ["Rome"]]
+    answers = [["B-PER", "O"], ["O"]]
+    scores = task.score("en", sentences, answers)
+    assert scores["accuracy"] == pytest.approx(200 / 3)
+    assert scores["precision"] == 100 and scores["recall"] == 50
+    assert task.headline == ("entity_f1",)
+
+
+def test_columns_of_universal_dependencies(data_dir):
+    config = described(
+        TAGS,
+        files="ud/{language}_ewt-ud-{split}.conllu",
+        texts=(2,),
+        label=4,
+        splits=("dev", "dev2", "test"),
+    )
+    task = make(config, data_dir)
+    sentences = task.read(data_dir, "test", "en")
+    # The treebank's own counts: github.com/UniversalDependencies/UD_English-EWT.
+    assert len(sentences) == 2077
+    assert sum(len(sentence.words) for sentence in sentences) == 25_094
+    assert "NOUN" in task.labels and len(task.labels) >= 16
+
+
+def test_questions_in_the_form_of_squad(tmp_path):
+    question = {"id": "1", "question": "Who?", "answers": [
+        {"text": "Anna", "answer_start": 0}]}  # fmt: skip
+    paragraph = {"context": "Anna sees Rome.", "qas": [question]}
+    content = json.dumps({"data": [{"paragraphs": [paragraph]}]})
+    folder = write(tmp_path, train_en_json=content)
+    task = make(SPANS, folder)
+    examples = task.read(folder, "train", "en")
+    assert task.score("en", examples, ["anna"]) == {"exact_match": 100.0, "f1": 100.0}
+    assert (task.headline, task.prediction_suffix) == (("f1",), "json")
+
+
+def test_scores_are_those_of_scikit_learn(tmp_path):
+    metrics = pytest.importorskip("sklearn.metrics")
+    folder = write(tmp_path, train_en_tsv=TRAINING + "so so\tx\n")
+    task = make(described(metric="macro_f1"), folder)
+    labels = "good bad good good bad".split()
+    found = ["good", "good", "so so", "good", "bad"]
+    examples = [((f"text {n}",), label) for n, label in enumerate(labels)]
+    examples = [type(task.read(folder, "train", "en")[0])(*e) for e in examples]
+    scores = task.score("en", examples, [Answer(label, 1.0) for label in found])
+    expected = metrics.f1_score(labels, found, average="macro")
+    assert scores["macro_f1"] == pytest.approx(100 * expected)
+    assert scores["accuracy"] == pytest.approx(60)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("", r"train-en\.tsv:1: the header has 0 columns 'text', not 1"),
+        ("text\n", r"train-en\.tsv: holds no example of train"),
+        ("text\na\n", r"train-en\.tsv:2: column 'label': is missing; only tests may"),
+        ("text\tlabel\na\tb\tc\n", r"train-en\.tsv:2: 3 columns; the header has 2"),
+        ("text\tlabel\na\tx\n \ty\n", r"train-en\.tsv:3: column 'text': is empty"),
+        ("text\tlabel\na\tx\nb\tx\n", r"has the label 'x' alone; two or more"),
+    ],
+)
+def test_mistakes_in_a_table(tmp_path, content, message):
+    folder = write(tmp_path, train_en_tsv=content)
+    with pytest.raises(UserError, match=message) as caught:
+        make(TEXTS, folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ('{"text": "a"', r"train-en\.jsonl:1: not JSON at column 13"),
+        ("[1]", r"train-en\.jsonl:1: not a JSON object"),
+        ('{"text": ["a"], "label": "x"}', r"jsonl:1: column 'text': list, not a text"),
+        ('{"label": "x"}', r"jsonl:1: column 'text': is missing"),
+        (
+            '{"text": "a", "label": "x"}\n{"text": "b"}',
+            r"jsonl:2: column 'label': is missing",
+        ),
+    ],
+)
+def test_mistakes_in_json_lines(tmp_path, content, message):
+    folder = write(tmp_path, train_en_jsonl=content)
+    with pytest.raises(UserError, match=message):
+        make(described(files="{split}-{language}.jsonl"), folder)
+
+
+def test_mixed_encodings_and_unclosed_quotes_are_refused(tmp_path):
+    folder = write(tmp_path, train_en_tsv=TRAINING, train_en_csv='label,text\nx,"a\n')
+    (tmp_path / "train-en.tsv").write_bytes(TRAINING.encode() + b"bad\t\xe4\n")
+    with pytest.raises(UserError, match=r"train-en\.tsv.*UTF-8"):
+        make(TEXTS, folder)
+    with pytest.raises(UserError, match=r"train-en\.csv:\d: not CSV"):
+        make(described(files="{split}-{language}.csv"), folder)
+
+
+def test_a_label_that_only_a_test_file_has_is_refused(tmp_path):
+    test = "label\ttext\nbad\ta\nugly\tb\n"
+    folder = write(tmp_path, train_en_tsv=TRAINING, test_de_tsv=test)
+    task = make(TEXTS, folder)
+    message = r"test-de\.tsv:3: column 'label': unknown label 'ugly'; no training file"
+    with pytest.raises(UserError, match=message):
+        task.read(folder, "test", "de")
+
+
+def test_a_training_language_without_a_file_is_named(tmp_path):
+    folder = write(tmp_path, train_en_tsv=TRAINING)
+    with pytest.raises(UserError, match=r"train-sw\.tsv: missing; reviews needs its"):
+        make(described(training_languages=("en", "sw")), folder)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("Anna B-PER\nsees\n", r"conll:2: column 2: is missing, or not everywhere"),
+        ("\n\n", r"conll: holds no word"),
+    ],
+)
+def test_mistakes_in_columns(tmp_path, content, message):
+    folder = write(tmp_path, train_en_conll=content)
+    with pytest.raises(UserError, match=message):
+        make(TAGS, folder)
+
+
+def test_entities_need_tags_of_entities(tmp_path):
+    folder = write(tmp_path, train_en_conll="Anna NOUN\nsees VERB\n")
+    with pytest.raises(UserError, match="entity_f1 needs tags O, B-TYPE and I-TYPE"):
+        make(described(TAGS, metric="entity_f1"), folder)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"kind": "ranking"}, "kind: 'ranking' is unknown; one of classification"),
+        ({"metric": "f1"}, "metric: 'f1' is unknown; one of accuracy, macro_f1"),
+        ({"name": "a/b"}, "name: 'a/b' cannot be the name of a folder"),
+        ({"files": "{split}.parquet"}, "files: .* does not end in one of .tsv, .csv"),
+        ({"files": "all.tsv"}, 'needs "{split}" in it, or OwnTaskConfig.split_column'),
+        ({"files": "../{split}.tsv"}, "is not a path below --data_dir"),
+        ({"splits": ("a", "b")}, "splits: .* are not 3 or more different names"),
+        ({"training_languages": ()}, "training_languages: .* are not 1 or more"),
+        ({"texts": ()}, "texts: .* are not 1 or 2 columns"),
+        ({"texts": (1,)}, "are not all names, or all numbers from 1"),
+        ({"label": None}, "are not all names"),
+        ({"texts": (1,), "label": 0}, "are not all names|count from 1"),
+        ({"labels": ("x",)}, "labels: .* are not two or more different labels"),
+    ],
+)
+def test_mistakes_in_a_description(changes, message):
+    with pytest.raises(UserError, match=message):
+        described(**changes)
+
+
+def test_the_name_of_another_task_is_refused(tmp_path):
+    settings = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "none", True)
+    with pytest.raises(UserError, match="--task=own: needs a description"):
+        make_task(OWN, str(tmp_path), settings, None)
+    with pytest.raises(UserError, match="name: 'xnli' is another task"):
+        make_task(OWN, str(tmp_path), settings, None, described(name="xnli"))
+
+
+def test_real_topics_in_all_languages(data_dir):
+    task = make_own_task(SIB200, data_dir, 64, None)
+    assert len(task.labels) == 7
+    languages = task.languages(data_dir, "test")
+    assert languages[0] == "en" and len(languages) >= 12
+    read = [task.read(data_dir, "test", name) for name in languages]
+    # The sentences are parallel.
+    assert {tuple(example.label for example in examples) for examples in read} == {
+        tuple(example.label for example in read[0])
+    }
+    assert len(read[0]) == 204
+
+
+def test_the_template_of_texts_is_the_task_sib200():
+    with open("gin/tasks/own_texts.gin", encoding="utf-8") as handle:
+        bindings = dict(re.findall(r"OwnTaskConfig\.(\w+) = (.+)", handle.read()))
+    expected = {name: repr(v) for name, v in dataclasses.asdict(SIB200).items()}
+    assert bindings == expected | {"name": "'topics'"}
+
+
+NUMBERS = dataclasses.replace(
+    TEXTS, kind="regression", texts=("a", "b"), label="score", metric="pearson"
+)
+
+
+def test_numbers_of_pairs(tmp_path):
+    folder = write(tmp_path, train_en_tsv="score\ta\tb\n2.5\tx\ty\n-1e-1\tz\tz\n")
+    task = make(NUMBERS, folder)
+    assert (task.name, task.kind, task.labels) == ("reviews", "regression", ())
+    assert task.headline == ("pearson",)
+    examples = task.read(folder, "train", "en")
+    assert examples == [(("x", "y"), "2.5"), (("z", "z"), "-1e-1")]
+
+
+def test_numbers_of_json(tmp_path):
+    rows = [{"a": "x", "b": "y", "score": 0.25}, {"a": "x", "b": "y", "score": 3}]
+    folder = write(tmp_path, train_en_jsonl="\n".join(map(json.dumps, rows)))
+    config = described(NUMBERS, files="{split}-{language}.jsonl")
+    assert [example.label for example in read(config, folder)] == ["0.25", "3"]
+
+
+@pytest.mark.parametrize("cell", ["much", "nan", "inf", "1,5", "true"])
+def test_what_is_no_number_is_refused(tmp_path, cell):
+    folder = write(tmp_path, train_en_tsv=f"score\ta\tb\n1\tx\ty\n{cell}\tz\tz\n")
+    message = rf"train-en\.tsv:3: column 'score': '{cell}' is not a finite number"
+    with pytest.raises(UserError, match=message):
+        read(NUMBERS, folder)
+
+
+def test_a_regression_has_no_labels():
+    with pytest.raises(UserError, match="OwnTaskConfig.labels: .* has numbers"):
+        described(NUMBERS, labels=("1", "2"))
