@@ -63,8 +63,12 @@ def everything_in_blocks(monkeypatch):
     monkeypatch.setattr(f"{where}._NARROW", 0)
 
 
-def assert_equal_training(found, expected, tolerance=1e-5):
-    difference, where = largest_difference(found[0], expected[0])
+def assert_equal_training(found, expected, tolerance=1e-5, without=()):
+    one, other = (
+        {name: value for name, value in run[0].items() if name not in without}
+        for run in (found, expected)
+    )
+    difference, where = largest_difference(one, other)
     assert difference < tolerance, where
     np.testing.assert_allclose(found[1], expected[1], rtol=tolerance)
     np.testing.assert_allclose(found[2], expected[2], rtol=tolerance)
@@ -74,8 +78,14 @@ def assert_equal_training(found, expected, tolerance=1e-5):
 def test_blocks_that_are_computed_again(case):
     expected = run_steps(config_of(case, WHOLE), STEPS)
     found = run_steps(config_of(case, 16), STEPS)
-    # Rounded to bfloat16, weights differ by one step where they differ.
-    assert_equal_training(found, expected, 1e-2 if "bfloat16" in case else 1e-5)
+    # Rounded to bfloat16, weights differ by one step where they differ. Adding the same
+    # to all keys changes no attention, so the gradient of their bias is rounding alone,
+    # and Adafactor makes updates of one size of whatever there is.
+    keys = "bert/encoder/layer_0/attention/self/key/bias"
+    assert_equal_training(
+        found, expected, 1e-2 if "bfloat16" in case else 1e-5,
+        without={name for name in found[0] if case == "adafactor" and keys in name},
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ["all:1", "d:2;m:2", "coupled", "2 microbatches"])
