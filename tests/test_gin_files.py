@@ -159,3 +159,48 @@ def test_recipes_are_complete_and_fit_the_papers_settings():
 def test_refused_masking_of_pretraining(param, message):
     with pytest.raises(UserError, match=message):
         pretraining([], param)
+
+
+SHORT_FIRST = "recipes/short_sequences_first.gin"
+
+
+def test_a_phase_has_the_settings_of_the_last_but_for_its_own():
+    params = [
+        "ScheduleConfig.train_steps = 100",
+        "short/PhaseConfig.steps = 90",
+        "MaskingConfig.masking_rate = 0.1",
+        "SamplingConfig.alpha = 0.3",
+        "short/SamplingConfig.alpha = 0.7",
+        "TrainingConfig.batch_size = 64",
+    ]
+    first, last = pretraining([SHORT_FIRST], *params).phases
+    assert (first.first, first.last, last.first, last.last) == (0, 90, 90, 100)
+    lengths = [phase.config.masking.sequence_length for phase in (first, last)]
+    assert lengths == [128, 512]
+    rates = [phase.config.masking.masking_rate for phase in (first, last)]
+    assert rates == [0.1, 0.1]
+    assert [p.config.sampling.alpha for p in (first, last)] == [0.7, 0.3]
+    assert [p.config.training.batch_size for p in (first, last)] == [2048, 64]
+    assert [phase.sequences for phase in (first, last)] == [90 * 2048, 640]
+
+
+@pytest.mark.parametrize(
+    ("param", "message"),
+    [
+        (
+            "ScheduleConfig.train_steps = 1584000",
+            "they have 1584000 steps, which leaves none of ScheduleConfig.train_steps",
+        ),
+        ("short/MaskingConfig.max_predictions = 18", "18 are fewer than the 19 tokens"),
+        ("short/PhaseConfig.steps = 0", "PhaseConfig.steps: 0"),
+        ("short/PhaseConfig.masking = 0.3", "PhaseConfig.masking: 0.3 is not of type"),
+        (
+            "pretrain.earlier_phases = @short/PhaseConfig()",
+            "is no list of phases; give",
+        ),
+        ("pretrain.earlier_phases = (128,)", "is no list of phases"),
+    ],
+)
+def test_refused_phases_of_pretraining(param, message):
+    with pytest.raises(UserError, match=message):
+        pretraining([SHORT_FIRST], param)

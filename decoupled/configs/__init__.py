@@ -55,6 +55,8 @@ from decoupled.configs.studies import (
 from decoupled.configs.training import (
     ClusterConfig,
     OptimizerConfig,
+    Phase,
+    PhaseConfig,
     PretrainConfig,
     ScheduleConfig,
     TrainingConfig,
@@ -72,6 +74,8 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "ParallelTextConfig",
+    "Phase",
+    "PhaseConfig",
     "PlanConfig",
     "PretrainConfig",
     "OwnTaskConfig",

@@ -192,11 +192,32 @@ class ClusterConfig:
                 )
 
 
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class PhaseConfig:
+    """A part of pre-training with data settings of its own, before the main settings.
+
+    steps: optimizer steps. masking, sampling: of its data. batch_size: sequences per
+      step over the whole mesh.
+    """
+
+    steps: int
+    masking: MaskingConfig
+    sampling: SamplingConfig
+    batch_size: int
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(self, "steps batch_size")
+
+
 class PretrainConfig(NamedTuple):
     """Everything that a pre-training run is made of.
 
     whole_words: training predicts all tokens of a word or none (`data.masking`).
     eval_masking_rate: of held-out text, single tokens, whatever training masks.
+    earlier_phases: `PhaseConfig`s, in order; masking, sampling and batch size of the
+      run are those of its last phase.
     """
 
     model: ModelConfig
@@ -209,11 +230,44 @@ class PretrainConfig(NamedTuple):
     cluster: ClusterConfig
     whole_words: bool
     eval_masking_rate: float
+    earlier_phases: tuple[PhaseConfig, ...] = ()
 
     @property
     def eval_masking(self) -> MaskingConfig:
         """How held-out text is masked."""
         return dataclasses.replace(self.masking, masking_rate=self.eval_masking_rate)
+
+    @property
+    def phases(self) -> list["Phase"]:
+        """All phases, one where the run has no earlier ones."""
+        phases, first = [], 0
+        for number, phase in enumerate(self.earlier_phases):
+            config = self._replace(
+                masking=phase.masking,
+                sampling=phase.sampling,
+                training=dataclasses.replace(
+                    self.training, batch_size=phase.batch_size
+                ),
+                earlier_phases=(),
+            )
+            phases.append(Phase(number, first, first + phase.steps, config))
+            first += phase.steps
+        last = self._replace(earlier_phases=())
+        return [*phases, Phase(len(phases), first, self.schedule.train_steps, last)]
+
+
+class Phase(NamedTuple):
+    """Steps [first, last) of a run, and their settings, in which there is one phase."""
+
+    number: int
+    first: int
+    last: int
+    config: PretrainConfig
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences the phase draws."""
+        return (self.last - self.first) * self.config.training.batch_size
 
 
 @gin.configurable
@@ -229,6 +283,7 @@ def pretrain(
     cluster=gin.REQUIRED,
     whole_words=gin.REQUIRED,
     eval_masking_rate=gin.REQUIRED,
+    earlier_phases=gin.REQUIRED,
 ) -> PretrainConfig:
     """The root of the settings of pre-training, and of its plan."""
     if type(whole_words) is not bool:
@@ -239,7 +294,35 @@ def pretrain(
         raise UserError(
             f"pretrain.eval_masking_rate: {eval_masking_rate!r} is not in (0, 1]"
         )
-    for rate in (masking.masking_rate, eval_masking_rate):
+    config = PretrainConfig(
+        model, mesh, masking, sampling, optimizer, schedule, training, cluster,
+        whole_words, eval_masking_rate, _phases(earlier_phases, schedule),
+    )  # fmt: skip
+    for phase in config.phases:
+        _check_predictions(phase.config)
+    return config
+
+
+def _phases(given, schedule) -> tuple[PhaseConfig, ...]:
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(phase, PhaseConfig) for phase in given
+    ):
+        raise UserError(
+            f"pretrain.earlier_phases: {given!r} is no list of phases; give "
+            "(@first/PhaseConfig(), ...), or () for none"
+        )
+    steps = sum(phase.steps for phase in given)
+    if steps >= schedule.train_steps:
+        raise UserError(
+            f"pretrain.earlier_phases: they have {steps} steps, which leaves none of "
+            f"ScheduleConfig.train_steps = {schedule.train_steps} to the last phase"
+        )
+    return tuple(given)
+
+
+def _check_predictions(config) -> None:
+    masking = config.masking
+    for rate in (masking.masking_rate, config.eval_masking_rate):
         wanted = round(rate * (masking.sequence_length - 2))
         if wanted > masking.max_predictions:
             raise UserError(
@@ -247,7 +330,3 @@ def pretrain(
                 f"than the {wanted} tokens that a masking rate of {rate} predicts of "
                 f"{masking.sequence_length}; give {wanted} or more"
             )
-    return PretrainConfig(
-        model, mesh, masking, sampling, optimizer, schedule, training, cluster,
-        whole_words, eval_masking_rate,
-    )  # fmt: skip

@@ -29,6 +29,7 @@ class Stream(enum.IntEnum):
     MASK_POSITION = 3
     MASK_ACTION = 4
     MASK_PIECE = 5
+    PHASE = 6
 
 
 def numpy_bits(*counters) -> np.ndarray:

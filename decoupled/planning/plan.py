@@ -84,6 +84,12 @@ class Plan(NamedTuple):
         return int(self.tpu.core_hbm_bytes * self.assumed.memory_share)
 
     @property
+    def steps(self) -> int:
+        """Of the run, or of its last phase, which is the one that is planned."""
+        last = self.run.phases[-1]
+        return last.last - last.first
+
+    @property
     def tokens_per_step(self) -> int:
         """Tokens of a step's batch, padding included."""
         return self.run.training.batch_size * self.run.masking.sequence_length

@@ -32,7 +32,7 @@ def summary_row(name: str, plan: Plan) -> list[object]:
         "yes" if plan.fits else "no",
         f"{times.step:.3f} s",
         f"{times.collectives:.3f} s",
-        f"{times.days(plan.run.schedule.train_steps):.1f}",
+        f"{times.days(plan.steps):.1f}",
         f"{times.days(_TRILLION / plan.tokens_per_step):.1f}",
     ]
 
@@ -88,7 +88,7 @@ def as_json(plan: Plan) -> dict:
             for c in _by_time(plan)
         ],
         "seconds": {**times._asdict(), "step": times.step},
-        "days": times.days(run.schedule.train_steps),
+        "days": times.days(plan.steps),
         "days_for_1e12_tokens": times.days(_TRILLION / plan.tokens_per_step),
         "slices": {v.name: v.slice for v in plan.variables},
     }
@@ -215,7 +215,8 @@ def _print_hosts(plan):
 
 
 def _print_times(plan):
-    times, schedule = plan.times, plan.run.schedule
+    times, steps = plan.times, plan.steps
+    of = " of the last phase" if plan.run.earlier_phases else ""
     tokens = plan.tokens_per_step
     share = plan.assumed.efficiency
     rows = [
@@ -225,9 +226,9 @@ def _print_times(plan):
         ["collectives", _s(times.collectives), "at the links' bandwidth"],
         ["step", _s(times.step), f"{tokens / times.step:,.0f} tokens/s"],
         [
-            f"{schedule.train_steps:,} steps",
-            f"{times.days(schedule.train_steps):.1f} days",
-            f"{schedule.train_steps * tokens / _TRILLION:.2f}T tokens",
+            f"{steps:,} steps{of}",
+            f"{times.days(steps):.1f} days",
+            f"{steps * tokens / _TRILLION:.2f}T tokens",
         ],
         ["1T tokens", f"{times.days(_TRILLION / tokens):.1f} days", ""],
     ]

@@ -15,6 +15,7 @@ from decoupled.configs import PretrainConfig
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora.sampling import LanguageRow, as_json, print_rows
+from decoupled.data.counters import Stream, numpy_bits
 from decoupled.data.input_fn import languages_input_fn, pretraining_input_fn
 from decoupled.data.reading import count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
@@ -79,12 +80,14 @@ def run_pretraining(
     manifest = read_manifest(records_dir)
     pieces = Vocabulary(vocabulary)
     manifest.check_vocabulary(pieces.fingerprint, vocabulary)
-    _check_sizes(config, pieces)
+    training, rows = mode in TRAINING_MODES, []
+    for phase in config.phases:
+        _check_sizes(phase.config, pieces)
+        if training:
+            rows.append(_sampling_rows(phase, manifest))
+        if mode != "train":
+            held_out_counts(phase.config, manifest)
     prefix = _initial_checkpoint(init_checkpoint, pieces)
-    training = mode in TRAINING_MODES
-    rows = _sampling_rows(config, manifest) if training else []
-    if mode != "train":
-        held_out_counts(config, manifest)
     check_beginnings(manifest)
     run = Pretraining(config, manifest, pieces, folder, tpu, prefix)
     description = _describe(config, manifest, pieces, prefix)
@@ -96,7 +99,8 @@ def run_pretraining(
         console.say(f"branched off {trunk}")
     with named_errors(records_dir):
         if training:
-            _show_sampling(rows, config, folder)
+            for phase, of_phase in zip(config.phases, rows, strict=True):
+                _show_sampling(of_phase, phase, config, folder)
             run.train(evaluating=mode == "train_and_evaluate")
         if mode == "eval" or (mode == "train_and_evaluate" and not run.is_evaluated()):
             run.evaluate()
@@ -128,9 +132,13 @@ class Pretraining:
     ):
         self._config, self._manifest = config, manifest
         self._vocabulary, self._folder = vocabulary, folder
-        self._graph = pretraining_graph(config, vocabulary.pad_id)
+        self._phases = config.phases
+        self._graphs = [
+            pretraining_graph(phase.config, vocabulary.pad_id) for phase in self._phases
+        ]
         # Before the other processes are waited for.
-        check_graph(self._graph.network, config.training)
+        for phase, graph in zip(self._phases, self._graphs, strict=True):
+            check_graph(graph.network, phase.config.training)
         cluster = join_cluster(config.cluster, config.mesh, console.say, bool(tpu))
         self._spec = RunSpec(
             model_dir=folder,
@@ -150,13 +158,23 @@ class Pretraining:
             `TrainingConfig.eval_every_steps` steps.
         """
         every = self._config.training.eval_every_steps if evaluating else 0
-        train(
-            self._graph,
-            self._spec,
-            self._input_fn_from,
-            every_steps=every,
-            then=self.evaluate,
-        )
+        for phase, graph in zip(self._phases, self._graphs, strict=True):
+            masking, training = phase.config.masking, phase.config.training
+            if len(self._graphs) > 1:
+                console.say(
+                    f"phase {phase.number + 1} of {len(self._graphs)}: steps "
+                    f"{phase.first} to {phase.last}, {training.batch_size} sequences "
+                    f"of {masking.sequence_length} tokens a step, "
+                    f"{masking.masking_rate:.0%} predicted"
+                )
+            train(
+                graph,
+                self._spec._replace(training=training),
+                functools.partial(self._input_fn_from, phase),
+                every_steps=every,
+                then=self.evaluate,
+                phase=phase,
+            )
 
     def is_evaluated(self) -> bool:
         """Whether eval.json is of the newest checkpoint."""
@@ -169,6 +187,8 @@ class Pretraining:
 
     def evaluate(self) -> None:
         """Writes eval.json and TensorBoard scalars; prints the averages.
+
+        Sequences are as long as those of the phase that ended or was left last.
 
         The unigram entropy of the held-out text stands beside the loss: what a model
         reaches that knows nothing but how frequent the pieces are. BERT's masks leave
@@ -233,23 +253,29 @@ class Pretraining:
         """Of the newest checkpoint."""
         return checkpoint_step(find_checkpoint(self._folder))
 
-    def _input_fn_from(self, step):
-        config = self._config
+    def _input_fn_from(self, phase, step):
+        config = phase.config
         return pretraining_input_fn(
             self._manifest,
             self._vocabulary,
             config.masking,
             config.sampling,
             config.training.batch_size,
-            config.training.seed,
-            step,
-            config.schedule.train_steps,
+            stream_seed(config.training.seed, phase.number),
+            step - phase.first,
+            phase.last - phase.first,
             config.whole_words,
         )
 
+    def _phase(self):
+        """That of the newest checkpoint."""
+        step = self._step()
+        return next(phase for phase in self._phases if step <= phase.last)
+
     def _predictions(self) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         """Languages with what is predicted for each of their held-out sequences."""
-        config = self._config
+        phase = self._phase()
+        config = phase.config
         counts = held_out_counts(config, self._manifest)
         parts = [Part(language, count) for language, count in counts.items()]
         input_fn = languages_input_fn(
@@ -261,7 +287,7 @@ class Pretraining:
             [part.name for part in parts],
             config.training.eval_sequences,
         )
-        network, spec = self._graph.network, self._spec.prediction
+        network, spec = self._graphs[phase.number].network, self._spec.prediction
         predictions = predict_parts(network, spec, input_fn, parts)
         return console.track(predictions, "evaluating languages", len(parts))
 
@@ -289,6 +315,7 @@ def held_out_counts(
 
 def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
     """What config.json says of the run."""
+    *earlier, last = config.phases
     return run_folder.ModelDir(
         command="pretrain",
         model=config.model,
@@ -300,14 +327,25 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
             "masking": vars(config.masking)
             | ({"whole_words": True} if config.whole_words else {}),
             "sampling": vars(config.sampling),
-            # Limits on epochs make the order depend on the length of the run.
-            "sequences": _sequences(config) if config.sampling.limits_epochs else None,
+            "sequences": _sequences(last),
             "batch_size": config.training.batch_size,
             "seed": config.training.seed,
             # Not the path: folders move.
             "init_checkpoint": prefix and os.path.basename(prefix),
-        },
+        }
+        | ({"earlier_phases": list(map(_describe_phase, earlier))} if earlier else {}),
     )
+
+
+def _describe_phase(phase):
+    """What decides the order of an earlier phase's data."""
+    return {
+        "steps": phase.last - phase.first,
+        "masking": vars(phase.config.masking),
+        "sampling": vars(phase.config.sampling),
+        "sequences": _sequences(phase),
+        "batch_size": phase.config.training.batch_size,
+    }
 
 
 def _initial_checkpoint(path, pieces) -> str | None:
@@ -359,22 +397,39 @@ def _check_sizes(config, pieces):
         )
 
 
-def _sampling_rows(config, manifest) -> list[LanguageRow]:
+def stream_seed(seed: int, number: int) -> int:
+    """Of the data of a run's phase: each has an order and masks of its own.
+
+    Args:
+      seed: `TrainingConfig.seed`, which is that of the first phase.
+      number: of the phase, from 0.
+    """
+    if not number:
+        return seed
+    return int(numpy_bits(seed, Stream.PHASE, number)[()] >> np.uint64(1))
+
+
+def _sampling_rows(phase, manifest) -> list[LanguageRow]:
     """A row per language; refuses sampling that the records cannot give."""
-    length, sequences = config.masking.sequence_length, _sequences(config)
-    return sampling_rows(manifest, config.sampling, length, sequences)
+    config = phase.config
+    length = config.masking.sequence_length
+    return sampling_rows(manifest, config.sampling, length, phase.sequences)
 
 
-def _sequences(config) -> int:
-    """How many sequences the whole run draws."""
-    return config.training.batch_size * config.schedule.train_steps
+def _sequences(phase) -> int | None:
+    """How many sequences a phase draws, where their order depends on that."""
+    return phase.sequences if phase.config.sampling.limits_epochs else None
 
 
-def _show_sampling(rows, config, folder):
+def _show_sampling(rows, phase, config, folder):
     """Prints the table and keeps all of it in the folder."""
-    path = os.path.join(folder, SAMPLING)
+    earlier = phase.number < len(config.earlier_phases)
+    name = f"sampling_phase_{phase.number + 1}.json" if earlier else SAMPLING
+    path = os.path.join(folder, name)
     files.write_json(path, as_json(rows))
-    print_rows(f"{len(rows)} languages, alpha {config.sampling.alpha}", rows)
+    title = f"phase {phase.number + 1}: " if config.earlier_phases else ""
+    alpha = phase.config.sampling.alpha
+    print_rows(f"{title}{len(rows)} languages, alpha {alpha}", rows)
     console.say(f"the whole table: {path}")
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 
+from decoupled.configs import Phase
 from decoupled.core.compat import estimator, tf
 from decoupled.core.errors import Interrupted, Terminated, UserError
 from decoupled.ops.kernels import compile_first_quietly
@@ -122,6 +123,7 @@ def train(
     every_steps: int = 0,
     then: Callable[[], None] | None = None,
     lengths: Sequence[int] = (),
+    phase: Phase | None = None,
 ) -> int:
     """Trains to the end of the schedule, resuming where the folder's run stopped.
 
@@ -131,6 +133,7 @@ def train(
       every_steps, then: `then` is called after every so many steps (0: never) but not
         after the last.
       lengths: that batches may have; none where all have the task's.
+      phase: training ends with it.
 
     Returns:
       The step reached.
@@ -141,11 +144,12 @@ def train(
       UserError: loss or gradient became infinite or NaN.
     """
     remove_unfinished(run.model_dir)
-    step = _announce(graph, run)
-    while step < graph.schedule.train_steps:
+    last = phase.last if phase else graph.schedule.train_steps
+    step = _announce(graph, run, phase)
+    while step < last:
         if step:
             run = run._replace(init_checkpoint=None)
-        end = graph.schedule.train_steps
+        end = last
         if every_steps:
             end = min(end, (step // every_steps + 1) * every_steps)
         try:
@@ -165,22 +169,29 @@ def train(
         if run.stop.received is not None:
             # Also behind the last step: evaluation would outlast the time that is left
             # before SIGKILL, and the same command begins with it.
-            last = ", the last" if step >= graph.schedule.train_steps else ""
-            raise Terminated(f"SIGTERM: saved at step {step}{last}; run again to go on")
-        if then is not None and step < graph.schedule.train_steps:
+            place = ", the last" if step >= graph.schedule.train_steps else ""
+            raise Terminated(
+                f"SIGTERM: saved at step {step}{place}; run again to go on"
+            )
+        at_end = step >= graph.schedule.train_steps
+        if then is not None and every_steps and not step % every_steps and not at_end:
             then()
     return step
 
 
-def _announce(graph, run):
+def _announce(graph, run, phase):
     """Says what the run starts from; returns its step."""
     checkpoint = latest_complete(run.model_dir)
     step = checkpoint_step(checkpoint)
+    first = phase.first if phase else 0
     if step >= graph.schedule.train_steps:
         run.say(f"{run.model_dir}: complete at step {step}; nothing to train")
+    elif phase and step >= phase.last:
+        run.say(f"phase {phase.number + 1} is complete")
     elif checkpoint is not None:
-        seen = step * run.training.batch_size
-        run.say(f"resuming from {checkpoint} at step {step}, {seen} examples seen")
+        seen = (step - first) * run.training.batch_size
+        of = " of this phase" if first else ""
+        run.say(f"resuming from {checkpoint} at step {step}, {seen} examples{of} seen")
     elif run.init_checkpoint is None:
         run.say("starting from initial weights")
     return step

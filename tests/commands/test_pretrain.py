@@ -9,7 +9,7 @@ import signal
 import numpy as np
 import pytest
 
-from decoupled.configs import MeshConfig, PretrainConfig, SamplingConfig
+from decoupled.configs import MeshConfig, PhaseConfig, PretrainConfig, SamplingConfig
 from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest
 from decoupled.data.sequence_order import chunk_counts
@@ -223,6 +223,116 @@ def test_held_out_text_is_masked_at_its_own_rate(data, tmp_path):
     with pytest.raises(UserError, match=r"masking.whole_words is True, not None"):
         tokens = settings._replace(whole_words=False)
         run_pretraining(tokens, *data, str(tmp_path / "run"), "train")
+
+
+SHORT = PhaseConfig(
+    steps=3,
+    masking=dataclasses.replace(MASKING, sequence_length=8, masking_rate=0.3),
+    sampling=SamplingConfig(1.0, None, None, None),
+    batch_size=4,
+)
+
+
+def test_phases_have_data_of_their_own_and_resume_exactly(data, tmp_path, capsys):
+    saving = tiny_training(save_checkpoints_steps=1, keep_checkpoint_max=9)
+    phases = config(schedule=schedule(6, 2), training=saving, earlier_phases=(SHORT,))
+    run_pretraining(phases, *data, str(tmp_path / "run"), "train_and_evaluate")
+    printed = capsys.readouterr().out
+    first, second = (
+        f"phase {n} of 2: steps {steps} tokens a step, {rate} predicted"
+        for n, steps, rate in (
+            (1, "0 to 3, 4 sequences of 8", "30%"),
+            (2, "3 to 6, 8 sequences of 12", "15%"),
+        )
+    )
+    assert printed.index(first) < printed.index("at step 3, 0 examples of this phase")
+    assert printed.index(first) < printed.index(second)
+    rows = json.loads((tmp_path / "run/sampling_phase_1.json").read_text())
+    assert (
+        rows.keys() == json.loads((tmp_path / "run/sampling.json").read_text()).keys()
+    )
+
+    # The first is the beginning of a run that has its settings throughout.
+    alone = config(
+        schedule=schedule(6, 2),
+        masking=SHORT.masking,
+        sampling=SHORT.sampling,
+        training=dataclasses.replace(saving, batch_size=4),
+    )
+    run_pretraining(alone, *data, str(tmp_path / "alone"), "train")
+    run, alone = tmp_path / "run", tmp_path / "alone"
+    assert_same(at_step(run, 3), at_step(alone, 3))
+    table = "bert/embeddings/word_embeddings"
+    assert not np.array_equal(at_step(run, 4)[table], at_step(alone, 4)[table])
+
+    # In steps of two each ends within a phase or with it.
+    chunks = phases._replace(training=dataclasses.replace(saving, eval_every_steps=2))
+    run_pretraining(chunks, *data, str(tmp_path / "chunks"), "train_and_evaluate")
+    printed = capsys.readouterr().out
+    assert [f"held-out text at step {step}" in printed for step in range(1, 7)] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert_same(at_step(tmp_path / "chunks", 6), at_step(run, 6))
+
+    saved = json.loads((tmp_path / "run/config.json").read_text())["data"]
+    assert saved["masking"]["sequence_length"] == 12
+    assert [phase["steps"] for phase in saved["earlier_phases"]] == [3]
+    longer = phases._replace(earlier_phases=(dataclasses.replace(SHORT, steps=4),))
+    with pytest.raises(UserError, match=r"earlier_phases"):
+        run_pretraining(longer, *data, str(tmp_path / "run"), "train")
+
+
+def at_step(folder, step):
+    return checkpoint(folder / f"model.ckpt-{step}")
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_evaluation_has_the_length_of_the_phase_that_was_left(data, tmp_path):
+    phases = config(schedule=schedule(6, 2), earlier_phases=(SHORT,))
+    alone = config(schedule=schedule(3, 2), masking=SHORT.masking)
+    # The same folder, before the second phase began.
+    run_pretraining(phases, *data, str(tmp_path / "run"), "train")
+    for step in (3, 6):
+        assert (tmp_path / f"run/model.ckpt-{step}.index").exists()
+    (tmp_path / "run/checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+    for path in (tmp_path / "run").glob("model.ckpt-6*"):
+        path.unlink()
+    run_pretraining(phases, *data, str(tmp_path / "run"), "eval")
+    evaluated = json.loads((tmp_path / "run/eval.json").read_text())
+    assert evaluated["global_step"] == 3
+    counts = held_out_counts(alone, read_manifest(data[0]))
+    # 15% of 6 tokens is one.
+    found = {k: v["predictions"] for k, v in evaluated["languages"].items()}
+    assert found == counts
+
+
+def test_every_phase_is_checked_before_the_first(data, tmp_path):
+    def refused(message, **changes):
+        phase = dataclasses.replace(SHORT, **changes)
+        settings = config(earlier_phases=(phase,))
+        with pytest.raises(UserError, match=message):
+            run_pretraining(settings, *data, str(tmp_path / "run"), "train")
+        assert not (tmp_path / "run").exists()
+
+    long = dataclasses.replace(MASKING, sequence_length=10_000)
+    refused("10000 is more than ModelConfig.max_positions", masking=long)
+    unknown = SamplingConfig(0.5, {"xx": 0.1}, None, None)
+    refused("no language 'xx'", sampling=unknown)
+    mesh = MeshConfig("d:2", "batch:d", "float32", "gather", "float32", 128)
+    phase = dataclasses.replace(SHORT, batch_size=3)
+    with pytest.raises(UserError, match="batch.* of size 3 does not divide into 2"):
+        settings = config(mesh=mesh, earlier_phases=(phase,))
+        run_pretraining(settings, *data, str(tmp_path / "run"), "train")
 
 
 def test_impossible_sampling_leaves_no_folder(data, tmp_path):

@@ -168,10 +168,20 @@ GOOD = {
         batch_size=64,
     ),
 }
+GOOD[configs.PhaseConfig] = dict(
+    steps=10,
+    masking=configs.MaskingConfig(**GOOD[configs.MaskingConfig]),
+    sampling=configs.SamplingConfig(**GOOD[configs.SamplingConfig]),
+    batch_size=8,
+)
 KINDS = {kind.__name__: kind for kind in GOOD}
 
 REFUSED = [
     ("ModelConfig", dict(vocab_size=0), "vocab_size"),
+    ("PhaseConfig", dict(steps=0), "steps"),
+    ("PhaseConfig", dict(batch_size=-8), "batch_size"),
+    ("PhaseConfig", dict(masking=None), "masking"),
+    ("PhaseConfig", dict(sampling=0.5), "sampling"),
     ("ModelConfig", dict(input_embedding_size=-1), "input_embedding_size"),
     ("ModelConfig", dict(project_equal_widths=1), "project_equal_widths"),
     ("ModelConfig", dict(output_embedding_size=0), "output_embedding_size"),
@@ -359,7 +369,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("kind", GOOD, ids=lambda kind: kind.__name__)
 def test_good_values_are_kept(kind):
-    assert dataclasses.asdict(kind(**GOOD[kind])) == GOOD[kind]
+    assert vars(kind(**GOOD[kind])) == GOOD[kind]
 
 
 @pytest.mark.parametrize("name,change,field", REFUSED)

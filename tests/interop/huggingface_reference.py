@@ -103,7 +103,9 @@ def train(model, request) -> list[float]:
     )
     losses = []
     for batch in request["batches"]:
-        loss = model(**tensors(batch), labels=torch.tensor(batch["label_ids"])).loss
+        # Numbers of a regression are float32, labels are integers.
+        labels = torch.tensor(batch.get("label_ids") or batch["targets"])
+        loss = model(**tensors(batch), labels=labels).loss
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()

@@ -32,6 +32,7 @@ from decoupled.model.layers import Builder
 from decoupled.runs.run_folder import read
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
+from decoupled.tasks.regression import Regression
 from decoupled.training.checkpoints import initialize_from
 from decoupled.training.graph import build_step
 from decoupled.training.network import Network, TrainingGraph
@@ -62,6 +63,11 @@ SIZES = {
     "eos_token_id": None,
 }
 REMBERT = SIZES | {"input_embedding_size": 10, "output_embedding_size": 13}
+NUMBER = {
+    "id2label": {0: "LABEL_0"},
+    "label2id": {"LABEL_0": 0},
+    "problem_type": "regression",
+}
 LABELS = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
 
 
@@ -90,6 +96,7 @@ THEIRS = {
     "wide": rembert("ForMaskedLM", input_embedding_size=30, output_embedding_size=21),
     "equal": rembert("ForMaskedLM", input_embedding_size=21, output_embedding_size=21),
     "classifier": rembert("ForSequenceClassification", **LABELS),
+    "regressor": rembert("ForSequenceClassification", **NUMBER),
     "tagger": rembert("ForTokenClassification", **LABELS),
     "reader": rembert("ForQuestionAnswering", hidden_act="relu"),
     "bert_encoder": bert("Model"),
@@ -97,6 +104,7 @@ THEIRS = {
     "bert_untied": bert("ForMaskedLM", tie_word_embeddings=False),
     "bert_pretraining": bert("ForPreTraining"),
     "bert_classifier": bert("ForSequenceClassification", **LABELS),
+    "bert_regressor": bert("ForSequenceClassification", **NUMBER),
     "bert_tagger": bert("ForTokenClassification", **LABELS),
     "bert_reader": bert("ForQuestionAnswering"),
 }
@@ -148,7 +156,7 @@ def returned(converted, folder, batch):
     models = {name: {"folder": str(folder / "again" / name)} for name in THEIRS}
     for name in TRAINED:
         models[name]["train"] = vars(OPTIMIZER) | {
-            "batches": [as_lists(batch) for batch in training_batches()]
+            "batches": [as_lists(batch) for batch in training_batches(name)]
         }
     request = {"models": models, "batch": as_lists(batch)}
     call("run", request, folder / "again_outputs")
@@ -167,9 +175,9 @@ def head_logits(description, build, tensors):
         positions = tensors["masked_lm_positions"]
         x = encode(build, tensors, positions).output
         return OutputEmbedding(build).logits(x)
-    if task["kind"] == "classification":
+    if task["kind"] in ("classification", "regression"):
         cls = encode(build, tensors, cls_positions(build)).output
-        return sequence_logits(build, cls, len(task["labels"]), 0.0)
+        return sequence_logits(build, cls, len(task["labels"]) or 1, 0.0)
     encoded = encode(build, tensors)
     if task["kind"] == "tagging":
         return token_logits(build, encoded.output, len(task["labels"]), 0.0)
@@ -265,7 +273,8 @@ def test_transformers_computes_the_same_with_what_came_back(name, theirs, return
     assert written["hidden_act"] == same.get(activation, activation)
     assert written["layer_norm_eps"] == config.get("layer_norm_eps", 1e-12)
     if "id2label" in config:
-        assert list(written["id2label"].values()) == ["a", "b", "c"]
+        assert [*written["id2label"].values()] == [*config["id2label"].values()]
+        assert written["problem_type"] == config.get("problem_type")
 
 
 def task(kind, labels=("x", "y", "z")):
@@ -280,6 +289,7 @@ OURS = {
     "coupled": ({"coupled": True, "input_embedding_size": 8,
                  "output_embedding_size": 8}, None),
     "classifier": ({}, task("classification")),
+    "regressor": ({}, task("regression", ())),
     "tagger": ({"activation": "relu"}, task("tagging")),
     "reader": ({}, task("question answering", ())),
     "coupled classifier": ({"coupled": True, "input_embedding_size": 8,
@@ -292,6 +302,8 @@ OURS = {
 def weights_of(config, entry):
     if entry is None:
         return pretrained_weights(config)
+    if entry["kind"] == "regression":
+        return finetuned_weights(config, 1)
     arrays = finetuned_weights(config, len(entry["labels"]) or 2)
     if entry["kind"] == "classification":
         return arrays
@@ -398,19 +410,24 @@ def test_only_transformers_leaves_the_pad_row_of_a_reader_untrained(
     np.testing.assert_allclose(gradients[1:], expected["pad_token_id=0"][1:], atol=1e-4)
 
 
-TRAINED = ["classifier", "bert_classifier"]
+TRAINED = ["classifier", "bert_classifier", "regressor"]
 STEPS = 3
 # The optimizer of the paper (Table 10), with a rate that moves models this small.
 OPTIMIZER = adamw(learning_rate=2e-3)
 
 
-def training_batches():
-    """Three batches with their labels, different ones."""
+def training_batches(name):
+    """Three batches with their labels or numbers, different ones."""
     config = model_config(vocab_size=61)
     generator = np.random.default_rng(7)
+
+    def answers():
+        if name == "regressor":
+            return {"targets": generator.normal(size=4).astype(np.float32)}
+        return {"label_ids": generator.integers(0, 3, 4).astype(np.int32)}
+
     return [
-        random_batch(config, batch=4, length=17, seed=seed)
-        | {"label_ids": generator.integers(0, 3, 4).astype(np.int32)}
+        random_batch(config, batch=4, length=17, seed=seed) | answers()
         for seed in range(STEPS)
     ]
 
@@ -420,7 +437,10 @@ def our_losses(folder, batches):
     model = dataclasses.replace(
         read(str(folder)).model, hidden_dropout=0.0, attention_dropout=0.0
     )
-    task = Classification("ours", ["a", "b", "c"], 17, 0.0, 0.0)
+    if "targets" in batches[0]:
+        task = Regression("ours", 17, 0.0)
+    else:
+        task = Classification("ours", ["a", "b", "c"], 17, 0.0, 0.0)
     mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
     config = TrainingGraph(
         Network(task, model, mesh),
@@ -455,8 +475,8 @@ def test_first_steps_of_fine_tuning_have_the_losses_of_transformers(
 ):
     path = returned.parent / "again_outputs" / f"{name}.losses.json"
     expected = json.loads(path.read_text())
-    losses = our_losses(converted / name, training_batches())
+    losses = our_losses(converted / name, training_batches(name))
     np.testing.assert_allclose(losses, expected, atol=1e-3)
     # The steps change what is measured.
-    untrained = our_losses(converted / name, [training_batches()[0]] * 2)
+    untrained = our_losses(converted / name, [training_batches(name)[0]] * 2)
     assert abs(untrained[0] - untrained[1]) > 0.01

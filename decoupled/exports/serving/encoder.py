@@ -188,19 +188,28 @@ class _Attention(tf.Module):
         self._head_size = config.head_size
         self._dropout = config.attention_dropout
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor, training: bool) -> tf.Tensor:
-        """[batch * length, H], mask [batch, 1, 1, length] -> [batch * length, H]."""
+    def __call__(
+        self, x: tf.Tensor, rows: tf.Tensor, mask: tf.Tensor, training: bool
+    ) -> tf.Tensor:
+        """[batch * length, H], mask [batch, 1, 1, length] -> the shape of `rows`.
+
+        Args:
+          rows: those of `x` that attend: all, or the first of each sequence, [batch,
+            H].
+        """
         shape = tf.shape(mask)
         batch, length = shape[0], shape[3]
         heads, size = self._heads, self._head_size
         joined = tf.reshape(self.query_key_value(x), [batch, length, 3, heads, size])
         query, key, value = tf.unstack(tf.transpose(joined, [2, 0, 3, 1, 4]))
+        if rows is not x:
+            query = query[:, :, :1]
         scores = tf.matmul(query, key, transpose_b=True) * size**-0.5 + mask
         shares = dropout(tf.nn.softmax(scores), self._dropout, training)
         context = tf.transpose(tf.matmul(shares, value), [0, 2, 1, 3])
-        # The shape of `x`, not [-1, H]: only so is it known to be that of the residual,
-        # which is then added by the product that comes next.
-        return self.output(tf.reshape(context, tf.shape(x)))
+        # With the rows of the residual, not [-1, ...]: only so is the shape known to be
+        # that of the residual, which is then added by the product that comes next.
+        return self.output(tf.reshape(context, tf.shape(rows)))
 
 
 class _Layer(tf.Module):
@@ -219,10 +228,22 @@ class _Layer(tf.Module):
         self._activation = ACTIVATIONS[config.activation]
         self._dropout = config.hidden_dropout
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor, training: bool) -> tf.Tensor:
-        """[batch * length, H], mask [batch, 1, 1, length] -> [batch * length, H]."""
-        attended = self.attention(x, mask, training)
-        x = self.attention_norm(x + dropout(attended, self._dropout, training))
+    def __call__(
+        self,
+        x: tf.Tensor,
+        mask: tf.Tensor,
+        training: bool,
+        rows: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """[batch * length, H], mask [batch, 1, 1, length] -> [batch * length, H].
+
+        Args:
+          rows: the first of each sequence, [batch, H], which are then all that the
+            layer computes; None is all of `x`.
+        """
+        rows = x if rows is None else rows
+        attended = self.attention(x, rows, mask, training)
+        x = self.attention_norm(rows + dropout(attended, self._dropout, training))
         output = self.output(self._activation(self.intermediate(x)))
         return self.output_norm(x + dropout(output, self._dropout, training))
 
@@ -275,15 +296,24 @@ class Encoder(tf.Module):
             id without a row in its table, or inputs of different shapes.
         """
         _, *layers = self.hidden_states(inputs, training)
-        pooled = layers[-1][:, 0]
-        if self.pooler is not None:
-            pooled = tf.tanh(self.pooler(pooled))
+        pooled = self._pooled(layers[-1][:, 0])
         return {
             "sequence_output": layers[-1],
             "pooled_output": pooled,
             "default": pooled,
             "encoder_outputs": layers,
         }
+
+    def pooled_output(
+        self, inputs: dict[str, tf.Tensor], training: bool = False
+    ) -> tf.Tensor:
+        """That of `__call__`; the last layer is computed for [CLS] alone."""
+        x, mask = self._embedded(inputs, training)
+        *layers, last = self.layers
+        for layer in layers:
+            x = layer(x, mask, training)
+        first = self._by_sequence(x, mask)[:, 0]
+        return self._pooled(last(x, mask, training, rows=first))
 
     def hidden_states(
         self, inputs: dict[str, tf.Tensor], training: bool = False
@@ -297,21 +327,33 @@ class Encoder(tf.Module):
           float32 [batch, length, H] each: number 0 is the input embedding after its
           projection to H, number l the output of the l-th layer.
         """
+        x, mask = self._embedded(inputs, training)
+        states = [x]
+        for layer in self.layers:
+            x = layer(x, mask, training)
+            states.append(x)
+        return [self._by_sequence(x, mask) for x in states]
+
+    def _embedded(self, inputs, training):
+        """The input embedding [batch * length, H], and the mask of the layers."""
         with tf.control_dependencies(self._checks(inputs)):
             # What the first operations need waits for the checks.
             word_ids = tf.identity(inputs["input_word_ids"])
-        batch, length = tf.unstack(tf.shape(word_ids))
+        length = tf.shape(word_ids)[1]
         input_mask, type_ids = (shaped(inputs[n], word_ids) for n in FEATURES[1:])
         padded = 1.0 - tf.cast(input_mask, tf.float32)
         # Sliced last, because a factor here would be taken for that of the scores, and
         # neither would be fused with their product.
         mask = (padded * _MASKED)[:, tf.newaxis, tf.newaxis, :]
-        x = self.embeddings(word_ids, type_ids, length, training)
-        states = [x]
-        for layer in self.layers:
-            x = layer(x, mask, training)
-            states.append(x)
-        return [tf.reshape(x, [batch, length, self._hidden]) for x in states]
+        return self.embeddings(word_ids, type_ids, length, training), mask
+
+    def _by_sequence(self, x, mask):
+        """[batch * length, H] -> [batch, length, H]."""
+        shape = tf.shape(mask)
+        return tf.reshape(x, [shape[0], shape[3], self._hidden])
+
+    def _pooled(self, first):
+        return first if self.pooler is None else tf.tanh(self.pooler(first))
 
     def _checks(self, inputs: dict[str, tf.Tensor]) -> Iterator[tf.Operation]:
         """Operations that fail, with our messages, where inputs do not fit."""

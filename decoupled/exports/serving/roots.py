@@ -175,38 +175,54 @@ class _LabelRoot(_TaskRoot):
         }
 
 
-class ClassifierRoot(_LabelRoot):
+class _PooledRoot(_TaskRoot):
+    """A model whose head reads the pooled vector alone."""
+
+    def __init__(self, encoder: Encoder, *arguments):
+        super().__init__(encoder, *arguments)
+        self._network = encoder
+        self._trace(feature_spec())
+        trace(self.predict, feature_spec())
+
+    def _found(self, pooled: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The head's outputs of float32 [batch, H]."""
+        raise NotImplementedError
+
+    @network_function
+    def __call__(self, inputs, training=False):
+        outputs = self.encoder(inputs, training)
+        return outputs | self._found(outputs["pooled_output"])
+
+    @network_function
+    def predict(self, inputs):
+        """Without the encoder's outputs; the last layer is computed for [CLS] alone."""
+        return self._found(self._network.pooled_output(inputs))
+
+    def signatures(self) -> dict:
+        """`serving_default` and `predict`."""
+        return super().signatures() | {"predict": graph_signature(self.predict)}
+
+
+class ClassifierRoot(_PooledRoot, _LabelRoot):
     """A fine-tuned sequence classifier.
 
     Its outputs are the encoder's and `logits`, `probabilities` float32 [batch, labels]
     and `label` string [batch]; `default` is `logits`.
     """
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self._trace(feature_spec())
-
-    @network_function
-    def __call__(self, inputs, training=False):
-        outputs = self.encoder(inputs, training)
-        return outputs | self.named(self._head(outputs["pooled_output"]))
+    def _found(self, pooled):
+        return self.named(self._head(pooled))
 
 
-class RegressorRoot(_TaskRoot):
+class RegressorRoot(_PooledRoot):
     """A fine-tuned regression.
 
     Its outputs are the encoder's and `value` float32 [batch], which is also `default`.
     """
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self._trace(feature_spec())
-
-    @network_function
-    def __call__(self, inputs, training=False):
-        outputs = self.encoder(inputs, training)
-        value = self._head(outputs["pooled_output"])[:, 0]
-        return outputs | {"value": value, "default": value}
+    def _found(self, pooled):
+        value = self._head(pooled)[:, 0]
+        return {"value": value, "default": value}
 
 
 class TaggerRoot(_LabelRoot):

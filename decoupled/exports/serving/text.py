@@ -253,6 +253,8 @@ class TextRoot(Root):
         for spec in [_SENTENCES] + ([[_SENTENCES, _SENTENCES]] if pairs else []):
             for training in (False, True):
                 trace(self.__call__, spec, training=training)
+            if hasattr(model, "predict"):
+                trace(self.predict, spec)
 
     @graph_function
     def __call__(self, sentences, training=False):
@@ -260,6 +262,18 @@ class TextRoot(Root):
         packed = trim(self.preprocessor(sentences))
         return self.model(packed, training) | packed
 
+    @graph_function
+    def predict(self, sentences):
+        """The outputs of the model's head alone, where that has `predict`."""
+        return self.model.predict(trim(self.preprocessor(sentences)))
+
     def signatures(self) -> dict:
-        """`serving_default` (sentences) and `sentence_pairs` (+ second_sentences)."""
-        return text_signatures(self.__call__, self._pairs)
+        """`serving_default` (sentences) and `sentence_pairs` (+ second_sentences); of
+        a model with `predict` also `predict` and `predict_pairs`."""
+        signatures = text_signatures(self.__call__, self._pairs)
+        if hasattr(self.model, "predict"):
+            alone = text_signatures(self.predict, self._pairs)
+            signatures["predict"] = alone["serving_default"]
+            if self._pairs:
+                signatures["predict_pairs"] = alone["sentence_pairs"]
+        return signatures

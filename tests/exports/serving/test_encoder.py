@@ -87,6 +87,32 @@ def test_pooled_output_with_a_pooler_is_tanh_of_a_dense_layer():
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_last_layer_of_a_pooled_vector_is_computed_for_cls_alone(name):
+    config = model_config(**MODELS[name])
+    encoder = Encoder(config, finetuned_weights(config, 3))
+    features = random_batch(config, batch=3, length=9)
+    rows = []
+    for layer in encoder.layers:
+        layer.intermediate = spy(layer.intermediate, rows)
+    inputs = {k: tf.constant(v) for k, v in features.items()}
+    pooled = encoder.pooled_output(inputs)
+    assert rows == [27] * (config.num_layers - 1) + [3]
+    np.testing.assert_allclose(
+        pooled, encoder(inputs)["pooled_output"], rtol=1e-5, atol=1e-6
+    )
+
+
+def spy(layer, rows):
+    """The layer, which notes how many rows it is given."""
+
+    def call(x):
+        rows.append(x.shape[0])
+        return layer(x)
+
+    return call
+
+
 def test_what_stands_on_padding_changes_no_real_token():
     config = model_config()
     encoder = Encoder(config, pretrained_weights(config))

@@ -238,6 +238,23 @@ def test_text_classifier_names_a_label_for_each_text(text_classifier):
     np.testing.assert_array_equal(served["label"], outputs["label"])
 
 
+def test_predict_gives_the_head_alone(text_classifier):
+    """The same numbers but for rounding, as one row is multiplied instead of many."""
+    outputs, alone = text_classifier(TEXTS), text_classifier.predict(TEXTS)
+    assert set(alone) == {"logits", "default", "probabilities", "label"}
+    for name in ("logits", "probabilities"):
+        np.testing.assert_allclose(alone[name], outputs[name], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(alone["label"], outputs["label"])
+    pairs = [TEXTS, TEXTS[::-1]]
+    served = text_classifier.signatures["predict_pairs"](
+        sentences=tf.constant(pairs[0]), second_sentences=tf.constant(pairs[1])
+    )
+    assert set(served) == set(alone)
+    np.testing.assert_allclose(
+        served["logits"], text_classifier(pairs)["logits"], rtol=1e-5, atol=1e-6
+    )
+
+
 def save_encoder(config, mlm, vocabulary, folder):
     """Only the encoder of an export, which is faster; returns it as loaded."""
     weights = pretrained_weights(config)
