@@ -24,8 +24,16 @@ def pearson(first: np.ndarray, second: np.ndarray) -> float | None:
     # One value may differ from its mean by rounding.
     if not len(one) or np.ptp(one) == 0 or np.ptp(other) == 0:
         return None
-    one, other = one - one.mean(), other - other.mean()
-    return float(one @ other) / math.sqrt(float(one @ one) * float(other @ other))
+    one, other = _unit(one), _unit(other)
+    return float(one @ other)
+
+
+def _unit(values):
+    """Centred and of length 1, also where squares would be 0 or infinite."""
+    values = values / np.abs(values).max()
+    values = values - values.mean()
+    values = values / np.abs(values).max()
+    return values / math.sqrt(float(values @ values))
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float | None:

@@ -3,6 +3,7 @@
 What is combined is what `decoupled.runs.finetuning_run` writes per run.
 """
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -213,7 +214,9 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     if shown != list(languages):
         axes.set_xlabel("* a language that XTREME does not list for the task")
     axes.set_xlim(-0.6, len(languages) - 0.4)
-    axes.set_ylim(0, 100)
+    # A correlation may be below 0.
+    lowest = min(row[m] for row in languages.values() for m in metrics if m in row)
+    axes.set_ylim(min(0, 10 * math.floor(lowest / 10)), 100)
     axes.set_ylabel(f"{split} score, %")
     plots.tidy(axes, grid="y")
     trained_on = result.get("trained_on", "English")

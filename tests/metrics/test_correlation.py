@@ -24,6 +24,12 @@ def test_by_hand():
     assert spearman([1, 2, 3], [30, 20, 10]) == pytest.approx(-1)
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e-5, 1e200])
+def test_the_size_of_numbers_does_not_matter(size):
+    one = np.array([1.0, 2.0, 4.0])
+    assert pearson(size * one, [3, 1, 2]) == pytest.approx(pearson(one, [3, 1, 2]))
+
+
 def test_no_correlation_with_a_constant():
     for one, other in (([1, 2], [3, 3]), ([0.1] * 7, range(7)), ([], [])):
         assert pearson(one, other) is None

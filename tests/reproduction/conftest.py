@@ -41,5 +41,5 @@ def folders(tmp_path, vocabulary):
     for place in ("corpus/parallel/test/sentences", "sentences/test"):
         (made / place).mkdir(parents=True)
         for language in ("en", "de"):
-            (made / place / f"{language}.txt").write_text("")
+            (made / place / f"{language}.tsv").write_text("")
     return folders

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import shutil
 import sys
 
 import pytest
@@ -68,7 +69,7 @@ def test_languages_that_are_wanted_and_there(tmp_path, given):
     assert choose_languages(folders, ["fr", "es", "it"]) == ["en", "de", "hi"]
 
 
-def test_english_alone_can_be_asked_for(tmp_path, given):
+def test_english_alone_is_a_choice(tmp_path, given):
     write_bible(given / "parallel_bible", ["en", "de"])
     assert choose_languages(found(tmp_path, given), ["en"]) == ["en"]
 
@@ -125,6 +126,28 @@ def test_what_is_said_of_the_text_and_of_what_is_missing(folders):
     lacking = " ".join(left_out(folders, ["en", "de", "fr"], 4000))
     assert "The text has no fr." in lacking and "topics of sentences" in lacking
     assert "groups of books" not in lacking and "probes" not in lacking
+
+
+@pytest.mark.parametrize("source", ["aligned:x", "catalogs:django"])
+def test_text_of_one_language_is_said_to_have_no_pairs(folders, source):
+    bare = folders._replace(source=source)
+    for file in ("corpus/parallel/test/sentences", "sentences/test"):
+        shutil.rmtree(folders.made(file))
+    told = left_out(bare, ["en"], 4000)
+    pairs = [line for line in told if "translation" in line]
+    expected = "Retrieval and the translation of words are left out: they need text in"
+    assert len(pairs) == 1 and pairs[0].startswith(expected)
+
+
+def test_catalogs_in_english_alone_have_no_sentences(tmp_path, given, monkeypatch):
+    pytest.importorskip("django")
+    monkeypatch.setattr(data, "vocabulary_step", lambda *_: NOTHING)
+    monkeypatch.setattr(data, "records_step", lambda *_: NOTHING)
+    folders = found(tmp_path, given)
+    os.makedirs(folders.work_dir)
+    make_data(folders, ["en"])
+    assert set(texts_below(os.path.join(folders.corpus, "text", "train"))) == {"en"}
+    assert not folders.has_pairs
 
 
 def texts_below(folder):

@@ -125,7 +125,7 @@ def test_what_is_not_there_is_left_out(root, folders):
 
 
 def test_text_of_one_language_has_no_pairs(root, folders):
-    os.remove(os.path.join(folders.sentences("test"), "de.txt"))
+    os.remove(os.path.join(folders.sentences("test"), "de.tsv"))
     jobs = JobMaker(sized(root, 1), folders, "float32").of_seed(0)
     analyses = {job.name.split("/")[1] for job in jobs if job.kind == "analyze"}
     assert analyses == {"masked_lm", "probing", "geometry", "spectrum"}

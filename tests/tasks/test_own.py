@@ -235,6 +235,8 @@ def test_mistakes_in_a_table(tmp_path, content, message):
         ("[1]", r"train-en\.jsonl:1: not a JSON object"),
         ('{"text": ["a"], "label": "x"}', r"jsonl:1: column 'text': list, not a text"),
         ('{"label": "x"}', r"jsonl:1: column 'text': is missing"),
+        ('{"text": NaN, "label": "x"}', r"jsonl:1: column 'text': nan is no text and"),
+        ('{"text": "a", "label": 1e999}', r"jsonl:1: column 'label': inf is no text"),
         (
             '{"text": "a", "label": "x"}\n{"text": "b"}',
             r"jsonl:2: column 'label': is missing",
@@ -362,12 +364,43 @@ def test_numbers_of_json(tmp_path):
     assert [example.label for example in read(config, folder)] == ["0.25", "3"]
 
 
-@pytest.mark.parametrize("cell", ["much", "nan", "inf", "1,5", "true"])
+@pytest.mark.parametrize(
+    "cell",
+    ["much", "nan", "inf", "1,5", "true", "1e39", "1_000", "\uff11\uff12", "0x1p3"],
+)
 def test_what_is_no_number_is_refused(tmp_path, cell):
     folder = write(tmp_path, train_en_tsv=f"score\ta\tb\n1\tx\ty\n{cell}\tz\tz\n")
-    message = rf"train-en\.tsv:3: column 'score': '{cell}' is not a finite number"
+    message = rf"train-en\.tsv:3: column 'score': '{cell}' is not a number of float32"
     with pytest.raises(UserError, match=message):
         read(NUMBERS, folder)
+
+
+def test_equal_numbers_choose_no_checkpoint(tmp_path):
+    table = "score\ta\tb\n{}\tx\ty\n{}\tz\tz\n"
+    folder = write(
+        tmp_path,
+        train_en_tsv=table.format(1, 1), dev_en_tsv=table.format("1.0", "1"),
+        test_en_tsv=table.format(1, 1), dev_de_tsv=table.format(1, 2),
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"dev-en\.tsv: all numbers of dev are 1\.0, "):
+        read(NUMBERS, folder, "dev")
+    for split, language in (("train", "en"), ("test", "en"), ("dev", "de")):
+        assert len(read(NUMBERS, folder, split, language)) == 2
+
+
+@pytest.mark.parametrize(
+    "changes", [{"label": "other"}, {"texts": ("b", "a")}, {"splits": ("a", "b", "c")}]
+)
+@pytest.mark.parametrize("config", [NUMBERS, TEXTS])
+def test_features_are_made_anew_where_other_columns_are_read(tmp_path, config, changes):
+    """They are kept by these settings."""
+    folder = write(tmp_path, train_en_tsv="score\ttext\tlabel\n1\tx\ta\n2\ty\tb\n")
+    config = described(config, labels=() if config is NUMBERS else ("a", "b"))
+    one, other = (
+        make(c, folder).settings() for c in (config, described(config, **changes))
+    )
+    assert one != other
+    assert one == make(config, folder).settings() == json.loads(json.dumps(one))
 
 
 def test_a_regression_has_no_labels():

@@ -7,7 +7,8 @@ Checkpoints of one run, as the last ones of it (Vaswani et al. 2017, section 6.1
 runs that began from the same weights (Wortsman et al. 2022, "Model soups"). Weights of
 runs with other initial weights have no meaningful mean; nothing here can tell them.
 
-One variable of one checkpoint is in memory at a time, beside its float64 sum.
+One variable of one checkpoint is in memory at a time, beside its float64 sum and, with
+a half-life, the float64 product that is added.
 """
 
 import math
@@ -83,7 +84,11 @@ def average(
     def value_of(name: str) -> np.ndarray:
         total = np.zeros(shapes[name], np.float64)
         for file, share in zip(files, shares, strict=True):
-            total += file[name] if share == 1 else share * file[name].astype(np.float64)
+            total += (
+                file[name]
+                if share == 1
+                else np.multiply(file[name], share, dtype=np.float64)
+            )
         mean = aligned_empty(shapes[name])
         np.divide(total, shares.sum(), out=mean, casting="same_kind")
         return mean

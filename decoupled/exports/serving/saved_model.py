@@ -82,7 +82,8 @@ def export_folder(
     Args:
       model_dir, checkpoint: as for `open_trained_model`.
       export_dir, mlm, overwrite, weights: as for `export`.
-      sequence_length: as for `export`; None for the length of training.
+      sequence_length: as for `export`; None for the length of training, or of the
+        retrieval.
       max_answer_length: most pieces of an answer; None for the folder's limit.
       retrieval: exports sentence vectors that are made so; None for the whole model.
       centre_on: a file of sentences, where the retrieval centres vectors.
@@ -95,6 +96,13 @@ def export_folder(
     sentences = None
     if retrieval is not None:
         sentences = _sentence_vectors(trained, retrieval, centre_on, mlm)
+        # The encoder alone: a reader's windows and answers are not made.
+        trained = dataclasses.replace(
+            trained, head=None, task=None, labels=(), answers=None, assumed=()
+        )
+        if sequence_length is None:
+            longest = trained.config.max_positions
+            sequence_length = min(retrieval.max_sequence_length, longest)
     if max_answer_length is not None:
         trained = trained.with_max_answer_length(max_answer_length)
     if sequence_length is None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 
 Weights = Mapping[str, np.ndarray]
@@ -52,6 +53,9 @@ class Matrix(tf.Module):
       value: float32 [rows, columns].
       name: of the variable.
       scale_of: 0 for a table, whose rows have a scale each; 1 for a kernel.
+
+    Raises:
+      UserError: fewer bits would hide a value that is not finite, or make one.
     """
 
     def __init__(
@@ -60,6 +64,13 @@ class Matrix(tf.Module):
         super().__init__()
         stored_as = getattr(weights, "stored_as", FLOAT32)
         self.scale = None
+        if stored_as != FLOAT32:
+            most = tf.as_dtype(FLOAT32 if stored_as == INT8 else stored_as).max
+            if not np.abs(value).max(initial=0.0) <= most:
+                raise UserError(
+                    f"--weights: {name} has a value that is not finite in {stored_as}; "
+                    "export float32, or an earlier checkpoint if the training diverged"
+                )
         if stored_as == INT8:
             largest = np.abs(value).max(axis=1 - scale_of, keepdims=True)
             scale = np.where(largest > 0, largest, 1.0).astype(np.float32) / _LARGEST

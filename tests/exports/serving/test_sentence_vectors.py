@@ -10,6 +10,7 @@ import tensorflow_text  # noqa: F401, registers the operations of text_sentence_
 from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
 from tests.analyses.sentences import ENGLISH, ONE_DEVICE, OTHERS, retrieval
 from tests.command_line import decoupled, mistake
+from tests.exports.models import finetuned_weights, model_config, write_model_dir
 
 LENGTH = 16
 TEXTS = [*ENGLISH, "", *OTHERS]
@@ -79,6 +80,37 @@ def test_a_finetuned_model_loses_pooler_and_head(finetuned_dir, tmp_path):
     np.testing.assert_allclose(
         vectors(target), expected(finetuned_dir, 2, True), atol=2e-5
     )
+
+
+def test_a_reader_gives_vectors_as_well(tmp_path, vocabulary):
+    """Its windows, too long for this model, are not made."""
+    config = model_config()
+    weights = finetuned_weights(config, 2)
+    weights = {name: v for name, v in weights.items() if "pooler" not in name}
+    reader = write_model_dir(
+        str(tmp_path / "reader"), vocabulary.model_bytes, vocabulary.fingerprint,
+        config, weights, {"name": "xquad", "kind": "question answering", "labels": []},
+    )  # fmt: skip
+    export(reader, tmp_path / "out", layer=1)
+    assert np.isfinite(vectors(tmp_path / "out")).all()
+    described = json.loads((tmp_path / "out/export.json").read_text())
+    assert described["answers"] is None and described["labels"] is None
+    line = mistake(
+        "export", f"--model_dir={reader}", f"--export_dir={tmp_path}/no",
+        "--sentence_vectors", "--max_answer_length=3",
+    )  # fmt: skip
+    assert "--max_answer_length: is for models that answer questions" in line
+
+
+def test_sentences_are_as_long_as_those_of_retrieve(pretrained_dir, tmp_path):
+    words = [
+        "--sentence_vectors",
+        "--gin_param=RetrievalConfig.max_sequence_length = 5",
+    ]
+    folders = f"--model_dir={pretrained_dir}", f"--export_dir={tmp_path}/out"
+    assert decoupled("export", *folders, *words).returncode == 0
+    described = json.loads((tmp_path / "out/export.json").read_text())
+    assert described["sequence_length"] == 5
 
 
 def test_the_mean_of_other_sentences_is_subtracted(pretrained_dir, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from decoupled.core.errors import UserError
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.exports.serving.stored import STORED_AS, Matrix, StoredWeights
 from tests.command_line import decoupled, mistake
@@ -52,6 +53,21 @@ def test_eight_bits_of_a_kernel_have_a_scale_for_each_column():
     kernel = stored("int8", scale_of=1)
     bound = np.abs(VALUE).max(0, keepdims=True) / 127 / 2 * (1 + 1e-5)
     assert (np.abs(kernel.times(np.eye(7, dtype=np.float32)) - VALUE) <= bound).all()
+
+
+@pytest.mark.parametrize(
+    "stored_as, value",
+    [("int8", np.nan), ("int8", -np.inf), ("bfloat16", np.nan), ("float16", 7e4)],
+)
+def test_values_that_would_not_be_finite_are_refused(stored_as, value):
+    bad = VALUE.copy()
+    bad[3, 1] = value
+    with pytest.raises(
+        UserError, match=f"--weights: m has .* not finite in {stored_as}"
+    ):
+        Matrix(StoredWeights({}, stored_as), bad, "m")
+    # float32 hides nothing.
+    Matrix(StoredWeights({}, "float32"), bad, "m")
 
 
 @pytest.mark.parametrize("coupled", [False, True])
