@@ -16,7 +16,13 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 os.fsync = lambda descriptor: None
 
 # Of a minute or more: first, or one process is left with the last of them.
-LONG = ("test_cluster_runs.py", "test_pretrain.py", "test_end_to_end.py")
+LONG = (
+    "test_cluster_runs.py",
+    "test_pretrain.py",
+    "test_end_to_end.py",
+    "test_training_lengths.py",
+    "test_softmax_blocks.py",
+)
 
 
 def pytest_collection_modifyitems(items):

@@ -103,6 +103,7 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint(
         )
 
 
+@pytest.mark.slow
 def test_without_a_supervisor_the_driver_ends_and_says_why(data, tmp_path):
     from decoupled.launch.supervision import free_ports
 

@@ -40,6 +40,7 @@ def test_what_was_skipped_says_why():
     assert table.rows[0][1] == "too little memory"
 
 
+@pytest.mark.slow
 def test_a_worker_for_each_type_of_matrices():
     encoder, classifier = (
         inference.inference_case(True, k, 3) for k in inference.KINDS

@@ -147,6 +147,7 @@ def in_float64(given):
     return dict(zip(NAMES, found, strict=True))
 
 
+@pytest.mark.slow
 def test_a_prime_number_of_pieces():
     """1,000,003, in blocks of 8,192 of which the last is smaller: as near to float64 as
     whole logits are, whose sums of a million terms are rounded too."""

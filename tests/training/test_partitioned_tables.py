@@ -151,7 +151,9 @@ def straight(tmp_path_factory):
     ("first", "mesh"),
     [
         pytest.param("partitions", ONE_DEVICE, id="to whole", marks=pytest.mark.slow),
-        pytest.param("partitions", MODEL_AXIS, id="to two slices"),
+        pytest.param(
+            "partitions", MODEL_AXIS, id="to two slices", marks=pytest.mark.slow
+        ),
         pytest.param("whole", ONE_DEVICE, id="to partitions"),
         pytest.param(
             "whole", MODEL_AXIS, id="to slices in partitions", marks=pytest.mark.slow

@@ -74,7 +74,18 @@ def assert_equal_training(found, expected, tolerance=1e-5, without=()):
     np.testing.assert_allclose(found[2], expected[2], rtol=tolerance)
 
 
-@pytest.mark.parametrize("case", CASES)
+# These also run with kept blocks, or are one split less or more than another.
+SLOW = {"m:2", "d:2", "coupled, d:2;m:2", "low rank, m:2"}
+
+
+def cases(names, slow):
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] if name in slow else [])
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize("case", cases(CASES, SLOW))
 def test_blocks_that_are_computed_again(case):
     expected = run_steps(config_of(case, WHOLE), STEPS)
     found = run_steps(config_of(case, 16), STEPS)
@@ -88,13 +99,15 @@ def test_blocks_that_are_computed_again(case):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("case", ["all:1", "d:2;m:2", "coupled", "2 microbatches"])
+@pytest.mark.parametrize(
+    "case", cases(["all:1", "d:2;m:2", "coupled", "2 microbatches"], {"d:2;m:2"})
+)
 def test_blocks_that_are_kept(case):
     expected = run_steps(config_of(case, WHOLE), STEPS)
     assert_equal_training(run_steps(config_of(case, 0), STEPS), expected)
 
 
-@pytest.mark.parametrize("case", ["all:1", "coupled"])
+@pytest.mark.parametrize("case", cases(["all:1", "coupled"], {"coupled"}))
 def test_the_program_of_a_tpu(case):
     """Compiled by XLA, with the vocabulary split over an axis of one core."""
     mesh = dataclasses.replace(MODEL_AXIS, mesh_shape="m:1")
@@ -111,7 +124,7 @@ def test_the_program_of_a_tpu(case):
 
 
 @pytest.mark.parametrize("block_size", [0, 16])
-@pytest.mark.parametrize("case", ["all:1", "d:2;m:2"])
+@pytest.mark.parametrize("case", cases(["all:1", "d:2;m:2"], {"d:2;m:2"}))
 def test_runs_repeat_bit_by_bit(case, block_size):
     steps = Steps(config_of(case, block_size))
     first, losses, norms = steps.run(STEPS)

@@ -132,7 +132,7 @@ CASES = {
         *((task, "plain") for task in TASKS),
         ("pairs", "adafactor"),
         ("spans", "microbatches"),
-        ("tags", "four devices"),
+        pytest.param("tags", "four devices", marks=pytest.mark.slow),
         pytest.param("spans", "split sequences", marks=pytest.mark.slow),
         pytest.param("tags", "microbatches on four", marks=pytest.mark.slow),
     ],

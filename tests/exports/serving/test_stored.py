@@ -90,6 +90,7 @@ def test_a_model_is_as_close_as_its_weights(stored_as, coupled):
         assert error <= limit[stored_as]
 
 
+@pytest.mark.slow
 def test_the_command_keeps_eight_bits_and_says_so(finetuned_dir, tmp_path):
     sizes, outputs = {}, {}
     for stored_as in ("float32", "int8"):
