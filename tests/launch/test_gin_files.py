@@ -170,8 +170,8 @@ def test_lines_after_an_include_keep_their_numbers(write):
         ),
         (
             "a/ModelConfig:\n  batch_size = 1",
-            "a.gin:2: ModelConfig has no parameter 'batch_size'; PhaseConfig, "
-            "RetrievalConfig and TrainingConfig have one",
+            "a.gin:2: ModelConfig has no parameter 'batch_size'; RetrievalConfig and "
+            "PhaseConfig and TrainingConfig have one",
         ),
         (
             "example_root.seed = 1",
