@@ -1,5 +1,7 @@
 """The table of whole runs from numbers typed in, and quick runs of its workers."""
 
+import pathlib
+import re
 import sys
 
 import numpy as np
@@ -97,6 +99,38 @@ def test_our_run_stops_when_enough_was_seen(real, tmp_path):
     assert [chunk.loss for chunk in found.rounds] == [3.0, 5.0]
     assert 0 < found.facts["start"]
     assert not list((tmp_path / real.task).glob("float32*/model.ckpt*"))
+
+
+def test_one_of_our_ways_groups_by_length_and_the_other_does_not(tmp_path):
+    case = finetuning_runs.make_case(REAL[0], True, tmp_path / "xnli")
+    workers = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2)
+    found = {
+        worker.name: [word for word in worker.case["command"] if "group_by" in word]
+        for worker in workers
+    }
+    setting = "--gin_param=FinetuningConfig.group_by_length"
+    assert found == {OURS: [f"{setting} = True"], PADDED: [f"{setting} = False"]}
+
+
+def test_the_vocabulary_has_the_words_of_all_tasks(tmp_path, data_dir, monkeypatch):
+    """Those of one give fewer than 8,000 pieces."""
+    monkeypatch.setenv(finetuning_runs.DATA_DIR, data_dir)
+    texts = []
+
+    def train(given, path, settings):
+        texts.extend(given)
+        assert settings.vocab_size == 8_000
+        raise Skip("enough")
+
+    monkeypatch.setattr(finetuning_runs, "train_vocabulary", train)
+    with pytest.raises(Skip, match="enough"):
+        finetuning_runs.make_case(REAL[1], False, tmp_path / "udpos")
+    joined = "\n".join(texts)
+    for path in ("xnli/train-en.tsv", "udpos/train-en.tsv", "xquad/xquad.en.json"):
+        source = pathlib.Path(data_dir, "xtreme", path).read_text(encoding="utf-8")
+        words = set(re.findall("[a-z]{8,}", source))
+        shared = sum(word in joined for word in words)
+        assert shared > 0.9 * len(words), path
 
 
 @pytest.mark.interop
