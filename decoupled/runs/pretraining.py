@@ -159,6 +159,9 @@ class Pretraining:
         """
         every = self._config.training.eval_every_steps if evaluating else 0
         for phase, graph in zip(self._phases, self._graphs, strict=True):
+            if phase is not self._phases[-1]:
+                if checkpoint_step(latest_complete(self._folder)) >= phase.last:
+                    continue
             masking, training = phase.config.masking, phase.config.training
             if len(self._graphs) > 1:
                 console.say(

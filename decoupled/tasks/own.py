@@ -157,14 +157,14 @@ class OwnRegression(_OwnFiles, RegressionTask):
         """The rows of a split.
 
         Raises:
-          UserError: also where a dev file has one number only, by which no checkpoint
-            can be chosen.
+          UserError: also where all numbers of a dev file are equal, so that it cannot
+            choose a checkpoint.
         """
         rows = read_texts(path, self.config, split, None)
         if split == "dev" and len({float(row.label) for row in rows}) < 2:
             raise UserError(
-                f"{path}: all numbers of dev are {rows[0].label}, with which nothing "
-                "correlates; give it two different ones, or give no dev file"
+                f"{path}: every number is {rows[0].label}, and a correlation needs two "
+                "different numbers; add examples, or give no dev file"
             )
         return rows
 

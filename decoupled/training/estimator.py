@@ -145,7 +145,7 @@ def train(
     """
     remove_unfinished(run.model_dir)
     last = phase.last if phase else graph.schedule.train_steps
-    step = _announce(graph, run, phase)
+    step = _announce(graph, run, phase.first if phase else 0)
     while step < last:
         if step:
             run = run._replace(init_checkpoint=None)
@@ -179,15 +179,12 @@ def train(
     return step
 
 
-def _announce(graph, run, phase):
-    """Says what the run starts from; returns its step."""
+def _announce(graph, run, first):
+    """Says what the run starts from, in a phase from step `first`; returns its step."""
     checkpoint = latest_complete(run.model_dir)
     step = checkpoint_step(checkpoint)
-    first = phase.first if phase else 0
     if step >= graph.schedule.train_steps:
         run.say(f"{run.model_dir}: complete at step {step}; nothing to train")
-    elif phase and step >= phase.last:
-        run.say(f"phase {phase.number + 1} is complete")
     elif checkpoint is not None:
         seen = (step - first) * run.training.batch_size
         of = " of this phase" if first else ""

@@ -255,6 +255,12 @@ def test_phases_have_data_of_their_own_and_resume_exactly(data, tmp_path, capsys
         rows.keys() == json.loads((tmp_path / "run/sampling.json").read_text()).keys()
     )
 
+    # What is complete is said once.
+    run_pretraining(phases, *data, str(tmp_path / "run"), "train")
+    printed = capsys.readouterr().out
+    assert printed.count("complete at step 6; nothing to train") == 1
+    assert "phase 1 of 2" not in printed
+
     # The first is the beginning of a run that has its settings throughout.
     alone = config(
         schedule=schedule(6, 2),

@@ -103,7 +103,7 @@ def train(model, request) -> list[float]:
     )
     losses = []
     for batch in request["batches"]:
-        # Numbers of a regression are float32, labels are integers.
+        # The targets of a regression are float32; the labels of a classifier are int32.
         labels = torch.tensor(batch.get("label_ids") or batch["targets"])
         loss = model(**tensors(batch), labels=labels).loss
         losses.append(loss.item())

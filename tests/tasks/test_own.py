@@ -382,7 +382,7 @@ def test_equal_numbers_choose_no_checkpoint(tmp_path):
         train_en_tsv=table.format(1, 1), dev_en_tsv=table.format("1.0", "1"),
         test_en_tsv=table.format(1, 1), dev_de_tsv=table.format(1, 2),
     )  # fmt: skip
-    with pytest.raises(UserError, match=r"dev-en\.tsv: all numbers of dev are 1\.0, "):
+    with pytest.raises(UserError, match=r"dev-en\.tsv: every number is 1\.0, and "):
         read(NUMBERS, folder, "dev")
     for split, language in (("train", "en"), ("test", "en"), ("dev", "de")):
         assert len(read(NUMBERS, folder, split, language)) == 2
