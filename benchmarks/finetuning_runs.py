@@ -9,8 +9,9 @@ the start of the program to the end of its first step, of
   transformers, grouped   the same with train_sampling_strategy="group_by_length"
 on English examples of XNLI and UD-POS (at most 128 tokens, batches of 32) and questions
 of XQuAD (384, batches of 8), with the reference sizes, a vocabulary of 8,000 pieces of
-the texts of all three, and the same tokens. All batches of padded runs are alike, so
-that they take a sixth of the steps.
+the texts of all three, and the same tokens. A training set is the first 60 batches of
+its file. The rounds go through it once, so that all ways compute the same examples. All
+batches of padded runs are alike, so that they take a sixth of the steps.
 
 A comparison's time is the sum over all its rounds, since steps differ in their lengths.
 Both sides have tokenised before. Examples come from XTREME's files below the folder
@@ -23,6 +24,7 @@ Examples:
   python -m benchmarks.finetuning_runs --only=xnli --dtypes=bfloat16
 """
 
+import argparse
 import dataclasses
 import functools
 import json
@@ -67,7 +69,7 @@ PADDED = f"{OURS}, padded"
 MODES = ("padded", "dynamic", "grouped")
 # Behind the title of a comparison: of programs from their start to their first step.
 START = ", start"
-# The whole run that the table sums up.
+# The whole run that the table sums up, and the batches of a training set.
 STEPS = 60
 # As transformers marks what has no label.
 NOT_SCORED = -100
@@ -118,9 +120,7 @@ def main() -> None:
 def _comparisons(arguments, folder) -> Iterator[command.Planned]:
     for real in REAL:
         for dtype in arguments.dtypes:
-            make = functools.partial(
-                workers, real, dtype, arguments.quick, arguments.steps, folder
-            )
+            make = functools.partial(workers, real, dtype, arguments, folder)
             title = f"{real.task}: {dtype}"
             yield command.Planned(title, make)
             yield command.Planned(f"{title}{START}", _starts(make), steps=1)
@@ -131,23 +131,31 @@ def _starts(make):
 
 
 def workers(
-    real: Real, dtype: str, quick: bool, steps: int, folder: pathlib.Path
+    real: Real, dtype: str, arguments: argparse.Namespace, folder: pathlib.Path
 ) -> list[Worker]:
     """All ways to train on the examples of a task.
 
     Args:
-      real: the task. dtype: of activations. quick: tiny sizes, invented examples.
-      steps: of a round. folder: for everything that is written.
+      real: the task. dtype: of activations.
+      arguments: the suite's: `quick` (tiny sizes, invented examples), `rounds` and
+        `steps` of a round.
+      folder: for everything that is written.
 
     Raises:
       Skip: there are no examples.
     """
+    quick, rounds, steps = arguments.quick, arguments.rounds, arguments.steps
     case = make_case(real, quick, folder / real.task) | {"dtype": dtype}
-    return our_workers(case, quick, steps) + _peers(case, steps)
+    return our_workers(case, quick, rounds, steps) + _peers(case, steps)
 
 
-def our_workers(case: Mapping[str, Any], quick: bool, steps: int) -> list[Worker]:
+def our_workers(
+    case: Mapping[str, Any], quick: bool, rounds: int, steps: int
+) -> list[Worker]:
     """Our two ways: `case` is that of `make_case` with a "dtype"."""
+    # The run is not over before the suite has seen its steps.
+    epochs = 1 + (case["warmup"] + rounds * steps) * case["batch"] // case["examples"]
+    case = {**case, "epochs": epochs}
     return [
         Worker(
             name,
@@ -242,8 +250,12 @@ def _prepare(real, quick, folder, data_dir):
     model = QUICK_MODEL if quick else MODEL
     length = QUICK_LENGTH if quick else real.length
     task = _task(real.task, length, quick)
-    examples = task.read(str(data_dir), "train", ENGLISH)
     vocabulary = _vocabulary(real, quick, folder, data_dir)
+    batch = QUICK_BATCH if quick else real.batch
+    path = data_dir / real.training_file
+    text = first_examples(path.read_text(encoding="utf-8"), task.kind, STEPS * batch)
+    path.write_text(text, encoding="utf-8")
+    examples = task.read(str(data_dir), "train", ENGLISH)
     data = TaskData(task, str(data_dir), vocabulary, str(folder / "features"))
     features = data.features("train", ENGLISH, examples)
     _write_run(folder / "pretrained", vocabulary, model)
@@ -255,12 +267,27 @@ def _prepare(real, quick, folder, data_dir):
         "features": str(folder / "features.npz"),
         "labels": max(2, len(task.labels)),
         "sequence_length": length,
-        "batch": QUICK_BATCH if quick else real.batch,
+        "batch": batch,
+        "examples": len(examples),
         "dropout": DROPOUT,
         "model": dataclasses.asdict(model),
         "optimizer": dataclasses.asdict(ADAMW),
         "warmup": 1,
     }
+
+
+def first_examples(text: str, kind: str, count: int) -> str:
+    """The first `count` examples of a training file of a kind of task."""
+    if kind == CLASSIFICATION:
+        return "".join(text.splitlines(keepends=True)[:count])
+    if kind == TAGGING:
+        return "\n\n".join(text.strip().split("\n\n")[:count]) + "\n"
+    document = json.loads(text)
+    for article in document["data"]:
+        for paragraph in article["paragraphs"]:
+            paragraph["qas"] = paragraph["qas"][:count]
+            count -= len(paragraph["qas"])
+    return json.dumps(document)
 
 
 def _vocabulary(real, quick, folder, data_dir):
@@ -342,7 +369,7 @@ def _command(case, dtype, quick, grouped, name):
         "FinetuningConfig.group_by_length": grouped,
         "FinetuningConfig.max_sequence_length": case["sequence_length"],
         "FinetuningConfig.learning_rates": (),
-        "FinetuningConfig.num_epochs": 1000,
+        "FinetuningConfig.num_epochs": case["epochs"],
         "FinetuningConfig.classifier_dropout": case["dropout"],
         "MeshConfig.activation_dtype": dtype,
         "OptimizerConfig.learning_rate": optimizer["learning_rate"],

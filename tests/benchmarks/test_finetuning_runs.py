@@ -1,5 +1,6 @@
 """The table of whole runs from numbers typed in, and quick runs of its workers."""
 
+import json
 import pathlib
 import re
 import sys
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import finetuning_runs, results
-from benchmarks.finetuning_runs import MODES, OURS, PADDED, REAL
+from benchmarks.finetuning_runs import MODES, OURS, PADDED, REAL, first_examples
 from benchmarks.interleave import Chunk, Measured, Skip, interleave
 from tests.benchmarks.toys import comparison, measured
 from tests.interop.reference import PYTHON
@@ -86,6 +87,20 @@ def test_the_peer_gets_the_same_tokens_and_labels():
     assert "labels" not in found
 
 
+def test_a_training_set_is_the_first_examples_of_its_file():
+    lines = "a\tb\tneutral\nc\td\tneutral\n"
+    assert first_examples(lines, "classification", 1) == "a\tb\tneutral\n"
+    tagged = "a\tNOUN\nb\tVERB\n\nc\tNOUN\n"
+    assert first_examples(tagged, "tagging", 1) == "a\tNOUN\nb\tVERB\n"
+    assert first_examples(tagged, "tagging", 5) == tagged
+    questions = [[{"id": "1"}], [{"id": "2"}, {"id": "3"}], [{"id": "4"}]]
+    paragraphs = [{"context": "c", "qas": qas} for qas in questions]
+    text = json.dumps({"data": [{"paragraphs": paragraphs}]})
+    (article,) = json.loads(first_examples(text, "question answering", 2))["data"]
+    found = [paragraph["qas"] for paragraph in article["paragraphs"]]
+    assert found == [[{"id": "1"}], [{"id": "2"}], []]
+
+
 @pytest.mark.parametrize(
     "real",
     [REAL[0], *(pytest.param(real, marks=pytest.mark.slow) for real in REAL[1:])],
@@ -93,7 +108,7 @@ def test_the_peer_gets_the_same_tokens_and_labels():
 )
 def test_our_run_stops_when_enough_was_seen(real, tmp_path):
     case = finetuning_runs.make_case(real, True, tmp_path / real.task)
-    ours, _ = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2)
+    ours, _ = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2, 2)
     (found,) = interleave([ours], 2, 2, "quick")
     # A step of warm-up and two of each round.
     assert [chunk.loss for chunk in found.rounds] == [3.0, 5.0]
@@ -103,7 +118,7 @@ def test_our_run_stops_when_enough_was_seen(real, tmp_path):
 
 def test_one_of_our_ways_groups_by_length_and_the_other_does_not(tmp_path):
     case = finetuning_runs.make_case(REAL[0], True, tmp_path / "xnli")
-    workers = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2)
+    workers = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2, 2)
     found = {
         worker.name: [word for word in worker.case["command"] if "group_by" in word]
         for worker in workers
