@@ -90,6 +90,7 @@ def machine_table(suites: dict[str, list[Comparison]]) -> Table:
             row = (
                 name,
                 machine["processor"],
+                " ".join(machine["features"]),
                 str(machine["cores"]),
                 gigabytes(machine["memory"]),
                 _versions(comparisons),
@@ -98,7 +99,8 @@ def machine_table(suites: dict[str, list[Comparison]]) -> Table:
             )
             rows[row] = None
     columns = [
-        "suite", "processor", "cores", "memory", "versions", "commit", "date",
+        "suite", "processor", "instructions", "cores", "memory", "versions", "commit",
+        "date",
     ]  # fmt: skip
     return Table("machine", "What was measured where", columns, [list(r) for r in rows])
 

@@ -60,9 +60,9 @@ def test_machine_table():
     later = comparison("three", date="2024-04-01T00:00:00", commit=None)
     table = report.machine_table({"toys": same, "others": [later]})
     assert table.rows == [
-        ["toys", "CPU X", "2", "16.00 GB", "tensorflow 2.15.1, torch 2.13.0",
-         "0123456789", "2024-03-01"],
-        ["others", "CPU X", "2", "16.00 GB", "", "unknown", "2024-04-01"],
+        ["toys", "CPU X", "avx avx2", "2", "16.00 GB",
+         "tensorflow 2.15.1, torch 2.13.0", "0123456789", "2024-03-01"],
+        ["others", "CPU X", "avx avx2", "2", "16.00 GB", "", "unknown", "2024-04-01"],
     ]  # fmt: skip
 
 

@@ -34,6 +34,11 @@ def comparison(title="float32: toys", workers=(), **changes):
         date="2024-03-01T12:00:00+00:00",
         command="python -m benchmarks.toys",
         commit="0123456789",
-        machine={"processor": "CPU X", "cores": 2, "memory": 16_000_000_000},
+        machine={
+            "processor": "CPU X",
+            "features": ["avx", "avx2"],
+            "cores": 2,
+            "memory": 16_000_000_000,
+        },
     )
     return Comparison(**{**fields, **changes})
