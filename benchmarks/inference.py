@@ -3,7 +3,8 @@
 Measures seconds a call and peak memory of
   decoupled              the SavedModel of `decoupled export`, through its
                          signature `serving_default`; of encoders also with its
-                         matrices in bfloat16, float16 and int8 (--weights)
+                         matrices in bfloat16, float16 and int8 (--weights), of
+                         classifiers also through `predict`
   transformers eager     RemBertModel or RemBertForSequenceClassification
   transformers compiled  the same through torch.compile
 at the reference sizes, in float32, for batches of 1 and of 32 sequences of 128 tokens
@@ -73,10 +74,10 @@ def our_worker(case: dict, name: str = OURS) -> Worker:
     return Worker(name, command.python("decoupled"), "decoupled_inference", case)
 
 
-def stored_workers(case: dict) -> list[Worker]:
-    """The same with matrices in fewer bits; such exports of encoders are measured."""
+def other_ways(case: dict) -> list[Worker]:
+    """An encoder with matrices in fewer bits, a classifier's prediction alone."""
     if case["kind"] != "encoder":
-        return []
+        return [our_worker(case | {"signature": "predict"}, f"{OURS}, predict")]
     return [
         our_worker(case | {"stored_as": stored_as}, f"{OURS}, {stored_as}")
         for stored_as in STORED_AS
@@ -90,7 +91,7 @@ def _workers(case, quick):
         Worker(name, torch, "transformers_inference", {**case, "compiled": compiled})
         for name, compiled in PEERS.items()
     ]
-    ours = [our_worker(case), *stored_workers(case)]
+    ours = [our_worker(case), *other_ways(case)]
     return [*peers, *ours, *command.matmul_workers(case["dtype"], quick)]
 
 
@@ -98,7 +99,7 @@ def tables(comparisons: list[Comparison]) -> list[Table]:
     """One table: a row for each worker of each comparison."""
     columns = [
         "model", "what", "batch", "call", "against ours", "share of the matmul rate",
-        "peak memory",
+        "peak memory", "files",
     ]  # fmt: skip
     return [worker_table(NAME, "Serving", columns, comparisons, OURS, _cells)]
 
@@ -113,7 +114,13 @@ def _cells(comparison, worker, against):
         against,
         percent(machine.share(call_flops(worker), worker, matmul)),
         gigabytes(worker.peak_resident),
+        _files(worker),
     ]
+
+
+def _files(worker):
+    size = worker.facts.get("files")
+    return f"{size / 1e6:,.0f} MB" if size else ""
 
 
 def call_flops(worker: Measured) -> int:

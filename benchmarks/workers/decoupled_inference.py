@@ -17,12 +17,14 @@ from decoupled.model.variables import Head, shapes
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds a batch's sizes (see `batches`), the fields of a configuration as
-    "model", "kind" ("encoder" or "classifier"), "labels", and "stored_as", the type of
-    matrices, float32 where it is missing."""
+    "model", "kind" ("encoder" or "classifier"), "labels", "stored_as", the type of
+    matrices, float32 where it is missing, and "signature", of a classifier."""
     values = _random_weights(case)
     with tempfile.TemporaryDirectory() as folder:
         _save(folder, case, values)
-        serve = tf.saved_model.load(folder).signatures["serving_default"]
+        files = sum(file.stat().st_size for file in os.scandir(f"{folder}/variables"))
+        signature = case.get("signature", "serving_default")
+        serve = tf.saved_model.load(folder).signatures[signature]
     batch = batches.classification_batch(case)
     inputs = {k: tf.constant(v) for k, v in batch.items() if k != "label_ids"}
     output = {"encoder": "sequence_output", "classifier": "logits"}[case["kind"]]
@@ -32,6 +34,8 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 
     return step, {
         "parameters": sum(value.size for value in values.values()),
+        # Bytes of the weights' files.
+        "files": files,
         "versions": protocol.versions("decoupled", "tensorflow"),
     }
 

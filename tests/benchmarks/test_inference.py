@@ -16,7 +16,13 @@ def test_table():
     matmul = {"size": 2048, "dtype": "float32"}
     workers = [
         measured("transformers eager", [[0.08], [0.12]], {**CASE, "compiled": False}),
-        measured("decoupled", [[0.04], [0.04]], CASE, peak=900_000_000),
+        measured(
+            "decoupled",
+            [[0.04], [0.04]],
+            CASE,
+            peak=900_000_000,
+            facts={"files": 401_000_000},
+        ),
         measured("matmul tensorflow", [[0.04], [0.04]], matmul),
     ]
     (table,) = inference.tables([comparison("encoder, batch 1", workers)])
@@ -24,7 +30,9 @@ def test_table():
     assert eager[:5] == [
         "transformers eager", "encoder", "1", "100 ms (80.0-120)", "2.50x (2.00-3.00)",
     ]  # fmt: skip
-    assert ours[3:] == ["40.0 ms (40.0-40.0)", "", "130% (130-130)", "0.90 GB"]
+    assert ours[3:] == [
+        "40.0 ms (40.0-40.0)", "", "130% (130-130)", "0.90 GB", "401 MB",
+    ]  # fmt: skip
 
 
 def test_flops():
@@ -41,17 +49,21 @@ def test_what_was_skipped_says_why():
 
 
 @pytest.mark.slow
-def test_a_worker_for_each_type_of_matrices():
+def test_matrices_in_fewer_bits_and_the_prediction_alone():
     encoder, classifier = (
         inference.inference_case(True, k, 3) for k in inference.KINDS
     )
-    workers = inference.stored_workers(encoder)
+    workers = inference.other_ways(encoder)
     assert [worker.name for worker in workers] == [
         f"decoupled, {name}" for name in ("bfloat16", "float16", "int8")
     ]
-    assert inference.stored_workers(classifier) == []
+    (predict,) = inference.other_ways(classifier)
     *_, last = interleave([inference.our_worker(encoder), workers[-1]], 1, 1, "quick")
     assert last.rounds[0].loss != 0
+    whole, alone = interleave(
+        [inference.our_worker(classifier), predict], 1, 1, "quick"
+    )
+    assert alone.rounds[0].loss == pytest.approx(whole.rounds[0].loss, rel=1e-5)
 
 
 @pytest.mark.slow
