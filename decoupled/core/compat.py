@@ -11,6 +11,7 @@ the stock Mesh-TF optimizer races with the reads of the same step.
 """
 
 # ruff: noqa: E402
+import contextlib
 import importlib.util
 import sys
 import types
@@ -22,6 +23,7 @@ import decoupled.core.release  # noqa: F401
 from decoupled.core.machine import release_library_pages
 
 # isort: split
+import tensorflow
 import tensorflow.compat.v1 as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.framework import kernels, ops, tensor_conversion_registry
@@ -126,11 +128,45 @@ def _estimator_that_2_16_removed():
         tf.estimator = estimator
 
 
+class _Unused(type):
+    """The type of a class that has itself as any attribute."""
+
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+
+class _Keras(metaclass=_Unused):
+    """Stands in for Keras while classes that nothing here uses are defined."""
+
+
+@contextlib.contextmanager
+def _without_keras():
+    """The estimator's ready-made models name classes of Keras, which takes as long to
+    import as TensorFlow. Where it is imported already they get the real ones."""
+    if "keras" in sys.modules:
+        yield
+        return
+    # All of them import it when they are first used.
+    names = ("keras", "losses", "metrics", "optimizers", "initializers")
+    places = [(tf, "keras"), *((tensorflow, name) for name in names)]
+    lazy = [(module, name, getattr(module, name)) for module, name in places]
+    for module, name in places:
+        setattr(module, name, _Keras)
+    try:
+        yield
+    finally:
+        for module, name, value in lazy:
+            setattr(module, name, value)
+
+
 _modules_that_2_16_removed()
 _register_of_conversions_that_2_13_moved()
 _names_of_exports_that_2_16_removed()
 
-import tensorflow_estimator.python.estimator.api._v1.estimator as estimator
+with _without_keras():
+    import tensorflow_estimator.python.estimator.api._v1.estimator as estimator
 
 _estimator_that_2_16_removed()
 

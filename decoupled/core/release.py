@@ -73,7 +73,27 @@ def early_lines_as_the_level_says() -> Iterator[None]:
                     os.write(2, line)
 
 
-with early_lines_as_the_level_says():
+@contextlib.contextmanager
+def without_keras() -> Iterator[None]:
+    """TensorFlow is imported, but not Keras with it.
+
+    Keras registers classes for models of its own, which this package has none of. It
+    takes as long to import as TensorFlow, where scikit-learn and matplotlib are
+    installed, which it imports too. TensorFlow goes on where the import fails;
+    `tf.keras` imports Keras when it is first used.
+    """
+    eager = ("keras.src.optimizers", "tf_keras.src.optimizers")
+    # A None says that there is no such module.
+    held = [name for name in eager if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(held))
+    try:
+        yield
+    finally:
+        for name in held:
+            del sys.modules[name]
+
+
+with early_lines_as_the_level_says(), without_keras():
     import tensorflow as tf
 
 RELEASE = check_release(tf.__version__)

@@ -27,6 +27,7 @@ def test_decoupled_alone_loads_no_tensorflow():
 
 
 MESH_GRAPH = """
+import sys
 from decoupled.core.compat import estimator, mtf, tf
 
 with tf.Graph().as_default() as graph:
@@ -46,6 +47,11 @@ with tf.Graph().as_default() as graph:
     kinds = {operation.type for operation in graph.get_operations()}
 print("VarHandleOp" in kinds, "VariableV2" in kinds)
 print(tf.executing_eagerly(), estimator.tpu.TPUEstimator.__name__)
+print("keras" in sys.modules)
+import tensorflow
+lazy = [tf.keras, *(getattr(tensorflow, n) for n in "keras losses metrics".split())]
+print(all(module.__name__.startswith("keras") for module in lazy))
+print(issubclass(tensorflow.optimizers.Adam, tensorflow.keras.optimizers.Optimizer))
 """
 
 
@@ -53,7 +59,22 @@ def test_mesh_tensorflow_works_in_a_fresh_interpreter_with_resource_variables():
     done = run(MESH_GRAPH)
     assert done.returncode == 0, done.stderr
     # Reference variables (VariableV2) would let an optimizer race with reads.
-    assert done.stdout.splitlines() == ["6.0", "True False", "True TPUEstimator"]
+    mesh, keras = done.stdout.splitlines()[:3], done.stdout.splitlines()[3:]
+    assert mesh == ["6.0", "True False", "True TPUEstimator"]
+    # It takes as long to import as TensorFlow. Who asks for it gets it.
+    assert keras == ["False", "True", "True"]
+
+
+def test_keras_that_is_there_already_stays_in_its_place(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras", None)
+    before = tf.keras
+    with compat._without_keras():
+        assert tf.keras is before
+    monkeypatch.delitem(sys.modules, "keras")
+    with compat._without_keras():
+        assert tf.keras.optimizers.legacy.Adagrad is compat._Keras
+        assert not hasattr(tf.keras, "__wrapped__")
+    assert tf.keras is before
 
 
 def used_by_the_estimator(module):
