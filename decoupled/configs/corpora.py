@@ -10,9 +10,6 @@ from decoupled.configs.checks import check_not_negative, check_positive, check_t
 from decoupled.configs.data import SamplingConfig, VocabularyConfig
 from decoupled.core.errors import UserError
 
-# Of JSON lines when no setting named it.
-TEXT_COLUMN = "text"
-
 
 @dataclasses.dataclass(frozen=True)
 class TextSettings:
@@ -27,6 +24,10 @@ class TextSettings:
     part_bytes: files larger than this are cut into parts of about that size;
       max_parts: but not into more.
     text_column: the field of JSON objects, or the column of a table, that has the text.
+    language_column: None, or the one that has the language: only rows of the language
+      that is built are read.
+    language_values: None, or language -> its value in that column, where this is not
+      the language's code, e.g. {"pt": "por"}.
     """
 
     eval_share: float
@@ -36,11 +37,18 @@ class TextSettings:
     drop_duplicates: bool
     part_bytes: int
     max_parts: int
-    text_column: str = TEXT_COLUMN
+    text_column: str = "text"
+    language_column: str | None = None
+    language_values: dict | None = None
 
     def __post_init__(self):
         if not self.text_column:
             raise UserError("build_corpus.text_column: is empty; name a column")
+        if self.language_column == "":
+            raise UserError(
+                "build_corpus.language_column: is empty; name a column, or None"
+            )
+        self._check_language_values()
         if not 0 <= self.eval_share < 1:
             raise UserError(
                 f"build_corpus.eval_share: {self.eval_share} is not in [0, 1)"
@@ -51,16 +59,41 @@ class TextSettings:
                     f"build_corpus.{name}: {getattr(self, name)} is not positive"
                 )
 
-    def described(self) -> dict[str, Any]:
+    def _check_language_values(self) -> None:
+        values = self.language_values
+        if values is None:
+            return
+        name = "build_corpus.language_values"
+        if self.language_column is None:
+            raise UserError(f"{name}: needs build_corpus.language_column")
+        if not isinstance(values, dict):
+            raise UserError(f"{name}: {values!r} is not of type dict or None")
+        for language, value in values.items():
+            if not (isinstance(language, str) and isinstance(value, str) and value):
+                raise UserError(
+                    f"{name}: {language!r}: {value!r} is not a language and its value"
+                )
+
+    def language_value(self, language: str) -> str:
+        """The value of `language_column` in the rows of a language."""
+        return (self.language_values or {}).get(language, language)
+
+    def described(self, language: str | None = None) -> dict[str, Any]:
         """The settings as a manifest has them.
 
-        It has no text column where that is the one of all corpora built before it could
-        be set, so that these corpora stay equal to new ones.
+        It has no columns that are as by default. So corpora that were built before
+        these could be set stay equal to new ones.
+
+        Args:
+          language: None, or a language, to leave out the values of all others.
         """
         found = dataclasses.asdict(self)
-        if self.text_column == TEXT_COLUMN:
-            del found["text_column"]
-        return found
+        if language is not None:
+            values = self.language_values or {}
+            own = {language: values[language]} if language in values else None
+            found["language_values"] = own
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return {name: value for name, value in found.items() if value != defaults[name]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,6 +201,8 @@ def build_corpus(
     part_bytes: int = gin.REQUIRED,
     max_parts: int = gin.REQUIRED,
     text_column: str = gin.REQUIRED,
+    language_column: str | None = gin.REQUIRED,
+    language_values: dict | None = gin.REQUIRED,
     dev_share: float = gin.REQUIRED,
     test_share: float = gin.REQUIRED,
     min_label_messages: int = gin.REQUIRED,
@@ -184,6 +219,8 @@ def build_corpus(
         part_bytes,
         max_parts,
         text_column,
+        language_column,
+        language_values,
     )
     task = TaskSettings(
         dev_share, test_share, min_label_messages, min_language_examples

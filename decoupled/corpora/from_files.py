@@ -28,6 +28,7 @@ from decoupled.corpora.duplicates import (
     unique_unit,
 )
 from decoupled.corpora.runners import Runner, run_units
+from decoupled.corpora.sources import NO_LANGUAGE, OTHER_LANGUAGE, language_values
 from decoupled.corpora.text_units import TextJob, TextUnit, digests_path, make_units
 
 DUPLICATE = "duplicate document"
@@ -120,7 +121,7 @@ class FilesBuild:
                 for unit, result in zip(units, results, strict=True)
             ]
             parts = _written_anew(job, parts, self._runner)
-            _check_text(self._files, parts)
+            _check_text(self._files, parts, self._settings)
             _write_manifest(folder, self._files, inputs, parts, repeated)
         except UserError:
             corpus_writer.forget_without_text(folder, existed)
@@ -165,7 +166,8 @@ def _is_file(path: str) -> bool:
 
 def _describe_files(paths: Mapping[str, Sequence[str]]) -> _Files:
     """Language -> its input files with their SHA-256."""
-    ordered = [path for found in paths.values() for path in found]
+    # A file that mixes languages is given for each of them.
+    ordered = list(dict.fromkeys(path for found in paths.values() for path in found))
     with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         described = pool.map(_describe_file, ordered)
         tracked = console.track(described, "checking the input files", len(ordered))
@@ -239,14 +241,30 @@ def _languages(parts: list[_Part]) -> list[str]:
     return sorted({part.unit.language for part in parts})
 
 
-def _check_text(given: _Files, parts: list[_Part]) -> None:
+def _check_text(given: _Files, parts: list[_Part], settings: TextSettings) -> None:
     with_text = {part.unit.language for part in parts if part.splits}
     for language, own in given.items():
         if language not in with_text:
             paths = ", ".join(file.path for file in own)
-            raise UserError(f"--input={language}=: no text in {paths}")
+            told = f"--input={language}=: no text in {paths}"
+            raise UserError(told + _languages_instead(language, parts, settings))
     if not any("train" in part.splits for part in parts):
         raise UserError("--input: no text for training is left; nothing written")
+
+
+def _languages_instead(language: str, parts: list[_Part], settings) -> str:
+    """Which languages a file's rows are in, for a message; "" where all are read."""
+    for part in parts:
+        left_out = part.dropped[OTHER_LANGUAGE] + part.dropped[NO_LANGUAGE]
+        if part.unit.language == language and left_out:
+            shown = ", ".join(map(repr, language_values(part.unit.path, settings)))
+            return (
+                f" with {settings.language_value(language)!r} in column "
+                f"{settings.language_column!r} (build_corpus.language_column, "
+                f"language_values); the first rows of {part.unit.path} have "
+                f"{shown or 'no value'} there"
+            )
+    return ""
 
 
 def _write_manifest(folder, given: _Files, inputs, parts, repeated) -> None:

@@ -10,9 +10,10 @@ import collections
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 from decoupled.configs.corpora import TextSettings
@@ -24,9 +25,14 @@ from decoupled.corpora.text_lines import (
     read_lines,
 )
 
-# Rows of a table that are in memory as texts; columns that a message names.
+NO_TEXT = "row without text"
+NO_LANGUAGE = "row without language"
+OTHER_LANGUAGE = "row in another language"
+# Rows of a table that are in memory as texts; columns or values that a message names;
+# rows whose values it may name.
 _ROWS = 256
 _SHOWN = 12
+_SEEN_ROWS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +42,11 @@ class Source:
     Attributes:
       name: for people, with the endings of file names. pattern: a regular expression
         that is searched in a path to tell the kind.
-      reads: (path, settings, dropped, part, parts) -> the documents of a file, each a
-        list of lines. It yields every `parts`-th document from number `part` on, holds
-        a few in memory, and counts in `dropped` what it leaves out, by reason. It
-        raises a UserError that names the file and the place where the file is bad.
+      reads: (path, language, settings, dropped, part, parts) -> the documents of a file
+        in a language, each a list of lines. It yields every `parts`-th document from
+        number `part` on, holds a few in memory, and counts in `dropped` what it leaves
+        out, by reason. It raises a UserError that names the file and the place where
+        the file is bad.
       splits: whether lines are paragraphs, which are split into sentences. Large files
         are then cut into parts, because cleaning takes longer than reading.
       needs: packages that read the file. A corpus also depends on their versions.
@@ -51,7 +58,7 @@ class Source:
     name: str
     pattern: str
     reads: Callable[
-        [str, TextSettings, collections.Counter, int, int], Iterator[list[str]]
+        [str, str, TextSettings, collections.Counter, int, int], Iterator[list[str]]
     ]
     splits: Callable[[TextSettings], bool]
     needs: tuple[installed.Package, ...] = ()
@@ -63,8 +70,20 @@ def source_of(path: str) -> Source:
     return next(source for source in SOURCES if re.search(source.pattern, path))
 
 
+def language_values(path: str, settings: TextSettings) -> list[str]:
+    """Some values of the language column in the first rows of a file, for a message."""
+    # To the reader they are texts like all others.
+    columns = {"text_column": settings.language_column}
+    columns |= {"language_column": None, "language_values": None}
+    as_texts = dataclasses.replace(settings, **columns)
+    rows = source_of(path).reads(path, "", as_texts, collections.Counter(), 0, 1)
+    seen = itertools.islice(rows, _SEEN_ROWS)
+    return sorted({value for lines in seen for value in lines})[:_SHOWN]
+
+
 def read_dump(
     path: str,
+    language: str,
     settings: TextSettings,
     dropped: collections.Counter,
     part: int,
@@ -86,6 +105,7 @@ def _dump_rules() -> tuple[int, ...]:
 
 def read_json_lines(
     path: str,
+    language: str,
     settings: TextSettings,
     dropped: collections.Counter,
     part: int,
@@ -96,23 +116,70 @@ def read_json_lines(
     Raises:
       UserError: a line is not the JSON that it should be, or as `read_plain_text`.
     """
+    rows = _json_rows(path, _columns(settings), part, parts)
+    return _row_documents(rows, language, settings, dropped)
+
+
+def _columns(settings: TextSettings) -> dict[str, str]:
+    """Setting -> the column that it names; the text first."""
+    columns = {"text_column": settings.text_column}
+    if settings.language_column is not None:
+        columns["language_column"] = settings.language_column
+    return columns
+
+
+def _row_documents(
+    rows: Iterable[Sequence[str | None]],
+    language: str,
+    settings: TextSettings,
+    dropped: collections.Counter,
+) -> Iterator[list[str]]:
+    """The documents of rows, which are values of the columns of `_columns`."""
+    wanted = settings.language_value(language)
+    for text, *languages in rows:
+        if languages and not languages[0]:
+            dropped[NO_LANGUAGE] += 1
+        elif languages and languages[0] != wanted:
+            dropped[OTHER_LANGUAGE] += 1
+        elif text is None:
+            dropped[NO_TEXT] += 1
+        elif document := _paragraphs(text):
+            yield document
+
+
+def _paragraphs(text: str) -> list[str]:
+    lines = [clean_sentence(line) for line in text.split("\n")]
+    return [line for line in lines if line]
+
+
+def _json_rows(
+    path: str, columns: Mapping[str, str], part: int, parts: int
+) -> Iterator[Sequence[str | None]]:
     unpack = _zstandard if path.endswith(".zst") else None
     for number, line in read_lines(path, unpack):
         if (number - 1) % parts != part or not line.strip():
             continue
+        where = f"{path}:{number}"
         try:
-            value = files.parse_json(line)
+            row = files.parse_json(line)
         except json.JSONDecodeError as error:
-            raise UserError(f"{path}:{number}: not JSON ({error.msg})") from error
-        column = settings.text_column
-        text = value.get(column) if isinstance(value, dict) else None
-        if not isinstance(text, str):
-            raise UserError(
-                f'{path}:{number}: not an object with a string "{column}" '
-                "(build_corpus.text_column)"
-            )
-        if document := _paragraphs(text):
-            yield document
+            raise UserError(f"{where}: not JSON ({error.msg})") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: not a JSON object")
+        for setting, column in columns.items():
+            if column not in row:
+                raise _missing(where, setting, column, list(row))
+            if not isinstance(row[column], str | None):
+                raise UserError(f"{where}: {column!r} is not a string")
+        yield [row[column] for column in columns.values()]
+
+
+def _missing(where: str, setting: str, column: str, names: list[str]) -> UserError:
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return UserError(
+        f"{where}: no column {column!r} (build_corpus.{setting}); it has "
+        f"{shown or 'none'}"
+    )
 
 
 @contextlib.contextmanager
@@ -123,13 +190,9 @@ def _zstandard(handle: IO[bytes]) -> Iterator[IO[bytes]]:
         yield io.BufferedReader(unpacked)
 
 
-def _paragraphs(text: str) -> list[str]:
-    lines = [clean_sentence(line) for line in text.split("\n")]
-    return [line for line in lines if line]
-
-
 def read_parquet(
     path: str,
+    language: str,
     settings: TextSettings,
     dropped: collections.Counter,
     part: int,
@@ -140,10 +203,18 @@ def read_parquet(
     Raises:
       UserError: the file is missing or damaged, or has no such column of texts.
     """
+    rows = _table_rows(path, _columns(settings), part, parts)
+    return _row_documents(rows, language, settings, dropped)
+
+
+def _table_rows(
+    path: str, columns: Mapping[str, str], part: int, parts: int
+) -> Iterator[Sequence[str | None]]:
     # Imported here: only tables need it.
     import pyarrow
     from pyarrow import parquet
 
+    names = list(columns.values())
     number = -1
     try:
         with gfile.GFile(path, "rb") as handle:
@@ -151,16 +222,19 @@ def read_parquet(
             table = parquet.ParquetFile(
                 pyarrow.PythonFile(handle, mode="r"), page_checksum_verification=True
             )
-            _check_column(path, table.schema_arrow, settings.text_column)
-            batches = table.iter_batches(_ROWS, columns=[settings.text_column])
-            rows = (text for batch in batches for text in batch.column(0).to_pylist())
-            for number, text in enumerate(rows):
-                if number % parts != part:
-                    continue
-                if text is None:
-                    dropped["row without text"] += 1
-                elif document := _paragraphs(text):
-                    yield document
+            for setting, column in columns.items():
+                _check_column(path, table.schema_arrow, setting, column)
+            rows = (
+                row
+                for batch in table.iter_batches(_ROWS, columns=names)
+                # A batch has the order of the table.
+                for row in zip(
+                    *(batch.column(name).to_pylist() for name in names), strict=True
+                )
+            )
+            for number, row in enumerate(rows):
+                if number % parts == part:
+                    yield row
     except gfile.OpError as error:
         if is_damage(error):
             raise _damaged(path, number, error) from error
@@ -174,15 +248,11 @@ def _damaged(path, row, error):
     return UserError(f"{where}: damaged, or not Parquet ({files.reason(error)})")
 
 
-def _check_column(path, schema, column):
+def _check_column(path, schema, setting, column):
     import pyarrow
 
-    names = schema.names
-    if names.count(column) != 1:
-        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-        raise UserError(
-            f"{path}: no column {column!r} (build_corpus.text_column); it has {shown}"
-        )
+    if schema.names.count(column) != 1:
+        raise _missing(path, setting, column, schema.names)
     kind = schema.field(column).type
     if pyarrow.types.is_dictionary(kind):
         kind = kind.value_type
@@ -193,6 +263,7 @@ def _check_column(path, schema, column):
 
 def read_plain_text(
     path: str,
+    language: str,
     settings: TextSettings,
     dropped: collections.Counter,
     part: int,

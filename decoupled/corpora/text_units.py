@@ -70,7 +70,7 @@ class TextJob:
         return {
             "rules": cleaning_rules([unit.path], self.settings),
             "libraries": libraries([unit.path], self.settings),
-            "settings": self.settings.described(),
+            "settings": self.settings.described(unit.language),
             "max_file_bytes": self.max_file_bytes,
             "language": unit.language,
             "sha256": unit.sha256,
@@ -181,7 +181,9 @@ def read_unit(
       UserError: the file cannot be read or is damaged; file and place are named.
     """
     source = source_of(unit.path)
-    for lines in source.reads(unit.path, settings, dropped, unit.part, unit.parts):
+    for lines in source.reads(
+        unit.path, unit.language, settings, dropped, unit.part, unit.parts
+    ):
         document = lines
         if source.splits(settings):
             from decoupled.corpora.sentences import clean_sentences

@@ -164,7 +164,7 @@ def test_text_files_give_text(text_input, tmp_path):
     assert 10 <= len(held_out) <= 30
 
 
-def read_verses(path, settings, dropped, part, parts):
+def read_verses(path, language, settings, dropped, part, parts):
     """A document is a chapter of `BOOK CHAPTER:VERSE<TAB>text`."""
     chapters = {}
     with open(path, encoding="utf-8") as handle:

@@ -16,7 +16,7 @@ import pytest
 
 from decoupled.configs.corpora import CorpusSettings, TaskSettings, TextSettings
 from decoupled.core.errors import UserError
-from decoupled.corpora import corpus_writer, from_files, text_units
+from decoupled.corpora import corpus_writer, from_files, sources, text_units
 from decoupled.corpora.build import build
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.from_files import find_inputs
@@ -313,6 +313,55 @@ def test_a_file_given_under_two_names_is_read_once(tmp_path, capsys):
     assert len(all_documents(corpus, "en")) == 4
     assert corpus.manifest["dropped"] == {from_files.REPEATED_FILE: 1}
     assert f"{tmp_path}/b.txt: a copy of another file of en" in capsys.readouterr().out
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """JSON lines in two languages; the settings that tell them apart but for one."""
+    values = ["deu", "deu", "sw", None] * 20
+    rows = ({"text": f"Row {n} is here.", "lang": v} for n, v in enumerate(values))
+    (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return f"de={tmp_path}/mixed.jsonl,sw={tmp_path}/mixed.jsonl"
+
+
+def test_a_file_that_mixes_languages_gives_each_its_rows(mixed, tmp_path):
+    settings = with_share(
+        0.2, language_column="lang", language_values={"de": "deu"}, part_bytes=1000
+    )
+    corpus = make([mixed], tmp_path / "c", settings=settings)
+    for language, rows in (("de", (0, 1)), ("sw", (2,))):
+        texts = sorted([f"Row {n} is here."] for n in range(80) if n % 4 in rows)
+        assert sorted(all_documents(corpus, language)) == texts
+    assert corpus.manifest["languages"]["sw"]["dropped"] == {
+        sources.NO_LANGUAGE: 20,
+        sources.OTHER_LANGUAGE: 40,
+    }
+
+
+def test_a_language_without_rows_is_told_and_only_its_own_are_read_again(
+    mixed, tmp_path, monkeypatch
+):
+    read = []
+    read_unit = text_units.read_unit
+    monkeypatch.setattr(
+        text_units,
+        "read_unit",
+        lambda unit, *rest: read.append(unit.language) or read_unit(unit, *rest),
+    )
+    wrong = with_share(0.2, language_column="lang", part_bytes=1 << 20)
+    told = (
+        r"^--input=de=: no text in (\S*mixed\.jsonl) with 'de' in column 'lang' "
+        r"\(build_corpus\.language_column, language_values\); "
+        r"the first rows of \1 have 'deu', 'sw' there$"
+    )
+    with pytest.raises(UserError, match=told):
+        make([mixed], tmp_path / "c", settings=wrong)
+    assert read == ["de", "sw"]
+    changes = {**vars(wrong.text), "language_values": {"de": "deu"}}
+    right = CorpusSettings(TextSettings(**changes), wrong.task)
+    corpus = make([mixed], tmp_path / "c", settings=right)
+    assert read == ["de", "sw", "de"]
+    assert len(all_documents(corpus, "de")) == 40
 
 
 def test_a_truncated_dump_is_told_and_the_rest_is_not_read_again(

@@ -7,11 +7,19 @@ import json
 
 import pyarrow
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from decoupled.configs.corpora import TextSettings
 from decoupled.core.errors import UserError
-from decoupled.corpora.sources import source_of
+from decoupled.corpora.sources import (
+    NO_LANGUAGE,
+    NO_TEXT,
+    OTHER_LANGUAGE,
+    language_values,
+    source_of,
+)
 from decoupled.corpora.text_lines import clean_sentence
 
 SETTINGS = TextSettings(
@@ -24,6 +32,10 @@ SETTINGS = TextSettings(
     max_parts=1,
 )
 ROWS = ["One.\n\nTwo.", " ", None, "สาม"]
+MIXED = dataclasses.replace(
+    SETTINGS, language_column="lang", language_values={"pt": "por"}
+)
+RECORDS = pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 
 
 def write(path, content):
@@ -32,7 +44,8 @@ def write(path, content):
 
 
 def read_documents(path, part=0, parts=1):
-    return source_of(path).reads(path, SETTINGS, collections.Counter(), part, parts)
+    dropped = collections.Counter()
+    return source_of(path).reads(path, "en", SETTINGS, dropped, part, parts)
 
 
 def test_plain_text_has_a_sentence_a_line_and_empty_lines_between_documents(tmp_path):
@@ -50,7 +63,7 @@ def test_json_lines_have_a_document_a_line(tmp_path):
 def read_column(path, column, dropped=None):
     settings = dataclasses.replace(SETTINGS, text_column=column)
     dropped = collections.Counter() if dropped is None else dropped
-    return list(source_of(path).reads(path, settings, dropped, 0, 1))
+    return list(source_of(path).reads(path, "en", settings, dropped, 0, 1))
 
 
 def write_table(path, rows_of_a_group=2, **columns):
@@ -66,7 +79,8 @@ def zstandard(content):
 def test_the_field_of_an_object_has_a_name(tmp_path):
     path = write(tmp_path / "oscar.jsonl", '{"content": "One.", "text": "No."}\n')
     assert read_column(path, "content") == [["One."]]
-    with pytest.raises(UserError, match='string "body" .build_corpus.text_column'):
+    told = r"oscar\.jsonl:1: no column 'body' .*text_column.*has content, text$"
+    with pytest.raises(UserError, match=told):
         read_column(path, "body")
 
 
@@ -85,11 +99,78 @@ def test_json_lines_as_they_are_shared(tmp_path, name, pack):
     assert list(read_documents(path)) == [["One."], ["สาม"]]
 
 
-def test_a_table_has_a_document_a_row(tmp_path):
-    path = write_table(tmp_path / "000.parquet", text=ROWS, id=list("abcd"))
+def write_rows(path, **columns):
+    """A table, or JSON lines, with these columns."""
+    if path.suffix == ".parquet":
+        return write_table(path, **columns)
+    rows = zip(*columns.values(), strict=True)
+    lines = [json.dumps(dict(zip(columns, row, strict=True))) for row in rows]
+    return write(path, "".join(f"{line}\n" for line in lines))
+
+
+@RECORDS
+def test_a_row_is_a_document_and_ids_and_titles_are_not_read(tmp_path, name):
+    others = {"id": list("abcd"), "title": ["A", None, "C", "D"], "size": [1, 2, 3, 4]}
+    path = write_rows(tmp_path / name, text=ROWS, **others)
     dropped = collections.Counter()
     assert read_column(path, "text", dropped) == [["One.", "Two."], ["สาม"]]
-    assert dropped == {"row without text": 1}
+    assert dropped == {NO_TEXT: 1}
+
+
+# The order of the columns is not that of the settings.
+LANGUAGES = st.sampled_from(["en", "por", "pt", "EN", " en", "", None])
+TEXTS = st.sampled_from([None, "", "One.", "Um."])
+
+
+@RECORDS
+@given(
+    rows=st.lists(st.tuples(LANGUAGES, TEXTS), min_size=1, max_size=12),
+    parts=st.integers(1, 3),
+)
+def test_rows_of_one_language_are_read_and_the_others_counted(
+    tmp_path_factory, name, rows, parts
+):
+    languages, texts = zip(*rows, strict=True)
+    path = tmp_path_factory.mktemp("rows") / name
+    columns = {"lang": list(languages), "text": list(texts)}
+    if name == "a.parquet":
+        # A column that has nothing but null has no type of its own.
+        columns = {k: pyarrow.array(v, pyarrow.string()) for k, v in columns.items()}
+    path = write_rows(path, **columns)
+    for language, value in (("en", "en"), ("pt", "por")):
+        dropped, found = collections.Counter(), []
+        for part in range(parts):
+            reads = source_of(path).reads
+            found += reads(path, language, MIXED, dropped, part, parts)
+        own = [text for other, text in rows if other == value]
+        assert sorted(found) == sorted([text] for text in own if text)
+        assert dropped[NO_TEXT] == own.count(None)
+        missing = languages.count(None) + languages.count("")
+        assert dropped[NO_LANGUAGE] == missing
+        assert dropped[OTHER_LANGUAGE] == len(rows) - len(own) - missing
+
+
+@RECORDS
+def test_the_column_of_languages_has_to_be_there(tmp_path, name):
+    path = write_rows(tmp_path / name, text=["One."], language=["en"])
+    told = rf"{name}.* no column 'lang' .*language_column.*; it has text, language$"
+    with pytest.raises(UserError, match=told):
+        list(source_of(path).reads(path, "en", MIXED, collections.Counter(), 0, 1))
+
+
+@RECORDS
+def test_languages_have_to_be_texts(tmp_path, name):
+    path = write_rows(tmp_path / name, text=["One."], lang=[7])
+    told = "'lang' (holds int64, not texts|is not a string)"
+    with pytest.raises(UserError, match=told):
+        list(source_of(path).reads(path, "en", MIXED, collections.Counter(), 0, 1))
+
+
+@RECORDS
+def test_the_values_of_the_column_of_languages_are_shown(tmp_path, name):
+    languages = ["por", None, "deu", "por", ""]
+    path = write_rows(tmp_path / name, text=[None] * 4 + ["a"], lang=languages)
+    assert language_values(path, MIXED) == ["deu", "por"]
 
 
 @pytest.mark.parametrize("kind", [pyarrow.large_string(), "dictionary"])
@@ -164,8 +245,10 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path):
             r"a\.jsonl:2: not JSON \(nested too deeply\)",
             id="deep",
         ),
-        ('{"title": "a"}\n', r'a\.jsonl:1: not an object with a string "text"'),
-        ('["text"]\n', r'a\.jsonl:1: not an object with a string "text"'),
+        ('{"title": "a"}\n', r"a\.jsonl:1: no column 'text' .*; it has title$"),
+        ("{}\n", r"a\.jsonl:1: no column 'text' .*; it has none$"),
+        ('{"text": ["a"]}\n', r"a\.jsonl:1: 'text' is not a string"),
+        ('["text"]\n', r"a\.jsonl:1: not a JSON object"),
         (b'{"text": "a"}\n\n\xff\n', r"a\.jsonl:3: not UTF-8"),
     ],
 )

@@ -198,3 +198,50 @@ def test_the_rules_that_make_a_text_have_versions(path, versions):
 def test_impossible_settings(name):
     with pytest.raises(UserError, match=f"build_corpus.{name}: 0 is not positive"):
         dataclasses.replace(SETTINGS, **{name: 0})
+
+
+def test_the_columns_by_default_are_not_noted():
+    """Corpora of before these settings stay equal to new ones."""
+    noted = dataclasses.replace(SETTINGS, text_column="text").described()
+    assert set(noted) == {
+        *("eval_share", "min_characters", "split_json", "split_text"),
+        *("drop_duplicates", "part_bytes", "max_parts"),
+    }
+    assert dataclasses.replace(SETTINGS, language_column="a").described() == {
+        **noted,
+        "language_column": "a",
+    }
+
+
+def test_a_unit_does_not_depend_on_the_values_of_other_languages(tmp_path):
+    (tmp_path / "a.jsonl").write_text("")
+    unit = unit_of(tmp_path / "a.jsonl")
+    none, other, own = (
+        TextJob(
+            str(tmp_path),
+            dataclasses.replace(SETTINGS, language_column="a", language_values=values),
+        ).inputs(unit)
+        for values in (None, {"pt": "por"}, {"pt": "por", "en": "eng"})
+    )
+    assert none == other != own
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"text_column": ""}, "text_column: is empty; name a column"),
+        ({"language_column": ""}, "language_column: is empty; name a column, or None"),
+        ({"language_values": {"pt": "por"}}, "needs build_corpus.language_column"),
+        (
+            {"language_column": "a", "language_values": "por"},
+            "language_values: 'por' is not of type dict or None",
+        ),
+        (
+            {"language_column": "a", "language_values": {"pt": ["por"]}},
+            r"language_values: 'pt': \['por'\] is not a language and its value",
+        ),
+    ],
+)
+def test_impossible_columns(changes, told):
+    with pytest.raises(UserError, match=told):
+        dataclasses.replace(SETTINGS, **changes)
