@@ -93,6 +93,18 @@ def without_keras() -> Iterator[None]:
             del sys.modules[name]
 
 
+def choose_kernels() -> None:
+    """Has TensorFlow take oneDNN's kernels on every x86 processor with AVX2.
+
+    By itself it takes them where there is AVX-512 VNNI. On an EPYC without it they
+    compute steps of training in 0.82 of the time, in less memory (docs/performance.md).
+    TF_ENABLE_ONEDNN_OPTS=0 turns them off.
+    """
+    if "avx2" in processor().flags:
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
+choose_kernels()
 with early_lines_as_the_level_says(), without_keras():
     import tensorflow as tf
 
