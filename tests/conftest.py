@@ -5,7 +5,12 @@ import socket
 
 import pytest
 
+from decoupled.core.machine import choose_kernels
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# As the package does, also where a test imports TensorFlow before it.
+choose_kernels()
 
 # Beam's tests load gRPC, whose handlers can end a process that is forked to start
 # another program.

@@ -145,6 +145,17 @@ def release_library_pages() -> None:
             libc.madvise(ctypes.c_void_p(start), size, dont_need)
 
 
+def choose_kernels() -> None:
+    """Has TensorFlow take oneDNN's kernels on every x86 processor with AVX2.
+
+    By itself it takes them where there is AVX-512 VNNI. On an EPYC without it they
+    compute steps of training in 0.82 of the time, in less memory (docs/performance.md).
+    TF_ENABLE_ONEDNN_OPTS=0 turns them off.
+    """
+    if "avx2" in processor().flags:
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
 def memory_sizes(root: str = "/") -> dict[str, int]:
     """Entries of /proc/meminfo in bytes, such as MemTotal; none where it is not Linux.
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 
 from decoupled.core.errors import UserError
-from decoupled.core.machine import processor
+from decoupled.core.machine import choose_kernels, processor
 
 # Those that the tests have passed with, the oldest and the newest among them.
 OLDEST, NEWEST = (2, 15), (2, 21)
@@ -91,17 +91,6 @@ def without_keras() -> Iterator[None]:
     finally:
         for name in held:
             del sys.modules[name]
-
-
-def choose_kernels() -> None:
-    """Has TensorFlow take oneDNN's kernels on every x86 processor with AVX2.
-
-    By itself it takes them where there is AVX-512 VNNI. On an EPYC without it they
-    compute steps of training in 0.82 of the time, in less memory (docs/performance.md).
-    TF_ENABLE_ONEDNN_OPTS=0 turns them off.
-    """
-    if "avx2" in processor().flags:
-        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 choose_kernels()

@@ -253,3 +253,17 @@ def test_gpus_without_the_tool_are_files_of_devices(monkeypatch, tmp_path, text)
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
     assert machine.nvidia_gpus() == 2
+
+
+@pytest.mark.parametrize(
+    "flags, before, after",
+    [("avx avx2", None, "1"), ("avx", None, None), ("avx avx2", "0", "0")],
+)
+def test_onednn_computes_where_there_is_avx2(flags, before, after, monkeypatch):
+    found = Processor("", "", frozenset(flags.split()))
+    monkeypatch.setattr(machine, "processor", lambda: found)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", before or "")
+    if before is None:
+        monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")
+    machine.choose_kernels()
+    assert os.environ.get("TF_ENABLE_ONEDNN_OPTS") == after

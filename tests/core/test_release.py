@@ -10,7 +10,6 @@ from decoupled.core import release
 from decoupled.core.errors import UserError
 from decoupled.core.machine import Processor
 
-ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 LOG = b"I0000 00:00:1795373649.251755   21056 port.cc:153] oneDNN is on.\n"
 WARNING = b"W0000 00:00:1795373649.251755   21056 port.cc:153] Twice.\n"
 NOTICE = b"WARNING: All log messages before absl::InitializeLog() is called are\n"
@@ -105,17 +104,3 @@ def test_where_the_process_may_be_ended_its_last_words_are_seen(
     with release.early_lines_as_the_level_says():
         os.write(2, LOG)
         assert capfdbinary.readouterr().err == LOG
-
-
-@pytest.mark.parametrize(
-    "flags, before, after",
-    [("avx avx2", None, "1"), ("avx", None, None), ("avx avx2", "0", "0")],
-)
-def test_onednn_computes_where_there_is_avx2(flags, before, after, monkeypatch):
-    found = Processor("", "", frozenset(flags.split()))
-    monkeypatch.setattr(release, "processor", lambda: found)
-    monkeypatch.setenv(ONEDNN, before or "")
-    if before is None:
-        monkeypatch.delenv(ONEDNN)
-    release.choose_kernels()
-    assert os.environ.get(ONEDNN) == after
