@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from decoupled.training.events import read_scalars
+from tests.command_line import decoupled
 from tests.commands.pretraining import (
     checkpoint,
     finish,
@@ -18,6 +19,7 @@ from tests.commands.pretraining import (
     start_command,
     wait_for,
 )
+from tests.pretrained import make_pretrained
 
 STEPS = 120
 # Enough for 20 kills, each after a checkpoint of its own, on a fast machine too.
@@ -37,11 +39,12 @@ def pretrain(data, folder, steps, *more):
     return pretrain_words(data, folder, length, *MESH, PATIENCE, *more)
 
 
-def supervised(data, folder, steps, *more):
+def supervised(command):
+    """Starts a command on two processes."""
     return start_command(
-        "decoupled", "supervise", "--processes=2", "--max_restarts=100", "--",
-        *pretrain(data, folder, steps, *more),
-    )  # fmt: skip
+        *("decoupled", "supervise", "--processes=2", "--max_restarts=100", "--"),
+        *command,
+    )
 
 
 def children(process, name):
@@ -56,6 +59,19 @@ def children(process, name):
         if f"\0decoupled\0{name}\0" in command:
             found.append(int(pid))
     return found
+
+
+def end_with_a_killed_worker(process, saved):
+    """Kills the worker of a supervised run that has written a file, and waits for the
+    end of the run; returns what it printed."""
+    wait_for(saved, process)
+    [worker] = children(process, "worker")
+    os.kill(worker, signal.SIGKILL)
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert "worker 1 was killed by SIGKILL; restart 1 of 100" in out
+    assert re.search(r"resuming from .*model.ckpt-\d+ at step \d+", out)
+    return out
 
 
 def losses(folder):
@@ -84,14 +100,8 @@ def long_undisturbed(data, tmp_path_factory):
 def test_a_killed_worker_costs_the_steps_since_the_checkpoint(
     data, undisturbed, tmp_path
 ):
-    process = supervised(data, tmp_path / "run", STEPS)
-    wait_for(tmp_path / "run" / "model.ckpt-50.index", process)
-    [worker] = children(process, "worker")
-    os.kill(worker, signal.SIGKILL)
-    out, error = process.communicate(timeout=120)
-    assert process.returncode == 0, error
-    assert "worker 1 was killed by SIGKILL; restart 1 of 100" in out
-    assert re.search(r"resuming from .*model.ckpt-\d+ at step \d+", out)
+    process = supervised(pretrain(data, tmp_path / "run", STEPS))
+    end_with_a_killed_worker(process, tmp_path / "run" / "model.ckpt-50.index")
     # Of one process or two, to the last bit but for the order of a few sums.
     expected, found = losses(undisturbed), losses(tmp_path / "run")
     assert sorted(found) == list(range(1, STEPS + 1))
@@ -134,7 +144,7 @@ def test_killed_20_times(data, long_undisturbed, tmp_path, name):
     folder = tmp_path / "run"
     chance = random.Random(0)
     process = supervised(
-        data, folder, LONG_STEPS, "TrainingConfig.save_checkpoints_steps = 5"
+        pretrain(data, folder, LONG_STEPS, "TrainingConfig.save_checkpoints_steps = 5")
     )
     for kills in range(20):
         marks = set(folder.glob("model.ckpt-*.index")) if folder.exists() else set()
@@ -154,3 +164,80 @@ def test_killed_20_times(data, long_undisturbed, tmp_path, name):
     expected, found = losses(long_undisturbed), losses(folder)
     assert sorted(found) == list(range(1, LONG_STEPS + 1))
     assert max(abs(found[step] - expected[step]) for step in expected) < 1e-5
+
+
+# So few steps pay for a second graph only if it saves most of the tokens.
+WORDS_PER_TEXT, TEXTS, EPOCHS, BATCH_SIZE = (1, 110), 512, 6, 32
+SEVERAL_LENGTHS = re.compile(r"batches of like length, padded to \d+, .*\d tokens")
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    """A folder with a pre-trained model and a task of short and of long texts."""
+    folder = tmp_path_factory.mktemp("task")
+    made = make_pretrained(folder / "made", max_positions=128)
+    made.rename(folder / "pretrained")
+    catalogs = folder / "tasks" / "catalogs"
+    catalogs.mkdir(parents=True)
+    labels = ("record", "word")
+    (catalogs / "labels.txt").write_text("\n".join(labels) + "\n")
+    rows = [
+        f"{' '.join([label] * words)} here\t{label}\n"
+        for label in labels
+        for words in WORDS_PER_TEXT
+    ]
+    (catalogs / "train-en.tsv").write_text("".join(rows * (TEXTS // len(rows))))
+    return folder
+
+
+def finetune(task, folder):
+    """The command's words; half of every batch is on the second device."""
+    params = [
+        'MeshConfig.mesh_shape = "d:2"',
+        'MeshConfig.layout_rules = "batch:d"',
+        f"FinetuningConfig.num_epochs = {EPOCHS}",
+        "OptimizerConfig.learning_rate = 1e-3",
+        f"TrainingConfig.batch_size = {BATCH_SIZE}",
+        "TrainingConfig.log_steps = 1",
+        "TrainingConfig.save_checkpoints_steps = 20",
+        PATIENCE,
+    ]
+    return [
+        "decoupled", "finetune", "--mode=train", "--task=catalogs",
+        *(f"--gin_param={param}" for param in params),
+        f"--data_dir={task / 'tasks'}", f"--init_checkpoint={task / 'pretrained'}",
+        f"--model_dir={folder}",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tuned_losses(task, tmp_path_factory):
+    """Step -> loss of one process that fine-tunes on two virtual devices."""
+    folder = tmp_path_factory.mktemp("tuned") / "run"
+    _, *words = finetune(task, folder)
+    done = decoupled(*words)
+    assert done.returncode == 0, done.stderr
+    assert SEVERAL_LENGTHS.search(done.stdout)
+    found = losses(folder)
+    assert sorted(found) == list(range(1, TEXTS * EPOCHS // BATCH_SIZE + 1))
+    return found
+
+
+def test_two_processes_fine_tune_in_graphs_of_several_lengths_like_one(
+    task, tuned_losses, tmp_path
+):
+    code, out, error = finish(supervised(finetune(task, tmp_path / "run")))
+    assert code == 0, error
+    assert SEVERAL_LENGTHS.search(out) and "worker 0 of 2" in out
+    assert losses(tmp_path / "run") == pytest.approx(tuned_losses, rel=0, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_killed_fine_tuning_in_graphs_of_several_lengths_goes_on(
+    task, tuned_losses, tmp_path
+):
+    process = supervised(finetune(task, tmp_path / "run"))
+    saved = tmp_path / "run" / "model.ckpt-20.index"
+    out = end_with_a_killed_worker(process, saved)
+    assert len(SEVERAL_LENGTHS.findall(out)) == 2
+    assert losses(tmp_path / "run") == pytest.approx(tuned_losses, rel=0, abs=1e-5)

@@ -1,4 +1,4 @@
-"""Commands of the documents on TPUs and GPUs can be given as they are written.
+"""Commands of the documents on settings, TPUs and GPUs can be given as written.
 
 A shell runs every block of commands with stand-ins that note their arguments. Then the
 scripts are run with --dry-run, and the package's commands take the flags.
@@ -15,9 +15,8 @@ import sys
 import pytest
 import tensorflow as tf
 
-from decoupled import configs
 from decoupled.commands import pretrain
-from decoupled.launch import gin_files
+from tests.test_examples_of_settings import refusal
 from tests.tpu_scripts.cloud import SCRIPTS, dry_run
 
 DOCS = SCRIPTS.parent / "docs"
@@ -66,7 +65,7 @@ def given(tmp_path_factory):
         name: noted(
             tmp_path_factory.mktemp(name), (DOCS / f"{name}.md").read_text("utf-8")
         )
-        for name in ("tpu", "gpu")
+        for name in ("configuration", "tpu", "gpu")
     }
 
 
@@ -118,14 +117,10 @@ def test_settings_of_pretraining_fit_each_other(given):
     """What a class checks when it is made is checked here, as by the command."""
     scripts = [words for words in given["tpu"] if words[0] == "pretrain.sh"]
     here = of_the_package(given)["pretrain"]
-    assert len(scripts) >= 5 and len(here) >= 6
+    assert len(scripts) >= 5 and len(here) >= 9
     for words in [*scripts, *here]:
         defaults = pretrain.TPU_DEFAULTS if words in scripts else pretrain.DEFAULTS
-        files, params = (
-            [word.partition("=")[2] for word in words if word.startswith(flag)]
-            for flag in ("--gin_file=", "--gin_param=")
-        )
-        gin_files.configure(configs.pretrain, [defaults, *files], params)
+        assert refusal(words, defaults) == "", words
 
 
 def test_functions_of_tensorflow_exist(given):

@@ -1,4 +1,5 @@
-"""Every example of a setting or a gin file in help, docs and comments can be given.
+"""Every example of a setting or a gin file in help, docs and comments can be given,
+and the settings of a complete command of pre-training fit each other.
 
 A test looks at all files and shows every example that cannot be given.
 """
@@ -7,10 +8,12 @@ import ast
 import functools
 import pathlib
 import re
+import shlex
 
 import pytest
 
 from decoupled import configs
+from decoupled.commands import pretrain
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, gin_reader
 
@@ -29,8 +32,13 @@ NAME = re.compile(r"(?<![\w.])(\w+Config)\.(\w+)")
 FILE = re.compile(
     r"--gin_file=([\w./-]+\.gin)|\b((?:gin/)?(?:models|runs|tasks|layouts|sweeps|recipes)/\w+\.gin)"
 )
+# Of a shipped model; commands with variables are in test_examples_of_commands.py.
+PRETRAINING = re.compile(
+    r"decoupled pretrain( [^\n$]*--gin_file=models/[^\n$]*)$", re.MULTILINE
+)
 # MODEL, TASK, tableN and the like stand for what the reader has.
 PLACEHOLDER = re.compile(r"[A-Z]{2,}|N\.gin")
+RECIPES = [str(p.relative_to(ROOT)) for p in (ROOT / "gin/recipes").glob("*.gin")]
 
 
 def texts_of(path):
@@ -62,6 +70,36 @@ def check(text):
     reader = gin_reader.Reader(configs.pretrain, gin_files.find_file)
     value = re.sub(r"\.\.\.|\$\w+|\{\w*\}", "1", text)
     reader.check_setting(value, text, ("build_corpus",))
+
+
+def refusal(words, defaults=pretrain.DEFAULTS):
+    """Why a command of pre-training refuses its settings, "" if it takes them.
+
+    Sequences are compared with positions here, which the command does when it has read
+    the vocabulary.
+    """
+    files, params = (
+        [word.partition("=")[2] for word in words if word.startswith(flag)]
+        for flag in ("--gin_file=", "--gin_param=")
+    )
+    try:
+        config = gin_files.configure(configs.pretrain, [defaults, *files], params)
+    except UserError as error:
+        return str(error)
+    longest = max(phase.config.masking.sequence_length for phase in config.phases)
+    if longest > config.model.max_positions:
+        return f"{longest} tokens, but {config.model.max_positions} positions"
+    return ""
+
+
+def pretraining_examples(path):
+    """The words of every complete command of a file that pre-trains a model."""
+    return [
+        shlex.split(words)
+        for text in texts_of(path)
+        for words in PRETRAINING.findall(text)
+        if not PLACEHOLDER.search(words)
+    ]
 
 
 def examples(kind):
@@ -110,6 +148,31 @@ def test_gin_files_exist():
         except UserError:
             broken.append(f"{path}: {name}")
     assert not broken, "\n".join(broken)
+
+
+def test_complete_commands_of_pretraining_have_settings_that_fit():
+    found = [(p, words) for p in SOURCES for words in pretraining_examples(p)]
+    paths = {str(path.relative_to(ROOT)) for path, _ in found}
+    assert {"README.md", "decoupled/commands/pretrain.py", *RECIPES} <= paths
+    broken = [
+        f"{path}: {shlex.join(words)}: {reason}"
+        for path, words in found
+        if (reason := refusal(words))
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def test_an_example_with_too_long_sequences_is_seen(tmp_path):
+    path = tmp_path / "recipe.gin"
+    # The demo's models have 128 positions, and pre-training begins with 512 tokens.
+    path.write_text(
+        "# decoupled pretrain --gin_file=models/demo_decoupled.gin \\\n"
+        "#     --gin_param='ModelConfig.vocab_size = 8000' ...\n"
+        "# decoupled pretrain --gin_file=models/demo_decoupled.gin "
+        "--gin_param='MaskingConfig.sequence_length = 128'\n"
+    )
+    found = [refusal(words) for words in pretraining_examples(path)]
+    assert found == ["512 tokens, but 128 positions", ""]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ is seen) to --model_dir. Started again with the same settings it resumes at the 
 unseen example; a folder with another model is refused.
 
   decoupled pretrain --gin_file=models/demo_decoupled.gin \\
+      --gin_file=runs/demo_pretrain.gin --gin_param='ModelConfig.vocab_size = 8000' \\
       --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
       --model_dir=runs/decoupled
 
@@ -17,6 +18,7 @@ its step and its optimizer's slots, in a folder of its own. So one run at a cons
 rate gives results at many budgets (docs/configuration.md, schedules):
 
   decoupled pretrain --gin_file=models/demo_decoupled.gin \\
+      --gin_file=runs/demo_pretrain.gin --gin_param='ModelConfig.vocab_size = 8000' \\
       --gin_file=recipes/warmup_stable_decay.gin \\
       --gin_param='ScheduleConfig.train_steps = 11000' \\
       --gin_param='ScheduleConfig.decay_steps = 1000' \\

@@ -184,7 +184,9 @@ class Reader:
         ]
         hint = close_names(name, known)
         if owners:
-            hint = f"; {' and '.join(owners)} {'have' if owners[1:] else 'has'} one"
+            *others, last = owners
+            shown = f"{', '.join(others)} and {last} have" if others else f"{last} has"
+            hint = f"; {shown} one"
         raise UserError(f"{owner} has no parameter {name!r}{hint}")
 
 

@@ -170,7 +170,7 @@ def test_lines_after_an_include_keep_their_numbers(write):
         ),
         (
             "a/ModelConfig:\n  batch_size = 1",
-            "a.gin:2: ModelConfig has no parameter 'batch_size'; RetrievalConfig and "
+            "a.gin:2: ModelConfig has no parameter 'batch_size'; RetrievalConfig, "
             "PhaseConfig and TrainingConfig have one",
         ),
         (

@@ -1,12 +1,17 @@
 """What fine-tuning computes before it trains; which runs it trains, in which order."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
+from decoupled.data.array_input_fn import training_order
 from decoupled.runs.finetuning import Grid, class_weights
 from decoupled.runs.finetuning_run import training_lengths
 from decoupled.runs.saved_run import Scores
+from decoupled.tasks.tagging import Tagging
+from decoupled.training import lengths as lengths_module
 from tests.helpers import schedule, tiny_training
 from tests.training.runs import graph_config
 from tests.training.test_lengths import LENGTH, TAGS
@@ -107,3 +112,54 @@ def test_a_run_has_more_lengths_the_longer_it_is(monkeypatch):
     # Nothing is longer than the rows, and nothing shorter than a run's longest.
     assert lengths_of(steps=80, sizes=[5] * 8) == (8,)
     assert lengths_of(steps=1, sizes=[*[5] * 7, 17])[-1] == LENGTH
+
+
+# The cores of this machine train on a token of `tiny_model` in a second, build a length
+# in ten, and skip it in 40 steps in as long; a GPU trains ten times as fast.
+MACHINE = {
+    "_FLOPS_BESIDE_PRODUCTS": 904,
+    "_FLOPS_PER_TRAINING_GRAPH": 10 * (2 * (4 * 16 * 16 + 2 * 16 * 32) + 904),
+    "_STEPS_PER_GRAPH": 40,
+    "_GPU_SPEED": 10,
+}
+
+
+def lengths_on(gpus, monkeypatch, *run):
+    """`training_lengths` of a run on a host with these GPUs."""
+    for name, value in MACHINE.items():
+        monkeypatch.setattr(lengths_module, name, value)
+    monkeypatch.setattr(
+        lengths_module.tf.config, "list_physical_devices", lambda kind: gpus
+    )
+    return training_lengths(*run)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_other_lengths_of_a_run_take_less_time(monkeypatch, seed):
+    longest, steps, graphs, batch_size = 50, 80, 3, 2
+    tokens = np.random.default_rng(seed).geometric(0.06, 60)
+    sizes = np.minimum(2 + tokens, longest)
+    task = Tagging("tags", ("A", "B", "C"), longest, 0.0, 0.0)
+    graph = graph_config(task=task, schedule=schedule(steps, 0))
+    order = training_order(len(sizes), batch_size, graph.seed, 0, sizes)
+    batches = [sizes[rows].max() for rows in itertools.islice(order, steps)]
+    run = graph, sizes, tiny_training(batch_size=batch_size), graphs
+
+    def seconds(chosen, tokens_per_second):
+        padded = np.array(chosen)[np.searchsorted(chosen, batches)]
+        training = batch_size * padded.sum() / tokens_per_second
+        return training + 10 * (graphs + steps / 40) * len(chosen)
+
+    def least(tokens_per_second):
+        possible = [*range(8, longest, 8), longest]
+        every_choice = itertools.chain.from_iterable(
+            itertools.combinations(possible, n + 1) for n in range(len(possible))
+        )
+        fitting = [chosen for chosen in every_choice if chosen[-1] >= sizes.max()]
+        return min(seconds(chosen, tokens_per_second) for chosen in fitting)
+
+    on_cores, on_gpu = (lengths_on(gpus, monkeypatch, *run) for gpus in ([], ["GPU"]))
+    assert seconds(on_cores, 1) == pytest.approx(least(1))
+    assert seconds(on_gpu, 10) == pytest.approx(least(10))
+    # What building takes weighs more where training is fast.
+    assert 1 < len(on_gpu) < len(on_cores)
