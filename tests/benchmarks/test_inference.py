@@ -84,8 +84,9 @@ def test_a_quick_run_against_transformers(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", arguments)
     inference.main()
     (read,) = results.read(tmp_path / "inference.json")
-    eager, compiled, ours, _ = read.workers
+    eager, compiled, ours, predict, _ = read.workers
     assert eager.facts["parameters"] == ours.facts["parameters"]
+    assert predict.name == "decoupled, predict"
     # The same weights, compiled or not.
     assert eager.rounds[0].loss == pytest.approx(compiled.rounds[0].loss, rel=1e-3)
     assert "Serving" in capsys.readouterr().out
