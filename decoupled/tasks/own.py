@@ -157,8 +157,8 @@ class OwnRegression(_OwnFiles, RegressionTask):
         """The rows of a split.
 
         Raises:
-          UserError: also where all numbers of a dev file are equal, so that it cannot
-            choose a checkpoint.
+          UserError: also if every row of a dev file has the same number. Correlations
+            are undefined there, and none of them can select a checkpoint.
         """
         rows = read_texts(path, self.config, split, None)
         if split == "dev" and len({float(row.label) for row in rows}) < 2:

@@ -315,6 +315,18 @@ def test_a_file_given_under_two_names_is_read_once(tmp_path, capsys):
     assert f"{tmp_path}/b.txt: a copy of another file of en" in capsys.readouterr().out
 
 
+def record_units(monkeypatch):
+    """The units that are read from now on."""
+    read = []
+    read_unit = text_units.read_unit
+    monkeypatch.setattr(
+        text_units,
+        "read_unit",
+        lambda unit, *rest: read.append(unit) or read_unit(unit, *rest),
+    )
+    return read
+
+
 @pytest.fixture
 def mixed(tmp_path):
     """JSON lines in two languages; the settings that tell them apart but for one."""
@@ -341,13 +353,7 @@ def test_a_file_that_mixes_languages_gives_each_its_rows(mixed, tmp_path):
 def test_a_language_without_rows_is_told_and_only_its_own_are_read_again(
     mixed, tmp_path, monkeypatch
 ):
-    read = []
-    read_unit = text_units.read_unit
-    monkeypatch.setattr(
-        text_units,
-        "read_unit",
-        lambda unit, *rest: read.append(unit.language) or read_unit(unit, *rest),
-    )
+    read = record_units(monkeypatch)
     wrong = with_share(0.2, language_column="lang", part_bytes=1 << 20)
     told = (
         r"^--input=de=: no text in (\S*mixed\.jsonl) with 'de' in column 'lang' "
@@ -356,11 +362,11 @@ def test_a_language_without_rows_is_told_and_only_its_own_are_read_again(
     )
     with pytest.raises(UserError, match=told):
         make([mixed], tmp_path / "c", settings=wrong)
-    assert read == ["de", "sw"]
+    assert [unit.language for unit in read] == ["de", "sw"]
     changes = {**vars(wrong.text), "language_values": {"de": "deu"}}
     right = CorpusSettings(TextSettings(**changes), wrong.task)
     corpus = make([mixed], tmp_path / "c", settings=right)
-    assert read == ["de", "sw", "de"]
+    assert [unit.language for unit in read] == ["de", "sw", "de"]
     assert len(all_documents(corpus, "de")) == 40
 
 
@@ -376,15 +382,9 @@ def test_a_truncated_dump_is_told_and_the_rest_is_not_read_again(
     with pytest.raises(UserError, match="no corpus here"):
         Corpus(str(tmp_path / "c"))
     path.write_bytes(content)
-    read = []
-    read_unit = text_units.read_unit
-    monkeypatch.setattr(
-        text_units,
-        "read_unit",
-        lambda unit, *rest: read.append(unit.path) or read_unit(unit, *rest),
-    )
+    read = record_units(monkeypatch)
     make(inputs, tmp_path / "c")
-    assert set(read) == {str(path)}
+    assert {unit.path for unit in read} == {str(path)}
     assert tree(tmp_path / "c") == tree(tmp_path / "whole")
 
 
@@ -470,19 +470,15 @@ def test_another_version_of_a_library_begins_anew_and_says_so(
         with pytest.raises(SystemError):
             make(inputs, tmp_path / "c")
     with_version(monkeypatch, package, "0.0.1")
-    read = []
-    read_unit = text_units.read_unit
-    monkeypatch.setattr(
-        text_units,
-        "read_unit",
-        lambda unit, *rest: read.append(unit.language) or read_unit(unit, *rest),
-    )
+    read = record_units(monkeypatch)
     capsys.readouterr()
     corpus = make(inputs, tmp_path / "c")
     told = f"begun with other inputs (libraries.{package}: "
     assert capsys.readouterr().out.count(told) == 1
     # Plain text with a sentence a line needs no library.
-    assert set(read) == ({"de", "en"} if package == "sentencex" else {"en"})
+    assert {unit.language for unit in read} == (
+        {"de", "en"} if package == "sentencex" else {"en"}
+    )
     assert corpus.manifest["inputs"]["libraries"][package] == "0.0.1"
 
 
