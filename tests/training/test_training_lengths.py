@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import re
 
 import numpy as np
@@ -154,39 +155,51 @@ def test_padding_changes_no_step(task, case):
             )
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        dict(),
-        dict(recompute_layers=True),
-        dict(accumulation=2),
-        dict(mesh=FOUR),
-        dict(mesh=IN_BFLOAT16),
-        dict(mesh=IN_BFLOAT16, accumulation=2, recompute_layers=True),
-    ],
-    ids=lambda changes: ", ".join(changes) or "plain",
-)
-def test_a_length_trains_as_it_does_alone(changes):
-    """With dropout, whose masks follow from seed and step, to the last bit."""
-    config = graph_config(task=TAGS, model=DROPOUT, **changes)
+# All settings at once cover each of them alone.
+ALONE = {
+    "plain": dict(),
+    "gradient checkpointing": dict(recompute_layers=True),
+    "microbatches": dict(accumulation=2),
+    "four devices": dict(mesh=FOUR),
+    "bfloat16": dict(mesh=IN_BFLOAT16),
+    "all of them, one device": dict(
+        mesh=IN_BFLOAT16, accumulation=2, recompute_layers=True
+    ),
+}
+COVERED = {"gradient checkpointing", "microbatches", "bfloat16"}
+
+
+def cases(names):
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] if name in COVERED else [])
+        for name in names
+    ]
+
+
+@functools.cache
+def several_and_alone(case):
+    """Two steps of one length, in a graph of three lengths and in one of its own."""
+    config = graph_config(task=TAGS, model=DROPOUT, **ALONE[case])
     own = [b for b in batches(TAGS) if b["input_mask"].shape[1] == 16]
     assert len(own) == 2
+    return Steps(config, own, LENGTHS), Steps(config, own, (16,))
 
-    several, alone = Steps(config, own, LENGTHS), Steps(config, own, (16,))
+
+@pytest.mark.parametrize("case", cases(ALONE))
+def test_a_length_trains_as_it_does_alone(case):
+    """With dropout, whose masks follow from seed and step, to the last bit."""
+    several, alone = several_and_alone(case)
 
     assert several.losses == alone.losses and several.norms == alone.norms
     assert_equal_values(several.variables, alone.variables)
 
 
 @pytest.mark.parametrize(
-    "changes", [dict(), dict(accumulation=2), dict(mesh=IN_BFLOAT16)]
+    "case", cases(name for name in ALONE if name != "four devices")
 )
-def test_of_several_lengths_one_runs(changes):
+def test_of_several_lengths_one_runs(case):
     """Also no masks, no zeros to add gradients to and no casts of weights run."""
-    config = graph_config(task=TAGS, model=DROPOUT, **changes)
-    own = [batches(TAGS)[1]]
-
-    several, alone = Steps(config, own, LENGTHS), Steps(config, own, (16,))
+    several, alone = several_and_alone(case)
 
     for kind in (
         "MatMul", "BatchMatMulV2", "StatelessRandomUniformFullIntV2",
