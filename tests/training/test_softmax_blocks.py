@@ -2,6 +2,7 @@
 logits, on every mesh, whatever becomes of the table's gradient."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -20,7 +21,6 @@ from tests.training.runs import (
     assert_equal_values,
     graph_config,
     largest_difference,
-    run_steps,
 )
 
 STEPS = 4
@@ -63,6 +63,21 @@ def everything_in_blocks(monkeypatch):
     monkeypatch.setattr(f"{where}._NARROW", 0)
 
 
+@functools.cache
+def steps_of(case, block_size):
+    """The graph of a case, built once for all tests of this file.
+
+    `everything_in_blocks` is in force in each, so that they build the same graph.
+    """
+    return Steps(config_of(case, block_size))
+
+
+@functools.cache
+def trained(case, block_size):
+    """What `Steps.run` gives after STEPS from initial weights."""
+    return steps_of(case, block_size).run(STEPS)
+
+
 def assert_equal_training(found, expected, tolerance=1e-5, without=()):
     one, other = (
         {name: value for name, value in run[0].items() if name not in without}
@@ -87,8 +102,7 @@ def cases(names, slow):
 
 @pytest.mark.parametrize("case", cases(CASES, SLOW))
 def test_blocks_that_are_computed_again(case):
-    expected = run_steps(config_of(case, WHOLE), STEPS)
-    found = run_steps(config_of(case, 16), STEPS)
+    expected, found = trained(case, WHOLE), trained(case, 16)
     # Rounded to bfloat16, weights differ by one step where they differ. Adding the same
     # to all keys changes no attention, so the gradient of their bias is rounding alone,
     # and Adafactor makes updates of one size of whatever there is.
@@ -103,8 +117,7 @@ def test_blocks_that_are_computed_again(case):
     "case", cases(["all:1", "d:2;m:2", "coupled", "2 microbatches"], {"d:2;m:2"})
 )
 def test_blocks_that_are_kept(case):
-    expected = run_steps(config_of(case, WHOLE), STEPS)
-    assert_equal_training(run_steps(config_of(case, 0), STEPS), expected)
+    assert_equal_training(trained(case, 0), trained(case, WHOLE))
 
 
 @pytest.mark.parametrize("case", cases(["all:1", "coupled"], {"coupled"}))
@@ -126,10 +139,9 @@ def test_the_program_of_a_tpu(case):
 @pytest.mark.parametrize("block_size", [0, 16])
 @pytest.mark.parametrize("case", cases(["all:1", "d:2;m:2"], {"d:2;m:2"}))
 def test_runs_repeat_bit_by_bit(case, block_size):
-    steps = Steps(config_of(case, block_size))
-    first, losses, norms = steps.run(STEPS)
+    first, losses, norms = trained(case, block_size)
     for _ in range(2):
-        again = steps.run(STEPS)
+        again = steps_of(case, block_size).run(STEPS)
         assert_equal_values(again[0], first)
         np.testing.assert_array_equal(again[1], losses)
         np.testing.assert_array_equal(again[2], norms)
