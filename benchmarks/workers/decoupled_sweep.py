@@ -11,8 +11,7 @@ from decoupled.core import files
 from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.records_build import build_records
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.sweeps.jobs import RECORD, Inputs, make_jobs
-from decoupled.sweeps.rows import make_rows, read_model
+from decoupled.sweeps.jobs import RECORD, Inputs, make_jobs, make_rows, read_model
 from decoupled.sweeps.runner import JobRunner
 
 LANGUAGE, TASK = "en", "catalogs"

@@ -1,11 +1,12 @@
 """Checkpoints opened for analysis: a short name, sizes, tables, and all hidden states.
 
-Hidden states come from the serving encoder (`decoupled.exports.serving.encoder`).
+Hidden states come from the serving encoder (`decoupled.exports.serving.encoder`), the
+vectors of words from the embeddings of their subwords.
 """
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from decoupled.runs.saved_run import open_run
 
 INPUT, OUTPUT = "input", "output"
 SIZES = ("input_embedding_size", "output_embedding_size", "hidden_size", "num_layers")
+Vectors = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,3 +202,52 @@ def _check(model: AnalysedModel, masked_lm: bool) -> None:
             "pre-training checkpoint"
         )
     model.weights.check(model.config, names.Head(masked_lm=has_head))
+
+
+def word_vectors(model: AnalysedModel, words: Iterable[str]) -> dict[str, Vectors]:
+    """The mean of the vectors of each word's pieces (paper section 5.2).
+
+    One table is in memory at a time, and of it only the rows that are needed are kept.
+
+    Args:
+      model: whose input and output embeddings are read.
+      words: any number, also repeatedly.
+
+    Returns:
+      "input", and "output" where the model has one -> word -> float64 [E]. Words with
+      an unknown piece, and those that are nothing to the vocabulary, are left out.
+    """
+    pieces = known_pieces(model.vocabulary, words)
+    needed = np.unique(np.concatenate([*pieces.values(), np.zeros(0, np.int64)]))
+    vectors = {}
+    for kind in model.embeddings:
+        rows = model.embedding(kind)[needed].astype(np.float64)
+        vectors[kind] = {
+            word: rows[np.searchsorted(needed, ids)].mean(0)
+            for word, ids in pieces.items()
+        }
+    return vectors
+
+
+def known_pieces(vocabulary: Vocabulary, words: Iterable[str]) -> dict[str, np.ndarray]:
+    """Word -> its pieces, int64, of the words that have no unknown one."""
+    words = sorted(set(words))
+    encoded = zip(words, vocabulary.encode_batch(words), strict=True)
+    return {
+        word: np.array(ids, np.int64)
+        for word, ids in encoded
+        if ids and vocabulary.unk_id not in ids
+    }
+
+
+def read_words(path: str) -> list[str]:
+    """The words of a file, one a line; empty lines and repeated words are left out.
+
+    Raises:
+      UserError: the file is missing, not UTF-8 or holds no word.
+    """
+    lines = [line.strip() for line in files.read_text(path).splitlines()]
+    words = list(dict.fromkeys(line for line in lines if line))
+    if not words:
+        raise UserError(f"{path}: holds no words; write one a line")
+    return words

@@ -18,8 +18,7 @@ from decoupled.configs import RetrievalConfig
 from decoupled.configs.finetuning import RetrieveConfig
 from decoupled.core import console, files
 from decoupled.core.errors import Mistakes, UserError
-from decoupled.metrics.mining import best_threshold, mine
-from decoupled.metrics.neighbours import Matches, best_matches
+from decoupled.metrics.neighbours import Matches, best_matches, best_threshold, mine
 from decoupled.xtreme import parallel_sentences
 from decoupled.xtreme.parallel_sentences import (
     DEV,
@@ -137,7 +136,7 @@ def mine_test(
 
 
 def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
-    """Candidates for translations, no sentence twice; see `decoupled.metrics.mining`.
+    """Candidates for translations (`decoupled.metrics.neighbours`), no sentence twice.
 
     A sentence that stands several times is one for the search, and is left out after
     it, since nothing tells which of its ids is meant; so does XTREME's baseline.

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel
-from decoupled.analyses.word_vectors import Vectors, read_words, word_vectors
+from decoupled.analyses.models import AnalysedModel, Vectors, read_words, word_vectors
 from decoupled.configs.analyses import WeatSettings
 from decoupled.core import console, plots
 from decoupled.core.errors import UserError

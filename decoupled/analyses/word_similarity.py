@@ -12,8 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import INPUT, OUTPUT, AnalysedModel
-from decoupled.analyses.word_vectors import Vectors, word_vectors
+from decoupled.analyses.models import (
+    INPUT,
+    OUTPUT,
+    AnalysedModel,
+    Vectors,
+    word_vectors,
+)
 from decoupled.core import console, files, gfile, plots
 from decoupled.core.errors import UserError
 from decoupled.metrics.correlation import spearman

@@ -117,7 +117,7 @@ def run_finetuning(
     from decoupled.core import plots
     from decoupled.runs.finetuning import Finetuning
     from decoupled.tasks.registry import make_task
-    from decoupled.xtreme.scored_files import score_command
+    from decoupled.xtreme.scoring import score_command
 
     made = make_task(
         task,

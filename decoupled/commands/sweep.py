@@ -27,8 +27,7 @@ from decoupled.configs import sweep
 from decoupled.core import console, locks
 from decoupled.core.errors import UserError
 from decoupled.launch import start
-from decoupled.sweeps.jobs import Inputs, describe, make_jobs
-from decoupled.sweeps.rows import make_rows, read_model
+from decoupled.sweeps.jobs import Inputs, describe, make_jobs, make_rows, read_model
 from decoupled.sweeps.runner import JobRunner, show_failures
 
 SCALES = ("paper", "mini")

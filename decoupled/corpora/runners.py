@@ -1,8 +1,16 @@
-"""Does the units of a job: in this process, in others of this machine, or on Beam.
+"""Units of work, and what does them: this process, others of this machine, or Beam.
 
-A unit reads and writes files of its own and leaves a note (`decoupled.corpora.units`).
-So the files do not depend on who does the units, and after a kill or a mistake in one
-input the same command goes on with what is missing.
+A large job is cut into units that know nothing of each other, so that any number of
+processes or machines can share it, and so that a job that was killed, or one of whose
+inputs was bad, goes on with what is missing. A unit reads and writes files of its own,
+which do not depend on who does it, and leaves, last, a note that says what they are.
+The work folder holds, for a unit NAME,
+
+    NAME.done.json      {"inputs": ..., "result": ...}, written last
+    NAME.failed.json    {"message": ...}, why Beam could not do it; removed at the next
+                        try
+
+A unit is done where the inputs of its note are those that it would have now.
 
 Apache Beam, whose runners share the units among other machines, runs
 
@@ -18,15 +26,17 @@ import dataclasses
 import functools
 import io
 import logging
+import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Protocol
 
-from decoupled.core import console, installed, processes
+from decoupled.core import console, files, gfile, installed, processes
 from decoupled.core.errors import UserError
-from decoupled.corpora import units
-from decoupled.corpora.units import Job, Unit
+
+DONE = ".done.json"
+FAILED = ".failed.json"
 
 _LOCAL = "local"
 # Beam's own on this machine.
@@ -36,6 +46,112 @@ _PORTABLE = "PortableRunner"
 _USER_ERROR = re.compile(r"\.UserError: (.+?)(?: \[while running .*)?$")
 _POLL_SECONDS = 0.2
 _REMOTE_POLL_SECONDS = 10.0
+
+
+class Unit(Protocol):
+    """A part of a job. It travels to other processes and machines.
+
+    name: unique in the job, a file's name. weight: large ones are begun first.
+    """
+
+    name: str
+    weight: int
+
+
+class Job(Protocol):
+    """What is done with each unit. It travels to other processes and machines.
+
+    work_dir: folder of the notes, which every machine can reach.
+    """
+
+    work_dir: str
+
+    def inputs(self, unit: Unit) -> dict[str, Any]:
+        """All that the result depends on, as JSON can hold it."""
+
+    def run(self, unit: Unit) -> dict[str, Any]:
+        """Does the unit, from its beginning or from where it was left.
+
+        Returns:
+          what the note keeps, as JSON can hold it.
+
+        Raises:
+          UserError: an input is bad; other units go on.
+        """
+
+    def is_intact(self, result: dict[str, Any]) -> bool:
+        """False where files that the note speaks of are not there any more."""
+
+
+def attempt(job: Job, unit: Unit) -> str | None:
+    """Does a unit and leaves its note; returns why it cannot be done, or None."""
+    try:
+        result = job.run(unit)
+        note = {"inputs": job.inputs(unit), "result": result}
+        files.write_json(_path(job, unit.name, DONE), note)
+    except UserError as error:
+        return str(error)
+    except gfile.OpError as error:
+        # Readers name their own files, so that this one comes from writing.
+        told = f"{job.work_dir}: cannot write ({files.reason(error)})"
+        return f"{told}; make room and run the same command again"
+    return None
+
+
+def note_failure(job: Job, unit: Unit, message: str) -> None:
+    """Leaves a note for the command, which may wait on another machine.
+
+    Raises:
+      UserError: `message`, where there is no room even for the note.
+    """
+    try:
+        files.write_json(_path(job, unit.name, FAILED), {"message": message})
+    except gfile.OpError as error:
+        raise UserError(message) from error
+
+
+def result_of(job: Job, unit: Unit) -> dict[str, Any] | None:
+    """What the note of a unit keeps; None where the unit is yet to be done."""
+    path = _path(job, unit.name, DONE)
+    if not files.exists(path):
+        return None
+    note = files.read_json(path)
+    if not isinstance(note, dict) or note.get("inputs") != job.inputs(unit):
+        return None
+    return note["result"] if job.is_intact(note.get("result")) else None
+
+
+def forget(job: Job, units: Collection[Unit]) -> None:
+    """Removes the notes of units that have to be done again."""
+    there = set(_notes(job))
+    for unit in units:
+        for suffix in (DONE, FAILED):
+            if unit.name + suffix in there:
+                gfile.remove(_path(job, unit.name, suffix))
+
+
+def ended(job: Job, waited: Collection[str]) -> dict[str, str | None]:
+    """Name of each unit with a note, of those waited for -> why it failed, or None.
+
+    One look at the folder, however many units there are.
+    """
+    found = {}
+    for entry in _notes(job):
+        for suffix in (DONE, FAILED):
+            name = entry.removesuffix(suffix)
+            if name != entry and name in waited:
+                failed = suffix == FAILED
+                path = _path(job, name, suffix)
+                found[name] = files.read_json(path)["message"] if failed else None
+    return found
+
+
+def _notes(job):
+    return [name.rstrip("/") for name in gfile.listdir(job.work_dir)]
+
+
+def _path(job, name, suffix):
+    return os.path.join(job.work_dir, name + suffix)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,15 +213,15 @@ def run_units(
     Raises:
       UserError: units failed. All others are done; the first reason is told.
     """
-    results = {unit.name: units.result_of(job, unit) for unit in wanted}
+    results = {unit.name: result_of(job, unit) for unit in wanted}
     missing = [unit for unit in wanted if results[unit.name] is None]
     if len(missing) < len(wanted):
         console.say(f"{description}: {len(wanted) - len(missing)} done before")
     if missing:
-        units.forget(job, missing)
+        forget(job, missing)
         _run(job, missing, runner, description, small)
     for unit in missing:
-        results[unit.name] = units.result_of(job, unit)
+        results[unit.name] = result_of(job, unit)
         if results[unit.name] is None:
             raise RuntimeError(f"{job.work_dir}: {unit.name} ended without a note")
     return [results[unit.name] for unit in wanted]
@@ -135,11 +251,11 @@ def _on_this_machine(job, ordered, workers, small) -> Iterator[str | None]:
     """For each unit, as it ends, why it failed, or None."""
     are_small = sum(unit.weight for unit in ordered) < small
     workers = processes.choose_workers(workers, len(ordered), are_small)
-    attempt = functools.partial(units.attempt, job)
+    do_unit = functools.partial(attempt, job)
     if workers == 1:
-        yield from map(attempt, ordered)
+        yield from map(do_unit, ordered)
         return
-    with processes.started(attempt, ordered, workers, job.work_dir) as futures:
+    with processes.started(do_unit, ordered, workers, job.work_dir) as futures:
         for future in concurrent.futures.as_completed(futures):
             yield future.result()
 
@@ -175,9 +291,9 @@ def _do_unit(job, unit):
     Raises:
       UserError: the unit failed, and there is no room for the note that says why.
     """
-    failure = units.attempt(job, unit)
+    failure = attempt(job, unit)
     if failure is not None:
-        units.note_failure(job, unit, failure)
+        note_failure(job, unit, failure)
 
 
 def _keep_error(function, raised, *arguments):
@@ -195,7 +311,7 @@ def _follow(job, waited: set[str], pipeline: threading.Thread) -> Iterator[str |
         pipeline.join(wait)
         # Asked before the look at the folder, so that no note comes after the last.
         running = pipeline.is_alive()
-        for name, failure in sorted(units.ended(job, waited).items()):
+        for name, failure in sorted(ended(job, waited).items()):
             waited.remove(name)
             yield failure
 

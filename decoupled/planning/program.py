@@ -1,17 +1,19 @@
 """The training program of a TPU slice, built as TPUEstimator builds it, with no TPU.
 
-Inside `tpu.replicate` and over a topology that is only described, the graph of a step
-is the one that a TPU would get. All cores run one program; a plan needs it once, with
-the slices of the variables that one core holds.
+Inside `tpu.replicate` and over a topology that is only described (`slice_topology`),
+the graph of a step is the one that a TPU would get. All cores run one program; a plan
+needs it once, with the slices of the variables that one core holds.
 """
 
+import itertools
 from typing import NamedTuple
 
+import numpy as np
+
 from decoupled.configs import MaskingConfig
-from decoupled.core.compat import mtf, tf, tpu_rewriting
+from decoupled.core.compat import device_assignment, mtf, tf, topology, tpu_rewriting
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.planning.hardware import Slice
-from decoupled.planning.topology import assign_cores
 from decoupled.training.graph import Lowered, build_step
 from decoupled.training.mesh import Placement, shape_and_layout
 from decoupled.training.network import TrainingGraph
@@ -20,6 +22,34 @@ from decoupled.training.tpu import (
     logical_to_physical,
     stack_bytes,
 )
+
+# Chips of one host: 2 x 2.
+_HOST = (2, 2, 1)
+
+
+def slice_topology(tpu: Slice) -> topology.Topology:
+    """Coordinates of all cores, host by host."""
+    shape = (*tpu.chips, 1)[:3]
+    steps = zip(shape, _HOST, strict=True)
+    hosts = itertools.product(*(range(0, size, step) for size, step in steps))
+    coordinates = [
+        [
+            [x + dx, y + dy, z + dz, core]
+            for dx, dy, dz, core in np.ndindex(*_HOST, tpu.generation.cores)
+        ]
+        for x, y, z in hosts
+    ]
+    return topology.Topology(
+        mesh_shape=[*shape, tpu.generation.cores],
+        device_coordinates=np.array(coordinates),
+    )
+
+
+def assign_cores(tpu: Slice) -> device_assignment.DeviceAssignment:
+    """One core for every replica, as TPUEstimator assigns them."""
+    return device_assignment.device_assignment(
+        slice_topology(tpu), computation_shape=[1, 1, 1, 1], num_replicas=tpu.cores
+    )
 
 
 class Program(NamedTuple):

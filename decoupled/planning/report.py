@@ -2,8 +2,7 @@
 
 from decoupled.core import console
 from decoupled.core.machine import readable_bytes
-from decoupled.planning.plan import MOST_GRAPH_BYTES, Plan
-from decoupled.planning.prediction import seconds
+from decoupled.planning.plan import MOST_GRAPH_BYTES, Plan, seconds
 
 # Rows of the tables of slices, activations and collectives.
 _ROWS = 8

@@ -11,7 +11,7 @@ from typing import Any
 from decoupled.core import console, files, plots, tables
 from decoupled.runs.finetuning_run import TRIVIAL
 from decoupled.runs.task_data import SPLITS
-from decoupled.tasks.finetuning_task import ENGLISH
+from decoupled.tasks.task import ENGLISH
 from decoupled.xtreme.official import is_official
 
 # After the name of a metric: the sample standard deviation over seeds.

@@ -79,7 +79,7 @@ def read_findings(
     """Reads all that is complete.
 
     Args:
-      jobs: of all seeds. rows: the models, `decoupled.sweeps.rows.Row`. folder: of the
+      jobs: of all seeds. rows: the models, `decoupled.sweeps.jobs.Row`. folder: of the
         jobs. tasks: task -> the folder that its own folder lies in. told: the rest.
 
     Raises:

@@ -20,8 +20,14 @@ from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.reproduction.data import ENOUGH_PIECES, Folders
 from decoupled.reproduction.measured import CONTROL as CONTROL_ROW
-from decoupled.sweeps.jobs import FINETUNING, PRETRAINING, Job
-from decoupled.sweeps.rows import Row, model_bindings, read_model
+from decoupled.sweeps.jobs import (
+    FINETUNING,
+    PRETRAINING,
+    Job,
+    Row,
+    model_bindings,
+    read_model,
+)
 
 CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
 # Of fine-tuning without the last layers.

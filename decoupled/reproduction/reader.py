@@ -28,10 +28,10 @@ from decoupled.runs import run_folder
 from decoupled.runs.finetuning_run import TRIVIAL
 from decoupled.sweeps.jobs import Job
 from decoupled.tasks.classification import BOOKS, CATALOGS, CorpusTask
-from decoupled.tasks.finetuning_task import FinetuningTask
 from decoupled.tasks.own import SIB200, make_own_task
 from decoupled.tasks.registry import TAGGING
 from decoupled.tasks.tagging import TaggingTask
+from decoupled.tasks.task import FinetuningTask
 
 _METRIC, _SPLIT = "accuracy", "test"
 # Percent; results.json holds all digits.

@@ -24,7 +24,7 @@ from decoupled.runs.finetuning_run import (
 )
 from decoupled.runs.saved_run import BEST, keep_checkpoint, open_run
 from decoupled.runs.task_data import Features, TaskData
-from decoupled.tasks.finetuning_task import FinetuningTask
+from decoupled.tasks.task import FinetuningTask
 from decoupled.training.cluster import join_cluster
 from decoupled.training.graph import check_graph
 from decoupled.training.hooks import StopOnSignal

@@ -34,7 +34,7 @@ from decoupled.runs.saved_run import (
     write_scores,
 )
 from decoupled.runs.task_data import SPLITS, Features, TaskData
-from decoupled.tasks.finetuning_task import FinetuningTask
+from decoupled.tasks.task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.estimator import train
 from decoupled.training.events import write_scalars

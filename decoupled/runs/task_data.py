@@ -10,7 +10,7 @@ from decoupled.core import console, files
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.tasks.finetuning_task import ENGLISH, Features, FinetuningTask
+from decoupled.tasks.task import ENGLISH, Features, FinetuningTask
 from decoupled.xtreme import official
 
 SPLITS = ("dev", "test")

@@ -24,9 +24,8 @@ from decoupled.model.variables import Head, classifier
 from decoupled.ops.normalization import softmax
 from decoupled.tasks import classification_files
 from decoupled.tasks.classification_files import LabelledTexts, read_pairs
-from decoupled.tasks.finetuning_task import Features, FinetuningTask
 from decoupled.tasks.losses import Labelling, loss_scale
-from decoupled.tasks.task import encoder_dims
+from decoupled.tasks.task import Features, FinetuningTask, encoder_dims
 from decoupled.xtreme.files import LanguageFile, languages_of
 from decoupled.xtreme.official import english_first
 

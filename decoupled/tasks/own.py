@@ -26,7 +26,6 @@ from decoupled.tasks.classification import (
     write_probable,
 )
 from decoupled.tasks.classification_files import LabelledTexts
-from decoupled.tasks.finetuning_task import FinetuningTask
 from decoupled.tasks.own_files import (
     find_languages,
     pattern_of,
@@ -38,6 +37,7 @@ from decoupled.tasks.qa_files import Question
 from decoupled.tasks.regression import RegressionTask
 from decoupled.tasks.tagging import TaggingTask, Tags
 from decoupled.tasks.tagging_files import TaggedSentence
+from decoupled.tasks.task import FinetuningTask
 from decoupled.xtreme.files import LanguageFile
 
 # Topics of parallel sentences (Adelani et al. 2024), of github.com/dadelani/sib-200.

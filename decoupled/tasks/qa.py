@@ -23,7 +23,6 @@ from decoupled.model.heads import Forward, span_logits
 from decoupled.model.layers import Builder
 from decoupled.model.variables import SPANS
 from decoupled.ops.cross_entropy import softmax_cross_entropy
-from decoupled.tasks.finetuning_task import Features, FinetuningTask
 from decoupled.tasks.losses import loss_scale, weighted_loss
 from decoupled.tasks.qa_answers import best_answers
 from decoupled.tasks.qa_features import FEATURES_VERSION, SPECIALS, question_features
@@ -33,7 +32,7 @@ from decoupled.tasks.qa_files import (
     question_languages,
     read_questions,
 )
-from decoupled.tasks.task import Task, encoder_dims
+from decoupled.tasks.task import Features, FinetuningTask, Task, encoder_dims
 from decoupled.xtreme.files import LanguageFile
 from decoupled.xtreme.official import TASKS, score_language
 

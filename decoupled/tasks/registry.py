@@ -13,7 +13,7 @@ from decoupled.configs.finetuning import (
 from decoupled.core.errors import UserError
 
 if TYPE_CHECKING:
-    from decoupled.tasks.finetuning_task import FinetuningTask
+    from decoupled.tasks.task import FinetuningTask
 
 # The task that OwnTaskConfig describes.
 OWN = "own"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from decoupled.metrics.labels import accuracy, entity_scores, part_of_speech_scores
-from decoupled.metrics.mining import pair_scores
+from decoupled.metrics.neighbours import pair_scores
 from decoupled.metrics.question_answering import mlqa_scores, squad_scores
 
 GROUPS = {

@@ -112,8 +112,8 @@ def test_a_full_disk_is_told(tmp_path, workers):
 def test_a_disk_without_room_for_a_note_is_told(tmp_path, monkeypatch, workers):
     # No note can be written where a folder has its name.
     (tmp_path / "bb.done.json").mkdir()
-    monkeypatch.setattr("decoupled.corpora.units.forget", lambda *_: None)
-    monkeypatch.setattr("decoupled.corpora.units.result_of", lambda *_: None)
+    monkeypatch.setattr("decoupled.corpora.runners.forget", lambda *_: None)
+    monkeypatch.setattr("decoupled.corpora.runners.result_of", lambda *_: None)
     with pytest.raises(UserError) as caught:
         run(tmp_path, units(), workers)
     assert str(caught.value).startswith(
@@ -259,8 +259,8 @@ def test_a_disk_without_room_for_a_note_is_told_on_beam(tmp_path, monkeypatch):
     # No note can be written where a folder has its name.
     (tmp_path / "bb.failed.json").mkdir()
     (tmp_path / "bb.failed.json" / "file").write_text("")
-    monkeypatch.setattr("decoupled.corpora.units.forget", lambda *_: None)
-    monkeypatch.setattr("decoupled.corpora.units.ended", lambda *_: {})
+    monkeypatch.setattr("decoupled.corpora.runners.forget", lambda *_: None)
+    monkeypatch.setattr("decoupled.corpora.runners.ended", lambda *_: {})
     with pytest.raises(UserError) as caught:
         run_on(tmp_path, units(bb="input"))
     assert str(caught.value) == "bb.bz2: truncated at byte 7"

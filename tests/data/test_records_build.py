@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from decoupled.core.errors import UserError
-from decoupled.corpora import units
+from decoupled.corpora import runners
 from decoupled.corpora.corpus import Corpus
 from decoupled.data import encoding, reading, records
 from decoupled.data.records_build import build_records
@@ -162,8 +162,8 @@ def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path
         for unit in encoding.text_files(Corpus(job.corpus_dir))
         if (unit.split, unit.language) == ("train", "en")
     )
-    units.attempt(job, text)
-    assert units.result_of(job, text)["sentences"] > 0
+    runners.attempt(job, text)
+    assert runners.result_of(job, text)["sentences"] > 0
     manifest = build(source, tmp_path / "records")
     assert stored(manifest, "train", "en") == expected(source, "train", "en")
     build(source, tmp_path / "fresh")
@@ -195,7 +195,7 @@ def test_a_note_of_somebody_else_is_not_followed(source, tmp_path, monkeypatch, 
         with pytest.raises(ValueError, match="killed"):
             build(source, output)
     (tmp_path / "mine.txt").write_text("mine")
-    found = notes(output, units.DONE)
+    found = notes(output, runners.DONE)
     assert found
     for path, note in found.items():
         change(note["result"])

@@ -8,7 +8,7 @@ from tensorflow.python.tpu import training_loop
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.topology import assign_cores
+from decoupled.planning.program import assign_cores
 from decoupled.training.graph import build_step
 from decoupled.training.mesh import Placement, shape_and_layout
 from tests.helpers import SESSION_CONFIG

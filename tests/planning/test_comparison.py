@@ -7,8 +7,7 @@ from decoupled.core.errors import UserError
 from decoupled.planning.comparison import best, candidates, levers
 from decoupled.planning.hardware import GIB, parse_topology
 from decoupled.planning.memory import Memory
-from decoupled.planning.plan import Plan, with_mesh
-from decoupled.planning.prediction import Times
+from decoupled.planning.plan import Plan, Times, with_mesh
 from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 
 TPU = parse_topology("v3-32")

@@ -12,8 +12,14 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import GIB, parse_topology
 from decoupled.planning.memory import Memory
-from decoupled.planning.plan import make_plan, with_mesh, with_training
-from decoupled.planning.prediction import Times, predict, seconds
+from decoupled.planning.plan import (
+    Times,
+    make_plan,
+    predict,
+    seconds,
+    with_mesh,
+    with_training,
+)
 from decoupled.planning.report import as_json
 from decoupled.planning.traffic import Collective
 from decoupled.training.graph import build_step

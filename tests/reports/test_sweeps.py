@@ -6,7 +6,7 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.core.tables import to_latex, to_markdown
-from decoupled.reports import pictures, sweeps
+from decoupled.reports import sweeps
 from decoupled.reports.finished_runs import read_sweeps
 from decoupled.reports.page import Page
 from decoupled.reports.results import MLM, Number, Results
@@ -210,17 +210,17 @@ def test_curves_are_means_over_seeds(sweep):
             write_scalars(run, step, {"masked_lm_accuracy": 0.1 * step + offset})
     results = read_sweeps([str(sweep)])
     runs = [sweep / "models" / "e_out_128" / f"seed_{seed}" for seed in SEEDS]
-    points = pictures.training_curve([str(run) for run in runs], points=2)
+    points = sweeps.training_curve([str(run) for run in runs], points=2)
     assert points == [
         pytest.approx((1.5, 25.0), abs=1e-4),
         pytest.approx((3.5, 45.0), abs=1e-4),
     ]
-    assert list(pictures.training_curves(results)) == ["e_out_128"]
+    assert list(sweeps.training_curves(results)) == ["e_out_128"]
 
 
 def test_pictures(sweep, tmp_path):
     results = read_sweeps([str(sweep)])
-    paths = pictures.plot_scores(results, str(tmp_path / "scores"))
+    paths = sweeps.plot_scores(results, str(tmp_path / "scores"))
     svg = (tmp_path / "scores.svg").read_text()
     assert [path.rpartition(".")[2] for path in paths] == ["png", "svg"]
     for text in ("e_out_128", "e_out_3072", "E_out", "masked-LM accuracy, %"):
@@ -235,22 +235,22 @@ def test_the_title_says_what_bars_are(sweep, tmp_path):
         (results, "2 models; bars: standard deviation over 2 seeds"),
         (alone, "1 model; one seed"),
     ):
-        pictures.plot_scores(drawn, str(tmp_path / "scores"))
+        sweeps.plot_scores(drawn, str(tmp_path / "scores"))
         assert f">{title}<" in (tmp_path / "scores.svg").read_text()
 
 
 def test_labels_that_would_touch_are_left_out():
-    assert pictures.ticks([16, 96, 16, 384]) == [16, 96, 384]
+    assert sweeps.ticks([16, 96, 16, 384]) == [16, 96, 384]
     # Of a factor of 100, labels take 1.32 each.
-    assert pictures.ticks([1, 1.1, 1.3, 1.4, 100]) == [1, 1.4, 100]
-    assert pictures.ticks([]) == []
+    assert sweeps.ticks([1, 1.1, 1.3, 1.4, 100]) == [1, 1.4, 100]
+    assert sweeps.ticks([]) == []
 
 
 def test_equal_places_stand_side_by_side():
-    first, alone, second = pictures.apart([16, 384, 16])
+    first, alone, second = sweeps.apart([16, 384, 16])
     assert first < 16 < second and first * second == pytest.approx(16 * 16)
     assert alone == 384
-    assert pictures.apart([8]) == [8]
+    assert sweeps.apart([8]) == [8]
 
 
 def test_runs_that_differ_by_the_seed_share_their_settings(tmp_path):

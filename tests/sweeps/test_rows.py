@@ -7,8 +7,7 @@ import pytest
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core.errors import UserError
 from decoupled.reports.finished_runs import read_description
-from decoupled.sweeps.jobs import Job, describe
-from decoupled.sweeps.rows import make_rows
+from decoupled.sweeps.jobs import Job, describe, make_rows
 from tests.helpers import tiny_model
 
 SWEEP = SweepConfig(

@@ -8,7 +8,7 @@ from decoupled.configs import ScaleConfig, sweep_row
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 from decoupled.model.parameters import ROWS
-from decoupled.sweeps.rows import model_bindings, scaled_layers, scaled_model
+from decoupled.sweeps.jobs import model_bindings, scaled_layers, scaled_model
 
 MINI = ScaleConfig(width_divisor=8, head_size_divisor=4, depth_divisor=4)
 

@@ -4,8 +4,8 @@ import pytest
 
 from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
 from decoupled.core.errors import UserError
-from decoupled.tasks.finetuning_task import FinetuningTask
 from decoupled.tasks.registry import TASKS, make_task
+from decoupled.tasks.task import FinetuningTask
 from decoupled.xtreme import official
 
 SETTINGS = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "none", False)

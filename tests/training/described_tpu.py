@@ -20,7 +20,7 @@ from tensorflow.python.training import monitored_session
 from decoupled.core import compat
 from decoupled.core.compat import mtf, tf
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.topology import slice_topology
+from decoupled.planning.program import slice_topology
 from decoupled.training import estimator
 from decoupled.training import tpu as tpu_training
 from decoupled.training.tpu import TpuAddress

@@ -9,7 +9,7 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import estimator, tf
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.topology import assign_cores
+from decoupled.planning.program import assign_cores
 from decoupled.training.events import read_scalars
 from decoupled.training.tpu import (
     TpuAddress,

@@ -16,9 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.analyses.models import AnalysedModel, LayerEncoder
-from decoupled.analyses.probing.baselines import majority, scored_targets, word_lookup
 from decoupled.analyses.probing.frozen_vectors import ProbingData, label_ids, prepare
-from decoupled.analyses.probing.probe import train_probe
+from decoupled.analyses.probing.probe import (
+    majority,
+    scored_targets,
+    train_probe,
+    word_lookup,
+)
 from decoupled.analyses.probing.task_files import Example, ProbingTask, read_examples
 from decoupled.configs.analyses import ProbeSettings
 from decoupled.core import console, files, plots

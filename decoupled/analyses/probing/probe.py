@@ -4,14 +4,20 @@ A learned mix of the layers, a projection, self-attentive pooling over each span
 network of two layers; every label is a yes-or-no question of its own (Tenney et al.
 2019). As there, the learning rate is halved where the development score rests, training
 ends where it keeps resting, and the best step is kept.
+
+A probe must beat baselines: rules that see labels and words, and no vectors. A probe on
+vectors can tell words apart, and most words have one part of speech. Only what lies
+above the lookup of words is knowledge of the sentence.
 """
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from decoupled.analyses.probing.frozen_vectors import Batch, ProbingData
+from decoupled.analyses.probing.task_files import Example, Span, Target
 from decoupled.configs.analyses import ProbeSettings
 from decoupled.core import console
 from decoupled.core.release import tf
@@ -255,3 +261,72 @@ def _tensors(spans: tuple[tuple[np.ndarray, np.ndarray], ...]) -> Spans:
 def _apply(dense: Dense, x: tf.Tensor) -> tf.Tensor:
     kernel, bias = dense
     return tf.matmul(x, kernel) + bias
+
+
+class Baseline(NamedTuple):
+    """score: of one label for each target. hits: bool [targets], which are right."""
+
+    score: Score
+    hits: np.ndarray
+
+
+def majority(train: Sequence[Example], there: Sequence[Target]) -> Baseline:
+    """Always the most frequent label of the training data."""
+    [(most, _)] = _labels(train).most_common(1)
+    return _baseline([most] * len(there), there)
+
+
+def word_lookup(
+    train: Sequence[Example], examples: Sequence[Example], data: ProbingData
+) -> Baseline:
+    """The most frequent label of the target's words in the training data.
+
+    Targets with two spans are looked up by the words of both; a pair that is not in the
+    training data by the words of the first span alone. Unknown words have the most
+    frequent label of all. Of equally frequent labels it is the one that comes first.
+
+    Args:
+      train: all of it. examples: of the split. data: which targets of it are scored.
+    """
+    [(most, _)] = _labels(train).most_common(1)
+    by_words: defaultdict[tuple, Counter[str]] = defaultdict(Counter)
+    for words, targets in train:
+        for target in targets:
+            for key in _keys(words, target):
+                by_words[key].update(target.labels)
+    said = []
+    for sentence, place in data.places:
+        words, targets = examples[sentence]
+        known = [key for key in _keys(words, targets[place]) if key in by_words]
+        said.append(by_words[known[0]].most_common(1)[0][0] if known else most)
+    return _baseline(said, scored_targets(examples, data))
+
+
+def scored_targets(examples: Sequence[Example], data: ProbingData) -> list[Target]:
+    """The targets of a split that are within the length."""
+    return [examples[sentence].targets[place] for sentence, place in data.places]
+
+
+def _labels(examples: Sequence[Example]) -> Counter[str]:
+    return Counter(
+        label for _, targets in examples for t in targets for label in t.labels
+    )
+
+
+def _keys(words: list[str], target: Target) -> list[tuple]:
+    """What a target is looked up by, the first choice first."""
+
+    def text(span: Span) -> tuple[str, ...]:
+        return tuple(words[slice(*span)])
+
+    first = text(target.span1)
+    if target.span2 is None:
+        return [(first,)]
+    return [(first, text(target.span2)), (first,)]
+
+
+def _baseline(said: Sequence[str], there: Sequence[Target]) -> Baseline:
+    hits = [label in t.labels for label, t in zip(said, there, strict=True)]
+    labels = sum(len(target.labels) for target in there)
+    score = micro_score(sum(hits), len(said), labels, len(there))
+    return Baseline(score, np.array(hits))

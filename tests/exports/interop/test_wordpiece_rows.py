@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.exports.interop.wordpiece_rows import WordPieceRows
+from decoupled.exports.interop.from_huggingface import WordPieceRows
 
 WORDPIECES = [
     "[PAD]",

@@ -4,7 +4,7 @@ import pytest
 
 from decoupled.core.compat import mtf
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.topology import assign_cores, slice_topology
+from decoupled.planning.program import assign_cores, slice_topology
 from decoupled.training.tpu import logical_to_physical
 
 
