@@ -22,6 +22,7 @@ from decoupled.ops.row_partitions import (
     slice_along,
     two_at_a_time,
 )
+from decoupled.ops.shared_nodes import scalar
 from decoupled.ops.softmax_blocks import BiasGradient, TableGradient
 
 
@@ -198,6 +199,8 @@ class AdamUpdate(mtf.Operation):
     ) -> tf.Operation:
         variable, m, v = variables
         gradient = tf.cast(gradient, tf.float32) * scale
+        # Made here, where nothing is waited for, they are those of all variables.
+        beta1, beta2 = scalar(self._beta1), scalar(self._beta2)
         # The decay must follow the gradient, whose computation reads the weight, and
         # precede the update: without this order the result depends on scheduling.
         with tf.control_dependencies([gradient, *after]):
@@ -212,8 +215,8 @@ class AdamUpdate(mtf.Operation):
                 beta1_power=beta1_power,
                 beta2_power=beta2_power,
                 lr=learning_rate,
-                beta1=self._beta1,
-                beta2=self._beta2,
+                beta1=beta1,
+                beta2=beta2,
                 epsilon=epsilon,
                 grad=gradient,
             )

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.kernels import compiled_where_large, sums_over_rows
 from decoupled.ops.shards import lazy_sum
+from decoupled.ops.shared_nodes import integers, reshape
 
 
 def add_bias(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
@@ -249,9 +250,9 @@ class _MergeHeads(mtf.Operation):
 @compiled_where_large
 def _split(x: tf.Tensor, head_size: int) -> tf.Tensor:
     batch, *tokens, columns = x.shape.as_list()
-    y = tf.reshape(x, [batch, *tokens, columns // head_size, head_size])
+    y = reshape(x, [batch, *tokens, columns // head_size, head_size])
     last = len(tokens) + 2
-    return tf.transpose(y, [0, last - 1, *range(1, last - 1), last])
+    return tf.transpose(y, integers([0, last - 1, *range(1, last - 1), last]))
 
 
 @compiled_where_large
@@ -261,5 +262,6 @@ def _split_with_bias(x: tf.Tensor, bias: tf.Tensor, head_size: int) -> tf.Tensor
 
 def _merged(x: tf.Tensor) -> tf.Tensor:
     batch, heads, *tokens, head_size = x.shape.as_list()
-    y = tf.transpose(x, [0, *range(2, len(tokens) + 2), 1, len(tokens) + 2])
-    return tf.reshape(y, [batch, *tokens, heads * head_size])
+    last = len(tokens) + 2
+    y = tf.transpose(x, integers([0, *range(2, last), 1, last]))
+    return reshape(y, [batch, *tokens, heads * head_size])

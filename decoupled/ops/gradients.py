@@ -13,6 +13,7 @@ from typing import NamedTuple
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.shards import lazy_sum
+from decoupled.ops.shared_nodes import scalar
 from decoupled.ops.weight_product import GradientCast
 
 # Factors of smaller gradients do not pay (elements on one device): 16 MB.
@@ -144,7 +145,7 @@ class _SquaredNorm(mtf.Operation):
 
 
 def _squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:
-    return 2.0 * tf.nn.l2_loss(tf.cast(x, tf.float32))
+    return scalar(2.0) * tf.nn.l2_loss(tf.cast(x, tf.float32))
 
 
 def _squared_norm_of_factors(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:

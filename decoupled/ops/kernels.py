@@ -19,6 +19,7 @@ from typing import Any
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
+from decoupled.ops.shared_nodes import ones, reshape
 
 # Partial sums of a row: those of one AVX-512 register.
 _LANES = 16
@@ -85,8 +86,8 @@ def sums_along_rows(mesh_impl: mtf.MeshImpl, x: Any, weights: Any) -> Any:
 
 def _ones_times(x: tf.Tensor) -> tf.Tensor:
     columns = x.shape[-1]
-    matrix = tf.reshape(x, [-1, columns])
-    return tf.reshape(tf.matmul(tf.ones([1, matrix.shape[0]], x.dtype), matrix), [-1])
+    matrix = reshape(x, [-1, columns])
+    return reshape(tf.matmul(ones([1, matrix.shape[0]], x.dtype), matrix), [columns])
 
 
 def _reduced_over_rows(x: tf.Tensor) -> tf.Tensor:
@@ -95,8 +96,9 @@ def _reduced_over_rows(x: tf.Tensor) -> tf.Tensor:
 
 
 def _times(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    y = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), tf.expand_dims(weights, 1))
-    return tf.reshape(y, [*x.shape[:-1], 1])
+    columns = x.shape[-1]
+    y = tf.matmul(reshape(x, [-1, columns]), reshape(weights, [columns, 1]))
+    return reshape(y, [*x.shape[:-1], 1])
 
 
 def _reduced_along_rows(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

@@ -11,6 +11,7 @@ from decoupled.ops.kernels import (
     sums_over_rows,
 )
 from decoupled.ops.shards import lazy_sum
+from decoupled.ops.shared_nodes import reshape
 
 
 def layer_norm(
@@ -224,9 +225,7 @@ class _Softmax(mtf.Operation):
         x, bias = self.inputs
         sizes = zip(x.shape.dims, mesh_impl.slice_shape(x.shape), strict=True)
         shape = [size if dim in bias.shape.dims else 1 for dim, size in sizes]
-        return mesh_impl.slicewise(
-            lambda b: tf.reshape(b, shape), lowering.tensors[bias]
-        )
+        return mesh_impl.slicewise(lambda b: reshape(b, shape), lowering.tensors[bias])
 
 
 @compiled_where_large

@@ -5,7 +5,6 @@ import re
 from decoupled.corpora.wikipedia.wiki_templates import GAP, HOLE
 
 _OPEN = "(（"
-_CLOSE = ")）"
 _SEPARATORS = ",;،؛，；、"
 _FINAL = ".!?…。！？．؟۔।॥։።"
 _CLOSING = r"\"'”’»›)）\]」』】》"

@@ -20,6 +20,7 @@ from decoupled.ops.row_partitions import (
     RowPartitionedVariable,
     partitioned_product,
 )
+from decoupled.ops.shared_nodes import reshape
 
 # Rows of a factor are long from this length on.
 _LONG = 512
@@ -125,7 +126,7 @@ def matrix_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor | Non
         u = _as_matrix(u, sizes, batch, l_rows, inner, transpose_a)
         v = _as_matrix(v, sizes, batch, inner, l_columns, transpose_b)
         product = _multiply(u, v, transpose_a, transpose_b)
-        return tf.reshape(product, [sizes[i] for i in output])
+        return reshape(product, [sizes[i] for i in output])
     return None
 
 
@@ -145,7 +146,8 @@ def _multiply(
     if u.dtype == tf.float32 and transpose_b and not transpose_a and len(v.shape) == 2:
         rows, (columns, inner) = u.shape[0], v.shape
         if inner >= _LONG and (inner > columns or columns > _MANY * rows):
-            return tf.squeeze(product(u[tf.newaxis], v[tf.newaxis]), axis=0)
+            one_u, one_v = (reshape(x, [1, *x.shape]) for x in (u, v))
+            return reshape(product(one_u, one_v), [rows, columns])
     return product(u, v)
 
 
@@ -172,4 +174,4 @@ def _as_matrix(
         return int(tf.TensorShape([sizes[i] for i in indices]).num_elements())
 
     matrix = [size(second), size(first)] if transposed else [size(first), size(second)]
-    return tf.reshape(tensor, ([size(batch)] if batch else []) + matrix)
+    return reshape(tensor, ([size(batch)] if batch else []) + matrix)

@@ -1,0 +1,130 @@
+"""Reshapes and constants of a graph are made once in each place, and shared there."""
+
+import numpy as np
+import pytest
+
+from decoupled.core.compat import tf
+from decoupled.ops.meshes.placement import matrix_product
+from decoupled.ops.shared_nodes import integers, ones, reshape, scalar
+
+VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+@pytest.fixture
+def graph():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+def run(*tensors):
+    with tf.Session() as session:
+        return session.run(tensors)
+
+
+def count(graph, kind):
+    return sum(operation.type == kind for operation in graph.get_operations())
+
+
+def test_a_tensor_of_the_shape_is_returned_itself(graph):
+    x = tf.constant(VALUES)
+    assert reshape(x, [2, 3, 4]) is x
+    assert reshape(x, [2, -1, 4]) is x
+    assert count(graph, "Reshape") == 0
+
+
+def test_a_reshape_is_made_once(graph):
+    x, other = tf.constant(VALUES), tf.constant(VALUES)
+    y = reshape(x, [6, 4])
+    assert reshape(x, [-1, 4]) is y and reshape(other, [6, 4]) is not y
+    np.testing.assert_array_equal(run(y)[0], VALUES.reshape(6, 4))
+    # The two reshapes share the constant of their shape.
+    assert count(graph, "Reshape") == 2 and count(graph, "Const") == 3
+
+
+def test_constants_are_made_once(graph):
+    assert integers([1, 0]) is integers([1, 0])
+    assert integers([1, 0]) is not integers([0, 1])
+    assert ones([1, 3], tf.float32) is ones([1, 3], tf.float32)
+    assert ones([1, 3], tf.float32) is not ones([3], tf.float32)
+    assert ones([3], tf.float32) is not ones([3], tf.bfloat16)
+    assert scalar(2.0) is scalar(2.0) and scalar(2.0) is not scalar(1.0)
+    permutation, row = run(integers([1, 0]), ones([1, 3], tf.float32))
+    assert permutation.tolist() == [1, 0] and row.tolist() == [[1.0, 1.0, 1.0]]
+
+
+def test_what_waits_for_something_is_not_shared_with_what_does_not(graph):
+    x, signal = tf.constant(VALUES), tf.constant(0)
+    free = reshape(x, [24])
+    with tf.control_dependencies([signal]):
+        waiting = reshape(x, [24])
+        assert reshape(x, [24]) is waiting
+    assert free is not waiting and reshape(x, [24]) is free
+    # TensorFlow leaves out what an input waits for already.
+    shape = waiting.op.inputs[1].op
+    assert signal.op in shape.control_inputs
+    assert not free.op.control_inputs and not free.op.inputs[1].op.control_inputs
+
+
+def test_a_part_that_does_not_run_takes_nothing_from_another(graph):
+    """As in a graph of several lengths (`decoupled.ops.branches`)."""
+    x, wanted = tf.constant(VALUES), tf.placeholder(tf.bool, [])
+    switch = tf.raw_ops.Switch(data=tf.constant(0), pred=wanted)
+    results = []
+    for output in switch:
+        with tf.control_dependencies([tf.identity(output)]):
+            results.append(reshape(x, [24]) + ones([24], tf.float32))
+    result = tf.raw_ops.Merge(inputs=results)
+    with tf.Session() as session:
+        for value in (False, True):
+            found = session.run(result, {wanted: value})
+            np.testing.assert_array_equal(found.output, VALUES.reshape(24) + 1)
+            assert found.value_index == value
+
+
+def test_a_loop_has_nodes_of_its_own(graph):
+    x = tf.constant(VALUES)
+
+    def body(step, total):
+        return step + 1, total + tf.reduce_sum(reshape(x, [24]) * ones([24], x.dtype))
+
+    loop = tf.while_loop(lambda step, _: step < 3, body, [0, 0.0])
+    # Behind the loop, a node of its inside would have no value.
+    behind = reshape(x, [24]) + ones([24], tf.float32)
+    (steps, total), values = run(loop, behind)
+    assert steps == 3 and total == 3 * VALUES.sum()
+    np.testing.assert_array_equal(values, VALUES.reshape(24) + 1)
+
+
+def test_a_device_has_nodes_of_its_own(graph):
+    x = tf.constant(VALUES)
+    found = []
+    for device in ("/cpu:0", "/cpu:1", "/cpu:0"):
+        with tf.device(device):
+            found.append(reshape(x, [24]))
+    assert found[0] is found[2] and found[0] is not found[1]
+    assert [y.device[-1] for y in found] == ["0", "1", "0"]
+
+
+def test_a_graph_has_nodes_of_its_own(graph):
+    first = integers([3])
+    with tf.Graph().as_default():
+        assert integers([3]).graph is not first.graph
+
+
+def test_without_a_graph():
+    assert tf.executing_eagerly()
+    x = tf.constant(VALUES)
+    np.testing.assert_array_equal(reshape(x, [6, -1]), VALUES.reshape(6, 4))
+    assert reshape(x, [2, 3, 4]) is x
+    assert ones([2], tf.float32).numpy().tolist() == [1.0, 1.0]
+
+
+def test_products_of_one_tensor_share_its_matrix(graph):
+    """Such as queries, keys and values, and the gradients of their kernels."""
+    x = tf.constant(VALUES)
+    kernels = [tf.constant(np.ones((4, 5), np.float32) * n) for n in (1, 2, 3)]
+    products = [matrix_product("abc,cd->abd", x, kernel) for kernel in kernels]
+    # One reshape of x, none of a kernel, and one of each result.
+    assert count(graph, "Reshape") == 4
+    for n, product in enumerate(run(*products), start=1):
+        np.testing.assert_allclose(product, n * VALUES @ np.ones((4, 5)))
