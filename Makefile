@@ -51,7 +51,7 @@ cluster-demo: $(VENV)/.installed  ## the same losses on 1, 2 and 4 processes
 	$(RUN) -m decoupled demo --work_dir=demo_run --data_only
 	$(RUN) -m decoupled cluster_demo --work_dir=demo_run
 
-reproduce: $(VENV)/.installed  ## the paper's claims at a small scale, some 2 hours
+reproduce: $(VENV)/.installed  ## the paper's claims at a small scale, 1.5 to 2.5 hours
 	$(RUN) -m decoupled reproduce --work_dir=reproduction $(REPRODUCE_ARGS)
 
 test: $(VENV)/.installed  ## the tests, at most 10 minutes on 2 cores

@@ -20,8 +20,8 @@ from decoupled.analyses.sentence_vectors import TrainedEncoder, open_encoder
 from decoupled.configs import MeshConfig, RetrievalConfig
 from decoupled.core import console, plots
 from decoupled.core.errors import UserError
-from decoupled.corpora.parallel.aligned_lines import read_sentences
 from decoupled.corpora.parallel.parallel_text import choose
+from decoupled.corpora.parallel.sentences import read_sentences
 from decoupled.metrics.neighbours import mean_interval
 
 # The choice of sentences depends on their ids alone.

@@ -21,8 +21,8 @@ from decoupled.configs.analyses import WordTranslationSettings
 from decoupled.core import gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.parallel.aligned_lines import read_sentences
 from decoupled.corpora.parallel.parallel_text import TRAIN
+from decoupled.corpora.parallel.sentences import read_sentences
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.words import MARK, word_pieces
 

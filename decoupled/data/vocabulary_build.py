@@ -20,7 +20,8 @@ from decoupled.corpora.sampling import (
     print_rows,
     sample_sizes,
 )
-from decoupled.data.fertility import measure_fertility, plot_fertility
+from decoupled.data.fertility import measure_fertility
+from decoupled.data.fertility_plot import plot_fertility
 from decoupled.data.training_lines import TrainingLines
 from decoupled.data.vocabulary import (
     FILE_NAME,

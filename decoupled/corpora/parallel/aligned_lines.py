@@ -1,30 +1,23 @@
-"""Files of `id<TAB>text` lines, a sentence a line, a file for each language.
-
-Users give such files, plain or .gz, as
+"""Files of `id<TAB>text` lines, a file for each language, plain or .gz.
 
 --source=aligned:FOLDER              FOLDER/LANGUAGE.tsv or FOLDER/LANGUAGE.tsv.gz
 --source=aligned:LANGUAGE=GLOB,...   one file for each language, of any name
-
-`build_corpus` writes them to parallel/SPLIT/sentences, where analyses read them.
 """
 
-import collections
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from decoupled.configs.corpora import ParallelTextConfig
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.from_files import find_inputs
-from decoupled.corpora.parallel.parallel_text import Line, ParallelText
-from decoupled.corpora.text_lines import clean_sentence, read_lines
+from decoupled.corpora.parallel.parallel_text import ParallelText
+from decoupled.corpora.parallel.sentences import files_of
 
 RULES = 1
 _FLAG = "--source=aligned:"
-_MAX_ID = 200
-_NAME = re.compile(rf"({locales.CODE})\.tsv(?:\.gz)?")
 
 
 def find(place: str, settings: ParallelTextConfig) -> list[ParallelText]:
@@ -66,80 +59,3 @@ def _paths(place: str) -> dict[str, Sequence[str]]:
     for language in found:
         locales.check_language(language, f"{_FLAG}{place}")
     return found
-
-
-def files_of(folder: str) -> dict[str, list[str]]:
-    """Language -> its files in a folder, sorted; empty where there is none."""
-    names = sorted(gfile.listdir(folder)) if gfile.isdir(folder) else []
-    found = collections.defaultdict(list)
-    for name in names:
-        if match := _NAME.fullmatch(name):
-            found[match[1]].append(os.path.join(folder, name))
-    return found
-
-
-def read_sentences(
-    folder: str, languages: Sequence[str] | None = None
-) -> dict[str, dict[str, str]]:
-    """The sentences of a folder as `build_corpus` writes them to parallel/SPLIT.
-
-    Args:
-      folder: has LANGUAGE.tsv (or .tsv.gz) of id, tab, text for two languages or more.
-      languages: those wanted; None for all.
-
-    Returns:
-      language -> id -> text, languages sorted, ids in the order of the file; a sentence
-      without text is left out.
-
-    Raises:
-      UserError: the folder lacks one of the languages or has fewer than two, or a file
-        is no such file.
-    """
-    found = files_of(folder)
-    wanted = sorted(set(languages or found))
-    if missing := [language for language in wanted if language not in found]:
-        raise UserError(
-            f"--languages: no {missing[0]}.tsv in {folder}; it has "
-            f"{', '.join(sorted(found)) or 'no LANGUAGE.tsv'}"
-        )
-    if len(wanted) < 2:
-        raise UserError(
-            f"{folder}: {len(wanted)} languages; sentences are compared between two or "
-            "more, each in a file LANGUAGE.tsv of id, tab, text"
-        )
-    return {language: _read_ids(found[language][0]) for language in wanted}
-
-
-def _read_ids(path: str) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for line in read(ParallelText("", path, "", 0, ""), collections.Counter()):
-        if line.id in texts:
-            raise UserError(f"{line.place}: the id {line.id!r} stands twice")
-        if line.text:
-            texts[line.id] = line.text
-    return texts
-
-
-def read(text: ParallelText, dropped: collections.Counter) -> Iterator[Line]:
-    """The sentences in the order of the file; lines with nothing but space are skipped.
-
-    Args:
-      text: of a file. dropped: unused, nothing else is left out.
-
-    Raises:
-      UserError: a line is not id, tab, text, or the file cannot be read.
-    """
-    for number, line in read_lines(text.path):
-        if not line.strip():
-            continue
-        place = f"{text.path}:{number}"
-        columns = line.rstrip("\r\n").split("\t")
-        identifier = columns[0].strip()
-        if len(columns) != 2 or not identifier:
-            raise UserError(f"{place}: not id, tab, text")
-        if len(identifier) > _MAX_ID or not identifier.isprintable():
-            raise UserError(
-                f"{place}: the id {identifier[:40]!r} has control characters, or more "
-                f"than {_MAX_ID} characters"
-            )
-        yield Line(identifier, clean_sentence(columns[1]), place)

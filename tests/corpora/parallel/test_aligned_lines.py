@@ -6,7 +6,7 @@ import gzip
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.corpora.parallel import aligned_lines
+from decoupled.corpora.parallel import aligned_lines, sentences
 
 
 def find(place):
@@ -14,7 +14,7 @@ def find(place):
 
 
 def read(path):
-    return list(aligned_lines.read(find(f"en={path}")[0], collections.Counter()))
+    return list(sentences.read(find(f"en={path}")[0], collections.Counter()))
 
 
 def test_languages_are_the_names_of_the_files_of_a_folder(tmp_path):
@@ -24,7 +24,7 @@ def test_languages_are_the_names_of_the_files_of_a_folder(tmp_path):
     found = find(tmp_path)
     assert [text.language for text in found] == ["yo", "zh-Hant"]
     assert [text.title for text in found] == ["yo.tsv", "zh-Hant.tsv.gz"]
-    assert list(aligned_lines.read(found[1], collections.Counter())) == [
+    assert list(sentences.read(found[1], collections.Counter())) == [
         ("GEN.1.1", "A.", f"{tmp_path}/zh-Hant.tsv.gz:1")
     ]
 
