@@ -164,6 +164,11 @@ class OwnTaskConfig:
 
     def _check_columns(self):
         if self.kind == QUESTION_ANSWERING:
+            if self.split_column is not None:
+                raise UserError(
+                    "OwnTaskConfig.split_column: a file of questions holds one split; "
+                    'put "{split}" into OwnTaskConfig.files'
+                )
             return
         most = 1 if self.kind == TAGGING else 2
         if not 1 <= len(self.texts) <= most:
@@ -190,6 +195,11 @@ class OwnTaskConfig:
             raise UserError(
                 f"OwnTaskConfig.labels: {self.labels}, but a regression has numbers; "
                 "set it to ()"
+            )
+        if any(type(label) is not str for label in self.labels):
+            raise UserError(
+                f"OwnTaskConfig.labels: {self.labels} are not all texts; write "
+                f"{tuple(map(str, self.labels))}"
             )
         if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1:
             raise UserError(

@@ -172,7 +172,10 @@ class FinetuningRun(NamedTuple):
         path, step = os.path.join(self.folder, RESULTS), self.selected().step
         results = finished_results(path, step)
         if results is not None:
-            console.say(f"{path}: of step {step} already, reused")
+            console.say(
+                f"{path}: of step {step} already, reused; --mode=eval evaluates again, "
+                "also files that are new"
+            )
         return results
 
     def predict(self, predictions: str) -> list[str]:

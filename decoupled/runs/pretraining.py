@@ -91,10 +91,10 @@ def run_pretraining(
     check_beginnings(manifest)
     run = Pretraining(config, manifest, pieces, folder, tpu, prefix)
     description = _describe(config, manifest, pieces, prefix)
-    trunk = _trunk(branch_from, description, config)
+    trunk = _trunk(branch_from, folder, description, config)
     run_folder.claim(folder, description, vocabulary, reading=not training)
     record_start(folder)
-    if trunk and training and latest_complete(folder) is None:
+    if trunk and training:
         branch_off(trunk, folder)
         console.say(f"branched off {trunk}")
     with named_errors(records_dir):
@@ -271,9 +271,9 @@ class Pretraining:
         )
 
     def _phase(self):
-        """That of the newest checkpoint."""
-        step = self._step()
-        return next(phase for phase in self._phases if step <= phase.last)
+        """That of the newest checkpoint, which may be of a longer run."""
+        step, last = self._step(), self._phases[-1]
+        return next((phase for phase in self._phases if step <= phase.last), last)
 
     def _predictions(self) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         """Languages with what is predicted for each of their held-out sequences."""
@@ -364,13 +364,15 @@ def _initial_checkpoint(path, pieces) -> str | None:
     return source.prefix
 
 
-def _trunk(path, description, config) -> str | None:
-    """The prefix that `path` names, or None; it must be of a run like this one."""
-    if path is None:
+def _trunk(path, folder, description, config) -> str | None:
+    """The prefix that `path` names, of a run like this one; None where `folder` has a
+    checkpoint to go on from."""
+    # A branch that has checkpoints needs its trunk no longer, which may have gone on.
+    if path is None or files.exists(os.path.join(folder, "checkpoint")):
         return None
     prefix = find_checkpoint(path)
-    folder = path if gfile.isdir(path) else os.path.dirname(path)
-    differing = run_folder.differences(folder, description)
+    trunk = path if gfile.isdir(path) else os.path.dirname(path)
+    differing = run_folder.differences(trunk, description)
     if differing:
         raise UserError(
             f"--branch_from: {path} is of another run: {'; '.join(differing)}; a "

@@ -180,7 +180,8 @@ def make_jobs(
     results.
 
     Raises:
-      UserError: a setting of the runs is none that their commands take.
+      UserError: a setting of the runs is none that their commands take, or a task's gin
+        file does not exist.
     """
     _check_settings(sweep)
     jobs = []
@@ -201,6 +202,15 @@ def _check_settings(sweep):
         for text in getattr(sweep, name):
             where = f"SweepConfig.{name}: {text!r}"
             reader.check_setting(text, where, (PRETRAINING, FINETUNING))
+    for task in sweep.tasks:
+        if gin_file := _gin_file(sweep, task):
+            gin_files.find_file(gin_file)
+
+
+def _gin_file(sweep, task):
+    """The gin file of a task, or ""."""
+    pattern = sweep.task_files.get(task, sweep.task_files.get("*", ""))
+    return pattern.replace("{task}", task)
 
 
 def _pretraining(sweep, row, seed, inputs, sweep_dir):
@@ -227,10 +237,10 @@ def _finetuning(sweep, row, seed, task, inputs, sweep_dir, pretraining):
         f"FinetuningConfig.keep_layers = {row.keep_layers}",
         f"TrainingConfig.seed = {seed}",
     ]
-    gin_file = sweep.task_files.get(task, sweep.task_files.get("*", ""))
+    gin_file = _gin_file(sweep, task)
     arguments = (
         f"--task={task}",
-        *([f"--gin_file={gin_file.replace('{task}', task)}"] if gin_file else []),
+        *([f"--gin_file={gin_file}"] if gin_file else []),
         *(f"--gin_param={param}" for param in params),
         f"--data_dir={inputs.data_dirs[task]}",
         f"--init_checkpoint={pretraining.folder}",

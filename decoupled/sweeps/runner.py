@@ -86,7 +86,11 @@ class JobRunner:
                 self._stop()
 
     def _run(self):
-        complete = {job.name for job in self._jobs if job.is_complete()}
+        complete = set()
+        for job in self._jobs:
+            # What was made of another result than its needs have now is made again.
+            if job.is_complete() and complete.issuperset(job.needs):
+                complete.add(job.name)
         waiting = [job for job in self._jobs if job.name not in complete]
         failures: dict[str, Failure] = {}
         if complete:

@@ -28,6 +28,7 @@ from decoupled.tasks.classification import (
 from decoupled.tasks.classification_files import LabelledTexts
 from decoupled.tasks.own_files import (
     find_languages,
+    has_split,
     pattern_of,
     read_tagged,
     read_texts,
@@ -75,8 +76,13 @@ class _OwnFiles(FinetuningTask):
         }
 
     def languages(self, data_dir: str, split: str) -> list[str]:
-        """The languages that have a file, those of training first."""
-        return list(find_languages(self.config, data_dir, split))
+        """The languages that have examples of a split, those of training first."""
+        found = find_languages(self.config, data_dir, split)
+        if self.config.split_column is None or split == "train":
+            return list(found)
+        return [
+            name for name, path in found.items() if has_split(path, self.config, split)
+        ]
 
     def path(self, data_dir: str, split: str, language: str) -> str:
         """As `OwnTaskConfig.files` says."""

@@ -103,6 +103,15 @@ def read_texts(
     return [_example(path, row, config, known, has_labels) for row in rows]
 
 
+def has_split(path: str, config: OwnTaskConfig, split: str) -> bool:
+    """Whether a file of several splits has a row of this one.
+
+    Raises:
+      UserError: as `read_texts`.
+    """
+    return any(True for _ in _rows_of_split(path, config, split))
+
+
 def _rows_of_split(path, config, split):
     readers = {".jsonl": _json_rows, ".csv": _csv_rows, ".tsv": _tsv_rows}
     _, ending = os.path.splitext(path)
@@ -175,7 +184,8 @@ def _json_rows(path, config):
         value = files.parse_json_line(line, f"{path}:{number}")
         if not isinstance(value, dict):
             raise UserError(f"{path}:{number}: not a JSON object")
-        yield _Row(number, value)
+        # A label of null is how many files say that a test row has none.
+        yield _Row(number, {k: v for k, v in value.items() if v is not None})
 
 
 def _tsv_rows(path, config):
@@ -187,6 +197,8 @@ def _tsv_rows(path, config):
 def _csv_rows(path, config):
     """As Python's csv module reads them: quoted cells may hold commas and line ends."""
     text = files.read_text(path).removeprefix("\ufeff")
+    # By default no cell may have more than 131,072 characters.
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     before = [0]
 
@@ -211,8 +223,8 @@ def _table(path, config, rows):
         return
     number, header = next(rows, (1, []))
     needed = [c for c in (*config.texts, config.split_column) if c is not None]
-    for column in needed:
-        if header.count(column) != 1:
+    for column in [*needed, config.label]:
+        if header.count(column) > 1 or column in needed and column not in header:
             raise UserError(
                 f"{path}:{number}: the header has {header.count(column)} columns "
                 f"{column!r}, not 1; it is {', '.join(header)[:200]!r}"
@@ -230,7 +242,7 @@ def read_tagged(
 ) -> list[TaggedSentence]:
     """The sentences of a file with a word a line and empty lines between sentences.
 
-    Columns stand between tabs or, in lines without tabs, between white space. Comments,
+    Columns stand between tabs or, in lines without tabs, between spaces. Comments,
     ranges of words and words that are not in the text are left out of .conllu files,
     lines that begin with -DOCSTART- of others.
 
@@ -247,7 +259,8 @@ def read_tagged(
             continue
         if _is_no_word(path, line):
             continue
-        cells = line.split("\t") if "\t" in line else line.split()
+        # A no-break space is part of a word, as in "10 000".
+        cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
         row = _Row(number, dict(enumerate(cells, start=1)))
         words.append(_text(path, row, word_column))
         lacks_tag = config.label not in row.values

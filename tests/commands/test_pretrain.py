@@ -187,7 +187,8 @@ def test_a_branch_is_what_the_trunk_would_have_become(data, tmp_path, capsys):
     for name, value in straight.items():
         np.testing.assert_array_equal(value, branched[name], err_msg=name)
 
-    # The same command goes on with the branch, not with the trunk.
+    # The same command goes on with the branch, whatever becomes of the trunk.
+    (tmp_path / "trunk").rename(tmp_path / "elsewhere")
     run_pretraining(*branch, branch_from=prefix)
     assert "complete at step 26; nothing to train" in capsys.readouterr().out
 
@@ -479,6 +480,13 @@ def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, cap
 
     evaluated = json.loads((trained / "eval.json").read_text())
     assert evaluated["global_step"] == 2
+
+    # Settings of a shorter run evaluate the checkpoint that is there.
+    (trained / "eval.json").unlink()
+    run_pretraining(
+        config(schedule=schedule(train_steps=1)), *data, str(trained), "eval"
+    )
+    assert json.loads((trained / "eval.json").read_text())["global_step"] == 2
     languages = evaluated["languages"].values()
     total = evaluated["all"]["predictions"]
     assert total == sum(language["predictions"] for language in languages)

@@ -121,6 +121,16 @@ def test_settings_of_a_sweep_may_bind_macros_and_what_the_command_takes(tmp_path
 
 
 def test_a_task_is_put_into_the_name_of_its_file_and_nothing_else_is(tmp_path):
-    sweep = dataclasses.replace(SWEEP, task_files={"*": "{task.__class__}/{task}.gin"})
+    pattern = f"{tmp_path}/{{task.__class__}}_{{task}}.gin"
+    for task in SWEEP.tasks:
+        (tmp_path / f"{{task.__class__}}_{task}.gin").touch()
+    sweep = dataclasses.replace(SWEEP, task_files={"*": pattern})
     job = make_jobs(sweep, ROWS, INPUTS, str(tmp_path))[1]
-    assert "--gin_file={task.__class__}/xnli.gin" in job.arguments
+    assert f"--gin_file={tmp_path}/{{task.__class__}}_xnli.gin" in job.arguments
+
+
+def test_a_task_whose_gin_file_is_missing_is_refused_first(tmp_path):
+    sweep = dataclasses.replace(SWEEP, tasks=("xnil",))
+    with pytest.raises(UserError, match=r"tasks/xnil\.gin"):
+        make_jobs(sweep, ROWS, INPUTS, str(tmp_path))
+    assert not list(tmp_path.iterdir())

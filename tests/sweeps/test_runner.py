@@ -57,6 +57,16 @@ def test_all_jobs_run_once_in_order(make):
     assert [starts(job) for job in (first, second)] == [1, 1]
 
 
+def test_what_needs_another_result_is_run_again(make):
+    """Such as fine-tunings of a model that is trained for more steps."""
+    first, second = make("first"), make("second", "", ["first"])
+    run([first, second])
+    longer = first._replace(arguments=("pass",))
+    failures, lines = run([longer, second])
+    assert failures == [] and "start first" in lines and "start second" in lines
+    assert [starts(job) for job in (first, second)] == [2, 2]
+
+
 def test_a_failure_is_told_and_stops_nobody_else(make):
     bad = make("bad", "print('something'); raise SystemExit('no such file')")
     needs_bad = make("needs_bad", "", ["bad"])

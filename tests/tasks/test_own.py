@@ -121,6 +121,28 @@ def test_a_file_that_holds_all_splits(tmp_path):
     ]
     with pytest.raises(UserError, match=r"en-US\.jsonl: holds no example of test"):
         task.read(folder, "test", "en-US")
+    # A language may have rows of the test alone.
+    row = {"partition": "test", "utt": "jaribio", "intent": "i1"}
+    write(tmp_path, sw_KE_jsonl=json.dumps(row))
+    assert task.languages(folder, "dev") == ["en-US"]
+    assert task.languages(folder, "test") == ["sw-KE"]
+    assert task.read(folder, "test", "sw-KE") == [(("jaribio",), "i1")]
+
+
+def test_a_label_of_null_is_none(tmp_path):
+    training = '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n'
+    test = '{"text": "c", "label": null}\n{"text": "d", "label": null}\n'
+    folder = write(tmp_path, train_en_jsonl=training, test_en_jsonl=test)
+    config = described(files="{split}-{language}.jsonl")
+    assert read(config, folder, "test") == [(("c",), None), (("d",), None)]
+
+
+def test_a_cell_of_csv_may_be_long(tmp_path):
+    text = "word " * 40_000
+    content = f"label,text\ngood,{text}\nbad,{text}\n"
+    folder = write(tmp_path, train_en_csv=content)
+    config = described(files="{split}-{language}.csv")
+    assert read(config, folder)[0] == ((text,), "good")
 
 
 def test_several_training_languages_are_read_together(tmp_path):
@@ -217,6 +239,7 @@ def test_scores_are_those_of_scikit_learn(tmp_path):
         ("text\n", r"train-en\.tsv: holds no example of train"),
         ("text\na\n", r"train-en\.tsv:2: column 'label': is missing; only tests may"),
         ("text\tlabel\na\tb\tc\n", r"train-en\.tsv:2: 3 columns; the header has 2"),
+        ("text\tlabel\tlabel\n", r"tsv:1: the header has 2 columns 'label', not 1"),
         ("text\tlabel\na\tx\n \ty\n", r"train-en\.tsv:3: column 'text': is empty"),
         ("text\tlabel\na\tx\nb\tx\n", r"has the label 'x' alone; two or more"),
     ],
@@ -308,11 +331,23 @@ def test_entities_need_tags_of_entities(tmp_path):
         ({"label": None}, "are not all names"),
         ({"texts": (1,), "label": 0}, "are not all names|count from 1"),
         ({"labels": ("x",)}, "labels: .* are not two or more different labels"),
+        ({"labels": (0, 1)}, r"\(0, 1\) are not all texts; write \('0', '1'\)"),
     ],
 )
 def test_mistakes_in_a_description(changes, message):
     with pytest.raises(UserError, match=message):
         described(**changes)
+
+
+def test_a_file_of_questions_holds_one_split():
+    with pytest.raises(UserError, match="split_column: a file of questions holds one"):
+        described(SPANS, files="{language}.json", split_column="split")
+
+
+def test_a_no_break_space_is_part_of_a_word(tmp_path):
+    folder = write(tmp_path, train_en_conll="10\u00a0000  NUM\nsees VERB \n")
+    [sentence] = read(TAGS, folder)
+    assert sentence == (["10\u00a0000", "sees"], ["NUM", "VERB"])
 
 
 def test_the_name_of_another_task_is_refused(tmp_path):
