@@ -84,7 +84,8 @@ class Finetuning:
         task.see_training(self.training)
         rates = _learning_rates(config, self.data)
         seeds = range(config.training.seed, config.training.seed + num_runs)
-        self._several = len(rates) * num_runs > 1 or _holds_several(folder)
+        held = _claimed_run(folder)
+        self._several = len(rates) * num_runs > 1 or held == {}
         self._network = finetuning_network(config, task, model)
         frozen = frozen_variables(config, model)
         check_graph(self._network, config.training, frozen)
@@ -96,6 +97,12 @@ class Finetuning:
         )
         self._runs: dict[tuple[float, int], FinetuningRun] = {}
         if self._several:
+            if held and "learning_rate" in held and run_folder.holds_results(folder):
+                raise UserError(
+                    f"{folder}: holds a single run, of learning rate "
+                    f"{held['learning_rate']} and seed {held['seed']}; several runs "
+                    "need a folder of their own: use another --model_dir"
+                )
             self._claim(folder, {})
         self._run(rates[0], seeds[0])
         self.grid = Grid(rates, tuple(seeds), self._run)
@@ -266,11 +273,13 @@ def class_weights(label_ids: Features, num_labels: int) -> np.ndarray:
     return np.where(counts, weights, 0.0).astype(np.float32)
 
 
-def _holds_several(folder):
-    """Whether a folder was claimed for several runs."""
+def _claimed_run(folder):
+    """Learning rate and seed of the one run that a folder was claimed for; {} where it
+    was claimed for several, None where for none."""
     if not files.exists(os.path.join(folder, run_folder.CONFIG)):
-        return False
-    return "seed" not in run_folder.read(folder).data
+        return None
+    data = run_folder.read(folder).data
+    return {name: data[name] for name in ("learning_rate", "seed") if name in data}
 
 
 class Grid(NamedTuple):

@@ -120,7 +120,7 @@ def claim(
         differing = list(_differences("", saved, wanted))
         if not differing:
             return
-        if reading or _holds_results(model_dir):
+        if reading or holds_results(model_dir):
             raise UserError(
                 f"{model_dir}: holds another model: {'; '.join(differing)}; use its "
                 "settings to go on, or another --model_dir"
@@ -153,7 +153,7 @@ def differences(model_dir: str, description: ModelDir) -> list[str]:
     return list(_differences("", saved, _as_json(description)))
 
 
-def _holds_results(model_dir):
+def holds_results(model_dir):
     """Whether a run has saved something here or, of several runs, in a folder below."""
     return any(
         _RESULTS.fullmatch(name)

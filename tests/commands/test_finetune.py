@@ -114,6 +114,8 @@ def test_learns_and_reports(folder, capsys):
     assert names["global_step"] == 50
     tune(folder, "tuned")
     assert "of step 50 already, reused" in capsys.readouterr().out
+    with pytest.raises(UserError, match="holds a single run, of learning rate 0.005"):
+        tune(folder, "tuned", learning_rates=(5e-3, 1e-3))
     tune(folder, "tuned", mode="predict")
     answers = {
         path.name: [row.split("\t") for row in path.read_text().splitlines()]
