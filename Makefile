@@ -67,7 +67,7 @@ test-interop: $(VENV)/.installed $(INTEROP)/.installed  ## the same numbers as P
 	DECOUPLED_INTEROP_PYTHON=$(CURDIR)/$(INTEROP)/bin/python \
 		$(RUN) -m pytest -m interop tests/interop tests/benchmarks
 
-bench: $(COMPARED)  ## speed and memory beside the peers', about an hour
+bench: $(COMPARED)  ## speed and memory beside the peers', several hours
 	$(call run_suites,$(BENCH_ARGS))
 	$(RUN) -m benchmarks.report
 

@@ -12,7 +12,6 @@ kind are not read.
 """
 
 import csv
-import io
 import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -101,8 +100,8 @@ def _read_table(path: str, text: str) -> Iterator[MinimalPair]:
     stem = os.path.splitext(os.path.basename(path))[0]
     folder = os.path.basename(os.path.dirname(path))
     language = folder if folder and stem == "data" else stem
-    # Strict, so that a quote without its partner does not swallow lines.
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t", strict=True)
+    # A quote without its partner does not swallow lines.
+    reader = files.csv_reader(text, "\t")
     try:
         header = next(reader, [])
         for name in _COLUMNS:

@@ -7,6 +7,7 @@ without power leaves anything that looks finished.
 """
 
 import contextlib
+import csv
 import hashlib
 import io
 import json
@@ -188,6 +189,16 @@ def read_json(path: str) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
+
+
+def csv_reader(text: str, delimiter: str = ",") -> Any:
+    """`csv.reader` of a whole text, whose quoted cells may hold line ends.
+
+    A quote without its partner is a `csv.Error`. A cell may be as long as the text;
+    Python's module refuses more than 131,072 characters otherwise.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
 
 
 def is_below(name: Any) -> bool:

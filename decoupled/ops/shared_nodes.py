@@ -27,8 +27,6 @@ def reshape(x: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
         sizes[sizes.index(-1)] = x.shape.num_elements() // -math.prod(sizes)
     if x.shape.as_list() == sizes:
         return x
-    if tf.executing_eagerly():
-        return tf.reshape(x, sizes)
     key = ("reshape", x.ref(), *sizes)
     return _shared(key, lambda: tf.reshape(x, integers(sizes)))
 

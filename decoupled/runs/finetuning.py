@@ -84,8 +84,9 @@ class Finetuning:
         task.see_training(self.training)
         rates = _learning_rates(config, self.data)
         seeds = range(config.training.seed, config.training.seed + num_runs)
-        held = _claimed_run(folder)
-        self._several = len(rates) * num_runs > 1 or held == {}
+        held = _claimed_data(folder)
+        holds_several = held is not None and "seed" not in held
+        self._several = len(rates) * num_runs > 1 or holds_several
         self._network = finetuning_network(config, task, model)
         frozen = frozen_variables(config, model)
         check_graph(self._network, config.training, frozen)
@@ -273,13 +274,12 @@ def class_weights(label_ids: Features, num_labels: int) -> np.ndarray:
     return np.where(counts, weights, 0.0).astype(np.float32)
 
 
-def _claimed_run(folder):
-    """Learning rate and seed of the one run that a folder was claimed for; {} where it
-    was claimed for several, None where for none."""
+def _claimed_data(folder):
+    """What a folder was claimed for, with a seed where that is one run; None where it
+    was not claimed."""
     if not files.exists(os.path.join(folder, run_folder.CONFIG)):
         return None
-    data = run_folder.read(folder).data
-    return {name: data[name] for name in ("learning_rate", "seed") if name in data}
+    return run_folder.read(folder).data
 
 
 class Grid(NamedTuple):

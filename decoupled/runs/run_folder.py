@@ -153,7 +153,7 @@ def differences(model_dir: str, description: ModelDir) -> list[str]:
     return list(_differences("", saved, _as_json(description)))
 
 
-def holds_results(model_dir):
+def holds_results(model_dir: str) -> bool:
     """Whether a run has saved something here or, of several runs, in a folder below."""
     return any(
         _RESULTS.fullmatch(name)

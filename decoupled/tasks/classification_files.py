@@ -79,8 +79,7 @@ def _rows(lines, text, labels):
     if regular and (not quoted or _is_labelled(by_line, labels)):
         return [_Row(row.line, _unquoted(row.columns)) for row in by_line]
     # A quoted sentence may hold line ends and tabs; then it spans lines or columns.
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    reader = csv.reader(io.StringIO(text, newline=""), "excel-tab", strict=True)
+    reader = files.csv_reader(text, "\t")
     try:
         rows = [_Row(reader.line_num, columns) for columns in reader]
     except csv.Error:

@@ -28,10 +28,10 @@ from decoupled.tasks.classification import (
 from decoupled.tasks.classification_files import LabelledTexts
 from decoupled.tasks.own_files import (
     find_languages,
-    has_split,
     pattern_of,
     read_tagged,
     read_texts,
+    splits_of,
 )
 from decoupled.tasks.qa import QuestionAnsweringTask
 from decoupled.tasks.qa_files import Question
@@ -63,6 +63,8 @@ class _OwnFiles(FinetuningTask):
         self.name, self.kind, self.config = config.name, config.kind, config
         self.training_languages = config.training_languages
         self.headline = (config.metric,)
+        # Path -> the splits of a file with all of them, which is read once for that.
+        self._splits: dict[str, set[str]] = {}
 
     def settings(self) -> dict[str, Any]:
         """Those of the kind, and what of a file is read: texts and labels."""
@@ -80,9 +82,10 @@ class _OwnFiles(FinetuningTask):
         found = find_languages(self.config, data_dir, split)
         if self.config.split_column is None or split == "train":
             return list(found)
-        return [
-            name for name, path in found.items() if has_split(path, self.config, split)
-        ]
+        for path in found.values():
+            if path not in self._splits:
+                self._splits[path] = splits_of(path, self.config)
+        return [name for name, path in found.items() if split in self._splits[path]]
 
     def path(self, data_dir: str, split: str, language: str) -> str:
         """As `OwnTaskConfig.files` says."""

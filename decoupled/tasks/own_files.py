@@ -5,7 +5,6 @@ is refused with file, line and column.
 """
 
 import csv
-import io
 import json
 import math
 import os
@@ -103,20 +102,25 @@ def read_texts(
     return [_example(path, row, config, known, has_labels) for row in rows]
 
 
-def has_split(path: str, config: OwnTaskConfig, split: str) -> bool:
-    """Whether a file of several splits has a row of this one.
+def splits_of(path: str, config: OwnTaskConfig) -> set[str]:
+    """Those of `SPLITS` that have rows in a file with all splits.
 
     Raises:
       UserError: as `read_texts`.
     """
-    return any(True for _ in _rows_of_split(path, config, split))
+    named = {_text(path, row, config.split_column) for row in _rows(path, config)}
+    return {s for s, name in zip(SPLITS, config.splits, strict=False) if name in named}
+
+
+def _rows(path, config):
+    readers = {".jsonl": _json_rows, ".csv": _csv_rows, ".tsv": _tsv_rows}
+    _, ending = os.path.splitext(path)
+    return readers[ending](path, config)
 
 
 def _rows_of_split(path, config, split):
-    readers = {".jsonl": _json_rows, ".csv": _csv_rows, ".tsv": _tsv_rows}
-    _, ending = os.path.splitext(path)
     wanted = config.splits[SPLITS.index(split)]
-    for row in readers[ending](path, config):
+    for row in _rows(path, config):
         if config.split_column is None:
             yield row
         elif _text(path, row, config.split_column) == wanted:
@@ -197,9 +201,7 @@ def _tsv_rows(path, config):
 def _csv_rows(path, config):
     """As Python's csv module reads them: quoted cells may hold commas and line ends."""
     text = files.read_text(path).removeprefix("\ufeff")
-    # By default no cell may have more than 131,072 characters.
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = files.csv_reader(text)
     before = [0]
 
     def numbered():

@@ -17,11 +17,11 @@ xquad, mlqa and tydiqa: one JSON object, id -> answer.
 """
 
 import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from decoupled.core import files
 from decoupled.xtreme.files import LanguageFile
 
 _REMOVED = (
@@ -78,10 +78,7 @@ def _classes(file: LanguageFile) -> list[str]:
 def _classes_across_lines(file: LanguageFile, columns: list[int]) -> list[str]:
     """Labels of rows whose quoted sentences contain line ends."""
     try:
-        reader = csv.reader(
-            io.StringIO(file.text(), newline=""), "excel-tab", strict=True
-        )
-        rows = list(reader)
+        rows = list(files.csv_reader(file.text(), "\t"))
     except csv.Error:
         rows = [[]]
     if any(len(row) != _COLUMNS for row in rows):

@@ -34,7 +34,7 @@ def run(vocabulary, tmp_path):
 def keep_older(run):
     """Makes a checkpoint of step 7, named 3, the best one; returns its prefix."""
     for file in pathlib.Path(run).glob("model.ckpt-7*"):
-        shutil.copy(file, str(file).replace("-7", "-3"))
+        shutil.copy(file, file.with_name(file.name.replace("-7", "-3")))
     keep_checkpoint(f"{run}/model.ckpt-3", f"{run}/best")
     return f"{run}/best/model.ckpt-3"
 
