@@ -20,8 +20,7 @@ from decoupled.core import console, files, locks
 from decoupled.core.errors import UserError
 from decoupled.core.machine import nvidia_gpus
 from decoupled.launch import start
-from decoupled.launch.steps import Step, run_step
-from decoupled.launch.supervision import VISIBLE_GPUS
+from decoupled.launch.supervision import VISIBLE_GPUS, Step, run_step
 from decoupled.runs import run_folder
 
 PROCESSES = (1, 2, 4)

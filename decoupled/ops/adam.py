@@ -22,7 +22,7 @@ from decoupled.ops.row_partitions import (
     slice_along,
     two_at_a_time,
 )
-from decoupled.ops.shared_nodes import scalar
+from decoupled.ops.shared import scalar
 from decoupled.ops.softmax_blocks import BiasGradient, TableGradient
 
 

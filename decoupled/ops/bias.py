@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.kernels import compiled_where_large, sums_over_rows
-from decoupled.ops.shards import lazy_sum
-from decoupled.ops.shared_nodes import integers, reshape
+from decoupled.ops.shared import integers, lazy_sum, reshape
 
 
 def add_bias(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:

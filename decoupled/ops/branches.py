@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.shards import lazy_sum
+from decoupled.ops.shared import lazy_sum
 
 
 @contextlib.contextmanager

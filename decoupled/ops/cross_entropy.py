@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.shards import own_index, shard_of
+from decoupled.ops.shared import own_index, shard_of
 
 
 def softmax_cross_entropy(

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.shards import (
+from decoupled.ops.shared import (
     check_separate,
     lazy_sum,
     own_index,

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.shards import lazy_sum
-from decoupled.ops.shared_nodes import scalar
+from decoupled.ops.shared import lazy_sum, scalar
 from decoupled.ops.weight_product import GradientCast
 
 # Factors of smaller gradients do not pay (elements on one device): 16 MB.

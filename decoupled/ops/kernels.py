@@ -19,7 +19,7 @@ from typing import Any
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.shared_nodes import ones, reshape
+from decoupled.ops.shared import ones, reshape
 
 # Partial sums of a row: those of one AVX-512 register.
 _LANES = 16

@@ -19,7 +19,7 @@ from decoupled.core.compat import mtf, tf
 from decoupled.ops.cross_entropy import correct_predictions, kernels_of
 from decoupled.ops.gradients import BlockGradient
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.shards import check_separate, lazy_sum, shard_of
+from decoupled.ops.shared import check_separate, lazy_sum, shard_of
 from decoupled.ops.softmax_blocks import BiasGradient, SoftmaxSlice
 
 # Logits of a device that are smaller, 512 MB, are computed as a whole: 160 MB of them

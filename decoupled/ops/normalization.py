@@ -10,8 +10,7 @@ from decoupled.ops.kernels import (
     sums_along_rows,
     sums_over_rows,
 )
-from decoupled.ops.shards import lazy_sum
-from decoupled.ops.shared_nodes import reshape
+from decoupled.ops.shared import lazy_sum, reshape
 
 
 def layer_norm(

@@ -22,7 +22,7 @@ from typing import Any
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.kernels import compiled
 from decoupled.ops.meshes.stacks import slices_of, stacked
-from decoupled.ops.shards import shard_of
+from decoupled.ops.shared import shard_of
 
 
 class RoundedSubtraction(mtf.Operation):
@@ -45,7 +45,7 @@ class RoundedSubtraction(mtf.Operation):
     ):
         super().__init__([*changes, seed], name="rounded_subtraction")
         self._variables = list(variables)
-        # Beside their stack while that is made (`decoupled.planning.memory`).
+        # Beside their stack while that is made (`decoupled.planning.costs`).
         self.stacked = list(changes) if len(changes) > 1 else []
 
     @property

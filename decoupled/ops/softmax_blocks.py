@@ -24,7 +24,7 @@ from decoupled.ops.row_partitions import (
     slice_along,
     two_at_a_time,
 )
-from decoupled.ops.shards import own_in_range
+from decoupled.ops.shared import own_in_range
 
 
 class Block(NamedTuple):

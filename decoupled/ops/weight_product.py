@@ -14,7 +14,7 @@ from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.recompute import After, identity_after
 from decoupled.ops.row_partitions import RowPartitionedTensor, partition_rows
-from decoupled.ops.shards import lazy_sum
+from decoupled.ops.shared import lazy_sum
 
 # Elements of a table that are cast at a time, 16 MB in bfloat16. One with fewer than
 # twice as many is cast whole.

@@ -12,10 +12,15 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from decoupled.configs import PlanConfig, PretrainConfig
+from decoupled.planning.costs import (
+    Collective,
+    Memory,
+    collectives_of,
+    flops_of,
+    memory_of,
+)
 from decoupled.planning.hardware import Slice
-from decoupled.planning.memory import Memory, memory_of
 from decoupled.planning.program import build_program
-from decoupled.planning.traffic import Collective, collectives_of, flops_of
 from decoupled.training.network import pretraining_graph
 
 _DAY = 86_400.0

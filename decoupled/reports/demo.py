@@ -8,7 +8,7 @@ import time
 
 from decoupled.core import console, files, plots, tables
 from decoupled.core.machine import readable_bytes
-from decoupled.launch.steps import Step, run_step, seconds_of_steps
+from decoupled.launch.supervision import Step, run_step, seconds_of_steps
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.runs import run_folder
 

@@ -17,7 +17,6 @@ from typing import NamedTuple
 from decoupled.core import console, files, plots, tables
 from decoupled.core.errors import UserError
 from decoupled.core.tables import Cell
-from decoupled.reports.finished_runs import read_description, read_sweeps
 from decoupled.reports.page import RUNS, Page, mean
 from decoupled.reports.published import AVERAGE, printed
 from decoupled.reports.results import (
@@ -27,6 +26,8 @@ from decoupled.reports.results import (
     Results,
     Row,
     headline,
+    read_description,
+    read_sweeps,
     spread,
 )
 

@@ -26,7 +26,7 @@ from decoupled.corpora.locales import ENGLISH
 from decoupled.corpora.parallel.kinds import KINDS
 from decoupled.corpora.parallel.parallel_text import position
 from decoupled.launch import gin_files
-from decoupled.launch.steps import Step, run_step
+from decoupled.launch.supervision import Step, run_step
 from decoupled.reports.demo import records_step, vocabulary_step
 from decoupled.runs import run_folder
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from decoupled.analyses.multi_parallel import best_layer
 from decoupled.core import files
-from decoupled.reports.finished_runs import settings_of
-from decoupled.reports.results import PRETRAINING, Number
+from decoupled.reports.results import PRETRAINING, Number, settings_of
 from decoupled.reproduction import claims
 from decoupled.reproduction.jobs import DROPPED_TASK, LAYER_DROP, seed_of
 from decoupled.reproduction.measured import (

@@ -12,7 +12,7 @@ from decoupled.core import console, files, installed, plots
 from decoupled.core.errors import UserError
 from decoupled.core.machine import processor, readable_bytes, usable_cores
 from decoupled.launch import gin_files, start
-from decoupled.launch.steps import seconds_of_steps
+from decoupled.launch.supervision import seconds_of_steps
 from decoupled.reproduction.data import (
     LANGUAGES,
     Folders,

@@ -9,7 +9,7 @@ import pytest
 
 from decoupled.commands import cluster_demo
 from decoupled.core.errors import UserError
-from decoupled.launch import steps
+from decoupled.launch import supervision
 from decoupled.training.events import write_scalars
 
 
@@ -48,7 +48,9 @@ def test_it_runs_on_the_cpu_also_where_there_are_a_few_gpus(
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setattr(cluster_demo, "nvidia_gpus", lambda: gpus)
-    monkeypatch.setattr(steps, "command_line", lambda *_: [sys.executable, "-c", code])
+    monkeypatch.setattr(
+        supervision, "command_line", lambda *_: [sys.executable, "-c", code]
+    )
     options = SimpleNamespace(work_dir=work_dir, steps=2)
     monkeypatch.setattr(cluster_demo.flags, "FLAGS", options)
     os.mkdir(tmp_path / "records")

@@ -11,7 +11,7 @@ import pytest
 from decoupled.commands import demo
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.launch.steps import Step
+from decoupled.launch.supervision import Step
 from decoupled.reports.demo import MODELS, average
 from tests.command_line import decoupled
 
@@ -55,7 +55,7 @@ import sys
 import decoupled.reports.demo
 from decoupled.commands import demo
 from decoupled.launch import start
-from decoupled.launch.steps import Step
+from decoupled.launch.supervision import Step
 decoupled.reports.demo.make_steps = lambda _: [{step!r}]
 sys.argv.insert(1, "demo")
 start.run(demo)

@@ -5,8 +5,8 @@ import pytest
 from decoupled.configs import MeshConfig, PlanConfig, PretrainConfig
 from decoupled.core.errors import UserError
 from decoupled.planning.comparison import best, candidates, levers
+from decoupled.planning.costs import Memory
 from decoupled.planning.hardware import GIB, parse_topology
-from decoupled.planning.memory import Memory
 from decoupled.planning.plan import Plan, Times, with_mesh
 from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 

@@ -10,8 +10,8 @@ from benchmarks.sizes import Batch
 from decoupled.configs import MeshConfig, OptimizerConfig, PlanConfig, PretrainConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
+from decoupled.planning.costs import Collective, Memory
 from decoupled.planning.hardware import GIB, parse_topology
-from decoupled.planning.memory import Memory
 from decoupled.planning.plan import (
     Times,
     make_plan,
@@ -21,7 +21,6 @@ from decoupled.planning.plan import (
     with_training,
 )
 from decoupled.planning.report import as_json
-from decoupled.planning.traffic import Collective
 from decoupled.training.graph import build_step
 from decoupled.training.network import pretraining_graph
 from tests.helpers import (

@@ -7,9 +7,8 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.core.tables import to_latex, to_markdown
 from decoupled.reports import sweeps
-from decoupled.reports.finished_runs import read_sweeps
 from decoupled.reports.page import Page
-from decoupled.reports.results import MLM, Number, Results
+from decoupled.reports.results import MLM, Number, Results, read_sweeps
 from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model
 

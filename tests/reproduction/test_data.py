@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.launch.steps import Step
+from decoupled.launch.supervision import Step
 from decoupled.reproduction import data
 from decoupled.reproduction.data import (
     choose_languages,

@@ -7,7 +7,7 @@ import pytest
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core import console, files
 from decoupled.data.records_build import build_records
-from decoupled.reports.finished_runs import read_sweeps
+from decoupled.reports.results import read_sweeps
 from decoupled.sweeps.jobs import Inputs, Row, describe, make_jobs
 from decoupled.sweeps.runner import JobRunner
 from tests.data.small_corpus import make_corpus, make_vocabulary

@@ -6,7 +6,7 @@ import pytest
 
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core.errors import UserError
-from decoupled.reports.finished_runs import read_description
+from decoupled.reports.results import read_description
 from decoupled.sweeps.jobs import Job, describe, make_rows
 from tests.helpers import tiny_model
 

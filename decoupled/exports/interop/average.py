@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from decoupled.core.errors import UserError
+from decoupled.core.files import check_target
 from decoupled.exports.checkpoint_files import CheckpointFile, aligned_empty
 from decoupled.exports.interop.conversion import Contents, write_converted_folder
-from decoupled.exports.new_folder import check_target
 from decoupled.model.variables import OUTPUT_BIAS
 from decoupled.runs import run_folder
 from decoupled.runs.saved_run import open_run

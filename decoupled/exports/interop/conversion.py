@@ -24,10 +24,10 @@ import numpy as np
 from decoupled.configs import ModelConfig
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
+from decoupled.core.files import new_folder
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointWriter
-from decoupled.exports.new_folder import new_folder
 from decoupled.model.variables import (
     GLOBAL_STEP,
     ONES,

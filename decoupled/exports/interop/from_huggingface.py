@@ -20,6 +20,7 @@ from decoupled.configs import ModelConfig
 from decoupled.configs.finetuning import REGRESSION
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.core.files import check_target
 from decoupled.data.vocabulary import FILE_NAME, PAD, UNKNOWN, Vocabulary
 from decoupled.exports.interop.conversion import (
     Contents,
@@ -45,7 +46,6 @@ from decoupled.exports.interop.huggingface_format import (
     read_config,
 )
 from decoupled.exports.interop.safetensors_files import SafetensorsFolder, aligned_empty
-from decoupled.exports.new_folder import check_target
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
 from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING

@@ -13,6 +13,7 @@ import numpy as np
 
 from decoupled.configs import ModelConfig
 from decoupled.core.errors import UserError
+from decoupled.core.files import check_target
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointFile
@@ -25,7 +26,6 @@ from decoupled.exports.interop.conversion import (
     write_converted_folder,
 )
 from decoupled.exports.interop.safetensors_files import Shape
-from decoupled.exports.new_folder import check_target
 from decoupled.model import variables as names
 
 _SIZES = "the model's gin file"

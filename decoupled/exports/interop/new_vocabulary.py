@@ -24,6 +24,7 @@ import numpy as np
 
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
+from decoupled.core.files import check_target
 from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
 from decoupled.data.fertility import measure_fertility
@@ -34,7 +35,6 @@ from decoupled.exports.interop.tokenizer_files import (
     read_settings,
     write_field,
 )
-from decoupled.exports.new_folder import check_target
 from decoupled.exports.trained_model import TrainedModel, open_trained_model
 from decoupled.model import variables as names
 from decoupled.runs import run_folder

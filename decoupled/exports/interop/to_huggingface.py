@@ -12,6 +12,7 @@ import numpy as np
 from decoupled.configs import ModelConfig
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
+from decoupled.core.files import check_target, new_folder
 from decoupled.data.vocabulary import FILE_NAME
 from decoupled.exports.interop.huggingface_format import (
     BERT,
@@ -27,7 +28,6 @@ from decoupled.exports.interop.huggingface_format import (
 from decoupled.exports.interop.safetensors_files import FILE_NAME as WEIGHTS
 from decoupled.exports.interop.safetensors_files import write_safetensors
 from decoupled.exports.interop.tokenizer_files import write_tokenizer
-from decoupled.exports.new_folder import check_target, new_folder
 from decoupled.exports.trained_model import (
     LABELLED,
     TrainedModel,

@@ -20,9 +20,9 @@ from decoupled.configs import RetrievalConfig
 from decoupled.configs.finetuning import REGRESSION
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.files import is_empty_folder, new_folder
 from decoupled.core.machine import readable_bytes
 from decoupled.core.release import tf
-from decoupled.exports.new_folder import is_empty_folder, new_folder
 from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
 from decoupled.exports.serving.roots import (
     ClassifierRoot,

@@ -20,7 +20,7 @@ from decoupled.ops.row_partitions import (
     RowPartitionedVariable,
     partitioned_product,
 )
-from decoupled.ops.shared_nodes import reshape
+from decoupled.ops.shared import reshape
 
 # Rows of a factor are long from this length on.
 _LONG = 512

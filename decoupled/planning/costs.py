@@ -1,10 +1,10 @@
-"""Bytes that a core's memory holds during a step, from the mesh graph.
+"""What a step costs a core: bytes of memory, FLOPs and collective operations.
 
-Weights and slots are there all the time. Of the other tensors, each is there from the
-operation that makes it to the last one that reads it, in the order of the graph; the
-moment with the most of them counts. Casts, broadcasts, constants and changes of shape
-take nothing: XLA computes them where they are read. What it fuses beyond that is not
-known here, nor what it pads to tiles of 8 x 128 numbers.
+Weights and slots are in memory all the time. Of the other tensors, each is there from
+the operation that makes it to the last one that reads it, in the order of the graph;
+the moment with the most of them counts. Casts, broadcasts, constants and changes of
+shape take nothing: XLA computes them where they are read. What it fuses beyond that is
+not known here, nor what it pads to tiles of 8 x 128 elements.
 
 Gradients count in float32, as clipping and optimizer take them, also where weights are
 bfloat16. An update of AdamW writes weights and moments where they are: with bfloat16
@@ -12,12 +12,15 @@ weights too it computes in float32 inside one kernel (`decoupled.ops.rounding`).
 slices are stacked, it takes the stack of the members' gradients beside the gradients
 themselves; reading a member takes nothing, as a cast. Adafactor's steps are tensors of
 the graph, and stacked likewise.
-"""
 
+Memory comes from the mesh graph, FLOPs and collective operations from TensorFlow's."""
+
+import math
 from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from decoupled.core.compat import mtf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import is_slot
 from decoupled.ops.recompute import After
 from decoupled.planning.program import Program
@@ -178,3 +181,88 @@ def _largest(tensors, sizes):
         counts[shape] += 1
         total[shape] += sizes(tensor)
     return [Tensors(s, counts[s], b) for s, b in total.most_common()]
+
+
+_MATRIX_PRODUCTS = ("MatMul", "BatchMatMulV2")
+_COLLECTIVES = ("CrossReplicaSum", "AllToAll", "CollectivePermute")
+
+
+class Collective(NamedTuple):
+    """Equal collective operations of a step.
+
+    kind: TensorFlow's operation. cores: of core 0's group. bytes: of one operand on a
+    core. count: a step. part: what of the model it belongs to.
+    """
+
+    kind: str
+    group: tuple[tuple[int, ...], ...]
+    bytes: int
+    count: int
+
+
+def flops_of(program: Program, microbatches: int) -> int:
+    """FLOPs of matrix products, two for each multiplication with its addition."""
+    return sum(
+        times * _product_flops(operation)
+        for operation, times in _operations(program.graph, microbatches)
+    )
+
+
+def collectives_of(program: Program, microbatches: int) -> list[Collective]:
+    """The collective operations in which core 0 takes part."""
+    found = {}
+    for operation, times in _operations(program.graph, microbatches):
+        if operation.type not in _COLLECTIVES:
+            continue
+        replicas = _group_of_first(operation)
+        if len(replicas) < 2:
+            continue
+        group = tuple(program.mesh.group_of_core(replicas))
+        key = (operation.type, group, _bytes(operation.inputs[0]))
+        found[key] = found.get(key, 0) + times
+    return [Collective(*key, count) for key, count in found.items()]
+
+
+def _operations(graph, microbatches) -> Iterator[tuple[tf.Operation, int]]:
+    """Operations and how often each runs: a loop goes once over every microbatch."""
+    for operation in graph.get_operations():
+        yield operation, 1
+        if operation.type in ("While", "StatelessWhile"):
+            body = graph._get_function(operation.get_attr("body").name).graph
+            for inner, times in _operations(body, microbatches):
+                yield inner, times * microbatches
+
+
+def _product_flops(operation):
+    if operation.type == "Einsum":
+        return _einsum_flops(operation)
+    if operation.type not in _MATRIX_PRODUCTS:
+        return 0
+    left = operation.inputs[0].shape.as_list()
+    transposed = operation.get_attr(
+        "transpose_a" if operation.type == "MatMul" else "adj_x"
+    )
+    inner = left[-2] if transposed else left[-1]
+    return 2 * inner * operation.outputs[0].shape.num_elements()
+
+
+def _einsum_flops(operation):
+    equation = operation.get_attr("equation").decode()
+    operands, output = equation.split("->")
+    sizes = {}
+    for letters, tensor in zip(operands.split(","), operation.inputs, strict=True):
+        sizes.update(zip(letters, tensor.shape.as_list(), strict=True))
+    # Without a sum it is a product of numbers, which no matrix unit sees.
+    return 2 * math.prod(sizes.values()) if set(sizes) - set(output) else 0
+
+
+def _bytes(tensor):
+    return tensor.shape.num_elements() * tensor.dtype.size
+
+
+def _group_of_first(operation):
+    """Replicas that exchange data with replica 0."""
+    groups = tf.make_ndarray(operation.inputs[1].op.get_attr("value"))
+    if operation.type == "CollectivePermute":
+        return [0, *(int(b) for a, b in groups if a == 0)]
+    return next(list(map(int, group)) for group in groups if 0 in group)
