@@ -4,9 +4,9 @@ The stock optimizer makes a dozen passes and as many temporaries per parameter. 
 TensorFlow's fused kernel reads the gradient and updates weight and moments in place.
 
 A row-partitioned slice (`decoupled.ops.row_partitions`) is updated one partition at a
-time. Of a factored gradient, only one or two partitions exist at any moment. They are
+time. Only one or two partitions of a factored gradient exist at any moment. They are
 still in the processor's cache between the matrix product that makes them and the
-update: a large output embedding is trained without a buffer of its size beside the
+update. Hence training a large output embedding needs no buffer of its size beside the
 weights and the two moments.
 """
 
@@ -117,10 +117,10 @@ class AdamUpdate(mtf.Operation):
       scale: float32 scalar that multiplies it.
       scalars: of the step.
       is_decayed: whether weight decay applies.
-      after: a tensor that is there once nothing else of the step will read the
-        variable, needed for a gradient that is factored or made in blocks: the norm of
-        all gradients. A buffer that is still read would be copied before it is updated,
-        a partition or a whole slice.
+      after: a tensor that is computed after every other read of the variable in this
+        step, such as the norm of all gradients. The update waits for it. It is needed
+        for a gradient that is factored or made in blocks: without it, TensorFlow would
+        copy a partition or a slice that is still read before updating it.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class AdamUpdate(mtf.Operation):
     ) -> tf.Operation:
         variable, m, v = variables
         gradient = tf.cast(gradient, tf.float32) * scale
-        # Made here, where nothing is waited for, they are those of all variables.
+        # Before the control dependencies below, so that variables share these nodes.
         beta1, beta2 = scalar(self._beta1), scalar(self._beta2)
         # The decay must follow the gradient, whose computation reads the weight, and
         # precede the update: without this order the result depends on scheduling.
@@ -243,9 +243,10 @@ class _WholeSlice:
 
 
 class _FactoredSlice:
-    """The same as left^T x right, [..., rows] and [..., columns].
+    """A slice of a gradient as its factors, left^T x right.
 
-    is_wide: multiplied as float32.
+    left: [..., rows]. right: [..., columns]. is_wide: whether they are multiplied in
+    float32.
     """
 
     def __init__(self, left: tf.Tensor, right: tf.Tensor, is_wide: bool):
@@ -261,8 +262,8 @@ class _FactoredSlice:
         return tf.matmul(left, self._right, transpose_a=True)
 
 
-# Makes a gradient vanish: the product is far below the last bit of any weight that is
-# not itself below 1e-20.
+# Multiplies a gradient that must have no effect: the product is far below the last bit
+# of any weight above 1e-20.
 _NOTHING = 1e-30
 
 
@@ -271,10 +272,11 @@ def _decay(
 ) -> tf.Operation:
     """variable /= 1 + penalty * _NOTHING, in place.
 
-    Assigning the product would need a second buffer as large as the variable, and move
-    the variable in memory in every step, which fragments TensorFlow's pool (0.6 GB of
-    5.1 with an output embedding of 120000 x 768). The proximal step of an L2 penalty
-    (Duchi and Singer 2009) divides in place; its gradient step is made to vanish.
+    Assigning the decayed value would need a second buffer as large as the variable. It
+    would also move the variable in memory in every step, which fragments TensorFlow's
+    memory pool (0.6 GB of 5.1 with an output embedding of 120000 x 768). The proximal
+    step of an L2 penalty (Duchi and Singer 2009) divides in place. The gradient step
+    that comes with it is scaled by `_NOTHING` and has no effect.
     """
     return tf.raw_ops.ResourceApplyProximalGradientDescent(
         var=variable.handle,
@@ -288,10 +290,11 @@ def _decay(
 def _decay_on_gpu(
     variable: tf.Variable, gradient: tf.Tensor, penalty: tf.Tensor
 ) -> tf.Operation:
-    """The same by a gradient step of the weight itself, as of an L2 penalty.
+    """As `_decay`, by a step along the gradient of an L2 penalty: the weight itself.
 
-    TensorFlow has the proximal step for CPUs only, and would silently move the weight,
-    its moments and the whole update there. This step needs a copy of the weight.
+    TensorFlow implements the proximal step for CPUs only. On a GPU it would silently
+    place the weight, its moments and the whole update on the CPU. This step needs a
+    copy of the weight.
     """
     del gradient
     factor = penalty * _NOTHING

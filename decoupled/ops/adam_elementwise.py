@@ -1,7 +1,7 @@
 """AdamW by elementwise operations: where slices are bfloat16, and on TPUs.
 
-The fused kernel (`decoupled.ops.adam`) updates float32 variables alone, and not all of
-what it is used with reaches a TPU's compiler.
+The fused kernel (`decoupled.ops.adam`) updates float32 variables only. A TPU's compiler
+does not support all operations that it is used with.
 """
 
 from collections.abc import Sequence
@@ -33,18 +33,18 @@ _rounded_step = rounded(_new_weights)
 class RoundedAdamUpdate(mtf.Operation):
     """One step of AdamW on a variable with bfloat16 slices, by stochastic rounding.
 
-    The moments are float32 and updated first, in place; then one kernel makes the new
-    weights of them and of the old ones (`decoupled.ops.rounding`).
+    The moments are float32 and are updated first, in place. One kernel then computes
+    the new weights from the moments and the old weights (`decoupled.ops.rounding`).
 
     Args:
       variable, moment, second_moment, gradient, scale, scalars, is_decayed: as for
         `adam.AdamUpdate`, but the variable's slices are bfloat16, and the gradient is
         whole.
       seed: int32 scalar that changes from step to step.
-      before: the update of another variable that this one waits for, or None. So the
-        temporaries of an update exist for one variable at a time.
+      before: the update of another variable that this one waits for, or None. A chain
+        of updates holds the temporaries of one variable at a time.
 
-    Its output is a dummy scalar for this order.
+    Its output is a dummy tensor for ordering: a scalar.
     """
 
     def __init__(
@@ -113,21 +113,23 @@ class RoundedAdamUpdate(mtf.Operation):
 class StackedAdamUpdate(mtf.Operation):
     """One step of AdamW on the members of a stack (see `adam.step_scalars`).
 
-    It consists of reads, arithmetic and assignments alone: XLA makes one kernel of
-    them, which writes weights and moments where they are, and both of TensorFlow's
-    bridges to XLA know them. The MLIR bridge has no
+    The update consists of reads, arithmetic and assignments only. XLA compiles them
+    into one kernel, which writes weights and moments in place, and both of TensorFlow's
+    bridges to XLA support them. The MLIR bridge does not support
     ResourceApplyProximalGradientDescent, by which `adam.AdamUpdate` decays weights.
 
     Args:
-      variables, moments, second_moments: a stack each in one order, or one of each.
-        The moments are float32; the weights may be bfloat16.
+      variables, moments, second_moments: the members of three stacks in the same
+        order, or one variable each. The moments are float32; the weights may be
+        bfloat16.
       gradients: float, of their shape.
       scale: float32 scalar that multiplies them.
       scalars: of the step.
       decayed: for each variable, whether weight decay applies.
       seed: int32 scalar that changes from step to step, where the weights are bfloat16.
 
-    Attributes: `stacked`, the gradients that are there twice while they are stacked.
+    Attributes: `stacked`, the gradients that exist twice in memory while they are
+    stacked.
     """
 
     def __init__(
@@ -194,8 +196,8 @@ class StackedAdamUpdate(mtf.Operation):
         return m, v + (tf.square(gradient) - v) * (1.0 - beta2)
 
     def _kept(self, kept: tf.Tensor) -> tf.Tensor:
-        """`StepScalars.kept` of each member, 1 where it is not decayed; of a shape that
-        broadcasts to the stack's."""
+        """`StepScalars.kept` for each member, and 1 for members without weight decay;
+        its shape broadcasts to the stack's."""
         if len(set(self._decayed)) == 1:
             return kept if self._decayed[0] else tf.ones([])
         shape = [-1] + [1] * self._variables[0].shape.ndims

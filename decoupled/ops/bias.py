@@ -5,9 +5,9 @@ gradient whose all-reduce is still pending (`GenericGradOperation` takes it for 
 tensor). That happens as soon as a layout splits the hidden dimension. Here the
 activations have gradients in closed form.
 
-Heads are split from the columns of a projection, and joined again. They come before
-tokens, so that what follows, and its gradient, are products of matrices as they lie in
-memory.
+The columns of a projection are split into heads, and heads are joined into columns. The
+dimension of heads comes before that of tokens, so that attention's products and their
+gradients are matrix products that need no transposition in memory.
 """
 
 import math
@@ -33,8 +33,8 @@ def add_bias(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
 
 
 def bias_gradient(dy: mtf.Tensor) -> mtf.Tensor:
-    """The gradient of a bias, [d], from the gradient of what it was added to, [..., d];
-    summed in float32."""
+    """The gradient of a bias, [d]: the sum, in float32, of the gradient `dy` [..., d]
+    of the tensor that the bias was added to."""
     return _BiasGradient(dy).outputs[0]
 
 
@@ -77,7 +77,7 @@ def gelu(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
 
 
 def gelu_tanh(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
-    """As `gelu`, the tanh approximation, as in the original BERT code."""
+    """The tanh approximation of `gelu`, as in the original BERT code."""
     return _Activation(x, bias, _GELU_TANH, "gelu_tanh").outputs[0]
 
 
@@ -115,7 +115,7 @@ def _gelu_tanh_gradient(x: tf.Tensor) -> tf.Tensor:
 
 
 class _Kernels(NamedTuple):
-    """value(x, bias) and gradient(x, bias, dy), in float32 inside."""
+    """value(x, bias) and gradient(x, bias, dy), both computed in float32."""
 
     value: Callable
     gradient: Callable
@@ -178,12 +178,13 @@ def _lower_elementwise(
 def split_heads(
     x: mtf.Tensor, bias: mtf.Tensor, heads: mtf.Dimension, head_size: mtf.Dimension
 ) -> mtf.Tensor:
-    """x + bias, its columns as heads.
+    """x + bias, with its columns split into heads.
 
     Args:
-      x: float [batch, ..., columns], head index major; columns are split as `heads` is.
+      x: float [batch, ..., columns], head index major; the layout must split the
+        columns as it splits `heads`.
       bias: [columns], of x's dtype.
-      heads, head_size: whose sizes make the columns.
+      heads, head_size: dimensions whose sizes multiply to that of the columns.
 
     Returns:
       [batch, heads, ..., head_size].
@@ -218,7 +219,8 @@ class _SplitHeads(mtf.Operation):
         function = _split if len(inputs) == 1 else _split_with_bias
         mesh_impl, shape = lowering.mesh_impl(self), self.outputs[0].shape
         y = mesh_impl.slicewise(function, *inputs, self._head_size)
-        # Columns are whole heads: where these are split within, each keeps its part.
+        # A device's columns are whole heads. Where the layout splits `head_size`, each
+        # device keeps its part of every head.
         axis = mesh_impl.tensor_dimension_to_mesh_axis(shape.dims[-1])
         if axis is not None:
             y = mesh_impl.allsplit(y, axis, shape.ndims - 1)

@@ -1,14 +1,15 @@
-"""Parts of a mesh graph of which one runs in a step: what keeps the others from it.
+"""Parts of a mesh graph of which only one runs in each step.
 
 TensorFlow skips an operation if one of its inputs, or an operation that it waits for,
-was skipped. A part whose inputs come through a switch (`tf.raw_ops.Switch`) would so
-skip most of its operations, but not those that need no input, such as constants,
-dropout masks or zeros to add gradients to. Here every operation of a part waits for its
-switch.
+was skipped. If only the inputs of a part come through a switch (`tf.raw_ops.Switch`),
+TensorFlow skips most of its operations, but still runs those without inputs: constants,
+dropout masks and zeros to which gradients are added. Here every operation of a part
+waits for its switch.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.shared import lazy_sum
@@ -16,9 +17,10 @@ from decoupled.ops.shared import lazy_sum
 
 @contextlib.contextmanager
 def only_with(signal: tf.Tensor, mesh: mtf.Mesh) -> Iterator[None]:
-    """The scope in which a part is built; lowered, it runs only if `signal` is there.
+    """The scope in which a part is built; its operations run only if `signal` does.
 
-    Variables that are first used in the part are not of it: others share them.
+    Variables that are created in the scope do not belong to the part, because other
+    parts share them.
 
     Args:
       signal: an output of a switch. mesh: of the part.
@@ -46,10 +48,11 @@ class _Mark(mtf.Operation):
 
 
 def merge(tensors: Sequence[mtf.Tensor]) -> mtf.Tensor:
-    """The one of some tensors of equal shape and dtype whose part runs.
+    """The tensor whose part runs.
 
     Args:
-      tensors: one of each part; a single tensor is returned itself.
+      tensors: one from each part, of equal shape and dtype. A single tensor is returned
+        as it is.
     """
     return _Merge(tensors).outputs[0] if len(tensors) > 1 else tensors[0]
 
@@ -76,7 +79,7 @@ class _Merge(mtf.Operation):
         lowering.set_tensor_lowering(self.outputs[0], merged)
 
 
-def _merged(mesh_impl, values):
+def _merged(mesh_impl: mtf.MeshImpl, values: Sequence[Any]) -> Any:
     def merge_slices(*slices: tf.Tensor) -> tf.Tensor:
         return tf.raw_ops.Merge(inputs=slices).output
 

@@ -1,13 +1,13 @@
 """Softmax cross-entropy over a vocabulary that may be split across the mesh.
 
-The stock operation builds a one-hot of [predictions, vocabulary] and walks it several
+The stock operation builds a one-hot of [predictions, vocabulary] and reads it several
 times. Here each shard gives its maximum, its normaliser and, where it owns the target,
 the target's logit; only [predictions] values cross the mesh. The arithmetic is float32
 whatever the logits' dtype.
 
-One float32 buffer of the logits' size serves the whole pass on a CPU: the softmax
-overwrites the logits (or their float32 copy), and the gradient the softmax. Hence no
-exponential is computed twice either.
+On a CPU the whole pass needs one float32 buffer of the logits' size: the softmax
+overwrites the logits (or their float32 copy), and the gradient overwrites the softmax.
+No exponential is computed twice.
 """
 
 from collections.abc import Callable
@@ -62,8 +62,9 @@ class _CrossEntropy(mtf.Operation):
         if logits.shape.dims != targets.shape.dims + [vocab_dim]:
             raise ValueError(f"{logits.shape} is not {targets.shape} + {vocab_dim}")
         self._vocab_dim, self._smoothing = vocab_dim, label_smoothing
-        # Losses and correct predictions; and for the gradient each shard's softmax over
-        # its own part of the vocabulary, and that part's share of the probability.
+        # Losses and correct predictions. The gradient needs two more: each shard's
+        # softmax over its own part of the vocabulary, and that part's share of the
+        # probability.
         shapes = [targets.shape, targets.shape, logits.shape, targets.shape]
         self._outputs = [
             mtf.Tensor(self, shape, tf.float32, index=index)
@@ -135,7 +136,7 @@ class _CrossEntropy(mtf.Operation):
         if self._smoothing:
             mean_part = tf.reduce_sum(x, axis=-1) / self._vocab_dim.size
             partial += self._smoothing * mean_part
-        # After all that reads the logits, so that the softmax may overwrite them.
+        # After every other read of the logits, so that the softmax may overwrite them.
         with tf.control_dependencies([maximum, partial]):
             softmax = tf.nn.softmax(x)
         # The largest probability is exp(0) over that sum.
@@ -205,8 +206,8 @@ def correct_predictions(
     """1 where a target is the arg-max, else 0: laid-out float32, like the targets.
 
     Args:
-      mesh_impl: of the other arguments, which are laid out. axis: that splits the
-        vocabulary, or None.
+      mesh_impl: the mesh on which the other arguments are laid out.
+      axis: the mesh axis that splits the vocabulary, or None.
       own, largest: the largest logit of each device's part and of all, float32.
       candidate: float32 id of a device's largest. targets: int32.
     """
@@ -227,7 +228,7 @@ def correct_predictions(
 
 
 def _largest(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Largest element of each row of [rows, size] and its place, [rows, 1] both."""
+    """Largest element of each row of [rows, size] and its index, both [rows, 1]."""
     return tf.math.top_k(x, 1)
 
 
@@ -250,18 +251,18 @@ def _add_at_in_place(x: tf.Tensor, cells: tf.Tensor, updates: tf.Tensor) -> tf.T
 
 
 class Kernels(NamedTuple):
-    """Of what runs a device's part.
+    """Kernels that TensorFlow's executor and XLA need in different versions.
 
-    largest: from [rows, size] to the largest element of each row and its place.
-    add_at: from x, places [n, rank of x] and values [n] to x with these added.
+    largest: from [rows, size] to the largest element of each row and its index.
+    add_at: from x, indices [n, rank of x] and values [n] to x with these values added.
     """
 
     largest: Callable
     add_at: Callable
 
 
-# One pass, and in place, where TensorFlow's own kernels run. XLA would sort, and has
-# only the addition that copies.
+# TensorFlow's own kernels find the largest in one pass and add in place. XLA would sort
+# for `top_k`, and supports only an addition that copies.
 HOST = Kernels(_largest, _add_at_in_place)
 XLA = Kernels(_largest_by_reduction, tf.tensor_scatter_nd_add)
 

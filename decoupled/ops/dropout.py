@@ -25,8 +25,8 @@ def dropout(
       name: of this dropout, unique in the model: equal names give equal masks.
 
     Returns:
-      A tensor like `x`; `x` itself where there is nothing to drop. Slices of a split
-      dimension have masks of their own, so that masks depend on the layout.
+      A tensor like `x`; `x` itself where nothing is dropped. Each slice of a split
+      dimension has a mask of its own, so the masks depend on the layout.
     """
     if seed is None or rate == 0:
         return x
@@ -70,8 +70,9 @@ class _Mask(mtf.Operation):
 def _uniform(shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
     """Uniform integers in [0, 2^23) as float32, the same wherever they are drawn.
 
-    `tf.random.stateless_uniform` differs where XLA compiles it, because XLA takes other
-    bits of the generator. This uses the bits of TensorFlow's own kernel, times 2^23.
+    `tf.random.stateless_uniform` gives other values where XLA compiles it, because XLA
+    uses other bits of the generator. This function uses the bits that TensorFlow's own
+    kernel uses, as integers.
     """
     bits = tf.random.stateless_uniform(
         shape, seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"

@@ -1,10 +1,10 @@
 """Rows gathered from a table or a sequence, instead of products with a one-hot matrix.
 
 `mtf.gather` multiplies by a one-hot: [tokens, vocabulary] for an embedding,
-[batch, predictions, sequence] for the masked positions. Here rows are copied. Where
-what is gathered from is split, each device gathers the rows of its own part and puts
-zeros for the rest, and an all-reduce over the mesh axis adds the parts up. The gradient
-is summed into the device's own part only.
+[batch, predictions, sequence] for the masked positions. Here rows are copied. Where the
+table or sequence is split, each device gathers the rows of its own part and puts zeros
+for all others; an all-reduce over the mesh axis adds the parts up. In the backward
+pass, each device sums the gradient of its own part only.
 """
 
 import math
@@ -30,8 +30,8 @@ def embedding_lookup(
       table: float [vocab_dim, ...]; `vocab_dim` is its first dimension.
       ids: int32 of any shape, values in [0, vocab_dim.size). On a CPU another value
         ends the step with an error that shows it.
-      vocab_dim: the dimension that is looked up; any dimension may be split, but not
-        this one and one of the ids' over the same mesh axis.
+      vocab_dim: the dimension that is looked up. Any dimension may be split, but this
+        one and a dimension of the ids must not be split over the same mesh axis.
 
     Returns:
       [ids' dimensions, table's other dimensions], of the table's dtype.
@@ -42,10 +42,10 @@ def embedding_lookup(
 def one_hot_lookup(
     table: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension
 ) -> mtf.Tensor:
-    """As `embedding_lookup`, as the product of a one-hot matrix and the table.
+    """`embedding_lookup` as the product of a one-hot matrix and the table.
 
-    For a TPU, whose matrix units can be faster than its gathers where the vocabulary is
-    small. Takes memory for [ids, vocabulary] elements.
+    Meant for TPUs, whose matrix units can be faster than their gathers if the
+    vocabulary is small. Needs memory for [ids, vocabulary] elements.
     """
     checked = _CheckedIds(ids, vocab_dim).outputs[0]
     shape = ids.shape.dims + table.shape.dims[1:]
@@ -96,9 +96,8 @@ class _Lookup(mtf.Operation):
 
 
 def _as_stored(lowering: mtf.Lowering, table: mtf.Tensor) -> Any:
-    """A table's slices; a variable's in the dtype that they are kept in.
-
-    Rows are cast after they are gathered, instead of the whole table before.
+    """The slices of a table. Those of a variable keep the dtype that they are stored
+    in, so that only the gathered rows are cast and not the whole table.
     """
     variable = table.operation
     if (
@@ -145,7 +144,7 @@ class _LookupGradient(mtf.Operation):
 
 
 class _CheckedIds(mtf.Operation):
-    """The ids themselves; on a CPU one outside the vocabulary ends the step."""
+    """The ids unchanged; on a CPU, an id outside the vocabulary ends the step."""
 
     def __init__(self, ids: mtf.Tensor, vocab_dim: mtf.Dimension):
         super().__init__([ids], name="checked_ids")
@@ -160,7 +159,7 @@ class _CheckedIds(mtf.Operation):
         def checked(ids: tf.Tensor) -> tf.Tensor:
             low, high = tf.reduce_min(ids), tf.reduce_max(ids)
             inside = tf.logical_and(low >= 0, high < self._vocab_size)
-            # A GPU has no text, and in a cluster operations stay where they are put.
+            # GPUs have no string tensors, and a cluster has no soft placement.
             on_cpu = tf.device("cpu:0") if mesh_impl.on_gpus else nullcontext()
             with on_cpu:
                 told = ["ids from", low, "to", high, f"not in [0, {self._vocab_size})"]
@@ -170,7 +169,7 @@ class _CheckedIds(mtf.Operation):
 
         ids = lowering.tensors[self.inputs[0]]
         mesh_impl = lowering.mesh_impl(self)
-        # A TPU has neither strings nor a way to end the step.
+        # A TPU has neither string tensors nor a way to end the step.
         check = checked if mesh_impl.supports_control_dependencies else tf.identity
         result = mesh_impl.slicewise(check, ids)
         lowering.set_tensor_lowering(self.outputs[0], result)
@@ -179,14 +178,14 @@ class _CheckedIds(mtf.Operation):
 def gather_positions(
     x: mtf.Tensor, positions: mtf.Tensor, dim: mtf.Dimension
 ) -> mtf.Tensor:
-    """Entries of `x` at places of one dimension that differ between sequences.
+    """Entries of `x` at given positions, which differ between the sequences of a batch.
 
     Args:
       x: float [batch dimensions, dim, ...].
       positions: int32 [batch dimensions, ...], values in [0, dim.size), possibly
         repeated. On a CPU another value ends the step with an error that shows it.
-      dim: where the positions lie; any dimension may be split, but not this one and
-        one of the positions' over the same mesh axis.
+      dim: the dimension that the positions index. Any dimension may be split, but this
+        one and a dimension of the positions must not be split over the same mesh axis.
 
     Returns:
       [positions' dimensions, x's dimensions after dim], of x's dtype.
@@ -261,7 +260,7 @@ class _GatherPositionsGradient(mtf.Operation):
             # Negative segments are dropped: positions of other devices.
             segments = tf.where_v2(own, first + local, -tf.ones_like(local))
             flat = tf.reshape(dy, [-1] + width)
-            # A position can stand there twice: the sum is float32, as of a product.
+            # A position can be repeated. Sums are float32, as in matrix products.
             sums = tf.math.unsorted_segment_sum(
                 tf.cast(flat, tf.float32), tf.reshape(segments, [-1]), rows * size
             )

@@ -1,10 +1,11 @@
 """Gradients as the optimizer takes them: factored ones, and the global norm of all.
 
 The gradient of an output embedding sums one outer product for each masked position:
-[predictions, V]^T x [predictions, E_out]. Whole, it is as large as the table itself,
-369 MB for 120,000 x 768, and is written once to be read twice, for its norm and for the
-update. Its factors are all that these two need: the norm comes from products of
-[predictions, predictions], and `decoupled.ops.adam` multiplies a partition at a time.
+[predictions, V]^T x [predictions, E_out]. The product is as large as the table, 369 MB
+for 120,000 x 768. It would be written once and read twice, for its norm and for the
+update. Both can be computed from the factors: the norm from products of
+[predictions, predictions], and the update one partition at a time
+(`decoupled.ops.adam`).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +16,11 @@ from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.shared import lazy_sum, scalar
 from decoupled.ops.weight_product import GradientCast
 
-# Factors of smaller gradients do not pay (elements on one device): 16 MB.
+# Elements on one device, 16 MB; smaller gradients are not kept as factors.
 _SMALLEST = 4_000_000
-# What the norm from the factors may cost, as a share of the product itself.
+# Most FLOPs of the norm, as a share of those of the product itself.
 _NORM_SHARE = 0.25
-# Elements of a factor that are float32 at a time.
+# Elements of a bfloat16 factor that are cast to float32 at a time.
 _CAST_ELEMENTS = 1_000_000
 
 
@@ -52,13 +53,13 @@ class BlockGradient(NamedTuple):
 def as_factored(
     gradient: mtf.Tensor, mesh_impl: mtf.MeshImpl, smallest: int = _SMALLEST
 ) -> FactoredGradient | None:
-    """The factors of a gradient, where keeping them apart pays.
+    """The factors of a gradient, where it pays not to multiply them.
 
     Args:
       gradient: of a variable, as `mtf.gradients` gives it.
-      mesh_impl: that the graph will run on. On a TPU the answer is None: XLA cannot
-        write a few rows of a variable where they are.
-      smallest: elements that a device's part of the gradient must have.
+      mesh_impl: that the graph will run on. On a TPU the result is None: XLA cannot
+        write a few rows of a variable in place.
+      smallest: least number of elements of a device's part of the gradient.
 
     Returns:
       The factors; None where the gradient is no product of two tensors (it is a sum in
@@ -93,12 +94,14 @@ def _factors(gradient: mtf.Tensor) -> FactoredGradient | None:
     return None
 
 
-# As the optimizer takes it.
+# What the optimizer accepts as a gradient.
 Gradient = mtf.Tensor | FactoredGradient | BlockGradient
 
 
 def global_norm(gradients: Sequence[Gradient]) -> mtf.Tensor:
-    """sqrt of the sum of all squares, a float32 scalar; no tensor is squared as a copy.
+    """sqrt of the sum of all squares, a float32 scalar.
+
+    No squared copy of a tensor is made.
 
     Args:
       gradients: float tensors.
@@ -148,15 +151,21 @@ def _squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:
 
 
 def _squared_norm_of_factors(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """Of left^T x right, without the product: the sum over all pairs of inner rows of
-    (left left^T) * (right right^T). Rounding errors are relative to its largest term; a
-    sum that they make negative is taken as 0."""
+    """The squared norm of left^T x right, without computing this product.
+
+    It is the sum of (left left^T) * (right right^T) over all pairs of inner rows.
+    Rounding errors are relative to the largest term; a sum that they make negative is
+    taken as 0.
+    """
     return tf.maximum(tf.reduce_sum(_pairs(left) * _pairs(right)), 0.0)
 
 
 def _pairs(x: tf.Tensor) -> tf.Tensor:
-    """x x^T in float32, [inner, inner] for [..., size]; casts a few columns at a time,
-    as a sum of bfloat16 products would be rounded to 8 bits."""
+    """x x^T in float32, [inner, inner] for x of [..., size].
+
+    It casts a few columns at a time: a product of bfloat16 matrices would be rounded to
+    8 bits.
+    """
     size = x.shape.as_list()[-1]
     x = tf.reshape(x, [-1, size])
     if x.dtype == tf.float32:

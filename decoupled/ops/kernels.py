@@ -1,14 +1,15 @@
-"""Kernels for a CPU: arithmetic of many passes compiled into one, and sums.
+"""Kernels for a CPU: chains of elementwise operations compiled into one, and sums.
 
 TensorFlow runs one kernel per operation, and each reads and writes memory: on a CPU the
-gradient of GELU alone takes ten passes over [tokens, intermediate]. XLA makes one loop
-of them, over all cores. It pays for chains of elementwise operations, with sums along
-rows at most; sums over rows and matrix products are faster as TensorFlow's own kernels
-(docs/performance_experiments.md).
+gradient of GELU alone takes ten passes over [tokens, intermediate]. XLA compiles them
+into one loop over all cores. This pays for chains of elementwise operations, which may
+contain sums along rows. Sums over rows and matrix products are faster as TensorFlow's
+own kernels (docs/performance_experiments.md).
 
-A sum over or along rows is a product with ones or weights there: TensorFlow's
-reductions take two to five times as long. A TPU would round the factors of such a
-product to bfloat16; it reduces well.
+On CPUs and GPUs, a sum over rows is a matrix product with ones, and a weighted sum
+along rows one with the weights: TensorFlow's reductions take two to five times as long.
+On a TPU they are reductions, which are fast there; it would round the factors of a
+product to bfloat16.
 """
 
 import contextlib
@@ -21,9 +22,9 @@ from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.shared import ones, reshape
 
-# Partial sums of a row: those of one AVX-512 register.
+# Number of partial sums of a row: the float32 elements of one AVX-512 register.
 _LANES = 16
-# Elements of the largest argument from which compiling a kernel pays.
+# Compiling a kernel pays if its largest argument has at least so many elements.
 _LARGE = 2**16
 
 
@@ -37,7 +38,7 @@ def compiled(function: Callable) -> Callable:
 
 
 def compiled_where_large(function: Callable) -> Callable:
-    """As `compiled`, but `function` as it is where all its tensors are small."""
+    """As `compiled`, but runs `function` uncompiled if all its tensors are small."""
     return _CompiledWhereLarge(function)
 
 
@@ -55,8 +56,8 @@ class _CompiledWhereLarge:
 def row_sums(x: tf.Tensor) -> tf.Tensor:
     """Sums along rows, for kernels that are compiled: [..., d] to [..., 1].
 
-    XLA adds up a row element by element on a CPU, each addition waiting for the one
-    before. Where 16 divides d, 16 partial sums are computed in parallel.
+    On a CPU, XLA adds up a row element by element, and each addition waits for the one
+    before. If d is a multiple of 16, 16 partial sums are computed in parallel.
     """
     width = x.shape[-1]
     if width % _LANES == 0:
@@ -65,20 +66,27 @@ def row_sums(x: tf.Tensor) -> tf.Tensor:
 
 
 def sums_over_rows(mesh_impl: mtf.MeshImpl, x: Any) -> Any:
-    """[..., columns] to [columns], within each slice; of x's dtype, sums float32.
+    """Sums over rows within each slice: [..., columns] to [columns].
 
     Args:
       mesh_impl: of the slices. x: laid-out tensor.
+
+    Returns:
+      A laid-out tensor of x's dtype, summed in float32.
     """
     own = isinstance(mesh_impl, PlacementMeshImpl)
     return mesh_impl.slicewise(_ones_times if own else _reduced_over_rows, x)
 
 
 def sums_along_rows(mesh_impl: mtf.MeshImpl, x: Any, weights: Any) -> Any:
-    """[..., columns] times [columns] to [..., 1], within each slice; float32.
+    """Weighted sums along rows within each slice: [..., columns] to [..., 1].
 
     Args:
-      mesh_impl: of the slices. x, weights: laid-out tensors, float32.
+      mesh_impl: of the slices. x: laid-out float32 tensor. weights: laid-out float32
+        [columns].
+
+    Returns:
+      A laid-out float32 tensor.
     """
     own = isinstance(mesh_impl, PlacementMeshImpl)
     return mesh_impl.slicewise(_times if own else _reduced_along_rows, x, weights)
@@ -109,14 +117,14 @@ def _reduced_along_rows(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 def compile_first_quietly() -> None:
     """Compiles a tiny kernel, so that later ones write nothing to stderr.
 
-    XLA announces the first kernel of a process on stderr, in two lines that no level of
-    logging hides. Here that kernel is tiny, and what is written to stderr while it is
-    compiled and run, a fraction of a second, is dropped. Errors are raised as usual.
-    Nothing happens where TF_CPP_MIN_LOG_LEVEL is 0, which shows every line.
+    XLA announces the first kernel of a process on stderr, in two lines that no log
+    level hides. This function compiles and runs a tiny kernel first, which takes a
+    fraction of a second, and drops all output to stderr meanwhile. Errors are raised as
+    usual. If TF_CPP_MIN_LOG_LEVEL is 0, which asks for every line, it does nothing.
     """
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
         return
-    # Of its own: GPUs are left to the sessions that use them.
+    # This session takes no GPU: they are left to the sessions that use them.
     config = tf.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default(), tf.Session(config=config) as session, _no_stderr():
         given = tf.placeholder(tf.float32, [1])

@@ -1,13 +1,13 @@
 """Cross-entropy over the output embedding without logits of the whole vocabulary.
 
-The logits [predictions, V] and their gradient never exist as a whole. For each block of
-pieces the forward pass makes the logits, adds up exp(logit - largest logit so far)
-(Milakov and Gimelshein 2018) and, in training, the gradient of the hidden vectors,
-which is a sum over the pieces too, as attention's output is (Dao et al. 2022). The
-gradient of the table is made a block at a time where the update takes it, from
-exponentials that were kept or are computed again: nothing of the table's size exists
-beside weights and moments. Where the vocabulary is split, each device has its own
-blocks; only [predictions, E_out] values and smaller ones cross the mesh.
+The logits [predictions, V] and their gradient never exist as a whole. The forward pass
+computes the logits of one block of pieces at a time. It adds up exp(logit - largest
+logit so far) (Milakov and Gimelshein 2018) and, in training, the gradient of the hidden
+vectors. This gradient is a sum over the pieces too, like the output of attention (Dao
+et al. 2022). The update computes the gradient of the table one block at a time. It
+needs the exponentials again, which are kept or recomputed. Hence nothing of the table's
+size exists beside weights and moments. Where the vocabulary is split, each device has
+its own blocks; nothing larger than [predictions, E_out] crosses the mesh.
 """
 
 import functools
@@ -22,18 +22,19 @@ from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.shared import check_separate, lazy_sum, shard_of
 from decoupled.ops.softmax_blocks import BiasGradient, SoftmaxSlice
 
-# Logits of a device that are smaller, 512 MB, are computed as a whole: 160 MB of them
-# were not there at the peak of a step (docs/performance.md).
+# Logits on a device with fewer elements (512 MB) are computed as a whole: logits of
+# 160 MB did not raise the peak memory of a step (docs/performance.md).
 _SMALLEST = 128_000_000
-# Elements of a block's logits, and of its rows of the table.
+# Most elements of a block's logits, and of its rows of the table.
 _BLOCK, _BLOCK_WEIGHTS = 4_000_000, 8_000_000
-# Of a block: fewer would make many small products.
+# Fewest rows of a block; smaller blocks would make many small products.
 _FEWEST_ROWS = 1024
-# To compute the logits again costs E_out / 2 FLOPs for each byte that is not kept; up
-# to this width that takes no longer than to write the byte and read it again.
+# Recomputing the logits costs E_out / 2 FLOPs for each byte that is not kept. Up to
+# this width, that takes no longer than writing the byte and reading it again.
 _NARROW = 256
-# What the norm of the table's gradient may cost, [predictions, predictions] for each
-# piece, as a share of the gradient itself; more of it where memory was what mattered.
+# Most FLOPs of the norm of the table's gradient ([predictions, predictions] for each
+# piece), as a share of those of the gradient itself. The share is larger if the user
+# sets a block size, because memory then matters more than time.
 _NORM_SHARE, _NORM_SHARE_IF_SET = 0.25, 1.0
 
 
@@ -41,9 +42,9 @@ class Blocks(NamedTuple):
     """How a cross-entropy is computed.
 
     size: most pieces of a block. kept: whether the exponentials of all blocks stay in
-    memory from the forward pass to the update, instead of being computed again.
-    apart: whether the update takes the gradient of the table a block at a time; its
-    norm is then computed in the forward pass.
+    memory from the forward pass to the update, instead of being recomputed.
+    apart: whether the update takes the gradient of the table one block at a time. The
+    forward pass then computes what the norm of this gradient needs.
     """
 
     size: int
@@ -59,22 +60,23 @@ def choose_blocks(
     *,
     apart: bool,
 ) -> Blocks | None:
-    """The rule by which a cross-entropy is computed in blocks or over whole logits.
+    """Decides whether a cross-entropy is computed in blocks or over whole logits.
 
-    1. Whole logits: where the table's columns are split over the mesh, as each block
-       would need an all-reduce; where `block_size` is the vocabulary or more; and, if
-       it is 0, on TPUs and GPUs, where nothing was measured, and for logits of less
-       than 512 MB on a device.
-    2. A `block_size` that is set: blocks of so many pieces, computed again.
-    3. Else, on CPUs, blocks of some 16 MB of logits. In training they are computed
-       again where the table has at most 256 columns, and kept where it is wider: for
-       each gigabyte that is not kept, E_out / 2 GFLOP more are computed.
+    1. Whole logits, if the table's columns are split over the mesh, as each block would
+       need an all-reduce; or if `block_size` is at least the size of the vocabulary. If
+       `block_size` is 0, whole logits also on TPUs and GPUs, where nothing was
+       measured, and if the logits on a device take less than 512 MB.
+    2. Otherwise, if `block_size` is not 0, blocks of so many pieces, recomputed.
+    3. Otherwise, on CPUs, blocks of some 16 MB of logits. In training they are
+       recomputed if the table has at most 256 columns, and kept if it is wider:
+       recomputing costs E_out / 2 GFLOP for each gigabyte that is not kept.
 
     Args:
-      mesh_impl: that the graph will run on; None, where it is not known, is whole.
-      x: [..., E_out], of the hidden vectors. table: [V, E_out].
+      mesh_impl: that the graph will run on. None, if it is not known, chooses whole
+        logits.
+      x: shape of the hidden vectors, [..., E_out]. table: [V, E_out].
       block_size: `TrainingConfig.softmax_block_size`.
-      apart: whether the optimizer can take the gradient of a table a block at a time.
+      apart: whether the optimizer can take the gradient of a table one block at a time.
 
     Returns:
       The blocks of a device, or None for whole logits.
@@ -116,19 +118,19 @@ def linear_cross_entropy(
 ) -> tuple[mtf.Tensor, mtf.Tensor]:
     """Loss of each position, and whether its prediction is correct.
 
-    Those of `softmax_cross_entropy` of the logits x table^T + bias.
+    The results equal `softmax_cross_entropy` of the logits x table^T + bias.
 
     Args:
-      x: float [..., E_out]. table: float [V, E_out]. Any dimension may be split but
-        E_out; V and another not over one mesh axis.
+      x: float [..., E_out]. table: float [V, E_out]. Any dimension but E_out may be
+        split, but V and a dimension of x must not be split over the same mesh axis.
       bias: float [V].
       targets: int32 [...]; see `softmax_cross_entropy`.
-      blocks: of `choose_blocks`.
-      training: whether the losses are differentiated, in x, table and bias.
+      blocks: from `choose_blocks`.
+      training: whether the losses are differentiated in x, table and bias.
       label_smoothing: see `softmax_cross_entropy`.
 
     Returns:
-      losses, correct: float32 [...], as of `softmax_cross_entropy`.
+      losses, correct: float32 [...]; see `softmax_cross_entropy`.
     """
     operation = _LinearCrossEntropy(
         [x, table, bias, targets], blocks, training, label_smoothing
@@ -136,9 +138,9 @@ def linear_cross_entropy(
     return operation.output["losses"], operation.output["correct"]
 
 
-# Outputs of float32 [...], beside the first two what the gradient needs: the largest
-# logit of the whole vocabulary, the sum of exponentials under it, and the gradient of
-# the target's logit, but for s / V.
+# Outputs of float32 [...]. The gradient needs the last three: the largest logit of the
+# whole vocabulary, the sum of exp(logit - largest), and the gradient of the target's
+# logit, to which it adds -s / V.
 _OF_POSITIONS = ("losses", "correct", "largest", "total", "of_target")
 
 
@@ -147,10 +149,10 @@ class _LinearCrossEntropy(mtf.Operation):
 
     Attributes:
       output: name -> mtf.Tensor. Beside `_OF_POSITIONS`, in training: "of_x", the
-        gradient of x for a loss of weight 1; "pairs", the products of the logits'
-        gradients of all pairs of positions, if the table's gradient is kept apart; and
-        "kept", the exponentials, if they are.
-      workspace: tensors that are there while a block is worked on.
+        gradient of x for a loss of weight 1; if `Blocks.apart`, "pairs", the inner
+        products of the logits' gradients of all pairs of positions; and if
+        `Blocks.kept`, "kept", the exponentials.
+      workspace: tensors that exist while a block is computed.
     """
 
     def __init__(
@@ -298,14 +300,18 @@ class _LinearCrossEntropy(mtf.Operation):
         of_target: tf.Tensor,
         targets: tf.Tensor,
     ) -> tf.Tensor:
-        """For two positions, the sum over the vocabulary of the products of their
-        logits' gradients: where neither has its target, where one has, where both."""
+        """For each pair of positions, the inner product of their logits' gradients.
+
+        The sum over the vocabulary has three parts: pieces that are the target of
+        neither position, of one, and of both.
+        """
         total, of_target, targets = map(_column, (total, of_target, targets))
         one = at_targets / total * tf.transpose(of_target)
         same = tf.cast(tf.equal(targets, tf.transpose(targets)), tf.float32)
         both = same * of_target * tf.transpose(of_target)
         neither = products / total / tf.transpose(total)
-        # What smoothing subtracts is the same everywhere, and gradients add up to 0.
+        # Smoothing subtracts the same value everywhere, and a position's gradients add
+        # up to 0.
         even = self.smoothing**2 / self.vocab.size
         return neither + one + tf.transpose(one) + both - even
 
@@ -315,7 +321,7 @@ def _column(x: tf.Tensor) -> tf.Tensor:
 
 
 def _under(sums: dict[str, tf.Tensor], largest: tf.Tensor) -> dict[str, tf.Tensor]:
-    """A device's sums of exponentials, under the largest logit of all devices."""
+    """A device's sums of exponentials, relative to the largest logit of all devices."""
     scale = tf.exp(sums["largest"] - largest)
     names = {"others", "weighted", "products", "at_targets"} & set(sums)
     scaled = {name: sums[name] * scale for name in names}
@@ -324,8 +330,10 @@ def _under(sums: dict[str, tf.Tensor], largest: tf.Tensor) -> dict[str, tf.Tenso
     return {**sums, **scaled}
 
 
-def _workspace(operation, positions, blocks):
-    """Of a block: logits and exponentials."""
+def _workspace(
+    operation: mtf.Operation, positions: mtf.Shape, blocks: Blocks
+) -> list[mtf.Tensor]:
+    """The logits and the exponentials of a block."""
     of_block = mtf.Shape([*positions.dims, mtf.Dimension("block", blocks.size)])
     return [mtf.Tensor(operation, of_block, tf.float32, index=i) for i in range(2)]
 
@@ -350,8 +358,8 @@ class _Weighted(mtf.Operation):
 class _TableGradients(mtf.Operation):
     """Outputs: the gradients of table and bias.
 
-    Where `Blocks.apart` they are lowered to `TableGradient` and its `BiasGradient`, of
-    which nothing is computed before it is read.
+    If `Blocks.apart`, they are lowered to a `TableGradient` and its `BiasGradient`,
+    whose values are computed only when they are read.
     """
 
     def __init__(self, forward: _LinearCrossEntropy, dy: mtf.Tensor):
@@ -393,7 +401,7 @@ class _TableGradients(mtf.Operation):
 
 
 def as_blocks(gradient: mtf.Tensor) -> BlockGradient | None:
-    """A gradient that is made a block at a time, with its norm; None if it is not."""
+    """A gradient that is made one block at a time, with its norm; None for others."""
     operation = gradient.operation
     if not isinstance(operation, _TableGradients) or not operation.forward.blocks.apart:
         return None
@@ -425,8 +433,11 @@ class _SquaredNorms(mtf.Operation):
 def _squared_norms(
     pairs: tf.Tensor, dy: tf.Tensor, x: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of sums of outer products, over all pairs of them; what rounding makes negative
-    is taken as 0."""
+    """The squared norms of the gradients of table and bias.
+
+    Each gradient is a sum over positions, so that its squared norm is a sum over all
+    pairs of them. A sum that rounding makes negative is taken as 0.
+    """
     dy, x = _column(dy), tf.cast(tf.reshape(x, [-1, x.shape[-1]]), tf.float32)
     pairs = pairs * dy * tf.transpose(dy)
     of_table = tf.reduce_sum(pairs * tf.matmul(x, x, transpose_b=True))

@@ -88,9 +88,9 @@ def _normalize(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     wide, size = tf.cast(x, tf.float32), x.shape[-1]
     mean = row_sums(wide) / size
-    # Not tf.math.squared_difference: TF 2.15's graph rewriter takes some graphs with it
-    # for an instance norm, and the process dies (grappler's FindInstanceNorm reads an
-    # attribute that a node does not have).
+    # Not tf.math.squared_difference: with it, TF 2.15's graph rewriter takes some
+    # graphs for an instance norm and crashes the process (grappler's FindInstanceNorm
+    # reads an attribute that a node does not have).
     variance = row_sums(tf.square(wide - mean)) / size
     reciprocal = tf.math.rsqrt(variance + epsilon)
     return _normalized(x, mean, reciprocal, gamma, beta), mean, reciprocal
@@ -168,8 +168,11 @@ def _input_gradient(
     mean_dy: tf.Tensor,
     mean_product: tf.Tensor,
 ) -> tf.Tensor:
-    """`mean_dy`, `mean_product`: over the columns, of dy and of dy times the normalised
-    x, each times gamma; [..., 1]."""
+    """The gradient of x.
+
+    mean_dy, mean_product: [..., 1], means over the columns of dy * gamma, and of dy
+    times the normalised x times gamma.
+    """
     normal = (tf.cast(x, tf.float32) - mean) * reciprocal
     dx = (dy * gamma - mean_dy - normal * mean_product) * reciprocal
     return tf.cast(dx, x.dtype)
@@ -182,8 +185,8 @@ def softmax(
 
     Args:
       x: float [..., d].
-      bias: float32, of some of x's dimensions in their order; no gradient is given for
-        it.
+      bias: float32, whose dimensions are some of x's in their order. It gets no
+        gradient.
       scale: a constant.
 
     Returns:
@@ -217,7 +220,7 @@ class _Softmax(mtf.Operation):
         lowering.set_tensor_lowering(self.outputs[0], y)
 
     def _lowered_bias(self, lowering: mtf.Lowering) -> Any:
-        """Its slices, with dimensions of 1 for those of x that it lacks."""
+        """The bias's slices, with size 1 for each dimension of x that it lacks."""
         if len(self.inputs) == 1:
             return 0.0
         mesh_impl = lowering.mesh_impl(self)

@@ -1,9 +1,10 @@
 """Gradient checkpointing: a part of the model is computed again in the backward pass.
 
-As `mtf.recompute_grad`, with two differences. The second computation is held back not
-by a term added to the inputs, which changes them where they are tiny, but by the order
-of execution: gradients are exactly those without recomputation. And random masks are
-made again too, as they are functions of their seed.
+It differs from `mtf.recompute_grad` in two points. Control dependencies or XLA's
+optimization barrier delay the second computation. `mtf.recompute_grad` adds a term to
+the inputs, which changes them where they are tiny; here the gradients are exactly those
+without recomputation. And dropout masks are recomputed too, as they are functions of
+their seed.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +13,10 @@ from decoupled.core.compat import gen_xla_ops, mtf, tf
 
 
 def recompute(function: Callable, x: mtf.Tensor) -> mtf.Tensor:
-    """function(x), whose inner tensors are computed again for its gradient.
+    """function(x); its inner tensors are recomputed in the backward pass.
 
     Args:
-      function: of one tensor to one tensor; may read variables and other tensors.
+      function: maps one tensor to one tensor; may read variables and other tensors.
       x: float tensor.
     """
     return mtf.ops.custom_gradient(function, _gradients, [x])
@@ -48,7 +49,7 @@ def _gradients(
 
 
 class After(mtf.Operation):
-    """`x` itself, there once `signal` is computed; for XLA and for TensorFlow."""
+    """`x` itself, available once `signal` is computed; for XLA and for TensorFlow."""
 
     def __init__(self, x: mtf.Tensor, signal: mtf.Tensor):
         super().__init__([x, signal], name="after")
@@ -69,12 +70,12 @@ class After(mtf.Operation):
 
 
 def identity_after(x: tf.Tensor, signal: tf.Tensor) -> tf.Tensor:
-    """`x`, there once `signal` is computed."""
+    """`x`, available once `signal` is computed."""
     with tf.control_dependencies([signal]):
         return tf.identity(x)
 
 
 def behind_barrier(x: tf.Tensor, signal: tf.Tensor) -> tf.Tensor:
-    """`x`, there once `signal` is computed, in a program that XLA compiles."""
-    # XLA ignores control dependencies, and would merge the two equal computations.
+    """`x`, available once `signal` is computed, in a program that XLA compiles."""
+    # XLA ignores control dependencies and would merge two equal computations.
     return gen_xla_ops.xla_optimization_barrier(input=[x, signal])[0]

@@ -1,18 +1,19 @@
 """Weights in bfloat16: updated in float32, then written with stochastic rounding.
 
-bfloat16 has 8 bits of significand. An update below half of a weight's last bit, as
-most are, is lost where the sum is rounded to the nearest value. Rounding up with the
-probability of the part that is cut off keeps it on average (Gupta et al. 2015, section
-3; Zamirai et al. 2020, "Revisiting BFloat16 Training", for updates of bfloat16
-weights). Nothing else is stored: a correction beside each weight, or a float32 copy,
-would take the memory again.
+bfloat16 has 8 bits of significand. Most updates are smaller than half of a weight's
+last bit, and rounding to the nearest value loses them. Stochastic rounding rounds up
+with a probability equal to the fraction that is cut off, and so keeps the update on
+average (Gupta et al. 2015, section 3; Zamirai et al. 2020, "Revisiting BFloat16
+Training", for updates of bfloat16 weights). Nothing else is stored: a float32 copy of
+the weights, or a correction for each of them, would use up the memory that bfloat16
+saves.
 
 The noise of an element is a hash of the run's seed, the step, the variable's name and
-the element's place in the whole variable, as in counter-based generators (Salmon et al.
-2011), mixed by the last steps of MurmurHash3 (Appleby 2011). So copies of a slice on
-several devices stay equal, a run that is resumed goes on as if undisturbed, and the
-noise is the same on every mesh. It is computed where it is used: one kernel reads the
-weights, computes, rounds and writes, without a float32 copy of a slice.
+the element's index in the whole variable, as in counter-based generators (Salmon et al.
+2011). It is mixed by the last steps of MurmurHash3 (Appleby 2011). Hence copies of a
+slice on several devices stay equal, a resumed run continues exactly, and the noise is
+the same on every mesh. One kernel reads the weights, computes the noise and the update,
+rounds and writes, without a float32 copy of a slice.
 """
 
 import zlib
@@ -28,8 +29,8 @@ from decoupled.ops.shared import shard_of
 class RoundedSubtraction(mtf.Operation):
     """variable -= change, where the variable's slices are bfloat16.
 
-    For Adafactor, whose changes are float32 tensors of the mesh graph, also of several
-    variables at once.
+    For Adafactor, whose changes are float32 tensors of the mesh graph. It can update
+    several variables at once.
 
     Args:
       variables: mtf.Variable with slices of bfloat16; several are a stack.
@@ -45,7 +46,8 @@ class RoundedSubtraction(mtf.Operation):
     ):
         super().__init__([*changes, seed], name="rounded_subtraction")
         self._variables = list(variables)
-        # Beside their stack while that is made (`decoupled.planning.costs`).
+        # These exist twice in memory while they are stacked
+        # (`decoupled.planning.costs`).
         self.stacked = list(changes) if len(changes) > 1 else []
 
     @property
@@ -63,12 +65,12 @@ def rounded(update: Callable) -> Callable:
     """A kernel for `update_rounded`.
 
     Args:
-      update: from float32 weights and further tensors to new float32 weights,
-        elementwise.
+      update: an elementwise function from float32 weights and further tensors to new
+        float32 weights.
 
     Returns:
-      A compiled function of a slice, its `key` and the whole variable's sizes, and the
-      further tensors: bfloat16 like the slice.
+      A compiled function of a slice, its `key`, the sizes of the whole variable and the
+      further tensors. It returns the new slice in bfloat16.
     """
 
     def kernel(
@@ -92,11 +94,12 @@ def update_rounded(
 
     Args:
       lowering: of the graph. variables: with slices of bfloat16; several are a stack.
-      kernel: of `rounded`.
+      kernel: from `rounded`.
       seed: laid-out int32 scalar. inputs: the kernel's further tensors, laid out.
 
     Returns:
-      Laid-out dummy scalars for ordering: they are there when the slices are written.
+      Laid-out dummy tensors for ordering: scalars that are available once the slices
+      are written.
     """
     mesh_impl = lowering.mesh_impl(variables[0])
     slices = slices_of(lowering, variables)
@@ -119,7 +122,7 @@ def update_rounded(
 
 
 def read_slice(variable: tf.Variable) -> tf.Tensor:
-    """The value of a slice, in the dtype that it is kept in."""
+    """The value of a slice, in the dtype that it is stored in."""
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
 
 
@@ -151,14 +154,14 @@ def noise(key: tf.Tensor, sizes: Sequence[int], part: Sequence[int]) -> tf.Tenso
     """Random bits for each element of a slice.
 
     Args:
-      key: int32 [..., 2 + rank]: seed and salt, which the bits depend on, and the
-        place of the slice's first element along each dimension of the whole. It may be
-        of several slices.
-      sizes: of a whole. part: of a slice.
+      key: int32 [..., 2 + rank]: seed, salt, and the index of the slice's first element
+        along each dimension of the whole variable. Leading dimensions stand for several
+        slices.
+      sizes: shape of the whole variable. part: shape of a slice.
 
     Returns:
-      uint32 of shape [..., *part], for each element a function of seed, salt and its
-      place in the whole.
+      uint32 of shape [..., *part]. The bits of an element are a function of the seed,
+      the salt and the element's index in the whole variable.
     """
     several = key.shape.as_list()[:-1]
     seed, salt, *first = tf.unstack(tf.bitcast(key, tf.uint32), axis=-1)
@@ -167,14 +170,15 @@ def noise(key: tf.Tensor, sizes: Sequence[int], part: Sequence[int]) -> tf.Tenso
         begin = tf.reshape(begin, several + [1] * (axis + 1))
         own = begin + tf.cast(tf.range(length), tf.uint32)
         place = tf.expand_dims(place * _uint32(size), -1) + own
-    # Two rounds: after one, the bits of two steps would be one sequence, shifted.
+    # Two rounds: after one, the bits of two steps would be shifted copies of one
+    # sequence.
     one = tf.reshape(_mixed(seed + _mixed(salt)), several + [1] * len(part))
     other = _mixed(one + _uint32(0x9E3779B9))
     return _mixed(_mixed(place + one) ^ other)
 
 
 def _mixed(x: tf.Tensor) -> tf.Tensor:
-    """Every bit of the result depends on every bit of uint32 `x`, one to one."""
+    """A bijection of uint32; every bit of the result depends on every bit of `x`."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ tf.bitwise.right_shift(x, _uint32(shift))) * _uint32(factor)
     return x ^ tf.bitwise.right_shift(x, _uint32(16))

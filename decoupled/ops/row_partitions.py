@@ -1,14 +1,14 @@
-"""Row-partitioned matrices: large ones kept as several variables, and their products.
+"""Row-partitioned matrices, and products with them.
 
-TensorFlow's fused kernels update a whole variable in place, and nothing less. A large
-output embedding is therefore several variables, each with some of its rows: the
-gradient of one partition at a time is made and used, and is still in the processor's
-cache when it is read. In checkpoints the partitions are slices of one variable, as
-TensorFlow's partitioners make them: what reads such a variable elsewhere sees it whole,
-and partitions are restored from one that was saved whole.
+TensorFlow's fused kernels update whole variables in place; they cannot update some rows
+of one. A large output embedding is therefore stored as several variables, each with
+some of its rows. The gradient of one partition at a time is computed and used, while it
+is still in the processor's cache. In checkpoints the partitions are slices of one
+variable, as with TensorFlow's partitioners: other readers see the whole variable, and
+partitions can be restored from a variable that was saved whole.
 
-The rows of a partition, or of a part of any large matrix that is worked on while it is
-in the processor's cache, are a tile.
+A tile is a range of rows: those of a partition, or of a part of any large matrix that
+fits into the processor's cache.
 """
 
 import dataclasses
@@ -20,16 +20,16 @@ from decoupled.core.compat import tf
 
 # Elements of a partition: 6 MB of gradient, beside weights and moments.
 _PARTITION_ELEMENTS = 1_500_000
-# A matrix has no more partitions than this, as each takes some 0.3 MB of the graph;
-# those of the largest are larger.
+# Each partition adds some 0.3 MB to the graph, so that a matrix has no more than this.
+# The largest matrices have larger partitions instead.
 _MOST_PARTITIONS = 128
-# Of a graph: its row-partitioned variables, slices among them.
+# The collection of a graph's row-partitioned variables, including mesh slices.
 _COLLECTION = "row_partitioned_variables"
-# Tiles begin at multiples of so many rows, where TensorFlow's kernels want a tensor to
-# begin (64 bytes): a tile is then read where it is, not copied.
+# Tiles begin at multiples of so many rows. They are then aligned to 64 bytes, as
+# TensorFlow's kernels require, and can be read without a copy.
 _ALIGNED_ROWS = 16
-# TensorFlow draws four values at a time, and for each four has 256 steps of its
-# generator ready, as it draws anew what lies outside.
+# TensorFlow draws four values at a time. It reserves 256 steps of its generator for
+# them, as it draws values outside of the truncated range again.
 _DRAWN_TOGETHER = 4
 _STEPS = 256
 
@@ -42,14 +42,14 @@ class Tile(NamedTuple):
 
 
 def row_tiles(rows: int, size: int) -> list[Tile]:
-    """All rows in order, in tiles of about `size`, 16 at least; the last is smaller."""
+    """All rows in order, in tiles of about `size` rows, but at least 16; the last tile
+    may be smaller."""
     size = _ALIGNED_ROWS * max(1, size // _ALIGNED_ROWS)
     return [Tile(first, min(size, rows - first)) for first in range(0, rows, size)]
 
 
 def slice_along(x: tf.Tensor, axis: int, tile: Tile) -> tf.Tensor:
-    """The part of dimension `axis` that a tile covers; not copied if it is the first
-    dimension."""
+    """The part of dimension `axis` that a tile covers; not copied if `axis` is 0."""
     begin, size = [0] * len(x.shape), x.shape.as_list()
     begin[axis], size[axis] = tile
     return tf.slice(x, begin, size)
@@ -60,11 +60,11 @@ def two_at_a_time(
 ) -> list[list[tf.Tensor]]:
     """work(tile) for each tile, at most two of them at a time.
 
-    Two, so that the copies of one run beside the products of the other.
+    With two, the copies of one tile run in parallel with the products of the other.
 
     Args:
-      work: builds a tile's part of the graph; returns tensors that are there once it is
-        done.
+      work: builds a tile's part of the graph; returns tensors that are available once
+        that part has run.
       tiles: in the order in which they begin.
     """
     done = []
@@ -75,13 +75,14 @@ def two_at_a_time(
 
 
 class RowPartitionedVariable:
-    """A matrix whose rows are kept in several variables.
+    """A matrix whose rows are stored in several variables.
 
-    It has what Mesh-TensorFlow reads of a variable. As a tensor it is a copy.
+    It has the attributes of a variable that Mesh-TensorFlow reads. Converting it to a
+    tensor copies it.
 
     Args:
-      name: of the whole.
-      partitions: tf.Variable [rows, columns], from the first row on.
+      name: of the whole matrix.
+      partitions: tf.Variable [rows, columns], in the order of their rows.
 
     Attributes: `tiles`, the rows of each partition.
     """
@@ -97,7 +98,7 @@ class RowPartitionedVariable:
         self.shape = tf.TensorShape([sum(sizes), self.partitions[0].shape[1]])
 
     def assign(self, value: tf.Tensor, **_) -> tf.Operation:
-        """Copies the rows of a matrix into buffers of the variables' own."""
+        """Copies the rows of a matrix to the partitions."""
         rows = copied_rows(value, self.tiles)
         return tf.group(
             [
@@ -116,11 +117,11 @@ class RowPartitionedVariable:
 
 @dataclasses.dataclass(frozen=True)
 class RowPartitionedTensor:
-    """The value of a row-partitioned matrix. As a tensor it is a copy.
+    """The value of a row-partitioned matrix. Converting it to a tensor copies it.
 
-    shape: of the whole. dtype: of its elements. tiles: the rows of each partition, in
-    order. partition: from the index of a partition to its tensor [rows, columns], made
-    when and where it is called.
+    shape: of the whole matrix. dtype: of its elements. tiles: the rows of each
+    partition, in order. partition: maps the index of a partition to its tensor
+    [rows, columns], which it creates in the current scope of the graph.
     """
 
     shape: tf.TensorShape
@@ -165,16 +166,17 @@ def partition_rows(matrix: tf.Tensor, size: int) -> RowPartitionedTensor:
 
 
 def copied_rows(matrix: tf.Tensor, tiles: Sequence[Tile]) -> list[tf.Tensor]:
-    """The rows of each tile in a buffer of its own, which a variable can take over."""
+    """A copy of each tile's rows, whose buffer a variable can take over."""
     return [tf.raw_ops.DeepCopy(x=slice_along(matrix, 0, tile)) for tile in tiles]
 
 
 def row_partitioning_getter(is_chosen: Callable[[str], bool]) -> Callable:
-    """A custom getter of a `tf.variable_scope`, by which the chosen variables become
-    `RowPartitionedVariable`, where they are large.
+    """A custom getter of a `tf.variable_scope` that partitions large variables.
+
+    They become `RowPartitionedVariable`.
 
     Args:
-      is_chosen: whether the variable of this name is to be partitioned; it must be a
+      is_chosen: whether the variable of this name may be partitioned; it must be a
         matrix.
     """
 
@@ -207,15 +209,15 @@ def saved_variables() -> dict[str, tf.Variable | RowPartitionedVariable]:
 
 
 def partitioned_product(product: Callable, equation: str, *factors) -> tf.Tensor:
-    """A contraction with one row-partitioned matrix, a partition at a time.
+    """A contraction with one row-partitioned matrix, one partition at a time.
 
     Args:
-      product: computes an equation of two tensors.
+      product: maps an equation and two tensors to their contraction.
       equation: of `tf.einsum`, e.g. "abc,dc->abd".
       factors: two, of which one is a `RowPartitionedTensor`.
 
     Returns:
-      The result; summed in float32 where it sums over the rows.
+      The result. If it sums over the rows, the sums over partitions are float32.
     """
     (place,) = (i for i, x in enumerate(factors) if isinstance(x, RowPartitionedTensor))
     matrix, other = factors[place], factors[1 - place]
@@ -250,14 +252,15 @@ def truncated_normal(
 ) -> tf.Tensor:
     """Rows of `tf.random.stateless_truncated_normal(..., seed, stddev=stddev)`.
 
-    Any rows can be drawn alone. So a row-partitioned matrix starts from the same
-    weights as a whole one, and is never whole in memory.
+    Any range of rows can be drawn alone. A row-partitioned matrix therefore starts from
+    the same weights as a whole one without being whole in memory.
 
     Args:
-      shape: [rows, ...] of what is drawn.
+      shape: [rows, ...] of the result.
       seed: two integers.
-      stddev: of the normal distribution, which is cut at two of them.
-      first_row: of the whole tensor, which has the same dimensions after the first.
+      stddev: of the normal distribution, which is truncated at two standard deviations.
+      first_row: index of the first row in the whole tensor, whose other dimensions are
+        those of `shape`.
 
     Returns:
       float32 values.

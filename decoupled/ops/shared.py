@@ -1,9 +1,9 @@
-"""What lowerings share: a device's part of a dimension, nodes made once for a graph.
+"""Helpers of lowerings: a device's part of a dimension, and shared nodes of a graph.
 
-Products of a mesh graph take their factors as matrices. With a reshape for each factor
-and a constant for each reshape's shape, these were 58% of the nodes of a graph that
-fine-tunes a model of 12 layers in seven lengths. A node takes some 0.5 ms to build and
-some microseconds to run, so that equal reshapes and constants are made once."""
+The matrix products of a mesh graph reshape their factors to matrices. Reshapes and the
+constants for their shapes were 58% of the nodes of a graph that fine-tunes a model of
+12 layers with seven lengths. A node takes some 0.5 ms to build and some microseconds to
+run. Therefore a graph contains equal reshapes and constants only once."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -16,10 +16,10 @@ from decoupled.core.errors import UserError
 class Shard(NamedTuple):
     """A device's part of a dimension.
 
-    axis: mesh axis that splits the dimension, or None where it is whole.
+    axis: mesh axis that splits the dimension, or None if it is not split.
     size: of the part.
     coordinate: laid-out mesh coordinate along the axis, which is the index of the part;
-      0 where the dimension is whole.
+      0 if the dimension is not split.
     """
 
     axis: int | None
@@ -39,17 +39,17 @@ def shard_of(mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension) -> Shard:
 def own_index(
     ids: tf.Tensor, coordinate: tf.Tensor | int, size: int, total: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Places of `ids` within one part of a dimension.
+    """Indices of `ids` within one part of a dimension.
 
     Args:
-      ids: int32 of any shape, places in the whole dimension.
+      ids: int32 of any shape, indices in the whole dimension.
       coordinate, size: index and size of the part. total: size of the dimension.
 
     Returns:
-      index: int32 like `ids`: the place within the part; 0 where another part owns it.
-        An id outside the dimension goes in unchanged, so that a gather on a CPU
-        refuses it itself, and shows it.
-      own: bool like `ids`, whether this part owns it.
+      index: int32 like `ids`, the index within the part; 0 for an id of another part.
+        An id outside the whole dimension is returned unchanged, so that a gather on a
+        CPU fails with an error that shows it.
+      own: bool like `ids`, whether the id lies in this part.
     """
     return own_in_range(ids, coordinate * size, size, total)
 
@@ -57,7 +57,7 @@ def own_index(
 def own_in_range(
     ids: tf.Tensor, first: tf.Tensor | int, size: int, total: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `own_index`, of the part of a dimension that begins at `first`."""
+    """As `own_index`, for the part of a dimension that begins at `first`."""
     local = ids - first
     own = tf.logical_and(local >= 0, local < size)
     known = tf.logical_and(ids >= 0, ids < total)
@@ -73,7 +73,11 @@ def zero_unless(own: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def lazy_sum(mesh_impl: mtf.MeshImpl, part: Any, axes: Iterable[int | None]) -> Any:
-    """The all-reduce of `part` over mesh axes (None is no axis), done when needed."""
+    """The all-reduce of `part` over mesh axes, done when its result is needed.
+
+    Args:
+      mesh_impl: of `part`, which is laid out. axes: of the mesh; None is ignored.
+    """
     axes = sorted(set(axes) - {None})
     return mtf.ops.LazyAllreduceSum(mesh_impl, part, axes) if axes else part
 
@@ -83,8 +87,8 @@ def check_separate(
 ) -> None:
     """Checks that a table and the ids that look it up can both be split.
 
-    Mesh-TensorFlow checks the dimensions of single tensors only. Were both split over
-    one axis, no device would see all ids that look up its rows.
+    Mesh-TensorFlow checks the dimensions of single tensors only. If both were split
+    over the same axis, no device would see all ids that look up its rows.
 
     Raises:
       UserError: `dimension` and one of `others` are split over one mesh axis.
@@ -144,10 +148,10 @@ def ones(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
 
 
 def _shared(key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """What `make` made when it was first called with this key.
+    """The tensor that `make` returned when it was first called with this key.
 
-    A node belongs to a device, to a loop, and to what it waits for. Only what is built
-    in the same place of the same graph shares it.
+    A node has a device, a control-flow context and control dependencies. It is shared
+    only where all three are the same.
     """
     if tf.executing_eagerly():
         return make()

@@ -1,12 +1,13 @@
 """The softmax of a linear layer on one device, a block of the vocabulary at a time.
 
-`decoupled.ops.linear_cross_entropy` puts the devices together. With p the softmax of
-the logits, t the target of a position, s the label smoothing and V the vocabulary, the
-gradient of a logit is p - s / V, and at the target 1 - s less. There p - 1 is minus the
-sum of all other probabilities, so that a small gradient keeps its digits: the target's
-own exponential is left out of all sums.
+`decoupled.ops.linear_cross_entropy` combines the devices' results. With p the softmax
+of the logits, t the target of a position, s the label smoothing and V the size of the
+vocabulary, the gradient of a logit is p - s / V, and at the target p - s / V - (1 - s).
+There p - 1 is computed as minus the sum of all other probabilities, so that a small
+gradient does not lose its digits. For this reason all sums leave out the target's own
+exponential.
 
-Sums are float32. Factors of products are of the activation dtype, as in other layers.
+Sums are float32. Factors of products have the activation dtype, as in other layers.
 """
 
 import dataclasses
@@ -30,8 +31,9 @@ from decoupled.ops.shared import own_in_range
 class Block(NamedTuple):
     """Some rows of a table.
 
-    tile: of the device's whole table. partition: its index, 0 where there is one table.
-    inner: the rows within the partition.
+    tile: the rows within the device's whole table. partition: index of the partition
+    that has them, 0 if the table is not partitioned. inner: the rows within the
+    partition.
     """
 
     tile: Tile
@@ -43,8 +45,9 @@ class Block(NamedTuple):
 class Kept:
     """The exponentials of all blocks, kept for the gradient.
 
-    shape: of the logits, [..., rows of the device]. blocks: pairs of exp(logit -
-    reference), [positions, rows], 0 at targets, and the reference, [positions, 1].
+    shape: of the logits, [..., rows of the device]. blocks: for each block a pair of
+    tensors: exp(logit - reference), [positions, rows], which is 0 at targets; and the
+    reference, [positions, 1].
     """
 
     shape: tf.TensorShape
@@ -57,10 +60,11 @@ class SoftmaxSlice:
     Args:
       x: [..., E_out]. table: [rows, E_out], of any float dtype, whole or
         row-partitioned. bias: [rows]. targets: int32 [...], of the whole vocabulary.
-      coordinate: index of this device's part of it. vocab_size: of the whole.
+      coordinate: index of this device's part of the vocabulary. vocab_size: size of the
+        whole vocabulary.
       block_size: most rows of a block. smoothing: of labels.
       dtype: of the factors of products.
-      kernels: of what runs this: TensorFlow on a CPU or GPU, or XLA.
+      kernels: `HOST` if TensorFlow's executor runs this, `XLA` if XLA compiles it.
     """
 
     def __init__(
@@ -95,24 +99,31 @@ class SoftmaxSlice:
         """Sums over all blocks, each exponential relative to the largest logit here.
 
         Args:
-          wanted: "of_x", "pairs", "kept": which of the later results there should be.
+          wanted: which optional groups of results to return: "of_x", "pairs", "kept".
 
         Returns:
-          float32 [positions, 1]:
-            largest: logit; candidate: its id in the whole vocabulary.
-            target: the target's logit, 0 where another device has it.
-            others: sum of exponentials but for the target's.
-            mean: sum of the logits divided by V, only with smoothing.
-          of_x: weighted, float32 [positions, E_out], the sum of the table's rows times
-            these exponentials; target_rows, of this shape, the target's own, 0 where
-            another device has it; with smoothing all_rows, [1, E_out], their sum.
-          pairs: products, float32 [positions, positions], of all pairs of positions'
-            exponentials; at_targets, of this shape, exponentials at others' targets.
-          kept: `Kept`.
+          Name -> result. Always, float32 [positions, 1]:
+            largest: the largest logit; candidate: its id in the whole vocabulary.
+            target: the target's logit, 0 if another device has it.
+            others: the sum of all exponentials but the target's.
+            mean: the sum of the logits divided by V, only with smoothing.
+          With "of_x":
+            weighted: float32 [positions, E_out], the sum of the table's rows times
+              these exponentials.
+            target_rows: of the same shape, the row of the target, 0 if another device
+              has it.
+            all_rows: [1, E_out], the sum of the table's rows, only with smoothing.
+          With "pairs":
+            products: float32 [positions, positions], the inner product of the
+              exponentials of each pair of positions.
+            at_targets: of the same shape, the exponentials of one position at the
+              target of the other.
+          With "kept":
+            kept: `Kept`.
         """
         sums, kept = {}, []
 
-        def work(block, signal):
+        def work(block: Block, signal: tf.Tensor | None) -> list[tf.Tensor]:
             rows = self._rows(block, signal)
             logits = self._logits(block, rows)
             largest, place = self._kernels.largest(logits)
@@ -170,14 +181,14 @@ class SoftmaxSlice:
         of_target: tf.Tensor,
         kept: Kept | None,
     ) -> "TableGradient":
-        """Of table and bias.
+        """The gradients of table and bias.
 
         Args:
-          dy: float32 [...], of the losses.
-          largest, total, of_target: float32 [...], of the whole vocabulary: the largest
-            logit, the sum of exponentials under it, and the gradient of the target's
-            logit without s / V.
-          kept: of `forward`, or None to compute the exponentials again.
+          dy: float32 [...], gradient of the losses.
+          largest, total, of_target: float32 [...], over the whole vocabulary: the
+            largest logit, the sum of exp(logit - largest), and the gradient of the
+            target's logit without its -s / V.
+          kept: from `forward`, or None to recompute the exponentials.
         """
         column = [self._positions, 1]
         dy, largest, total, of_target = (
@@ -204,7 +215,11 @@ class SoftmaxSlice:
         return TableGradient(self, of_logits, dy)
 
     def transposed_product(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Of the logits' gradient, float32 [positions, rows], with x: [rows, E_out]."""
+        """The product of a block's logits' gradient with x: float32 [rows, E_out].
+
+        Args:
+          gradient: float32 [positions, rows].
+        """
         y = matrix_product("pv,pe->ve", tf.cast(gradient, self._dtype), self._x)
         return tf.cast(y, tf.float32)
 
@@ -232,8 +247,8 @@ class SoftmaxSlice:
         return logits + tf.cast(slice_along(self._bias, 0, block.tile), tf.float32)
 
     def _cells(self, block: Block) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """[row, column] of each target in a block's logits; the column; and ownership
-        as float32 0 or 1."""
+        """The [row, column] of each target in a block's logits; the column alone; and
+        float32 1 if the target lies in this block, else 0."""
         start = self._first + block.tile.first
         index, own = own_in_range(
             self._targets, start, block.tile.size, self._vocab_size
@@ -241,13 +256,27 @@ class SoftmaxSlice:
         cells = tf.stack([tf.range(self._positions), index], axis=1)
         return cells, index, tf.cast(own, tf.float32)
 
-    def _exponentials(self, logits, reference, cells, own, read):
-        # After all that reads the logits, so that their buffer may be overwritten.
+    def _exponentials(
+        self,
+        logits: tf.Tensor,
+        reference: tf.Tensor,
+        cells: tf.Tensor,
+        own: tf.Tensor,
+        read: list[tf.Tensor],
+    ) -> tf.Tensor:
+        """exp(logits - reference), 0 at targets. `read`: tensors made of the logits."""
+        # After every other read of the logits, so that their buffer may be overwritten.
         with tf.control_dependencies(read if self.on_host else []):
             e = tf.exp(logits - reference)
         return self._kernels.add_at(e, cells, -tf.gather_nd(e, cells) * own)
 
-    def _of_rows(self, rows, index, own, target_rows):
+    def _of_rows(
+        self,
+        rows: tf.Tensor,
+        index: tf.Tensor,
+        own: tf.Tensor,
+        target_rows: tf.Tensor | None,
+    ) -> dict[str, tf.Tensor]:
         if self.on_host:
             if target_rows is None:
                 target_rows = tf.zeros([self._positions, rows.shape[1]])
@@ -264,7 +293,7 @@ class SoftmaxSlice:
         return {"target_rows": target_rows, "all_rows": all_rows}
 
     def _row_sums(self, x: tf.Tensor) -> tf.Tensor:
-        # On a CPU a product is faster; a TPU would round its factors.
+        # On a CPU a matrix product is faster; a TPU would round its factors.
         if self.on_host:
             return tf.matmul(x, tf.ones([x.shape[1], 1]))
         return tf.reduce_sum(x, axis=1, keepdims=True)
@@ -277,12 +306,13 @@ class SoftmaxSlice:
 
 
 class TableGradient:
-    """The gradients of one device's table and bias, made where they are used.
+    """The gradients of one device's table and bias, computed where they are used.
 
     Args:
-      of: the softmax. of_logits: from the place of a block, and a tensor to wait for
-        under XLA, to its logits' gradient, float32 [positions, rows]. start: a tensor
-        that the first block waits for.
+      of: the softmax.
+      of_logits: maps the index of a block, and a tensor to wait for under XLA, to the
+        gradient of the block's logits, float32 [positions, rows].
+      start: a tensor that the first block waits for.
     """
 
     def __init__(self, of: SoftmaxSlice, of_logits: Callable, start: tf.Tensor):
@@ -291,8 +321,8 @@ class TableGradient:
         self.shape = of.shape
 
     def rows(self, tile: Tile) -> tf.Tensor:
-        """Some rows of the table's gradient, which begin and end with blocks; float32
-        [rows, E_out]."""
+        """Some rows of the table's gradient, float32 [rows, E_out]. The tile must
+        consist of whole blocks."""
         end = tile.first + tile.size
         parts = []
         for place, block in enumerate(self._of.blocks):
@@ -305,8 +335,9 @@ class TableGradient:
         return self.wholes()[0]
 
     def bias(self) -> tf.Tensor:
-        """All of the bias's gradient, float32 [rows]. The blocks that it is made of
-        wait for the table's update if that was built before."""
+        """All of the bias's gradient, float32 [rows]. It is computed from the same
+        blocks as the table's. If the table's update was built before, these blocks wait
+        for it."""
         for place in range(len(self._of.blocks)):
             self._block(place)
         return tf.concat([self._bias[p] for p in sorted(self._bias)], axis=0)
@@ -322,7 +353,7 @@ class TableGradient:
         return tf.concat([self.rows(block.tile) for block in self._of.blocks], axis=0)
 
     def _in_place(self) -> tf.Tensor:
-        """In one buffer, into which each block is copied when it is made."""
+        """All of the table's gradient, in one buffer that each block is copied to."""
         whole = tf.raw_ops.Empty(shape=self.shape, dtype=tf.float32)
         for block in self._of.blocks:
             first, size = block.tile
@@ -342,10 +373,10 @@ class TableGradient:
 
 
 class BiasGradient:
-    """That of the bias.
+    """The gradient of one device's bias, computed where it is used.
 
     Args:
-      table: that of the table, which is made of the same blocks.
+      table: the gradient of the table, which is computed from the same blocks.
     """
 
     def __init__(self, table: TableGradient):
@@ -371,7 +402,7 @@ for _kind in (TableGradient, BiasGradient):
 
 
 def _blocks(table: tf.Tensor | RowPartitionedTensor, size: int) -> list[Block]:
-    """All rows in order; no block lies in two partitions."""
+    """The blocks of all rows in order; no block spans two partitions."""
     partitions = [Tile(0, int(table.shape[0]))]
     if isinstance(table, RowPartitionedTensor):
         partitions = table.tiles

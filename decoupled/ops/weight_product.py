@@ -1,10 +1,10 @@
-"""Products with weights that are kept in float32 and multiplied in bfloat16.
+"""Products with weights that are stored in float32 and multiplied in bfloat16.
 
-A copy of all weights in bfloat16, made at the start of a step and kept to its end for
-the backward pass, is a quarter of the weights' memory. Here each product casts what it
-needs just before it runs, forward and backward: the copy is small, still in the
-processor's cache when it is read, and gone after that. A large table, such as an output
-embedding, is cast a few rows at a time.
+A bfloat16 copy of all weights, made at the start of a step and kept for the backward
+pass, would take half as much memory as the weights. Here each product, forward and
+backward, casts its weights just before it runs. This copy is small, is still in the
+processor's cache when it is read, and is freed after the product. A large table, such
+as an output embedding, is cast a few rows at a time.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from decoupled.ops.recompute import After, identity_after
 from decoupled.ops.row_partitions import RowPartitionedTensor, partition_rows
 from decoupled.ops.shared import lazy_sum
 
-# Elements of a table that are cast at a time, 16 MB in bfloat16. One with fewer than
-# twice as many is cast whole.
+# Elements of a table that are cast at a time, 16 MB in bfloat16. A table with fewer
+# than twice as many is cast as a whole.
 _TILE = 8_000_000
 
 
@@ -28,8 +28,8 @@ def weight_product(
 
     Args:
       x: float [...].
-      weights: float, of any dtype; what a variable reads as.
-      output_shape: dimensions of the result; the others are summed over.
+      weights: float, of any dtype, as a variable is read.
+      output_shape: dimensions of the result; all others are summed over.
     """
     if weights.dtype == x.dtype:
         return mtf.einsum([x, weights], output_shape=output_shape)
@@ -51,8 +51,8 @@ class _WeightProduct(mtf.EinsumOperation):
 
 
 class CastAfter(After):
-    """`x` in the dtype of `signal`, cast once that is computed; XLA casts it at a time
-    of its choice."""
+    """`x` cast to the dtype of `signal`, not before `signal` is computed. XLA chooses
+    the time itself."""
 
     def __init__(self, x: mtf.Tensor, signal: mtf.Tensor):
         super().__init__(x, signal)
@@ -63,7 +63,7 @@ class CastAfter(After):
         return True
 
     def gradient(self, grad_ys):
-        """Of `x`, in its dtype."""
+        """The gradient of `x`, in x's dtype."""
         return [GradientCast(grad_ys[0], self.inputs[0].dtype).outputs[0], None]
 
     def lower(self, lowering):
@@ -74,7 +74,7 @@ class CastAfter(After):
         def cast(x: Any, signal: tf.Tensor) -> tf.Tensor | RowPartitionedTensor:
             if isinstance(mesh_impl, PlacementMeshImpl):
                 if mesh_impl.multiplies_in_float32:
-                    # A cast would round it, only to be made float32 again.
+                    # The product would cast the rounded weights back to float32.
                     return x
                 x = _in_partitions(x)
             if isinstance(x, RowPartitionedTensor):
@@ -91,8 +91,8 @@ class CastAfter(After):
 def _in_partitions(
     x: tf.Tensor | RowPartitionedTensor,
 ) -> tf.Tensor | RowPartitionedTensor:
-    """A large matrix as `RowPartitionedTensor`; what is smaller, or is one already, as
-    it is."""
+    """A large matrix as a `RowPartitionedTensor`; any other tensor is returned as it
+    is."""
     if isinstance(x, RowPartitionedTensor) or x.shape.rank != 2:
         return x
     if x.shape.num_elements() < 2 * _TILE:
@@ -103,9 +103,9 @@ def _in_partitions(
 class GradientCast(mtf.Operation):
     """A weight's gradient in another dtype.
 
-    In a loop over microbatches its parts are cast before the all-reduce:
-    Mesh-TensorFlow adds such parts up over the loop and reduces them over the mesh
-    once. Elsewhere what crosses the mesh is the narrower gradient.
+    In a loop over microbatches, each device's part is cast before the all-reduce:
+    Mesh-TensorFlow adds up such parts over the loop and reduces the sum once. Elsewhere
+    the all-reduce comes first, because it then moves the narrower dtype.
     """
 
     def __init__(self, gradient: mtf.Tensor, dtype: tf.DType):
@@ -119,7 +119,7 @@ class GradientCast(mtf.Operation):
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
         gradient, dtype = lowering.tensors[self.inputs[0]], self.outputs[0].dtype
-        # A loop's operations are its own, no longer the graph's.
+        # Operations of a loop's body are not listed in the graph.
         in_loop = self not in self.graph.operations
         if in_loop and isinstance(gradient, mtf.ops.LazyAllreduceSum):
             part = mesh_impl.slicewise(tf.cast, gradient.laid_out_input, dtype)
@@ -130,7 +130,8 @@ class GradientCast(mtf.Operation):
 
 
 def _unrounded(gradient: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """In another dtype; what was rounded from that one is taken as it was before."""
+    """The gradient in another dtype. If it was itself cast from that dtype, the value
+    before the cast is returned, which is not rounded."""
     source = gradient.op
     if source.type == "Cast" and source.inputs[0].dtype == dtype:
         return source.inputs[0]

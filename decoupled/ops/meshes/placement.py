@@ -22,20 +22,20 @@ from decoupled.ops.row_partitions import (
 )
 from decoupled.ops.shared import reshape
 
-# Rows of a factor are long from this length on.
+# Rows of a factor with at least so many elements are long.
 _LONG = 512
-# So many times as many columns as rows: a product with an embedding table.
+# A product with an embedding table has more than so many times as many columns as rows.
 _MANY = 4
 
 
 def bfloat16_is_slow() -> bool:
     """Whether products of bfloat16 matrices take longer here than those of float32.
 
-    A processor without instructions for them imitates them, and the AVX-512 ones of
-    Intel's are slower than float32's: 145 against 245 GFLOP/s on two cores of a
-    Sapphire Rapids, 52 without them (docs/performance_xeon.md). Fast are matrix units
-    (AMX), AMD's AVX-512, and GPUs. A processor that does not describe itself as Linux
-    has it on x86 is taken to be fast.
+    A processor without bfloat16 instructions emulates them, and Intel's AVX-512 ones
+    are slower than those for float32: 145 against 245 GFLOP/s on two cores of a
+    Sapphire Rapids, and 52 by emulation (docs/performance_xeon.md). Intel's matrix
+    units (AMX), AMD's AVX-512 and GPUs are fast. A processor is taken to be fast if
+    the system does not describe it as Linux does on x86.
     """
     return not tf.config.list_physical_devices("GPU") and _is_slow(processor())
 
@@ -52,7 +52,8 @@ class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
     """Mesh implementation for CPU and GPU devices (see the module's docstring).
 
     on_gpus: whether devices are GPUs, for which some kernels do not exist.
-    multiplies_in_float32: whether matrices of bfloat16 are (change 4).
+    multiplies_in_float32: whether bfloat16 matrices are multiplied in float32
+    (change 4).
     """
 
     def __init__(self, shape, layout, devices):
@@ -67,17 +68,18 @@ class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
         return super().slicewise(fn, *inputs)
 
     def einsum(self, equation, *slices):
-        """As in the parent; a matrix product where it is one (changes 2 to 4).
+        """As in the parent, but as a matrix product where possible (changes 2 to 4).
 
-        Of a factor in bfloat16 and one in float32 the result is bfloat16.
+        The product of a bfloat16 and a float32 factor is bfloat16.
         """
         if len(slices) == 2 and any(
             isinstance(x, RowPartitionedTensor) for x in slices
         ):
             return partitioned_product(self.einsum, equation, *slices)
         if self.multiplies_in_float32 and tf.bfloat16 in {x.dtype for x in slices}:
-            # Not before all factors are there: a gradient's are known since the forward
-            # pass, and would wait for the backward pass in float32 too.
+            # Cast only when all factors are computed. The factors of a gradient that
+            # the forward pass computes would otherwise be in memory as float32 too
+            # until the backward pass.
             with tf.control_dependencies(slices):
                 wide = [tf.cast(x, tf.float32) for x in slices]
             return tf.cast(self.einsum(equation, *wide), tf.bfloat16)
@@ -135,9 +137,9 @@ def _multiply(
 ) -> tf.Tensor:
     """`tf.matmul` by the faster of its two kernels on a CPU.
 
-    In float32 the one for single matrices is slow where rows of a transposed factor are
-    long: a product with an output embedding of width 3072 takes 1.7 times as long as by
-    the kernel for batches, which is the slower one elsewhere
+    In float32, the kernel for single matrices is slow if the rows of a transposed
+    factor are long. A product with an output embedding of width 3072 takes 1.7 times as
+    long as with the kernel for batches, which is slower in all other cases
     (docs/performance_experiments.md).
     """
     product = functools.partial(
@@ -154,7 +156,8 @@ def _multiply(
 def _transposed(
     indices: str, batch: list[str], first: list[str], second: list[str]
 ) -> bool | None:
-    """False or True where `indices` is batch + first + second or its transpose."""
+    """False if `indices` is batch + first + second, True if it is batch + second +
+    first, else None."""
     if list(indices) == batch + first + second:
         return False
     if list(indices) == batch + second + first:

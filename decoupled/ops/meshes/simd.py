@@ -2,14 +2,14 @@
 
 Mesh-TensorFlow's own SIMD mesh with four changes:
 
-1. What is compiled for CPUs (`decoupled.ops.kernels`) goes in as it is: the whole
-   program is compiled anyway.
+1. Functions that are compiled for CPUs (`decoupled.ops.kernels`) are used uncompiled,
+   because the whole program is compiled anyway.
 2. Slices of equal shape share a variable (`decoupled.ops.meshes.stacks`): RemBERT with
-   its slots has 1,575 variables, and some 70 stacks of them on each core.
-3. A core's stack takes two nodes of the graph instead of nine, and what it starts with
-   reaches its host once for all of the host's cores.
-4. Which cores reduce with each other is worked out once for each set of mesh axes, not
-   for each of a thousand reductions.
+   its slots has 1,575 variables, which make some 70 stacks on each core.
+3. A core's stack takes two nodes of the graph instead of nine. Its initial value is
+   sent to a host once for all of the host's cores.
+4. The groups of cores that reduce with each other are computed once for each set of
+   mesh axes, not for each of a thousand reductions.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
     Args:
       shape: mtf.Shape of the mesh. layout: mtf.LayoutRules.
       device_assignment: of one core per replica.
-      logical_to_physical: index of the replica that each device of the mesh is.
-      stack_bytes: of the gradient of a stack's members; 0 stacks nothing.
+      logical_to_physical: for each processor of the mesh, the index of its replica.
+      stack_bytes: most bytes of the gradient of a stack on a core; 0 stacks nothing.
     """
 
     def __init__(
@@ -47,11 +47,12 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
         )
         self._groups, self._stacks = {}, {}
         self._stack_bytes = stack_bytes
-        # Where a loop's body used it first, it would be made in the body's own graph.
+        # Made here, because a loop's body that used it first would make it in the
+        # body's own graph.
         _ = self.pnum_tensor
 
     def slicewise(self, fn, *inputs):
-        """As in the parent; a compiled function as it was before (change 1)."""
+        """As in the parent, with compiled functions uncompiled (change 1)."""
         return super().slicewise(getattr(fn, "python_function", fn), *inputs)
 
     def _create_group_assignment(self, mesh_axes: Sequence[int]) -> list[list[int]]:
@@ -73,7 +74,7 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
         return stacks_of(variables, self, self._stack_bytes)
 
     def stack_with(self, variable: mtf.Variable) -> "Stack":
-        """The stack that a variable is in; made with the first of its members."""
+        """The stack that a variable is in; the first call makes all stacks."""
         if variable not in self._stacks:
             for members in self.stacks(variable.graph.all_variables):
                 stack = self.Stack(members, self)
@@ -81,7 +82,8 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
         return self._stacks[variable]
 
     class LaidOutVariable:
-        """A variable's place in its stack, and the copies from and to the whole."""
+        """A variable's place in its stack, and the copies from and to the variable that
+        is saved."""
 
         def __init__(self, variable: mtf.Variable, mesh_impl: "SimdMeshImpl"):
             self._variable, self._mesh_impl = variable, mesh_impl
@@ -111,8 +113,8 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
         """The slices of some variables on all cores, and their copies.
 
         members: mtf.Variable, of one shape, layout and dtype. slices: `Slices`, [...],
-        or [members, ...] where there are several. copy_masters_to_slices,
-        copy_slices_to_masters: operations, or None where nothing runs.
+        or [members, ...] if there are several members. copy_masters_to_slices,
+        copy_slices_to_masters: operations, or None if `copies` is false.
         """
 
         copies = True
@@ -126,7 +128,7 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
             name, dtype = self._first.name, self._first.slice_dtype
             if self._several:
                 name = f"{name}_and_{len(members) - 1}"
-            # The names of scopes would stand in every node once more.
+            # Without scopes, whose names would be repeated in every node.
             with _outside(), tf.name_scope(None):
                 handles = [self._make(f"{name}_slice_", r) for r in self._replicas()]
                 shape = self._several + self._slice_shape
@@ -156,7 +158,8 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
             dtype, wholes = self._first.slice_dtype, []
             for member in self.members:
                 with tf.device(member.master_device):
-                    # Not the variable itself, which would be read elsewhere.
+                    # Read here: `tf.cast` returns a variable of this dtype unread, and
+                    # another device would read it.
                     master = tf.convert_to_tensor(member.get_master())
                     wholes.append(tf.cast(master, dtype))
             with tf.device(self._first.master_device):
@@ -216,13 +219,13 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
 
 
 def _host(device: str) -> str:
-    """The CPU of the host that a device is of."""
+    """The CPU of the host of a device."""
     spec = tf.DeviceSpec.from_string(device)
     return spec.replace(device_type="CPU", device_index=0).to_string()
 
 
 class Slices(mtf.tpu_variables.ReplicatedVariable):
-    """Slices on all cores; inside the program, the one of the core that runs it.
+    """The slices on all cores; in the program, the slice of the core that runs it.
 
     Args:
       name: of the variable. handles: resource of each core's slice.
@@ -245,7 +248,7 @@ class Slices(mtf.tpu_variables.ReplicatedVariable):
     def handle(self):
         """The resource, as the program sees it."""
         context = mtf.tpu_variables._enclosing_tpu_context()
-        # Outside a program, or in one of a single core, for a CPU.
+        # Outside of a program, or in a program of one core that is built for a CPU.
         if not hasattr(context, "get_replicated_var_handle"):
             return self._vars[0]
         return context.get_replicated_var_handle(
@@ -263,14 +266,14 @@ class Slices(mtf.tpu_variables.ReplicatedVariable):
         return self._slice_shape
 
     def members(self) -> list[tf.Tensor]:
-        """The values of a stack's members, read once for all of them."""
+        """The values of a stack's members, all from one read."""
         place = _place()
         if place not in self._members:
             self._members[place] = tf.unstack(self._read_variable_op())
         return self._members[place]
 
     def _assign_dependencies(self):
-        # Members that nothing has read yet would be read after the update.
+        # Without this, a pending read of the members could run after the update.
         return tf.control_dependencies(self._members.get(_place(), []))
 
     def _read_variable_op(self):
@@ -284,16 +287,16 @@ class Slices(mtf.tpu_variables.ReplicatedVariable):
 
 
 def _place() -> tuple[tf.Graph, Any]:
-    """Where in the graph a tensor made now is: a loop's body has reads of its own."""
+    """The current place in the graph: the body of a loop needs reads of its own."""
     graph = tf.get_default_graph()
     return graph, graph._get_control_flow_context()
 
 
 class Member(Slices):
-    """One member of a stack. It can be read; `stacks.StackedAssign` writes them all.
+    """One member of a stack. It can only be read; updates write the whole stack.
 
     Args:
-      stack: Slices of [members, ...]. place: of this one.
+      stack: Slices of [members, ...]. place: index of this member.
     """
 
     def __init__(self, stack: Slices, place: int):
@@ -302,7 +305,7 @@ class Member(Slices):
 
     @property
     def handle(self):
-        """There is none of a member alone."""
+        """Raises NotImplementedError: a single member has no resource."""
         raise NotImplementedError(f"a member of {self._name} has no variable alone")
 
     def _read_variable_op(self):

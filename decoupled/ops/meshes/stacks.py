@@ -1,15 +1,15 @@
-"""Variables whose slices are kept as one variable, a stack, on each core of a TPU.
+"""Stacks: variables of equal shape, stored as one variable on each core of a TPU.
 
-RemBERT with AdamW has 1,575 variables. Most are of a few shapes, as its 32 layers are
-equal. A TPU's session knows every slice on every core by name, so that their count, not
-their size, makes its graph large and its start slow. Slices of equal shape are
-therefore stacked, [members, ...slice]. Reading a member is reading its part of the
+RemBERT with AdamW has 1,575 variables. Most have one of a few shapes, as its 32 layers
+are equal. A TPU's session knows every slice on every core by name. The number of slices
+rather than their size therefore makes its graph large and its start slow. Hence slices
+of equal shape are stacked, [members, ...slice]. Reading a member reads its part of the
 stack.
 
-An update writes all members at once, elementwise: XLA then writes the stack in place.
-New values of single members would be joined in a second buffer, and copied back. An
-update does need the stack of the members' gradients, beside the gradients themselves.
-`most_bytes` bounds it: a larger stack is cut into several.
+An update writes all members at once and elementwise, so that XLA writes the stack in
+place. If single members were updated, their new values would be joined in a second
+buffer and copied back. An update needs a stack of the members' gradients in addition to
+the gradients themselves. `most_bytes` limits its size: larger stacks are divided.
 """
 
 import itertools
@@ -28,14 +28,14 @@ def stacks_of(
     """The members of each stack.
 
     Two variables share a stack if their whole shapes, layouts and dtypes are equal, and
-    if both or neither are trained. The slots of an optimizer are stacked as their
-    weights are: the first moments of a stack's members are a stack in the same order.
+    if both or neither are trained. The slots of an optimizer are stacked like their
+    weights: the first moments of a stack's members are a stack in the same order.
 
     Args:
       variables: of a graph; a slot's name begins with its weight's.
       mesh_impl: that lays them out.
-      most_bytes: of the float32 gradient of a stack, on one core; a larger slice is
-        alone. 0: each is.
+      most_bytes: largest float32 gradient of a stack on one core. A larger slice is a
+        stack of one member. 0 stacks nothing.
 
     Returns:
       All variables, each in one list, in their order.
@@ -77,7 +77,7 @@ def _equal(
 def _cut(
     groups: Sequence[list[mtf.Variable]], mesh_impl: mtf.MeshImpl, most_bytes: int
 ) -> Iterator[list[mtf.Variable]]:
-    """Stacks of nearly equal length, none of more bytes."""
+    """Divides groups into stacks of nearly equal length and at most `most_bytes`."""
     for members in groups:
         each = mesh_impl.slice_size(members[0].shape) * _GRADIENT_BYTES
         most = max(1, most_bytes // each)
@@ -103,11 +103,11 @@ def stacked(*tensors: tf.Tensor) -> tf.Tensor:
 
 
 class StackedAssign(mtf.Operation):
-    """Assignments to all members of a stack, as one.
+    """One assignment to all members of a stack.
 
     Args:
-      assigns: mtf.Assign of one member each, of one kind. They are removed from the
-        graph.
+      assigns: mtf.Assign, one for each member, all with the same `assign_fn`. They are
+        removed from the graph.
     """
 
     def __init__(self, assigns: Sequence[mtf.Operation]):
