@@ -6,7 +6,7 @@ from decoupled.configs import ModelConfig
 from decoupled.core.compat import mtf
 from decoupled.model.variables import SIZES, dimension
 
-# How the names of features end that are float32 in the graph; the others are int32.
+# Features whose names end so are float32 in the graph; all others are int32.
 FLOAT_FEATURES = ("weights", "scale", "shares", "targets")
 # What a layout rule may split, and what the name stands for.
 NAMES = {
@@ -29,7 +29,7 @@ NAMES = {
 }
 
 _LENGTH = "MaskingConfig.sequence_length or FinetuningConfig.max_sequence_length"
-# What a user changes to change the size of a dimension.
+# The setting that determines the size of a dimension.
 SETTINGS = {
     **{name: f"ModelConfig.{SIZES[name]}" for name in NAMES if name in SIZES},
     "batch": "TrainingConfig.batch_size",

@@ -1,10 +1,10 @@
 """Input and output embeddings, coupled or decoupled: the subject of the paper.
 
 Input (paper section 3): word, position and type embeddings of width E_in, layer norm,
-then a linear projection to H, which models of one width do without. Output (section
-4.2): H -> E_out, then the rows of the output embedding, used in pre-training only.
-Which matrices the output embedding has is all that its variants differ in, and
-`decoupled.model.variables.output_matrices` says it.
+then a linear projection to H, which models with equal widths may lack. Output (section
+4.2): H -> E_out, then the rows of the output embedding, used in pre-training only. The
+variants of the output embedding differ only in their matrices, which
+`decoupled.model.variables.output_matrices` lists.
 """
 
 from decoupled.core.compat import mtf, tf
@@ -92,8 +92,8 @@ class OutputEmbedding:
           block_size: `TrainingConfig.softmax_block_size`; `choose_blocks` has the rule.
 
         Returns:
-          losses, correct: float32 [batch, predictions], as of `softmax_cross_entropy`
-          of `logits`, which are made as a whole only where the rule says so.
+          losses, correct: float32 [batch, predictions], the `softmax_cross_entropy` of
+          `logits`. The logits exist as a whole only if `choose_blocks` returns None.
         """
         build = self._build
         *_, last = names.output_matrices(build.config)
@@ -104,7 +104,7 @@ class OutputEmbedding:
             mtf.Shape([*positions, columns]),
             mtf.Shape([vocab, columns]),
             block_size,
-            # One table has another gradient as input embedding.
+            # A coupled table also gets a gradient as the input embedding.
             apart=build.gradients_apart and not build.config.coupled,
         )
         if blocks is None:
@@ -146,7 +146,10 @@ class OutputEmbedding:
         return build.dense(x, names.TRANSFORM)
 
     def _last_product(self, x: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
-        """[..., output_embedding] times all matrices but the last, and that one."""
+        """The factors of the last product: its input, and the last matrix.
+
+        The input is `x` [..., output_embedding] times all matrices but the last.
+        """
         *factors, last = map(self._matrix, names.output_matrices(self._build.config))
         for matrix in (*factors, last):
             outputs, inputs = matrix.shape.dims

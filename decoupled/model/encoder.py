@@ -13,7 +13,7 @@ from decoupled.ops.gather import gather_positions
 from decoupled.ops.normalization import softmax
 from decoupled.ops.recompute import recompute
 
-# Added to the scores of padding; far below any score.
+# Added to the scores of padding; its magnitude is far above that of any score.
 _MASKED = -1e9
 
 
@@ -85,10 +85,10 @@ def _same(operation: mtf.Operation, dy: mtf.Tensor) -> list[mtf.Tensor]:
 
 
 class Encoded(NamedTuple):
-    """What the encoder gives: [batch, sequence, hidden] tensors.
+    """The outputs of the encoder: [batch, sequence, hidden] tensors.
 
-    embedded: input of the first layer. layers: output of each layer, first to last; of
-    the last one [positions' dimensions, hidden] where `encode` was given positions.
+    embedded: input of the first layer. layers: output of each layer, first to last. If
+    `encode` was given positions, the last layer is [positions' dimensions, hidden].
     """
 
     embedded: mtf.Tensor
@@ -111,10 +111,10 @@ def encode(
       build: sizes and variables.
       features: `input_word_ids`, `input_mask`, `input_type_ids`, int32
         [batch, sequence].
-      positions: int32 [batch, ...], the tokens whose output is needed; None for all
-        of them. A masked-LM head reads a few tokens of a sequence and a classifier one,
-        and nothing else reads the last layer: that computes keys and values for all
-        tokens, and everything else for these only.
+      positions: int32 [batch, ...], the positions that the head reads; None for all. A
+        masked-LM head reads a few tokens of a sequence, and a classifier one. The last
+        layer computes keys and values for all tokens, and everything else only at these
+        positions.
 
     Returns:
       All layers' representations.

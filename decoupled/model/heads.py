@@ -85,8 +85,7 @@ def span_logits(build: Builder, encoded: mtf.Tensor, dropout: float) -> mtf.Tens
       dropout: rate before the linear layer, in training only.
 
     Returns:
-      float32 [batch, labels, sequence]; the sequence is last, being what a softmax is
-      over.
+      float32 [batch, labels, sequence]; the softmax is over the last dimension.
     """
     build = build.with_head(names.SPANS)
     dropped = build.dropout(encoded, dropout, "classifier")

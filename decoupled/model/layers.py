@@ -27,13 +27,13 @@ class Builder:
     dropout_seed: int32 scalar that changes every step; None switches all dropout off.
     frozen: names of variables that are not trained.
     embedding_lookup: how rows are looked up, a name of `LOOKUPS`.
-    recompute_layers: gradient checkpointing, the inside of each encoder layer is
-      computed again in the backward pass instead of kept.
+    recompute_layers: gradient checkpointing; the backward pass recomputes the inside of
+      each encoder layer.
     slice_dtype: of the variables on the devices; those that are saved are float32.
     mesh_impl: that the graph will run on, where that is known.
-    gradients_apart: whether the optimizer can take the gradient of a table a block at a
-      time.
-    variables: that may be built, by name; those of a head come with `with_head`.
+    gradients_apart: whether the optimizer can take the gradient of a table one block at
+      a time.
+    variables: the declared variables by name; `with_head` adds those of a head.
     """
 
     config: ModelConfig
@@ -68,8 +68,8 @@ class Builder:
         """A declared variable, saved in float32 and read as `dtype`.
 
         Vectors (biases, layer norms' gamma and beta) are float32 on the devices too:
-        of RemBERT's weights they are 0.1%, and gammas near 1 have steps of 0.008 in
-        bfloat16.
+        they are 0.1% of RemBERT's weights, and two bfloat16 values near 1, as gammas
+        are, differ by 0.008.
         """
         variable = self.variables[name]
         slices = self.slice_dtype if len(variable.dims) > 1 else tf.float32
@@ -83,16 +83,16 @@ class Builder:
         )
 
     def kernel(self, name: str) -> mtf.Tensor:
-        """A matrix that something is multiplied by.
+        """The matrix of a `weight_product`.
 
-        Float32 slices read as float32; `weight_product` casts them where it needs them.
+        Float32 slices are read as float32; `weight_product` casts them.
         """
         whole = self.slice_dtype == tf.float32
         return self.variable(name, tf.float32 if whole else self.activation_dtype)
 
     def embedding(self, name: str) -> mtf.Tensor:
-        """A table, read as float32: rows are cast after the lookup, which spares a cast
-        of the whole table in every step."""
+        """A table, read as float32. Rows are cast after the lookup, so that no step
+        casts the whole table."""
         return self.variable(name)
 
     def bias(self, name: str) -> mtf.Tensor:
@@ -116,13 +116,13 @@ class Builder:
     def product_and_bias(
         self, x: mtf.Tensor, name: str
     ) -> tuple[mtf.Tensor, mtf.Tensor]:
-        """x @ kernel, and the bias: for what adds it in a pass of its own."""
+        """x @ kernel, and the bias, for an operation that adds the bias itself."""
         kernel, bias = self.kernel(f"{name}/kernel"), self.bias(f"{name}/bias")
         shape = [*x.shape.dims[:-1], kernel.shape.dims[-1]]
         return weight_product(x, kernel, shape), bias
 
     def activated(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
-        """The configured activation of `dense`."""
+        """The configured activation function of x @ kernel + bias."""
         return ACTIVATIONS[self.config.activation](*self.product_and_bias(x, name))
 
     def layer_norm(self, x: mtf.Tensor, name: str) -> mtf.Tensor:

@@ -1,4 +1,4 @@
-"""Parameters of a model: counted, and as the paper prints them.
+"""Parameter counts of a model, and those that the paper prints.
 
 Counts come from the declaration of variables; no graph is built. Three ways of counting
 reproduce the paper's tables from the counts per group:
@@ -57,7 +57,7 @@ class Convention(NamedTuple):
 class Row(NamedTuple):
     """A model of the paper.
 
-    gin_file: below gin/. tables, name: where it stands.
+    gin_file: below gin/. tables, name: the tables that list it, and its name there.
     pretraining, finetuning: PT and FT as printed, in millions.
     keep_layers: layers that fine-tuning keeps; 0 is all.
     remark: why the count of `convention` differs, where it does.

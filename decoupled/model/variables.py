@@ -1,9 +1,9 @@
 """Every variable of a model, declared once; no TensorFlow is needed to import this.
 
-Name, named dimensions, initializer and role of a variable stand here alone. The mesh
-graph, the optimizer, the rules of checkpoints, the exports, the converters, the table
-of parameters and the plan read them from `declare`. The names are BERT's
-(google-research/bert, modeling.py), which the released RemBERT has as well.
+Only this module defines a variable's name, named dimensions, initializer and role. The
+mesh graph, the optimizer, the rules of checkpoints, the exports, the converters, the
+table of parameters and the plan read them from `declare`. The names are BERT's
+(google-research/bert, modeling.py), which the released RemBERT uses as well.
 """
 
 import enum
@@ -56,7 +56,7 @@ _MESH_NAMES = {"heads_and_size": "heads"}
 
 
 class Role(enum.Enum):
-    """What a variable is for, which decides who takes it over from a checkpoint."""
+    """What a variable is for. Who takes it over from a checkpoint depends on this."""
 
     INPUT_EMBEDDING = "input embedding"
     ENCODER = "encoder"
@@ -182,13 +182,13 @@ def shapes(config: ModelConfig, head: Head) -> dict[str, Shape]:
 
 
 def foreign(config: ModelConfig, names: Iterable[str]) -> list[str]:
-    """The names that are an encoder's, but of no variable of this model, sorted."""
+    """The names of encoder variables that this model does not have, sorted."""
     own = declare(config, Head(pooler=True))
     return sorted(n for n in names if n.startswith("bert/") and n not in own)
 
 
 def layer_name(index: int) -> str:
-    """What the names of a layer's variables begin with, without a slash at the end."""
+    """The prefix of the names of a layer's variables, without a slash at the end."""
     return f"bert/encoder/layer_{index}"
 
 
@@ -200,9 +200,10 @@ def dimension(config: ModelConfig, name: str) -> Dim:
 def output_matrices(config: ModelConfig) -> list[Variable]:
     """The matrices of the output embedding, in which its variants differ.
 
-    Each is [outputs, inputs]. The first reads vectors of width E_out, every other one
-    what the one before gives, and the last has a row for every piece. A coupled model
-    has the word embeddings here; any other matrix is only the output's.
+    Each is [outputs, inputs]. The first multiplies vectors of width E_out, and each
+    further matrix multiplies the result of the one before. The last has a row for every
+    piece. In a coupled model the only matrix is the table of word embeddings; in other
+    models only the output embedding uses these matrices.
     """
     if config.coupled:
         return [declare(config, NO_HEAD)[WORD_EMBEDDINGS]]
@@ -219,8 +220,8 @@ def initial_seed(name: str, seed: int) -> list[int]:
     return [seed, zlib.crc32(name.encode("utf-8")) & 0x7FFFFFFF]
 
 
-# How an optimizer's slot is called: the variable's name and one of these. Those of
-# Adafactor are Mesh-TensorFlow's (mesh_tensorflow/optimize.py).
+# The name of an optimizer's slot is the variable's name and one of these suffixes.
+# Those of Adafactor are Mesh-TensorFlow's (mesh_tensorflow/optimize.py).
 _SLOTS = {
     "adamw": ("/adam_m", "/adam_v"),
     "adafactor": ("_slot_m", "_slot_v", "_slot_vr", "_slot_vc"),
@@ -228,7 +229,7 @@ _SLOTS = {
 
 
 def slots(name: str, optimizer: str) -> list[str]:
-    """The names of all slots that an optimizer may keep of a variable.
+    """The names of all slots that an optimizer may keep for a variable.
 
     Args:
       name: of the variable. optimizer: as in `OptimizerConfig.name`; "adamw" has the
