@@ -22,22 +22,23 @@ from decoupled.training.partitioned_tables import start_from
 
 # Drawn from the seed where a checkpoint lacks them: heads.
 _HEADS = (Role.POOLER, Role.TASK_HEAD, Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
-# The output embedding and what leads to it: a run may go on with one of another size,
-# or from a checkpoint that was released without.
+# The output embedding and the layers before it. A new run may use another size than its
+# initial checkpoint, or start from a checkpoint that was released without them.
 _MLM_HEAD = (Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
 
 
-# Damaged checkpoints that this process has spoken of.
+# Damaged checkpoints that this process has reported.
 _passed_over: set[str] = set()
-# Prefixes of checkpoints that this process has read whole -> their files then.
+# Prefix of a checkpoint that this process has read as a whole -> the state of its files
+# at that time.
 _verified: dict[str, list[tuple[str, int, int]]] = {}
 
 
 class Report(NamedTuple):
-    """What an initial checkpoint gave, as lists of variable names.
+    """The variables that an initial checkpoint has and lacks, as lists of names.
 
-    restored: taken over. fresh: drawn from the seed, since the checkpoint has none.
-    dropped: in the checkpoint, without use here (slots are not listed).
+    restored: taken over. fresh: drawn from the seed, since the checkpoint has none that
+    fits. dropped: in the checkpoint, but not used (slots are not listed).
     """
 
     restored: list[str]
@@ -98,7 +99,7 @@ def latest_complete(model_dir: str) -> str | None:
         if problem is None:
             if problems:
                 _pass_over(problems, newest)
-                # Who only reads a run may have no right to write there.
+                # A command that only reads a run may lack permission to write there.
                 with contextlib.suppress(gfile.OpError):
                     write_list(model_dir, prefixes[:count])
             return newest
@@ -110,7 +111,7 @@ def latest_complete(model_dir: str) -> str | None:
 
 
 def remove_unfinished(model_dir: str) -> None:
-    """Removes what a process that was killed while it saved has left in its folder."""
+    """Removes the temporary files of a process that was killed while saving."""
     for path in gfile.glob(os.path.join(model_dir, "model.ckpt-*_temp*")):
         if gfile.isdir(path):
             gfile.rmtree(path)
@@ -157,13 +158,13 @@ def _checkpoint_state(model_dir):
 def _problem(prefix: str) -> str | None:
     """Why a checkpoint cannot be read, or None.
 
-    All of it is read, which for a large model takes minutes; and not again before one
-    of its files changes.
+    The whole checkpoint is read, which takes minutes for a large model. It is read
+    again only after one of its files has changed.
     """
     if not tf.io.gfile.exists(f"{prefix}.index"):
         return "no such checkpoint (its .index file is missing)"
     try:
-        # Before reading: what changes meanwhile is read again the next time.
+        # Taken before reading, so that files that change meanwhile are read again.
         state = _state_of_files(prefix)
         if _verified.get(prefix) != state:
             _read_all(prefix)
@@ -180,7 +181,7 @@ def _state_of_files(prefix: str) -> list[tuple[str, int, int]]:
 
 
 def _read_all(prefix: str) -> None:
-    """Reads every tensor of a checkpoint, which compares its checksum."""
+    """Reads every tensor of a checkpoint; TensorFlow then compares its checksum."""
     reader = tf.train.load_checkpoint(prefix)
     for name in reader.get_variable_to_shape_map():
         reader.get_tensor(name)
@@ -221,7 +222,7 @@ def branch_off(trunk: str, model_dir: str) -> None:
 
 
 def copy_without_slots(prefix: str, copy: str) -> None:
-    """Writes what evaluation reads of a checkpoint, its weights and its step.
+    """Copies what evaluation reads from a checkpoint: its weights and its step.
 
     Args:
       prefix: of the checkpoint. copy: prefix of the copy, whose folder exists.
@@ -265,9 +266,9 @@ def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> R
       The report; `restored` is what to load.
 
     Raises:
-      UserError: the checkpoint lacks a variable of the encoder, or has it in another
-        shape. Heads are drawn from the seed then; that of pre-training also where its
-        shape differs.
+      UserError: the checkpoint lacks a variable of the encoder, or a variable has
+        another shape. There is no error for a head that is missing, nor for a
+        pre-training head of another shape: these are drawn from the seed.
     """
     available = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
     restored, fresh = [], []
@@ -296,8 +297,8 @@ def check_resumable(checkpoint: str) -> None:
     """Checks that a run's checkpoint has every variable of the current graph.
 
     Raises:
-      UserError: it lacks one, so that another optimizer wrote it, or one that trained
-        other variables.
+      UserError: it lacks one: the run that wrote it had another optimizer or other
+        frozen variables.
     """
     available = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
     for name in saved_variables():

@@ -5,7 +5,8 @@ Python code in the input pipeline and the checkpoints stay in its process. The o
 are started by `decoupled worker`.
 
 TensorFlow does not notice that a worker died: a step that waits for it waits for ever.
-`Watch` asks every worker for a sign of life and ends the process where one stays away.
+`Watch` asks every worker for a sign of life and ends the process if one does not
+answer.
 """
 
 import os
@@ -26,15 +27,15 @@ from decoupled.training import mesh as meshes
 
 JOB = "worker"
 VARIABLE = "TF_CONFIG"
-# How an HTTP/2 connection, which gRPC's are, begins; and the type of the frame with
-# which a server that is alive answers (RFC 9113, sections 3.4 and 6.5).
+# The start of an HTTP/2 connection, which gRPC uses, and the type of the frame with
+# which a live server answers it (RFC 9113, sections 3.4 and 6.5).
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _SETTINGS = 4
 _FRAME_HEAD = 9
 # Seconds between two questions to a worker, and until an answer counts as missing.
 _INTERVAL = 2.0
 _ANSWER_SECONDS = 5.0
-# How the user of a driver accepts open ports.
+# The setting by which the user of a driver accepts open ports.
 _ACCEPT = "ClusterConfig.accept_open_ports = True"
 
 
@@ -42,7 +43,7 @@ class Process(NamedTuple):
     """A process of a cluster.
 
     workers: addresses of all ("host:port"). index: which one is its own.
-    accept_open_ports: the user takes it that other hosts can reach this one's port.
+    accept_open_ports: whether the user accepts that other hosts can reach its port.
     """
 
     workers: tuple[str, ...]
@@ -91,7 +92,8 @@ class Cluster:
 
     Args:
       process: addresses of all workers, this process first.
-      config: patience. mesh: what is trained on it.
+      config: how long to wait for workers. mesh: its shape and layout.
+      say: prints a line.
 
     Raises:
       UserError: the mesh cannot be divided among the workers, or other hosts can reach
@@ -124,8 +126,8 @@ class Cluster:
         return meshes.Placement(implementation, placer)
 
     def session_config(self) -> tf.ConfigProto:
-        """As on one host, but with every operation where it was put: a device that is
-        missing is a mistake."""
+        """The session settings of one host, but without soft placement: a missing
+        device is an error."""
         session = meshes.session_config(self._mesh)
         session.allow_soft_placement = False
         return session
@@ -151,7 +153,7 @@ def join_cluster(
 ) -> Cluster | None:
     """The cluster that gin or TF_CONFIG names, or None where the driver is alone.
 
-    TF_CONFIG is taken out of the environment: the Estimator reads it too, and knows
+    TF_CONFIG is removed from the environment: the Estimator reads it too, and supports
     only clusters in which every process builds a graph.
 
     Raises:
@@ -214,12 +216,12 @@ def start_server(
 ) -> tf.distribute.Server:
     """Serves this process' devices to the cluster.
 
-    An address of the loopback interface is served there alone.
+    A loopback address is served on the loopback interface only.
 
     Args:
-      process: which worker this is. devices: number of its virtual CPU devices; GPUs
-        are served all. say: prints a line, here a warning where other hosts can reach
-        the port. accept: what the user writes to accept that.
+      process: which worker this is. devices: number of its virtual CPU devices; all
+        GPUs are served. say: prints a line, here a warning if other hosts can reach the
+        port. accept: what the user writes to accept that.
 
     Raises:
       UserError: the address cannot be used, or other hosts can reach the port and the
@@ -231,7 +233,7 @@ def start_server(
     )
     compile_first_quietly()
     try:
-        # It listens from here on, and answers nobody before it is started.
+        # It listens from here on, but does not answer before it is started.
         server = tf.distribute.Server(
             tf.train.ClusterSpec({JOB: list(process.workers)}),
             job_name=JOB,
@@ -317,7 +319,7 @@ class Watch(threading.Thread):
         self._lost = lost
 
     def run(self):
-        """Until a worker is lost."""
+        """Asks until a worker is lost."""
         heard = dict.fromkeys(self._addresses, time.monotonic())
         while heard:
             for address in self._addresses:
@@ -334,27 +336,28 @@ class Watch(threading.Thread):
 
 
 def end_process(message: str) -> None:
-    """Ends the process where its main thread waits inside TensorFlow for ever."""
+    """Ends the process, whose main thread may wait inside TensorFlow for ever."""
     sys.stdout.flush()
     print(f"error: {message}", file=sys.stderr, flush=True)
     os._exit(WORKER_LOST_CODE)
 
 
 class OneSession(estimator.SessionRunHook):
-    """Ends the run where its session is lost, instead of going on in a new one.
+    """Ends the run if its session is lost, instead of continuing in a new one.
 
-    A monitored session starts again from the last checkpoint by itself when a worker
-    comes back, but with the data of the moment, not those of the checkpoint.
+    When a worker comes back, a monitored session restarts by itself from the last
+    checkpoint. It would continue with the current position in the data rather than that
+    of the checkpoint.
     """
 
     def __init__(self):
         self._sessions = 0
 
     def after_create_session(self, session, coord):
-        """Counts.
+        """Counts sessions.
 
         Raises:
-          WorkerLost: this is not the first.
+          WorkerLost: this is not the first session.
         """
         self._sessions += 1
         if self._sessions > 1:

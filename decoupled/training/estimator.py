@@ -47,7 +47,7 @@ def make_estimator(
         seed, loop = config.seed, config.iterations_per_loop
     else:
         network, seed, loop = graph, None, 1
-        # TPUEstimator wants a batch size of training where nothing is trained too.
+        # TPUEstimator requires a training batch size even if nothing is trained.
         batch_size = eval_batch_size = run.batch_size
     run_config = estimator.tpu.RunConfig(
         model_dir=run.model_dir,
@@ -71,7 +71,7 @@ def make_estimator(
 
 
 def _session(mesh, spec):
-    """The session's settings and, elsewhere than here, the address it talks to."""
+    """The session's settings and, for a cluster or a TPU, its address."""
     if spec.tpu is not None:
         return {
             "session_config": tpu.session_config(),
@@ -90,7 +90,7 @@ def _session(mesh, spec):
 def _tpu_program(spec):
     """Settings of this process under which TPUEstimator can run on a TPU.
 
-    1. Control flow of TensorFlow 1. The training loop would else be a functional While
+    1. Control flow of TensorFlow 1. Otherwise the training loop is a functional While
        whose body is a graph of its own. `control_dependencies(None)`, with which
        Mesh-TensorFlow leaves the program, does not leave that graph: slices and their
        copies would lie in the body, where no hook can run them. The environment
@@ -130,17 +130,17 @@ def train(
     Args:
       graph, run: what is trained and where.
       input_fn_from: step -> input_fn whose first batch is that step's.
-      every_steps, then: `then` is called after every so many steps (0: never) but not
-        after the last.
-      lengths: that batches may have; none where all have the task's.
-      phase: training ends with it.
+      every_steps, then: `then` is called every `every_steps` steps (0: never), but not
+        after the last step of the schedule.
+      lengths: of batches; empty if all batches have the task's length.
+      phase: training stops at its end; None trains to the end of the schedule.
 
     Returns:
       The step reached.
 
     Raises:
       Terminated: SIGTERM came, perhaps in the last step; the checkpoint is saved.
-      Interrupted: so did Ctrl-C.
+      Interrupted: Ctrl-C was pressed; the checkpoint is saved.
       UserError: loss or gradient became infinite or NaN.
     """
     remove_unfinished(run.model_dir)
@@ -167,8 +167,8 @@ def train(
         if run.stop.received == signal.SIGINT:
             raise Interrupted(f"Ctrl-C: saved at step {step}")
         if run.stop.received is not None:
-            # Also behind the last step: evaluation would outlast the time that is left
-            # before SIGKILL, and the same command begins with it.
+            # Also after the last step: an evaluation could take longer than the time
+            # left before SIGKILL. The same command, run again, begins with it.
             place = ", the last" if step >= graph.schedule.train_steps else ""
             raise Terminated(
                 f"SIGTERM: saved at step {step}{place}; run again to go on"
@@ -229,12 +229,12 @@ def predict(
     Args:
       network, spec: what predicts and where.
       input_fn: gives the data set once.
-      lengths: that its batches may have; none where all have the task's. Predictions
-        have the task's in any case, with zeros behind shorter ones.
+      lengths: of batches; empty if all batches have the task's length. Predictions are
+        always padded to the task's length, with zeros.
     """
     rows = make_estimator(network, spec, lengths).predict(input_fn)
     while True:
-        # Only while TensorFlow runs: what the caller does with a row is its own.
+        # Only while TensorFlow runs, not while the caller uses a row.
         with _tpu_program(spec):
             row = next(rows, None)
         if row is None:

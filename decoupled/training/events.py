@@ -14,8 +14,8 @@ _CHANGED = re.compile(r"corrupted record at \d+")
 def event_writer(folder: str, step: int) -> tf.summary.FileWriter:
     """A writer of a new event file.
 
-    The file's name holds the second and, lest two of one second overwrite each other,
-    the step that it starts from.
+    The file's name contains the time in seconds and the step that the file starts from.
+    With the step, two files of the same second do not overwrite each other.
     """
     return tf.summary.FileWriter(folder, filename_suffix=f".{step:012d}")
 
@@ -32,7 +32,7 @@ def scalar_summary(scalars: dict[str, Any]) -> tf.Summary:
 
 def write_scalars(folder: str, step: int, scalars: dict[str, Any]) -> None:
     """Adds scalars to an event file in `folder`, for TensorBoard."""
-    # The writer refuses to be made where TensorFlow runs eagerly.
+    # FileWriter cannot be created in eager mode.
     with tf.Graph().as_default():
         writer = event_writer(folder, step)
     writer.add_summary(scalar_summary(scalars), step)
@@ -54,8 +54,8 @@ def read_file(path: str, tag: str) -> Scalars:
     """One scalar of an event file, up to its last whole record.
 
     Raises:
-      UserError: the file cannot be opened, holds something else than events, or a value
-        of the scalar is no number.
+      UserError: the file cannot be opened, contains something other than events, or has
+        a value of the scalar that is not a number.
     """
     values = {}
     try:
@@ -102,8 +102,8 @@ def _event(record, path):
 def _number(value, path):
     if value.HasField("simple_value"):
         return value.simple_value
-    # What TPUs' hosts write is a tensor. One of another shape or type is not ours; it
-    # may claim any size, so that it is not unpacked.
+    # The hosts of TPUs write tensors. A tensor that is not a scalar is not ours. It is
+    # not unpacked, because it may claim any size.
     tensor = value.tensor
     if not value.HasField("tensor") or tensor.tensor_shape.dim:
         raise UserError(f"{path}: a value of {value.tag!r} is not one number")

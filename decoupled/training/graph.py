@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from decoupled.configs import TrainingConfig
 from decoupled.core.compat import mtf, tf
-from decoupled.model.dims import FLOAT_FEATURES, make_dims
+from decoupled.model.dims import FLOAT_FEATURES, Dims, make_dims
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
 from decoupled.ops.branches import merge, only_with
 from decoupled.training import mesh as meshes
 from decoupled.training.lengths import join_lengths, split_by_length
 from decoupled.training.network import Network, TrainingGraph
-from decoupled.training.optimizer import apply_gradients, learning_rate
+from decoupled.training.optimizer import Updates, apply_gradients, learning_rate
 from decoupled.training.partitioned_tables import partition_large_tables
 
 Features = dict[str, tf.Tensor]
@@ -27,7 +27,7 @@ class Lowered(NamedTuple):
     update: operation of one optimizer step, training only.
     scalars: name -> float32 scalar to log, training only.
     lowering: for the hooks that copy between saved variables and mesh slices.
-    gradients: of the trainable variables, as the optimizer takes them.
+    gradients: of the trainable variables; see `Updates`.
     """
 
     loss: tf.Tensor
@@ -39,12 +39,12 @@ class Lowered(NamedTuple):
     gradients: list[mtf.Tensor]
 
 
-# What the size of the batch comes from, where that is not the batch of a step.
+# The settings of a batch's size, if it is not the batch of a training step.
 _OF_A_MICROBATCH = {
     "batch": "TrainingConfig.batch_size or TrainingConfig.gradient_accumulation"
 }
 _OF_AN_EVALUATION = {"batch": "TrainingConfig.eval_batch_size"}
-# Of an example in its batch.
+# The feature with the index of an example in its batch.
 _EXAMPLE = "example_number"
 
 
@@ -82,10 +82,10 @@ def check_graph(
 
 
 def _check_layout(network, training, frozen, dims):
-    """Builds the mesh graph of a step and looks at every tensor in it.
+    """Builds the mesh graph of a step and checks every tensor in it.
 
-    It is not lowered, so that it needs no devices and little time. Two layers have all
-    tensors that more have.
+    The graph is not lowered, so that the check needs no devices and little time. The
+    model has at most two layers, as further layers have tensors of the same dimensions.
     """
     model = network.model
     layers = min(model.num_layers, 2)
@@ -124,8 +124,7 @@ def build_step(
       graph: what is trained, and how.
       features: name -> tf.Tensor [batch, length] or [batch], as the task declares them.
       placement: the cores of a TPU; None is this host's devices.
-      lengths: that a batch may have; none where all have the task's. A TPU's program
-        knows no other.
+      lengths: of batches; empty if all batches have the task's length, as on a TPU.
 
     Raises:
       UserError: the mesh does not fit the model or the batch.
@@ -160,7 +159,7 @@ def build_step(
 def _joined(
     parts: Sequence[tuple[Forward, list[mtf.Tensor]]],
 ) -> tuple[Forward, list[mtf.Tensor]]:
-    """Loss, sums and gradients of the part that runs; one update serves all lengths."""
+    """Loss, sums and gradients of the part that runs. All lengths share one update."""
     if len(parts) == 1:
         return parts[0]
     forwards, gradients = zip(*parts, strict=True)
@@ -199,7 +198,12 @@ def _checked_dims(network, batch, length):
     return dims
 
 
-def _with_update(context, forward, gradients, step):
+def _with_update(
+    context: _Context,
+    forward: Forward,
+    gradients: list[mtf.Tensor],
+    step: tf.Tensor,
+) -> Lowered:
     graph = context.training
     meshes.check_conflicts(context.network.mesh, context.mesh.graph)
     rate = learning_rate(graph.optimizer.learning_rate, graph.schedule, step)
@@ -229,13 +233,12 @@ def build_predictions(
     Args:
       network: what predicts.
       features: name -> tf.Tensor [batch, length] or [batch], as the task declares them;
-        the length is one of `lengths`, none above the task's.
-      lengths: that a batch may have.
+        the length is one of `lengths`.
+      lengths: of batches, none above the task's length.
       placement: the cores of a TPU, where only one length is possible.
 
     Returns:
-      name -> prediction, as long as the task's sequences with zeros behind shorter
-      ones; the lowering.
+      name -> prediction, padded to the task's length with zeros; and the lowering.
 
     Raises:
       UserError: the mesh does not fit the model or the batch.
@@ -250,11 +253,11 @@ def build_predictions(
         dims = _checked_dims(network, batch, length)
         imported = _import(context, own, dims)
         found = task.forward(_builder(context, dims), imported).predictions
-        # Dimensions lose their names with their layout.
+        # Anonymous dimensions lose their names; `_filled_up` needs them.
         parts.append({k: (mtf.anonymize(v), v.shape) for k, v in found.items()})
     lowering = _lowering(context)
 
-    def exported(prediction, shape):
+    def exported(prediction: mtf.Tensor, shape: mtf.Shape) -> tf.Tensor:
         value = lowering.export_to_tf_tensor(prediction)
         return _filled_up(value, shape, task.sequence_length)
 
@@ -265,8 +268,8 @@ def build_predictions(
     return joined, lowering
 
 
-def _filled_up(value, shape, length):
-    """A prediction with zeros to the full length, where it has one value a token."""
+def _filled_up(value: tf.Tensor, shape: mtf.Shape, length: int) -> tf.Tensor:
+    """Pads a prediction of one value per token to `length` with zeros."""
     missing = [
         (0, length - dim.size if dim.name == "sequence" else 0) for dim in shape.dims
     ]
@@ -280,7 +283,7 @@ def _make_context(network, training, placement):
     return _Context(network, training, mesh, placement.implementation)
 
 
-def _import(context, features: Features, dims) -> MeshFeatures:
+def _import(context: _Context, features: Features, dims: Dims) -> MeshFeatures:
     layouts = context.network.task.feature_dims(dims)
     return {
         name: mtf.import_tf_tensor(context.mesh, value, mtf.Shape(layouts[name]))
@@ -288,18 +291,20 @@ def _import(context, features: Features, dims) -> MeshFeatures:
     }
 
 
-def _import_scalar(context, value: tf.Tensor) -> mtf.Tensor:
+def _import_scalar(context: _Context, value: tf.Tensor) -> mtf.Tensor:
     return mtf.import_tf_tensor(context.mesh, value, mtf.Shape([]))
 
 
-def _builder(context, dims, dropout_seed: mtf.Tensor | None = None) -> Builder:
+def _builder(
+    context: _Context, dims: Dims, dropout_seed: mtf.Tensor | None = None
+) -> Builder:
     network, training = context.network, context.training
     return Builder(
         config=network.model,
         dims=dims,
         mesh=context.mesh,
         activation_dtype=tf.as_dtype(network.mesh.activation_dtype),
-        # What only predicts gets its weights from a checkpoint.
+        # A graph that only predicts gets its weights from a checkpoint.
         initializer_seed=training.seed if training else 0,
         dropout_seed=dropout_seed,
         frozen=training.frozen if training else (),
@@ -311,9 +316,12 @@ def _builder(context, dims, dropout_seed: mtf.Tensor | None = None) -> Builder:
     )
 
 
-def _takes_blocks(context) -> bool:
-    """Whether the update can take a gradient of which nothing exists before: AdamW of
-    float32 slices, of a batch that is not summed over microbatches."""
+def _takes_blocks(context: _Context) -> bool:
+    """Whether the update can take the gradient of a table one block at a time.
+
+    It can with AdamW, float32 slices and no microbatches, over which gradients would be
+    summed.
+    """
     training = context.training
     if training is None or training.accumulation > 1:
         return False
@@ -321,7 +329,7 @@ def _takes_blocks(context) -> bool:
     return training.optimizer.name == "adamw" and not narrow
 
 
-def _rounding_seed(context, step: tf.Tensor) -> mtf.Tensor | None:
+def _rounding_seed(context: _Context, step: tf.Tensor) -> mtf.Tensor | None:
     """One number per step for stochastic rounding; None where no weight needs it."""
     if context.network.mesh.slice_dtype == "float32":
         return None
@@ -330,7 +338,7 @@ def _rounding_seed(context, step: tf.Tensor) -> mtf.Tensor | None:
 
 
 def _forward_and_gradients(
-    context, dims, features: MeshFeatures, dropout_seed: mtf.Tensor
+    context: _Context, dims: Dims, features: MeshFeatures, dropout_seed: mtf.Tensor
 ) -> tuple[Forward, list[mtf.Tensor]]:
     """Loss and sums of a step, and the gradients of its trainable variables.
 
@@ -346,7 +354,7 @@ def _forward_and_gradients(
     batch = mtf.Dimension("batch", dims.batch.size * accumulation)
     names = []
 
-    def microbatch(part):
+    def microbatch(part: MeshFeatures) -> dict[str, mtf.Tensor]:
         # Microbatch m has examples m, m + accumulation, ...
         number = -mtf.reduce_max(-part.pop(_EXAMPLE), output_shape=[])
         build = _builder(context, dims, dropout_seed + number)
@@ -354,7 +362,7 @@ def _forward_and_gradients(
         names[:] = forward.sums
         return {"loss": forward.loss, **forward.sums}
 
-    # Mesh-TensorFlow tells a microbatch nothing but its part of these tensors.
+    # A microbatch gets nothing but its part of these tensors.
     numbered = {**features, _EXAMPLE: mtf.range(context.mesh, batch, tf.int32)}
     gradients, outputs = mtf.serialize_training_step(
         numbered, microbatch, batch, accumulation
@@ -370,7 +378,9 @@ def _lowering(context):
     return mtf.Lowering(graph, {context.mesh: context.implementation}, autostack=False)
 
 
-def _lower(context, forward, updates=None):
+def _lower(
+    context: _Context, forward: Forward, updates: Updates | None = None
+) -> Lowered:
     predictions = {}
     if context.training is None:
         predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}

@@ -16,9 +16,10 @@ from decoupled.training.partitioned_tables import PartitionedSaverBuilder
 
 
 class CountingHook(estimator.SessionRunHook):
-    """Knows the number of updates done, `self.step`, without reading it every time.
+    """Counts the updates, `self.step`, without reading the step every time.
 
-    `loops`: one run of the session is several updates, as on a TPU; then it is read.
+    `loops`: whether one run of the session does several updates, as on a TPU. The step
+    is then read after each run.
     """
 
     loops = False
@@ -40,8 +41,8 @@ class SaveCheckpoints(CountingHook):
     """Saves weights, slots and the step every `every_steps` steps and at the end.
 
     Mesh-TensorFlow trains slices; they are copied to the variables that are saved. The
-    stock hook writes the graph beside every checkpoint, which takes longer than the
-    weights of a small model and which nobody reads: the graph is built from the
+    stock hook writes the graph with every checkpoint, which takes longer than writing
+    the weights of a small model. Nobody reads this graph, because it is built from the
     configuration.
     """
 
@@ -73,7 +74,7 @@ class SaveCheckpoints(CountingHook):
         self._copy = self._lowering.copy_slices_to_masters()
         state = tf.train.get_checkpoint_state(self._path.rpartition("/")[0])
         if state is not None:
-            # Keeps the former run's checkpoints under `max_to_keep`.
+            # Checkpoints from before a resume count towards `max_to_keep`.
             self._saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
 
     def after_run(self, run_context, run_values):
@@ -106,7 +107,7 @@ class SaveCheckpoints(CountingHook):
         self._saved = self.step
 
     def _remove_parts(self):
-        """Removes what a checkpoint that could not be written has left."""
+        """Removes the parts of a checkpoint that could not be written."""
         for path in tf.io.gfile.glob(f"{self._path}-{self.step}_temp*"):
             tf.io.gfile.rmtree(path)
 
@@ -126,7 +127,7 @@ class StopOnSignal(estimator.SessionRunHook):
     def begin(self):
         """Installs the handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Ctrl-C may be ignored, as in a script's background.
+            # Ctrl-C may be ignored, as for a background job of a script.
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._handle)
 
@@ -149,7 +150,7 @@ class StopOnSignal(estimator.SessionRunHook):
 
 
 class LoopProgress(CountingHook):
-    """Progress on the terminal where losses stay on a TPU: they are in TensorBoard.
+    """Progress on the terminal for a TPU, whose losses go to TensorBoard only.
 
     Args:
       batch_size, total_steps: of the run. say: prints a line.
@@ -181,8 +182,8 @@ class TrainingMonitor(CountingHook):
     """Progress on the terminal, scalars for TensorBoard, and a stop on NaN.
 
     Every `log_steps` steps, and at the last one, it writes loss, metrics, learning
-    rate, gradient norm and speed to the event file of `model_dir`, and at most every
-    few seconds a line with the time left.
+    rate, gradient norm and speed to the event file of `model_dir`. When it does so, it
+    also prints a line with the time left, but at most every few seconds.
 
     Args:
       model_dir: folder of the event file.
@@ -191,7 +192,7 @@ class TrainingMonitor(CountingHook):
       say: prints a line.
     """
 
-    # A finite loss may have a gradient that is not: the weights after it would be NaN.
+    # A finite loss may have an infinite or NaN gradient, which makes the weights NaN.
     CHECKED = ("loss", "gradient_norm")
     # Seconds between two progress lines.
     INTERVAL = 5.0

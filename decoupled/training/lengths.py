@@ -1,10 +1,10 @@
-"""Length bucketing in one graph: short rows are not padded like the longest.
+"""Length bucketing in one graph: short rows are padded less than the longest row.
 
-A mesh graph has static shapes. Rows are short and their longest is long, so the graph
-holds the model once for each of some lengths, with the same variables; what padding
-costs and what building costs decides among how many. A batch runs through the part
-of its own length only. In training a part has its own backward pass; one update serves
-all of them.
+A mesh graph has static shapes, and most rows are much shorter than the longest. The
+graph therefore contains the model once for each of several lengths, with the same
+variables. More lengths mean less padding but a larger graph; the lengths are chosen by
+the total cost. A batch runs only through the part of its own length. In training each
+part has its own backward pass, and all parts share one update.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,24 +14,24 @@ import numpy as np
 from decoupled.configs import ModelConfig
 from decoupled.core.compat import tf
 
-# What two cores compute while a graph is built, of small and of large models: one that
-# predicts, and one that trains, with its compiled kernels. Measured as FLOPs of forward
-# passes, of which a training step has three.
+# FLOPs that two cores can compute while the graph of one length is built: a graph that
+# predicts, and one that trains, including its compiled kernels. Measured with small and
+# large models, in FLOPs of forward passes; a training step takes three times as many.
 _FLOPS_PER_GRAPH, _FLOPS_PER_TRAINING_GRAPH = 2e11, 3.3e11
-# What a token costs in training beside products of matrices, which is most of the time
-# of a small model.
+# The cost of a token in training besides matrix products, in the same unit. In small
+# models this is most of the time.
 _FLOPS_BESIDE_PRODUCTS = 1e7
-# Steps in which skipping a part takes as long as building it did: 0.05 and 200 ms a
-# layer.
+# After so many steps, skipping a part has taken as long as building it: 0.05 ms a layer
+# in each step against 200 ms a layer.
 _STEPS_PER_GRAPH = 4000
-# An estimate: a GPU trains so many times as fast as two cores, which build its graph.
+# An estimate: a GPU trains so many times as fast as the two cores that build its graph.
 _GPU_SPEED = 40
 
 Features = dict[str, tf.Tensor]
 
 
-def _flops(model):
-    """Of the products with weights, for a token in a forward pass."""
+def _flops(model: ModelConfig) -> int:
+    """FLOPs of a token's products with weights in a forward pass."""
     weights = 4 * model.hidden_size + 2 * model.intermediate_size
     return 2 * model.num_layers * model.hidden_size * weights
 
@@ -85,14 +85,18 @@ def choose_lengths(
 def split_by_length(
     features: Features, lengths: Sequence[int]
 ) -> Iterator[tuple[int, Features]]:
-    """A batch once for each length that it may have, with static shapes.
+    """The batch once for each length that it may have, with static shapes.
 
-    Where there are several, what follows from the features of another length than the
-    batch has is not run (`tf.raw_ops.Switch`); `join_lengths` takes what was.
+    With several lengths, the features come through a switch (`tf.raw_ops.Switch`):
+    operations that depend on features of another length than the batch's do not run.
+    `join_lengths` takes the output of the part that did.
 
     Args:
-      features: name -> tensor [batch] or [batch, length], the length being any.
-      lengths: that it may be.
+      features: name -> tensor [batch] or [batch, length] of unknown length.
+      lengths: that the batch may have.
+
+    Yields:
+      (length, features of this length).
     """
     for length in lengths:
         own = features
@@ -106,17 +110,17 @@ def split_by_length(
 
 
 def join_lengths(outputs: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The one output that was run, of equally shaped ones."""
+    """The output of the part that ran; all outputs have the same shape."""
     if len(outputs) == 1:
         return outputs[0]
     return tf.raw_ops.Merge(inputs=outputs).output
 
 
-def _with_length(tensor, length):
-    """A tensor [batch, length] with its length known before the graph runs."""
+def _with_length(tensor: tf.Tensor, length: int) -> tf.Tensor:
+    """A tensor [batch, length] with a static length."""
     if tensor.shape.rank == 1 or tensor.shape.is_fully_defined():
         return tensor
-    # `tf.ensure_shape` would have every batch checked again.
+    # `tf.ensure_shape` would check every batch again.
     tensor = tf.identity(tensor)
     tensor.set_shape([tensor.shape[0], length])
     return tensor

@@ -1,7 +1,7 @@
 """Mesh shape and layout rules: checked, then turned into a mesh implementation.
 
-Mesh-TensorFlow ignores unknown names on either side of a layout rule, and runs unsplit.
-Here every name, product and divisibility is checked before a graph is built.
+Mesh-TensorFlow ignores layout rules with unknown names, and then splits nothing. Here
+all names and sizes are checked before a graph is built.
 """
 
 import math
@@ -19,7 +19,7 @@ _LENGTH_STEP = 8
 
 
 class Placement(NamedTuple):
-    """Where a graph lives, where that is not this host's own devices.
+    """Where a graph runs.
 
     implementation: the mesh. variable_placer: chooses devices for the variables that
       are saved (`mtf.utils.BalancedVariablePlacer`), or None.
@@ -115,8 +115,9 @@ def check_mesh(
 
 
 def check_conflicts(config: MeshConfig, graph: mtf.Graph) -> None:
-    """Checks that no tensor has two dimensions on one mesh axis, and asks operations
-    that need more than that (`check_layout`).
+    """Checks that no tensor has two dimensions on one mesh axis.
+
+    Also calls `check_layout` of operations with further conditions.
 
     Raises:
       UserError: naming both rules, and the dimensions that they split.
@@ -156,8 +157,9 @@ def devices(config: MeshConfig) -> list[str]:
             "virtual CPU devices"
         )
     if size == 1 and not gpus:
-        # No device: weights need no second copy beside the one that is saved. That one
-        # lives on the CPU, so a GPU gets a slice of its own.
+        # Without a named device the saved variable itself is the slice, and weights
+        # have no second copy. The saved variable lives on the CPU, so that a GPU needs
+        # a slice of its own.
         return [""]
     kind = "gpu" if gpus else "cpu"
     return [f"{kind}:{index}" for index in range(size)]
@@ -172,7 +174,7 @@ def mesh_size(config: MeshConfig) -> int:
 
 
 def length_step(config: MeshConfig) -> int:
-    """What lengths of sequences are multiples of, so that the mesh can split them."""
+    """The number whose multiples are lengths of sequences that the mesh can split."""
     axes = parse_mesh_shape(config.mesh_shape)
     rules = parse_layout(config.layout_rules, axes)
     parts = [axes[rules[name]] for name in ("sequence", "memory") if name in rules]
@@ -180,8 +182,11 @@ def length_step(config: MeshConfig) -> int:
 
 
 def session_config(config: MeshConfig) -> tf.ConfigProto:
-    """How a session runs the mesh's graph: on as many virtual CPU devices, with the
-    same sums in the same order every time."""
+    """The settings of a session that runs the mesh's graph.
+
+    It has a virtual CPU device for each processor of the mesh, and computes sums in the
+    same order in every run.
+    """
     session = tf.ConfigProto(
         device_count={"CPU": mesh_size(config)}, allow_soft_placement=True
     )

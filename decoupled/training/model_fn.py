@@ -15,7 +15,12 @@ from decoupled.training.checkpoints import (
     initialize_from,
 )
 from decoupled.training.cluster import Cluster, OneSession
-from decoupled.training.graph import build_evaluation, build_predictions, build_step
+from decoupled.training.graph import (
+    Lowered,
+    build_evaluation,
+    build_predictions,
+    build_step,
+)
 from decoupled.training.network import Network, TrainingGraph
 from decoupled.training.tpu import TpuAddress, host_call, place
 
@@ -43,7 +48,7 @@ class PredictionSpec(NamedTuple):
 
     @property
     def recorded_batches(self) -> str | None:
-        """The file by way of which batches to predict go; None: they need none."""
+        """The file through which batches reach the TPU; None if none is needed."""
         return None if self.feeds_itself else f"{self.model_dir}/batches/evaluation"
 
 
@@ -73,7 +78,7 @@ class RunSpec(NamedTuple):
 
     @property
     def recorded_batches(self) -> str | None:
-        """The folder by way of which fine-tuning's batches go; None: they need none."""
+        """The folder through which fine-tuning's batches reach the TPU, or None."""
         is_fed = self.prediction.feeds_itself
         return None if is_fed else f"{self.model_dir}/batches/training"
 
@@ -86,10 +91,10 @@ def make_model_fn(
     """A model_fn(features, labels, mode, params) for TPUEstimator.
 
     Args:
-      graph, run: what is computed and where; a network and a place to predict at know
-        no mode TRAIN.
-      lengths: that a batch to train on or to predict may have; none where all have the
-        task's.
+      graph, run: what is computed and where. A `Network` and a `PredictionSpec` do not
+        support the mode TRAIN.
+      lengths: of batches to train on or to predict; empty if all have the task's
+        length.
     """
     network = graph.network if isinstance(graph, TrainingGraph) else graph
 
@@ -117,8 +122,9 @@ def make_model_fn(
 def _without_garbage_collection() -> Iterator[None]:
     """Pauses Python's garbage collector while a graph is built.
 
-    A graph's objects all stay. The collector looks at them again and again: some 8% of
-    the CPU time in which the graph of a base model of seven lengths is built.
+    All objects of a graph stay alive, but the collector scans them again and again.
+    This took some 8% of the CPU time of building the graph of a base model with seven
+    lengths.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -129,7 +135,7 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _restore(lowering):
+def _restore(lowering: mtf.Lowering) -> list[estimator.SessionRunHook]:
     return [mtf.MtfRestoreHook(lowering), OneSession()]
 
 
@@ -139,8 +145,10 @@ def _placement(network, run, params):
     return run.cluster.placement() if run.cluster else None
 
 
-def _train_spec(graph, run, lowered):
-    # Outside the program where there is one for a TPU; nothing changes elsewhere.
+def _train_spec(
+    graph: TrainingGraph, run: RunSpec, lowered: Lowered
+) -> estimator.tpu.TPUEstimatorSpec:
+    # Outside of a TPU's program; on CPUs and GPUs this has no effect.
     with mtf.utils.outside_all_rewrites():
         _initialize(run, graph.network.variables)
     with tf.control_dependencies([lowered.update]):
@@ -168,7 +176,7 @@ def _train_spec(graph, run, lowered):
             ),
             training_hooks=training_hooks,
         )
-    # The Estimator has a check of its own, which would come first, with a traceback.
+    # The Estimator's own check for NaN would come first and print a traceback.
     shown = tf.where_v2(tf.math.is_finite(lowered.loss), lowered.loss, 0.0)
     return estimator.tpu.TPUEstimatorSpec(
         estimator.ModeKeys.TRAIN,
@@ -188,7 +196,12 @@ def _initialize(run, variables):
         check_resumable(checkpoint)
 
 
-def _training_hooks(graph, run, lowered, scalars):
+def _training_hooks(
+    graph: TrainingGraph,
+    run: RunSpec,
+    lowered: Lowered,
+    scalars: dict[str, tf.Tensor],
+) -> list[estimator.SessionRunHook]:
     config, steps = run.training, graph.schedule.train_steps
     if run.tpu is None:
         progress = hooks.TrainingMonitor(
@@ -208,7 +221,7 @@ def _training_hooks(graph, run, lowered, scalars):
     return [OneSession(), restore, progress, run.stop, saver]
 
 
-def _eval_spec(network, lowered):
+def _eval_spec(network: Network, lowered: Lowered) -> estimator.tpu.TPUEstimatorSpec:
     def metric_fn(**sums):
         return {
             name: _quotient(sums[numerator], sums[denominator], name)
@@ -223,7 +236,9 @@ def _eval_spec(network, lowered):
     )
 
 
-def _quotient(numerator, denominator, name):
+def _quotient(
+    numerator: tf.Tensor, denominator: tf.Tensor, name: str
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Sum of numerators over sum of denominators, as a streaming metric."""
     values = tf.math.divide_no_nan(numerator, denominator)
     return tf.metrics.mean(values, weights=denominator, name=name)

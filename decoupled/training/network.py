@@ -1,4 +1,4 @@
-"""What shapes a graph: a network, which predicts, and how it is trained."""
+"""What determines a graph: the network, and how it is trained."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,9 +16,9 @@ from decoupled.tasks.task import Task
 
 
 class Network(NamedTuple):
-    """What a graph needs to predict, but for the features.
+    """What a graph needs to predict, besides the features.
 
-    task: with its head. model: sizes of the encoder. mesh: where it is computed.
+    task: with its head. model: sizes of the encoder. mesh: its shape and layout.
     """
 
     task: Task
@@ -27,7 +27,7 @@ class Network(NamedTuple):
 
     @property
     def variables(self) -> Mapping[str, Variable]:
-        """What is trained or held fixed, by name; no slots."""
+        """All variables of the encoder and the head, by name, without slots."""
         return declare(self.model, self.task.head)
 
 
@@ -37,7 +37,7 @@ class TrainingGraph(NamedTuple):
     optimizer, schedule: of the updates. accumulation: microbatches per step.
     seed: of initial weights, dropout and stochastic rounding.
     frozen: names of variables that are not trained.
-    recompute_layers: the backward pass computes the inside of every layer again.
+    recompute_layers: gradient checkpointing of every encoder layer.
     """
 
     network: Network

@@ -1,7 +1,7 @@
 """Learning-rate schedule, gradient clipping and the optimizers."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from decoupled.configs import OptimizerConfig, ScheduleConfig
@@ -9,7 +9,7 @@ from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import slots
 from decoupled.ops.adam import AdamUpdate, step_scalars
 from decoupled.ops.adam_elementwise import RoundedAdamUpdate, StackedAdamUpdate
-from decoupled.ops.gradients import as_factored, global_norm
+from decoupled.ops.gradients import Gradient, as_factored, global_norm
 from decoupled.ops.linear_cross_entropy import as_blocks
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.ops.meshes.stacks import StackedAssign
@@ -20,8 +20,8 @@ class Updates(NamedTuple):
     """What `apply_gradients` gives.
 
     operations: mesh operations. gradient_norm: float32 scalar, before clipping.
-    gradients: float32, one per variable, before clipping. Not all are computed in a
-      step: see `decoupled.ops.gradients`.
+    gradients: float32, one per variable, before clipping. The step does not compute
+      those whose factors or blocks the update uses: see `decoupled.ops.gradients`.
     """
 
     operations: list
@@ -111,9 +111,12 @@ def apply_gradients(
 
 
 class _Numbers(NamedTuple):
-    """Scalars of a step: the gradients' norm, what clipping multiplies them by, the
-    learning rate, the step from 1, and the seed of rounding or None. And the names of
-    the variables that are decayed."""
+    """Scalars of a step, and the names of the variables with weight decay.
+
+    norm: of the gradients. scale: by which clipping multiplies them. rate: learning
+    rate. step: counted from 1. rounding_seed: of stochastic rounding, or None.
+    decayed: names of variables.
+    """
 
     norm: mtf.Tensor
     scale: mtf.Tensor
@@ -123,14 +126,25 @@ class _Numbers(NamedTuple):
     decayed: Collection[str]
 
 
-def _as_used(config, gradient, variable, mesh_impl):
-    """The gradient, or its factors or blocks where the update is made of these."""
+def _as_used(
+    config: OptimizerConfig,
+    gradient: mtf.Tensor,
+    variable: mtf.Variable,
+    mesh_impl: mtf.MeshImpl,
+) -> Gradient:
+    """The gradient as the update uses it: as factors, in blocks, or as a whole."""
     if config.name != "adamw" or _is_rounded(variable):
         return gradient
     return as_factored(gradient, mesh_impl) or as_blocks(gradient) or gradient
 
 
-def _adamw(config, gradients, variables, numbers, stacks):
+def _adamw(
+    config: OptimizerConfig,
+    gradients: Sequence[Gradient],
+    variables: Sequence[mtf.Variable],
+    numbers: _Numbers,
+    stacks: Sequence[list[mtf.Variable]] | None,
+) -> list[mtf.Operation]:
     shared = step_scalars(
         numbers.rate,
         numbers.step,
@@ -140,7 +154,7 @@ def _adamw(config, gradients, variables, numbers, stacks):
         epsilon=config.epsilon,
     )
 
-    def moments_of(variable):
+    def moments_of(variable: mtf.Variable) -> list[mtf.Variable]:
         return [_slot(variable, name) for name in slots(variable.name, "adamw")]
 
     if stacks is not None:
@@ -173,11 +187,11 @@ def _adamw(config, gradients, variables, numbers, stacks):
     return operations
 
 
-def _is_rounded(variable):
+def _is_rounded(variable: mtf.Variable) -> bool:
     return variable.slice_dtype != tf.float32
 
 
-def _slot(variable, name):
+def _slot(variable: mtf.Variable, name: str) -> mtf.Variable:
     return mtf.get_variable(
         variable.mesh,
         name,
@@ -188,13 +202,19 @@ def _slot(variable, name):
 
 
 def _zeros(shape, dtype=tf.float32, partition_info=None):
-    """Zeros whose buffer a variable takes over; it copies those of `tf.zeros`."""
+    """Zeros whose buffer a variable takes over; it would copy those of `tf.zeros`."""
     del partition_info
     return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=True)
 
 
-def _adafactor(config, gradients, variables, numbers, stacks):
-    # Its second-moment decay reads the global step itself.
+def _adafactor(
+    config: OptimizerConfig,
+    gradients: Sequence[mtf.Tensor],
+    variables: Sequence[mtf.Variable],
+    numbers: _Numbers,
+    stacks: Sequence[list[mtf.Variable]] | None,
+) -> list[mtf.Operation]:
+    # The decay of its second moment reads the global step itself.
     optimizer = mtf.optimize.AdafactorOptimizer(
         multiply_by_parameter_scale=True, learning_rate=numbers.rate, beta1=0.0
     )
@@ -211,7 +231,7 @@ def _adafactor(config, gradients, variables, numbers, stacks):
         for assigns in slots:
             updates += [StackedAssign(assigns)] if len(members) > 1 else assigns
         if _is_rounded(members[0]):
-            # Instead of what would be rounded to the nearest.
+            # Replaces the assignments, which would round to the nearest value.
             for update in own:
                 update.graph.operations.remove(update)
             changes = [update.inputs[0] for update in own]

@@ -1,12 +1,12 @@
-"""Row-partitioned tables of a training graph: which ones there are, and restoring them.
+"""Row-partitioned tables of a training graph: how they are chosen and restored.
 
-Partitioned are the variables that `decoupled.model.variables` declares so, and their
-two moments, where AdamW updates them: their gradient is factored, and it is made and
-used a partition at a time (`decoupled.ops.adam`).
+If the optimizer is AdamW, the variables that `decoupled.model.variables` declares as
+`row_partitioned` are partitioned, and so are their two moments. Their gradient is
+factored, and is computed and used one partition at a time (`decoupled.ops.adam`).
 
-TensorFlow restores a partition from a variable that was saved whole by reading all of
-it, for each partition again, and eight partitions at a time: of a table of 3 GB that is
-24 GB of memory, and minutes. Here each table is read once and whole, then split.
+If a variable was saved whole, TensorFlow reads all of it to restore one partition. It
+does so for each partition, and for eight at a time: a table of 3 GB takes 24 GB of
+memory, and minutes. Here each table is read once as a whole and then split.
 """
 
 import contextlib
@@ -16,8 +16,7 @@ from typing import Any
 
 from decoupled.configs import MeshConfig, OptimizerConfig
 
-# `BulkSaverBuilder` is what `tf.train.Saver` takes where it is given none; it has no
-# public name.
+# `BulkSaverBuilder` is the default builder of `tf.train.Saver`. It has no public name.
 from decoupled.core.compat import BulkSaverBuilder, mtf, tf
 from decoupled.model.variables import Variable, slots
 from decoupled.ops.meshes.placement import PlacementMeshImpl
@@ -42,9 +41,8 @@ def partition_large_tables(
 
     Args:
       variables: of the model, by name.
-      optimizer, mesh: of the run. implementation: of the mesh. On TPUs and GPUs, for
-        which many small kernels are slow, and where slices are bfloat16, all variables
-        are whole.
+      optimizer, mesh: of the run. implementation: of the mesh. Nothing is partitioned
+        on TPUs and GPUs, where many small kernels are slow, or if slices are bfloat16.
     """
     placed = isinstance(implementation, PlacementMeshImpl)
     on_cpus = placed and not implementation.on_gpus
@@ -121,7 +119,7 @@ def _partitioned(
 
 
 def _first_row(saveable: Any) -> int:
-    """Of a partition, from "rows columns first,size:0,columns"."""
+    """A partition's first row, from its spec "rows columns first,size:0,columns"."""
     (spec,) = saveable.specs
     return int(spec.slice_spec.split(" ")[-1].partition(",")[0])
 
@@ -129,8 +127,11 @@ def _first_row(saveable: Any) -> int:
 def _read(
     prefix: str | tf.Tensor, variables: Mapping[str, RowPartitionedVariable]
 ) -> dict[str, dict[int, tf.Tensor]]:
-    """Name -> first row -> the values of a partition, in order. One variable after the
-    other, as each is whole in memory while it is split."""
+    """Name -> first row -> the values of a partition, in order.
+
+    Variables are read one after the other, because each is whole in memory while it is
+    split.
+    """
     rows, before = {}, []
     for name, variable in variables.items():
         with tf.device("cpu:0"), tf.control_dependencies(before):

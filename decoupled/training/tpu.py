@@ -14,7 +14,8 @@ from decoupled.core.errors import UserError
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
 
-# Compiled programs that the first host holds for each core (Mesh-TensorFlow's guess).
+# Bytes of compiled programs that the first host holds for each core (an estimate of
+# Mesh-TensorFlow's).
 _PROGRAM_BYTES = 300_000_000
 # How the message about a loss that is infinite or NaN begins.
 _DIVERGED = "training"
@@ -64,8 +65,8 @@ def tpu_config(
 def session_config() -> tf.ConfigProto:
     """Without the rewriting of whole graphs, which takes minutes for a large mesh.
 
-    The workers of a TPU outlive the process that talks to them. An isolated session, as
-    TPUEstimator's own default has it, finds no slices of an earlier run there.
+    The workers of a TPU outlive the process that uses them. An isolated session, which
+    is TPUEstimator's default, does not find slices of an earlier run there.
     """
     session = tf.ConfigProto(allow_soft_placement=True, isolate_session_state=True)
     session.graph_options.rewrite_options.disable_meta_optimizer = True
@@ -144,7 +145,10 @@ def logical_to_physical(shape: mtf.Shape, assignment) -> list[int]:
 
 
 def _tiles(sizes, physical):
-    """How far each axis of the mesh goes along each of the slice's, last axis first."""
+    """For each mesh axis, its extent along each axis of the TPU slice.
+
+    The last mesh axis is placed first. None if a size is not a power of 2.
+    """
     left, tiles = list(physical), []
     for size in reversed(sizes):
         tile = [1] * len(left)
