@@ -2,9 +2,9 @@
 
 A masked-LM model first learns how frequent words are: its loss falls to about the
 unigram entropy of the text, in nats a predicted token, and stays there for a while, on
-a plateau. Then it learns to use the context, and the loss falls again. Comparing a run
-that has left the plateau with one that has not says when each left it and nothing more.
-So runs are compared only where every one of them
+a plateau. Then it learns to use the context, and the loss falls again. A comparison of
+a run that has left the plateau with one that has not shows only when each left it.
+Therefore runs are compared only if every one of them
 
   - crosses: from some step on, its smoothed training loss stays below the unigram
     entropy minus CROSSED_BELOW nats (`crossing` with `crossing_level`),
@@ -15,15 +15,14 @@ So runs are compared only where every one of them
 `decoupled.reproduction.claims` has the two bounds.
 
 The logged loss of a step is the mean over the predicted tokens of that step's batch.
-With BERT's masks the model sees a tenth of them as they are, so that knowing nothing
-but frequencies gives a training loss about 0.5 nats below the unigram entropy (5.42 at
-5.96 on Bible text in four languages and 4,000 pieces). CROSSED_BELOW is some 0.5 nats
-below that plateau. Held-out losses of the analysis show no answers and have no such
-offset.
+BERT's masks leave a tenth of these tokens unchanged. A model that knows only
+frequencies therefore has a training loss about 0.5 nats below the unigram entropy (5.42
+against 5.96 on Bible text in four languages and 4,000 pieces). CROSSED_BELOW
+puts the level some 0.5 nats below that plateau. In the analysis of held-out text all
+predicted tokens are masked, so that its losses have no such offset.
 
-The smoothed loss at a step is the mean over the logged losses of the last WINDOW of the
-run, a share of its last logged step: at step s of a run of S steps, of the steps in
-(s - WINDOW * S, s], s itself always among them. A mean of what was logged so far lags
+The smoothed loss at step s of a run whose last logged step is S is the mean of the
+losses that were logged at steps in (s - WINDOW * S, s], always including s. It lags
 half a window behind the loss, so that a crossing is found late, never early.
 """
 
@@ -57,8 +56,8 @@ class Curve(NamedTuple):
 def entropy(counts: np.ndarray) -> float:
     """The entropy of the distribution that `counts` are drawn from, in nats.
 
-    The entropy of the shares is too low by about (pieces seen - 1) / (2 n) where n
-    draws were counted; that is added (Miller 1955). 0 where nothing was counted.
+    The entropy of the shares is too low by about (pieces seen - 1) / (2 n) for n draws;
+    this bias is corrected (Miller 1955). 0 if all counts are 0.
 
     Args:
       counts: [V], at least 0.
@@ -73,14 +72,14 @@ def entropy(counts: np.ndarray) -> float:
 def read_curve(folder: str) -> Curve:
     """The training loss of the run in `folder`, from its event files.
 
-    A resumed run gives one curve. Each of its event files begins at a step of which
-    there was a checkpoint; what earlier files say of later steps is dropped, because
-    those updates were lost and done again. A file that a kill cut off is read up to its
-    last whole record.
+    A resumed run gives one curve. Each of its event files begins at the step of a
+    checkpoint. Losses of later steps in earlier files are dropped, because those
+    updates were lost and repeated. A file that a kill cut off is read up to its last
+    whole record.
 
     Raises:
-      UserError: there is no training loss, a file is damaged or holds something else
-        than events, or a step or a loss is no possible one.
+      UserError: there is no training loss, a file is damaged or contains something
+        other than events, or a step or a loss is impossible.
     """
     values: dict[int, float] = {}
     for path in event_files(folder):
@@ -140,8 +139,8 @@ def crossing_level(
     Args:
       unigram_entropy: language -> nats a token, as `decoupled analyze masked_lm` gives
         it.
-      shares: language -> its share of the training sequences, of which only the ratios
-        matter; None where all are drawn equally often.
+      shares: language -> its share of the training sequences, up to a common factor;
+        None if all languages are drawn equally often.
 
     Returns:
       The mean of the entropies, weighted by the shares, minus CROSSED_BELOW: training

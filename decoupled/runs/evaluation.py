@@ -1,7 +1,6 @@
 """Predictions of a checkpoint for several data sets, from one graph and one session.
 
-With a mesh graph to build for each of 100 languages, the building would take longer
-than the evaluation.
+Building a mesh graph for each of 100 languages would take longer than evaluating them.
 """
 
 import collections
@@ -35,8 +34,8 @@ def finished_results(path: str, step: int) -> dict | None:
 class Part(NamedTuple):
     """One data set of an evaluation, e.g. a language.
 
-    examples: without padding. order: int [examples], which example each row is, where
-    rows come in another order than that of the data set.
+    examples: their number, without padding. order: int [examples], the example of each
+    row, if rows do not come in the order of the data set.
     """
 
     name: str
@@ -47,19 +46,19 @@ class Part(NamedTuple):
 def evaluation_lengths(
     network: Network, sizes: np.ndarray, batch_size: int, count: int
 ) -> tuple[int, ...]:
-    """The lengths of the graph that evaluates some files, as batches of like rows.
+    """The lengths of the graph that evaluates some files with length bucketing.
 
     Args:
       network: what evaluates.
-      sizes: int [rows], tokens of each row of the first file. The others are taken to
-        be like it, but may hold rows of any length.
+      sizes: int [rows], tokens of each row of the first file. The other files are
+        assumed to have similar lengths, but may contain rows of any length.
       batch_size: rows that run together. count: of files.
 
     Returns:
-      Lengths, ascending. One alone where more would not pay.
+      Lengths, ascending. One length if more would not pay.
     """
     longest = network.task.sequence_length
-    # Of each batch the longest row.
+    # The longest row of each batch.
     batches = np.sort(sizes)[::-1][::batch_size]
     if count > 1:
         batches = np.append(batches, longest)
@@ -80,7 +79,7 @@ def predict_parts(
       network, spec: what predicts and where.
       input_fn: gives the batches of all parts in order, each part's last one padded.
       parts: their names and sizes; each is read when the one before is done.
-      lengths: that batches may have; none where all have the task's.
+      lengths: of batches; empty if all batches have the task's length.
 
     Yields:
       (name, prediction name -> array [examples, ...]).
@@ -93,7 +92,7 @@ def predict_parts(
         if part.order is not None:
             own = [own[place] for place in np.argsort(part.order)]
         yield part.name, {key: np.stack([row[key] for row in own]) for key in own[0]}
-    # A TPU's program ends with a batch that TPUEstimator adds. If nobody read it, the
+    # TPUEstimator adds a last batch to a TPU's program. If nobody read this batch, the
     # session would close while the program runs.
     collections.deque(rows, maxlen=0)
 
@@ -122,19 +121,20 @@ def answer_languages(
 ) -> Iterator[Answers]:
     """Answers of the newest checkpoint in `spec.model_dir`.
 
+    The next file is read and tokenised while one is answered.
+
     Args:
       network, spec: what answers and where. data: of the task.
-      wanted: splits and languages.
+      wanted: splits and languages of the files.
 
     Yields:
-      the answers to one file, in the order of `wanted`; the next file is read and
-      tokenised meanwhile.
+      the answers to each file, in the order of `wanted`.
     """
     waiting: queue.Queue[Features | None] = queue.Queue()
     files = _load_ahead(data, wanted)
     sets: Iterable[Features] = iter(waiting.get, None)
     if not spec.feeds_itself:
-        # All batches are written before the first prediction, and so the features of
+        # All batches are written before the first prediction, so that the features of
         # all files are in memory at once.
         loaded = list(files)
         files, sets = iter(loaded), [data.for_graph(f.features) for f in loaded]
@@ -152,7 +152,7 @@ def answer_languages(
                 yield Part(f"{split}/{language}", rows, order)
                 current[:] = itertools.islice(files, 1)
         finally:
-            # The graph's own thread waits for more.
+            # Ends the input pipeline, which waits for another file.
             waiting.put(None)
 
     recorded = spec.recorded_batches
@@ -168,7 +168,7 @@ def answer_languages(
 
 
 def _remove_batches(path):
-    """Removes the file of batches, and its folder where it holds no others."""
+    """Removes the file of batches, and its folder if that is empty then."""
     if gfile.exists(path):
         gfile.remove(path)
     folder = os.path.dirname(path)
@@ -185,10 +185,10 @@ def _lengths(network, spec, features, count):
 
 
 def _load_ahead(data: TaskData, wanted: list[tuple[str, str]]) -> Iterable[_Loaded]:
-    """Loads a file while the one before is in use.
+    """Loads each file while the one before is in use.
 
-    In a thread of its own also because this one is inside a graph as long as
-    predictions come, where a data set cannot be read.
+    It uses another thread also because the calling thread is inside a graph while it
+    gets predictions, and data sets cannot be read there.
     """
 
     def load(split, language):
@@ -201,7 +201,7 @@ def _load_ahead(data: TaskData, wanted: list[tuple[str, str]]) -> Iterable[_Load
 
 
 def _ahead(call: Callable, arguments: list[tuple]) -> Iterator[Any]:
-    """Results of calls in order, each made while the one before is in use."""
+    """Results of calls in order; each is computed while the one before is in use."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         pending = [pool.submit(call, *given) for given in arguments[:1]]
         for following in [*arguments[1:], None]:

@@ -1,7 +1,7 @@
 """The fine-tuning of a task: learning rates to choose from, seeds, and their folders.
 
 Every rate is trained with the first seed. The rate that is best on English dev is then
-trained with the other seeds, so that no other language has a say in the choice.
+trained with the other seeds. No other language influences the choice.
 """
 
 import dataclasses
@@ -35,10 +35,10 @@ CHOSEN = "chosen.json"
 
 
 class Finetuning:
-    """A task, what it is fine-tuned from, and the runs in a folder.
+    """A task, the checkpoint that it is fine-tuned from, and the runs in a folder.
 
-    One run lives in the folder itself; several have learning_rate_R/seed_S/ below it,
-    and a folder that has several keeps doing so.
+    A single run uses the folder itself; several runs use learning_rate_R/seed_S/ below
+    it. A folder of several runs keeps these subfolders even for a single run.
 
     Attributes: `task`; `folder`; `data`, its files; `training`, its English examples;
     `grid`, its runs.
@@ -53,9 +53,9 @@ class Finetuning:
       tpu: fields of a `TpuAddress`, or None.
 
     Raises:
-      UserError: checkpoint, task files, settings and folder do not fit each other.
-        Nothing is written before all files are read, so that no training ends in a bad
-        one.
+      UserError: checkpoint, task files, settings and folder do not fit each other. All
+        files are read before anything is written, so that no run fails at a malformed
+        file after its training.
       WorkerLost: a process of the cluster did not answer.
     """
 
@@ -109,7 +109,7 @@ class Finetuning:
         self.grid = Grid(rates, tuple(seeds), self._run)
 
     def train(self) -> None:
-        """Trains every run that is not complete, and keeps the best of several."""
+        """Trains all incomplete runs, and copies the best of several to best/."""
         features = self.data.features(
             "train", self.data.source, self.training, progress=True
         )
@@ -125,14 +125,14 @@ class Finetuning:
     def evaluate(self, anew: bool) -> list[dict[str, Any]]:
         """Scores each run of the chosen learning rate, and writes its answers.
 
-        Those of the best run also go below the folder of all runs.
+        The answers of the best run are also written below the folder of all runs.
 
         Args:
-          anew: whether also runs that have results of their selected checkpoint are
-            evaluated.
+          anew: whether to evaluate a run again that has results of its selected
+            checkpoint.
 
         Returns:
-          what `FinetuningRun.evaluate` gives, a run after the other.
+          the result of `FinetuningRun.evaluate` for each run.
         """
         best = self.grid.best_run()
         results = []
@@ -143,7 +143,7 @@ class Finetuning:
         return results
 
     def _check_files(self, only_train):
-        """Reads the dev and test files; of a run that only trains, English dev."""
+        """Reads the dev and test files, or only English dev if runs only train."""
         english_dev = [("dev", self.data.source)] if self.data.has_source_dev() else []
         wanted = english_dev if only_train else self.data.files_to_answer()
         self.data.check(self.training, wanted)
@@ -275,8 +275,8 @@ def class_weights(label_ids: Features, num_labels: int) -> np.ndarray:
 
 
 def _claimed_data(folder):
-    """What a folder was claimed for, with a seed where that is one run; None where it
-    was not claimed."""
+    """The `data` of a folder's config.json; None if the folder has none. It has a seed
+    if the folder is that of a single run."""
     if not files.exists(os.path.join(folder, run_folder.CONFIG)):
         return None
     return run_folder.read(folder).data
@@ -294,7 +294,7 @@ class Grid(NamedTuple):
     make_run: Callable[[float, int], FinetuningRun]
 
     def train(self, features: Features) -> None:
-        """Trains what is not complete yet.
+        """Trains the runs that are not complete yet.
 
         Args:
           features: of the English training set.
@@ -307,7 +307,7 @@ class Grid(NamedTuple):
             self._train(rate, seed, f"{number} of {count}", features)
 
     def chosen_rate(self) -> float:
-        """The rate whose first run is best on English dev, of equal ones the first.
+        """The rate whose first run is best on English dev; the first rate wins a tie.
 
         Raises:
           UserError: a rate's run is not complete.
@@ -332,21 +332,23 @@ class Grid(NamedTuple):
         return [self.make_run(rate, seed) for seed in self.seeds]
 
     def all_runs(self) -> list[FinetuningRun]:
-        """The runs that are trained: the first of each rate, then the chosen one's."""
+        """All runs that are trained: the first run of each rate, then the other runs of
+        the chosen rate."""
         first = [self.make_run(rate, self.seeds[0]) for rate in self.rates]
         return [*first, *self.chosen_runs()[1:]]
 
     def best_run(self) -> FinetuningRun:
-        """Of the chosen runs the best on English dev; without one, the first."""
+        """The best of the chosen runs on English dev; the first if there is no dev
+        file."""
         runs = self.chosen_runs()
         best = [run.scores().best for run in runs]
         return runs[0] if None in best else runs[best.index(max(best))]
 
     def summary(self, folder: str) -> dict[str, Any]:
-        """What results.json says of the runs, and of the best one first.
+        """What results.json says of the runs; the fields of the best run come first.
 
         Args:
-          folder: that checkpoints are named in.
+          folder: paths of checkpoints are relative to it.
         """
         best = self.best_run()
         return {

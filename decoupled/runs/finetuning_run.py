@@ -46,14 +46,14 @@ from decoupled.training.network import Network, TrainingGraph
 # Below the run's folder: TensorBoard's scalars of all evaluations.
 EVENTS = "eval"
 RESULTS = "results.json"
-# Before the name of a metric: of the trivial baseline.
+# The prefix of a metric's name for the trivial baseline.
 TRIVIAL = "trivial_"
 
 
 class FinetuningRun(NamedTuple):
     """A run and where it lives.
 
-    learning_rate, seed: what tells it from the other runs of its task.
+    learning_rate, seed: in which it differs from the other runs of its task.
     config: the settings of all runs.
     network: what is trained. spec: folder and bookkeeping. data: of the task.
     selecting: whether its checkpoints are compared on English dev, every
@@ -70,7 +70,7 @@ class FinetuningRun(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Of the run's checkpoints."""
+        """The folder of the run's checkpoints."""
         return self.spec.model_dir
 
     def train(self, features: Features) -> None:
@@ -116,7 +116,7 @@ class FinetuningRun(NamedTuple):
             gfile.rmtree(written)
 
     def scores(self) -> Scores:
-        """On English dev, as far as the run has got."""
+        """The scores on English dev so far."""
         return read_scores(self.folder)
 
     def selected(self) -> SelectedCheckpoint:
@@ -130,16 +130,16 @@ class FinetuningRun(NamedTuple):
     def evaluate(
         self, training: list[Any], folders: Sequence[str] = ()
     ) -> dict[str, Any]:
-        """Scores the selected checkpoint; writes results.json and TensorBoard's.
+        """Scores the selected checkpoint; writes results.json and TensorBoard scalars.
 
         Args:
           training: the English training examples, for the trivial baseline.
-          folders: each gets the answers, as predictions/TASK/SPLIT-LANGUAGE.
+          folders: the answers are written to predictions/TASK/SPLIT-LANGUAGE in each.
 
         Returns:
-          what results.json holds: `task`, `global_step`, `checkpoint`, `learning_rate`,
-          `seed`, and split -> language -> `examples` and, where the file has labels,
-          metric -> value and "trivial_" + metric -> value.
+          the content of results.json: `task`, `global_step`, `checkpoint`,
+          `learning_rate`, `seed`, and split -> language -> `examples` and, if the file
+          has labels, metric -> value and "trivial_" + metric -> value.
         """
         task, selected = self.data.task, self.selected()
         results: dict[str, dict] = {split: {} for split in SPLITS}
@@ -201,7 +201,7 @@ class FinetuningRun(NamedTuple):
         )
 
     def _catch_up(self, every):
-        """Evaluates the newest checkpoint if a kill came before that."""
+        """Evaluates the newest checkpoint if a kill prevented its evaluation."""
         step = checkpoint_step(latest_complete(self.folder))
         if every and step and step % every == 0:
             self._evaluate_dev()
@@ -278,7 +278,7 @@ def finetuning_graph(
     """The graph of a fine-tuning run.
 
     Args:
-      config: the settings. network: of `finetuning_network`.
+      config: the settings. network: from `finetuning_network`.
       learning_rate: the peak. seed: of the run. steps: of the optimizer.
     """
     training = config.training
@@ -297,20 +297,21 @@ def finetuning_graph(
 def training_lengths(
     graph: TrainingGraph, sizes: np.ndarray, training: TrainingConfig, graphs: int
 ) -> tuple[int, ...]:
-    """The lengths of the graph that trains on batches of like rows, ascending.
+    """The lengths of the graph that trains with length bucketing, ascending.
 
-    A function of the whole run, wherever it resumes. A short run has few: one more must
-    save more than it takes to build.
+    They depend on the whole run, and not on the step where it resumes. A short run has
+    few lengths: another length must save more time than its part of the graph takes to
+    build.
 
     Args:
       graph: of the run. sizes: int [rows], tokens of each row of the training set.
       training: its batches.
-      graphs: that the run builds, one after each evaluation.
+      graphs: number of graphs that the run builds; it builds one after each evaluation.
     """
     network, steps = graph.network, graph.schedule.train_steps
     order = training_order(len(sizes), training.batch_size, graph.seed, 0, sizes)
     longest = [sizes[rows].max() for rows in itertools.islice(order, steps)]
-    # Batches are made ahead, also those behind the last step.
+    # Batches are made ahead, including some after the last step.
     longest.append(sizes.max())
     cost = training_tokens_per_length(network.model, steps, graphs)
     limit, step = network.task.sequence_length, length_step(network.mesh)
@@ -325,7 +326,7 @@ def steps_of(config: FinetuneConfig, features: Features) -> int:
 
 
 def _scalar_name(metric, split, language):
-    """A metric's tag in TensorBoard, which shows a metric's languages together."""
+    """The tag of a scalar. TensorBoard shows all languages of a metric together."""
     return f"{metric}/{split}/{language}"
 
 

@@ -46,7 +46,7 @@ from decoupled.training.tpu import TpuAddress
 EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
 SAMPLING = "sampling.json"
 _METRICS = ("masked_lm_accuracy", "masked_lm_loss", "unigram_entropy")
-# Of a language for its unigram entropy: whole shards, until so many are counted.
+# A language's unigram entropy is computed from whole shards with about so many tokens.
 _COUNTED_TOKENS = 1_000_000
 
 
@@ -70,9 +70,10 @@ def run_pretraining(
       mode: one of `run_folder.MODES`.
       tpu: fields of a `TpuAddress`, or None.
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
-      branch_from: a run of the same settings but for schedule and optimizer, or a
-        prefix in it, that a new run goes on from, at its step and with its slots.
-      record_start: called with the folder once it is this run's.
+      branch_from: a run, or a prefix of one of its checkpoints, from which a new run
+        continues at its step and with its slots. Only schedule and optimizer may
+        differ.
+      record_start: called with the folder once it belongs to this run.
 
     Raises:
       UserError: settings, records, vocabulary and folder do not fit each other.
@@ -136,7 +137,7 @@ class Pretraining:
         self._graphs = [
             pretraining_graph(phase.config, vocabulary.pad_id) for phase in self._phases
         ]
-        # Before the other processes are waited for.
+        # Before waiting for the other processes.
         for phase, graph in zip(self._phases, self._graphs, strict=True):
             check_graph(graph.network, phase.config.training)
         cluster = join_cluster(config.cluster, config.mesh, console.say, bool(tpu))
@@ -180,7 +181,7 @@ class Pretraining:
             )
 
     def is_evaluated(self) -> bool:
-        """Whether eval.json is of the newest checkpoint."""
+        """Whether eval.json has the results of the newest checkpoint."""
         step = self._step()
         path = os.path.join(self._folder, EVALUATION)
         found = finished_results(path, step) is not None
@@ -191,11 +192,11 @@ class Pretraining:
     def evaluate(self) -> None:
         """Writes eval.json and TensorBoard scalars; prints the averages.
 
-        Sequences are as long as those of the phase that ended or was left last.
+        Sequences are as long as in the phase of the newest checkpoint.
 
-        The unigram entropy of the held-out text stands beside the loss: what a model
-        reaches that knows nothing but how frequent the pieces are. BERT's masks leave
-        a tenth of the tokens as they are, so that a model on that plateau is some 0.5
+        The unigram entropy of the held-out text is written beside the loss. It is the
+        loss of a model that knows only how frequent the pieces are. BERT's masks leave
+        a tenth of the tokens unchanged, so that a model on that plateau is some 0.5
         nats below it; see `runs.curve`.
         """
         step, results = self._step(), {}
@@ -253,7 +254,7 @@ class Pretraining:
         console.say(f"wrote {path}")
 
     def _step(self):
-        """Of the newest checkpoint."""
+        """The step of the newest checkpoint."""
         return checkpoint_step(find_checkpoint(self._folder))
 
     def _input_fn_from(self, phase, step):
@@ -271,12 +272,12 @@ class Pretraining:
         )
 
     def _phase(self):
-        """That of the newest checkpoint, which may be of a longer run."""
+        """The phase of the newest checkpoint; the last if it is after all phases."""
         step, last = self._step(), self._phases[-1]
         return next((phase for phase in self._phases if step <= phase.last), last)
 
     def _predictions(self) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """Languages with what is predicted for each of their held-out sequences."""
+        """Languages, with the predictions for each of their held-out sequences."""
         phase = self._phase()
         config = phase.config
         counts = held_out_counts(config, self._manifest)
@@ -326,7 +327,7 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
         task=None,
         data={
             "records": manifest.corpus_fingerprint,
-            # Only where it is set, so that earlier runs can go on.
+            # Only if it is set, so that runs from before this setting can be resumed.
             "masking": vars(config.masking)
             | ({"whole_words": True} if config.whole_words else {}),
             "sampling": vars(config.sampling),
@@ -365,9 +366,9 @@ def _initial_checkpoint(path, pieces) -> str | None:
 
 
 def _trunk(path, folder, description, config) -> str | None:
-    """The prefix that `path` names, of a run like this one; None where `folder` has a
-    checkpoint to go on from."""
-    # A branch that has checkpoints needs its trunk no longer, which may have gone on.
+    """The prefix of the run's checkpoint that `path` names; None if `folder` already
+    has checkpoints."""
+    # A branch with checkpoints no longer needs its trunk, which may have moved on.
     if path is None or files.exists(os.path.join(folder, "checkpoint")):
         return None
     prefix = find_checkpoint(path)
@@ -403,10 +404,10 @@ def _check_sizes(config, pieces):
 
 
 def stream_seed(seed: int, number: int) -> int:
-    """Of the data of a run's phase: each has an order and masks of its own.
+    """The seed of a phase's data: each phase has an order and masks of its own.
 
     Args:
-      seed: `TrainingConfig.seed`, which is that of the first phase.
+      seed: `TrainingConfig.seed`, which the first phase uses unchanged.
       number: of the phase, from 0.
     """
     if not number:
@@ -415,14 +416,14 @@ def stream_seed(seed: int, number: int) -> int:
 
 
 def _sampling_rows(phase, manifest) -> list[LanguageRow]:
-    """A row per language; refuses sampling that the records cannot give."""
+    """A row per language. Raises UserError if the records are too few for it."""
     config = phase.config
     length = config.masking.sequence_length
     return sampling_rows(manifest, config.sampling, length, phase.sequences)
 
 
 def _sequences(phase) -> int | None:
-    """How many sequences a phase draws, where their order depends on that."""
+    """How many sequences a phase draws, if their order depends on it, else None."""
     return phase.sequences if phase.config.sampling.limits_epochs else None
 
 

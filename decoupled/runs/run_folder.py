@@ -1,8 +1,8 @@
 """The folder of a run: config.json and sentencepiece.model beside the checkpoints.
 
-config.json says what the folder's model is. It is written when a run starts for the
-first time, and later starts must agree with it, so that a folder never mixes two
-models. It holds values only: reading one from elsewhere runs no code.
+config.json describes the folder's model. It is written when a run starts for the first
+time. Later starts must agree with it, so that a folder never mixes two models. It
+contains values only, so that reading a file from elsewhere runs no code.
 """
 
 import os
@@ -14,17 +14,17 @@ from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
 
-# What `pretrain` and `finetune` do with a run; others than these train nothing.
+# The modes of `pretrain` and `finetune`, and those that train.
 TRAINING_MODES = ("train_and_evaluate", "train")
 MODES = (*TRAINING_MODES, "eval", "predict")
 FORMAT = "decoupled-model-1"
 CONFIG = "config.json"
 VOCABULARY = "sentencepiece.model"
-# Answers to the task's files, a folder a task.
+# The folder of answers to the files of a task, with a folder for each task.
 PREDICTIONS = "predictions"
-# How a reader chose answers when it was last run, which decides nothing in training.
+# How answers were chosen in the last evaluation. Training does not depend on it.
 ANSWERS = "answers.json"
-# What a run has saved: checkpoints, and scores that would be taken for another's.
+# Results of a run: checkpoints, and scores that could be taken for another run's.
 _RESULTS = re.compile(
     rf"{CHECKPOINT_LIST}|model\.ckpt-\d+\.index|(dev|eval|results)\.json"
 )
@@ -33,12 +33,12 @@ _EVENTS = re.compile(r"events\.out\.tfevents\.\d+\..+\.\d{12}")
 _REPLACED = "replaced"
 # TensorFlow looks for a checkpoint's files by a pattern that begins with their folder.
 _PATTERN = re.compile(r"[*?\[\\]")
-# A task's name becomes the name of a folder; a converted model's is anybody's.
+# A task's name becomes the name of a folder. In a converted model it may be any text.
 _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
-# A model that claims to be larger would take all memory before anything else is read.
+# Larger values in a damaged file would use up all memory before any other check.
 _LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
 _DEEPEST = 20
-# What fine-tuning had no choice about once.
+# Values of settings that descriptions of earlier versions do not contain.
 _EARLIER_DATA = {"group_by_length": False}
 _SHOWN = 200
 
@@ -49,7 +49,7 @@ class ModelDir(NamedTuple):
     command: "pretrain" or "finetune". model: sizes.
     vocabulary_fingerprint: SHA-256 of the vocabulary that the model was trained with.
     task: name, labels and the like of a fine-tuned model, or None.
-    data: what else decides the order of the data (seed, batch size, masking, ...).
+    data: what else determines the data and its order (seed, batch size, masking, ...).
     """
 
     command: str
@@ -60,7 +60,7 @@ class ModelDir(NamedTuple):
 
 
 def task_name(text: str) -> str:
-    """A text from elsewhere as the name of a task that `read` accepts; maybe empty."""
+    """Turns any text into the name of a task that `read` accepts; it may be empty."""
     return re.sub(r"[/\\\x00-\x1f]", "_", text).lstrip(".")
 
 
@@ -86,18 +86,18 @@ def read(model_dir: str) -> ModelDir:
 def claim(
     model_dir: str, description: ModelDir, vocabulary: str, reading: bool = False
 ) -> None:
-    """Makes the folder this model's, or checks that it is.
+    """Writes the description of a model to the folder, or checks the one that is there.
 
-    A folder in which nothing was saved binds nobody: another description replaces that
-    of a run which came to nothing, and a line says so. That run's event files go to
-    replaced.1 (or .2, ...), so that no plot mixes the two.
+    If no run has saved anything in the folder, a different description is replaced, and
+    a line says so. The event files of the earlier run are moved to replaced.1 (or .2,
+    ...), so that no plot mixes the two runs.
 
     Args:
       model_dir: made if it does not exist.
       description: of the run that starts.
       vocabulary: path of its vocabulary, copied into the folder.
-      reading: the command evaluates, perhaps beside a run that has saved nothing yet:
-        it replaces no description.
+      reading: whether the command only evaluates. It then replaces no description,
+        because another process may train in the folder and have saved nothing yet.
 
     Raises:
       UserError: the folder cannot be written to, or holds another model; each setting
@@ -136,7 +136,7 @@ def claim(
         )
     content = files.read_bytes(vocabulary)
     if files.exists(path):
-        # A kill before the end leaves no description beside another's vocabulary.
+        # Removed first, so that a kill leaves no description with another vocabulary.
         gfile.remove(path)
     with files.atomic_write(vocabulary_path(model_dir), "wb") as handle:
         handle.write(content)
@@ -144,7 +144,7 @@ def claim(
 
 
 def differences(model_dir: str, description: ModelDir) -> list[str]:
-    """What a folder's config.json says otherwise: "model.num_layers is 2, not 4".
+    """How a folder's config.json differs: "model.num_layers is 2, not 4".
 
     Raises:
       UserError: it is missing, or not a description of a model of this version.
@@ -154,7 +154,7 @@ def differences(model_dir: str, description: ModelDir) -> list[str]:
 
 
 def holds_results(model_dir: str) -> bool:
-    """Whether a run has saved something here or, of several runs, in a folder below."""
+    """Whether a run has saved results in this folder or in a folder below it."""
     return any(
         _RESULTS.fullmatch(name)
         for _, _, names in gfile.walk(model_dir)
@@ -163,7 +163,8 @@ def holds_results(model_dir: str) -> bool:
 
 
 def _set_events_aside(model_dir):
-    """Moves the event files of a run, or of several; the folder they are in, or ""."""
+    """Moves the event files of all runs in a folder; returns their new folder, or "" if
+    there are none."""
     number = 1
     while files.exists(aside := os.path.join(model_dir, f"{_REPLACED}.{number}")):
         number += 1
@@ -182,9 +183,10 @@ def _set_events_aside(model_dir):
 
 
 def _described(path, saved) -> ModelDir:
-    """What config.json says, its names, types and sizes checked.
+    """The content of config.json, with names, types and sizes checked.
 
-    Whatever `saved` lacks of what models had no choice about is added to it.
+    Settings of the model that `saved` lacks, as it comes from an earlier version, are
+    added to it.
     """
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise UserError(
@@ -211,7 +213,7 @@ def _described(path, saved) -> ModelDir:
 
 
 def _task(task):
-    """The description of a task, checked: its name becomes a folder's."""
+    """The description of a task, checked. Its name becomes the name of a folder."""
     if task is None:
         return None
     if not _NAME.fullmatch(_typed(task.get("name", ""), str)):

@@ -1,14 +1,14 @@
-"""What a run has left: its description, vocabulary and selected checkpoint.
+"""What a run has written: its description, vocabulary and selected checkpoint.
 
 Fine-tuning selects a checkpoint on English dev as it trains: `dev.json` in the run's
 folder has the scores of every checkpoint that was evaluated, and `best/` the weights of
-the best one, which the run's own saver never deletes. Where none was kept, the run's
+the best one, which the run's own saver never deletes. Without a `best/`, the run's
 newest checkpoint is the selected one.
 
-Fine-tuning, continued pre-training, exports, analyses and retrieval open runs here, so
-that all of them take the same checkpoint and refuse the same folders. `run_folder`,
-which reads and writes config.json, is apart: commands import it for its names, and this
-module needs TensorFlow.
+Fine-tuning, continued pre-training, exports, analyses and retrieval open runs with this
+module, so that all of them use the same checkpoint and refuse the same folders.
+`run_folder`, which reads and writes config.json, is a separate module, because commands
+import its constants and this module needs TensorFlow.
 """
 
 import os
@@ -41,8 +41,8 @@ class SelectedCheckpoint(NamedTuple):
 class Scores(NamedTuple):
     """What dev.json says.
 
-    by_step: step -> metric -> value on English dev. headline: step -> what is compared.
-    complete: whether the run has reached its last step.
+    by_step: step -> metric -> value on English dev. headline: step -> the score that
+    compares checkpoints. complete: whether the run has reached its last step.
     """
 
     by_step: dict[int, dict[str, float]]
@@ -51,7 +51,7 @@ class Scores(NamedTuple):
 
     @property
     def best_step(self) -> int | None:
-        """The step of the highest headline, of equal ones the first."""
+        """The step of the highest headline; the first step wins a tie."""
         return max(self.headline, key=self.headline.get) if self.headline else None
 
     @property
@@ -61,7 +61,7 @@ class Scores(NamedTuple):
 
 
 def read_scores(folder: str) -> Scores:
-    """The scores of a run, none where nothing was evaluated yet.
+    """The scores of a run; empty if nothing was evaluated yet.
 
     Raises:
       UserError: the file is damaged.
@@ -98,10 +98,10 @@ def write_scores(folder: str, scores: Scores) -> None:
 
 
 def keep_checkpoint(prefix: str, folder: str) -> None:
-    """Makes a copy of a checkpoint the only one in `folder`, without the slots.
+    """Copies a checkpoint, without slots, to `folder` and removes all others there.
 
-    Until the copy is whole, the folder's list names the one before; a kill in between
-    leaves that in use.
+    The folder's list names the earlier checkpoint until the copy is complete, so that a
+    kill in between leaves that one in use.
 
     Raises:
       UserError: it cannot be written.
@@ -114,7 +114,7 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     kept = {os.path.basename(p) for p in gfile.glob(f"{copy}.*")} | {CHECKPOINT_LIST}
     for other in {name.rstrip("/") for name in gfile.listdir(folder)} - kept:
         path = os.path.join(folder, other)
-        # Evaluation for a TPU that was killed leaves a folder of batches here.
+        # A killed evaluation on a TPU leaves a folder of batches here.
         if gfile.isdir(path):
             gfile.rmtree(path)
         else:
@@ -122,13 +122,14 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
 
 
 def selected_folder(folder: str) -> str:
-    """Where a run's selected checkpoint lies: its best/, or else the folder."""
+    """The folder of a run's selected checkpoint: best/ if there is one, else the run's
+    own folder."""
     best = os.path.join(folder, BEST)
     return best if files.exists(os.path.join(best, CHECKPOINT_LIST)) else folder
 
 
 def selected_checkpoint(folder: str) -> SelectedCheckpoint:
-    """The selected checkpoint of a run: the best one kept, or else the newest.
+    """The selected checkpoint of a run: the one in best/, or else the newest.
 
     Raises:
       UserError: there is none.
@@ -141,7 +142,7 @@ def selected_checkpoint(folder: str) -> SelectedCheckpoint:
 class SavedRun(NamedTuple):
     """A run at one of its checkpoints.
 
-    folder: with config.json. prefix: of the checkpoint, there or in its best/.
+    folder: with config.json. prefix: of the checkpoint, in this folder or its best/.
     description: what config.json says. vocabulary: its pieces.
     """
 
@@ -155,11 +156,10 @@ def open_run(path: str) -> SavedRun:
     """Opens a run of `pretrain` or `finetune`, or a conversion.
 
     Args:
-      path: its folder, for the checkpoint that fine-tuning chose as the best, else the
-        newest complete one; or the prefix of a checkpoint.
+      path: its folder, for the selected checkpoint; or the prefix of a checkpoint.
 
     Raises:
-      UserError: as `read_folder`; or there is no complete checkpoint.
+      UserError: as for `read_folder`; or there is no complete checkpoint.
     """
     if not gfile.isdir(path):
         prefix, place = find_checkpoint(path), os.path.dirname(path)
@@ -167,7 +167,7 @@ def open_run(path: str) -> SavedRun:
         prefix, place = None, path.rstrip("/")
     in_best = os.path.basename(place) == BEST
     folder = os.path.dirname(place) if in_best else place
-    # Before the checkpoint, so that a folder of something else is called so.
+    # Read first, so that the error for an unrelated folder is about config.json.
     description, vocabulary = read_folder(folder)
     if prefix is None:
         prefix = selected_checkpoint(place).prefix

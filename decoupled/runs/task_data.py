@@ -14,15 +14,16 @@ from decoupled.tasks.task import ENGLISH, Features, FinetuningTask
 from decoupled.xtreme import official
 
 SPLITS = ("dev", "test")
-# Examples that become features together, between two lines of progress.
+# Examples that are turned into features at once, between two progress lines.
 _CHUNK = 2000
 
 
 class TaskData:
     """Reads a task's files and makes features of them.
 
-    Attributes: `source`, the language whose dev file checkpoints are chosen by;
-    `source_name` and `trained_on`, it and all languages of training, for people.
+    Attributes: `source`, the language by whose dev file checkpoints are chosen;
+    `source_name`, its name in messages; `trained_on`, the names of all training
+    languages.
 
     Args:
       task: what is learned.
@@ -48,7 +49,7 @@ class TaskData:
         return self.task.languages(self.data_dir, split)
 
     def has_source_dev(self) -> bool:
-        """Whether checkpoints can be compared without a look at other languages."""
+        """Whether the language by which checkpoints are chosen has a dev file."""
         return self.source in self.languages("dev")
 
     def files_to_answer(self) -> list[tuple[str, str]]:
@@ -66,12 +67,13 @@ class TaskData:
         return wanted
 
     def say_what_is_missing(self) -> None:
-        """Says what the selection and XTREME's score of the task lack."""
+        """Says which files are missing for the selection of checkpoints and for
+        XTREME's score of the task."""
         name = self.task.name
         if not self.has_source_dev():
             console.say(
                 f"{name}: no {self.source_name} dev file with labels; the last "
-                "checkpoint counts"
+                "checkpoint is selected"
             )
         if name not in official.TASKS:
             return
@@ -90,16 +92,16 @@ class TaskData:
             )
 
     def fingerprint(self, split: str, language: str) -> str:
-        """SHA-256 of a file; of several, that of theirs."""
+        """SHA-256 of a file; for several files, of their fingerprints."""
         paths = self.task.paths(self.data_dir, split, language)
         found = [files.file_fingerprint(path) for path in paths]
         return found[0] if len(found) == 1 else files.fingerprint("\n".join(found))
 
     def check(self, training: list[Any], wanted: list[tuple[str, str]]) -> None:
-        """Reads files, so that what is wrong in one ends a run before its first step.
+        """Reads files, so that a malformed one ends a run before its first step.
 
-        Says which right answers are longer than the task's answers can be. One file is
-        in memory at a time, and no features are made.
+        It also says how many right answers are longer than the task's answers can be.
+        One file is in memory at a time, and no features are made.
 
         Args:
           training: the English training examples.
@@ -122,17 +124,17 @@ class TaskData:
         return self.task.share_beyond_limit(self.vocabulary, examples)
 
     def examples(self, split: str, language: str) -> list[Any]:
-        """What the task reads from a file."""
+        """The examples that the task reads from a file."""
         return self.task.read(self.data_dir, split, language)
 
     def features(
         self, split: str, language: str, examples: list[Any], progress: bool = False
     ) -> Features:
-        """The features of all examples of a file, from the cache where they are there.
+        """The features of all examples of a file, from the cache if it has them.
 
         Args:
           split, language: of the file. examples: all that are in it.
-          progress: whether the time left is shown, where they are not.
+          progress: whether to show the time left while features are made.
         """
         key = {
             "task": self.task.name,
@@ -142,7 +144,7 @@ class TaskData:
             "file": self.fingerprint(split, language),
             "examples": len(examples),
             "vocabulary": self.vocabulary.fingerprint,
-            # Another release may cut some texts otherwise.
+            # Another release may tokenise some texts differently.
             "sentencepiece": importlib.metadata.version("sentencepiece"),
         }
         return cached_features(
@@ -150,7 +152,7 @@ class TaskData:
         )
 
     def for_graph(self, features: Features) -> Features:
-        """Those features that the graph wants."""
+        """The features that the graph reads."""
         return {name: features[name] for name in self.task.graph_features}
 
     def _build(self, examples, progress):

@@ -321,7 +321,7 @@ def test_unlabelled_files_of_several_scripts_are_predicted_and_scored(
         class_weights="balanced",
     )  # fmt: skip
     printed = capsys.readouterr().out
-    told = "pawsx: no English dev file with labels; the last checkpoint counts"
+    told = "pawsx: no English dev file with labels; the last checkpoint is selected"
     assert told in printed
     assert "pawsx test: no labels in en, de, es, fr, ja, ko, zh; predicted" in printed
     results = read(tmp_path / "results.json")
