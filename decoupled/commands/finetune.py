@@ -162,6 +162,7 @@ def _report(finetuning, results):
     """Writes results.json, .csv and .png of all runs, and prints the table."""
     from decoupled.core import plots
     from decoupled.reports import finetuning as finetuning_report
+    from decoupled.runs.finetuning_run import ANSWER_SETTINGS
 
     task, folder = finetuning.task, finetuning.folder
     best = finetuning.grid.best_run()
@@ -170,6 +171,7 @@ def _report(finetuning, results):
     summary = {
         "task": task.name,
         **finetuning.grid.summary(folder),
+        ANSWER_SETTINGS: task.answer_settings(),
         "outside_xtreme": finetuning_report.outside_languages(task.name, combined),
         **combined,
     }

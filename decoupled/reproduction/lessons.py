@@ -129,13 +129,8 @@ def lessons(
         if one.verdict in found:
             yield f"{about} {found[one.verdict]}: {numbers} (claim {one.claim.number})."
         if one.verdict == verdicts.UNDECIDED:
-            sizes = " and ".join(
-                f"{part.smallest_corrected:.2f} {part.unit}" for part in one.parts
-            )
-            yield (
-                f"Claim {one.claim.number} is undecided: {numbers}. Effects of {sizes} "
-                "would have been seen with 80% power."
-            )
+            seen = " ".join(map(verdicts.could_have_been_seen, one.parts))
+            yield f"Claim {one.claim.number} is undecided: {numbers}. {seen}"
     yield from _on_speed(training)
     yield from _on_heads(judged, findings)
     for verdict, text in _SILENT.items():

@@ -386,18 +386,22 @@ def _sentences(parts, verdict, corrected):
     if verdict == NO_EFFECT:
         found.append("Every interval lies within the margin to both sides of 0.")
     if verdict == UNDECIDED:
-        for part in parts:
-            what = (
-                "Had there been no difference, a margin of {0} would have been shown"
-                if part.contrast.rule == WITHIN
-                else "An effect of {0} would have been seen"
-            )
-            size = f"{part.smallest_corrected:.2g} {part.unit} on {part.name}"
-            found.append(
-                f"{what.format(size)} with 80% power at Holm's first step "
-                f"({part.smallest:.2g} without correction)."
-            )
+        found += map(could_have_been_seen, parts)
     return found
+
+
+def could_have_been_seen(part: Part) -> str:
+    """The smallest effect that a contrast could have shown, as a sentence."""
+    size = f"{part.smallest_corrected:.2g} {part.unit} on {part.name}"
+    what = {
+        WITHIN: "Had there been no difference, a margin of {} would have been shown",
+        NOT_BELOW: "An effect of {} above the lower margin would have been seen",
+        ABOVE: "An effect of {} would have been seen",
+    }[part.contrast.rule]
+    return (
+        f"{what.format(size)} with 80% power at Holm's first step "
+        f"({part.smallest:.2g} without correction)."
+    )
 
 
 def _signed(found):

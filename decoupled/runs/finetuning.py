@@ -17,6 +17,7 @@ from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.runs import run_folder
 from decoupled.runs.finetuning_run import (
+    RESULTS,
     FinetuningRun,
     finetuning_network,
     frozen_variables,
@@ -135,12 +136,24 @@ class Finetuning:
           the result of `FinetuningRun.evaluate` for each run.
         """
         best = self.grid.best_run()
+        # Another run may have been the best when answers were last written.
+        is_written = self._has_answers_of(best)
         results = []
         for run in self.grid.chosen_runs():
-            found = None if anew else run.finished()
+            found = None if anew or (run is best and not is_written) else run.finished()
             written = {run.folder, *([self.folder] if run is best else [])}
             results.append(found or run.evaluate(self.training, sorted(written)))
         return results
+
+    def _has_answers_of(self, run):
+        """Whether the answers below the folder of all runs are those of this run."""
+        if not self._several:
+            return True
+        path = os.path.join(self.folder, RESULTS)
+        if not files.exists(path):
+            return False
+        told = files.read_json(path)
+        return told | _described(run, self.folder) == told
 
     def _check_files(self, only_train):
         """Reads the dev and test files, or only English dev if runs only train."""
@@ -187,16 +200,18 @@ class Finetuning:
         )
 
     def _claim(self, folder, run):
-        finetuning, training = self.config.finetuning, self.config.training
+        source = self._source.prefix
         data = {
-            "init_checkpoint": os.path.basename(self._source.prefix),
+            "init_checkpoint": os.path.basename(source),
+            "init_checkpoint_sha256": run_folder.weights_sha256(source),
             "train": self.data.fingerprint("train", self.data.source),
             "features": self.task.settings(),
-            "num_epochs": finetuning.num_epochs,
-            "class_weights": finetuning.class_weights,
-            "batch_size": training.batch_size,
-            "eval_every_steps": training.eval_every_steps,
-            "group_by_length": finetuning.group_by_length,
+            "num_epochs": self.config.finetuning.num_epochs,
+            "class_weights": self.config.finetuning.class_weights,
+            "headline": list(self.task.headline),
+            "batch_size": self.config.training.batch_size,
+            "eval_every_steps": self.config.training.eval_every_steps,
+            **self._training_settings(folder),
             **run,
         }
         vocabulary = self._source.vocabulary
@@ -214,6 +229,22 @@ class Finetuning:
         run_folder.claim(folder, description, vocabulary.path, self._reading)
         if answers := self.task.answer_settings():
             files.write_json(os.path.join(folder, run_folder.ANSWERS), answers)
+
+    def _training_settings(self, folder):
+        """Settings of training alone; evaluation takes those of the folder's run."""
+        finetuning, optimizer = self.config.finetuning, vars(self.config.optimizer)
+        settings = {
+            "group_by_length": finetuning.group_by_length,
+            "classifier_dropout": finetuning.classifier_dropout,
+            "freeze_input_embedding": finetuning.freeze_input_embedding,
+            "warmup_fraction": finetuning.warmup_fraction,
+            "label_smoothing": self.config.training.label_smoothing,
+            "optimizer": {k: v for k, v in optimizer.items() if k != "learning_rate"},
+        }
+        held = _claimed_data(folder) if self._reading else None
+        if held is None:
+            return settings
+        return {name: held[name] for name in settings if name in held}
 
     def _keep_best(self):
         """Copies the best run's checkpoint to best/, unless it is there."""
@@ -339,8 +370,18 @@ class Grid(NamedTuple):
 
     def best_run(self) -> FinetuningRun:
         """The best of the chosen runs on English dev; the first if there is no dev
-        file."""
+        file.
+
+        Raises:
+          UserError: one of several runs is compared on English dev and not complete.
+        """
         runs = self.chosen_runs()
+        for run in runs if len(runs) > 1 else []:
+            if run.selecting and not run.scores().complete:
+                raise UserError(
+                    f"{run.folder}: not complete, so that no run can be chosen as the "
+                    "best; --mode=train goes on, or give a smaller --num_runs"
+                )
         best = [run.scores().best for run in runs]
         return runs[0] if None in best else runs[best.index(max(best))]
 

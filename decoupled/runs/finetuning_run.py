@@ -46,6 +46,8 @@ from decoupled.training.network import Network, TrainingGraph
 # Below the run's folder: TensorBoard's scalars of all evaluations.
 EVENTS = "eval"
 RESULTS = "results.json"
+# In it: how answers were chosen; empty but for questions.
+ANSWER_SETTINGS = "answer_settings"
 # The prefix of a metric's name for the trivial baseline.
 TRIVIAL = "trivial_"
 
@@ -162,20 +164,25 @@ class FinetuningRun(NamedTuple):
             "checkpoint": os.path.relpath(selected.prefix, self.folder),
             "learning_rate": self.learning_rate,
             "seed": self.seed,
+            ANSWER_SETTINGS: task.answer_settings(),
             **results,
         }
         files.write_json(os.path.join(self.folder, RESULTS), summary)
         return summary
 
     def finished(self) -> dict[str, Any] | None:
-        """results.json, if it is of the selected checkpoint."""
+        """results.json, if it is of the selected checkpoint and of the same files."""
         path, step = os.path.join(self.folder, RESULTS), self.selected().step
         results = finished_results(path, step)
-        if results is not None:
-            console.say(
-                f"{path}: of step {step} already, reused; --mode=eval evaluates again, "
-                "also files that are new"
-            )
+        settings = self.data.task.answer_settings()
+        if results is None or results.get(ANSWER_SETTINGS, {}) != settings:
+            return None
+        scored = {(split, name) for split in SPLITS for name in results[split]}
+        if scored != set(self.data.files_to_answer()):
+            return None
+        console.say(
+            f"{path}: of step {step} already, reused; --mode=eval evaluates again"
+        )
         return results
 
     def predict(self, predictions: str) -> list[str]:

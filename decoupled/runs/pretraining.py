@@ -186,7 +186,9 @@ class Pretraining:
         path = os.path.join(self._folder, EVALUATION)
         found = finished_results(path, step) is not None
         if found:
-            console.say(f"{path}: of step {step} already, reused")
+            console.say(
+                f"{path}: of step {step} already, reused; --mode=eval evaluates again"
+            )
         return found
 
     def evaluate(self) -> None:
@@ -337,8 +339,13 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
             # Not the path: folders move.
             "init_checkpoint": prefix and os.path.basename(prefix),
         }
+        | (_weights(prefix) if prefix else {})
         | ({"earlier_phases": list(map(_describe_phase, earlier))} if earlier else {}),
     )
+
+
+def _weights(prefix):
+    return {"init_checkpoint_sha256": run_folder.weights_sha256(prefix)}
 
 
 def _describe_phase(phase):

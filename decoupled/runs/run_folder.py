@@ -40,6 +40,16 @@ _LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
 _DEEPEST = 20
 # Values of settings that descriptions of earlier versions do not contain.
 _EARLIER_DATA = {"group_by_length": False}
+# Settings that earlier versions did not record; such a folder agrees with any value.
+_UNRECORDED_DATA = (
+    "init_checkpoint_sha256",
+    "headline",
+    "classifier_dropout",
+    "freeze_input_embedding",
+    "warmup_fraction",
+    "label_smoothing",
+    "optimizer",
+)
 _SHOWN = 200
 
 
@@ -83,6 +93,11 @@ def read(model_dir: str) -> ModelDir:
     return _described(path, files.read_json(path))
 
 
+def weights_sha256(prefix: str) -> str:
+    """What tells a checkpoint from others: its index has checksums of all tensors."""
+    return files.file_fingerprint(f"{prefix}.index")
+
+
 def claim(
     model_dir: str, description: ModelDir, vocabulary: str, reading: bool = False
 ) -> None:
@@ -115,8 +130,7 @@ def claim(
     if files.exists(path):
         saved = files.read_json(path)
         _described(path, saved)
-        earlier = {k: v for k, v in _EARLIER_DATA.items() if k in wanted["data"]}
-        saved["data"] = earlier | saved["data"]
+        saved["data"] = _earlier_data(wanted) | saved["data"]
         differing = list(_differences("", saved, wanted))
         if not differing:
             return
@@ -141,6 +155,13 @@ def claim(
     with files.atomic_write(vocabulary_path(model_dir), "wb") as handle:
         handle.write(content)
     files.write_json(path, wanted)
+
+
+def _earlier_data(wanted):
+    """What the data of an earlier version lacks of what is wanted."""
+    data = wanted["data"]
+    unrecorded = {name: data[name] for name in _UNRECORDED_DATA if name in data}
+    return unrecorded | {k: v for k, v in _EARLIER_DATA.items() if k in data}
 
 
 def differences(model_dir: str, description: ModelDir) -> list[str]:

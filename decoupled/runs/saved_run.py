@@ -165,7 +165,9 @@ def open_run(path: str) -> SavedRun:
         prefix, place = find_checkpoint(path), os.path.dirname(path)
     else:
         prefix, place = None, path.rstrip("/")
-    in_best = os.path.basename(place) == BEST
+    # A run's own folder may have that name, too.
+    has_config = files.exists(os.path.join(place, run_folder.CONFIG))
+    in_best = os.path.basename(place) == BEST and not has_config
     folder = os.path.dirname(place) if in_best else place
     # Read first, so that the error for an unrelated folder is about config.json.
     description, vocabulary = read_folder(folder)

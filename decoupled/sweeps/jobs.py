@@ -12,13 +12,15 @@ the same numbers for all models.
 """
 
 import dataclasses
+import itertools
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig, pretrain, sweep_row
-from decoupled.core import files
+from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 from decoupled.launch.gin_reader import Reader
@@ -36,6 +38,10 @@ RECORD = "job.json"
 LOG = "job.log"
 PRETRAINING = "pretrain"
 FINETUNING = "finetune"
+# More steps continue a run; another optimizer or schedule makes another model.
+_DECIDES_TRAINING = re.compile(
+    r"--gin_param=(OptimizerConfig\.|ScheduleConfig\.(?!train_steps\b))"
+)
 
 
 class Row(NamedTuple):
@@ -144,10 +150,44 @@ class Job(NamedTuple):
 
     def is_complete(self) -> bool:
         """Whether this very command ended well in its folder."""
-        path = os.path.join(self.folder, RECORD)
-        if not files.exists(path):
-            return False
-        return files.read_json(path).get("arguments") == list(self.arguments)
+        return self._is_recorded() and self._saved_arguments() == list(self.arguments)
+
+    def conflicts(self) -> list[str]:
+        """Settings by which the folder's finished model was trained, but not this one.
+
+        `pretrain` would take such a model for its own: it does not bind a folder to
+        optimizer and schedule, so that a run can go on with another learning rate.
+        """
+        if self.kind != PRETRAINING:
+            return []
+        return [
+            one.removeprefix("--gin_param=")
+            for one in self._saved_arguments()
+            if one not in self.arguments and _DECIDES_TRAINING.match(one)
+        ]
+
+    def has_settings(self) -> bool:
+        """Whether a command of these settings ended well here, of whatever paths."""
+        saved, own = self._saved_arguments(), self.arguments
+        return self._is_recorded() and _settings(saved) == _settings(own)
+
+    def set_aside(self) -> str | None:
+        """Renames the folder, if there is one, to FOLDER.replaced.N; the new name."""
+        if not files.exists(self.folder):
+            return None
+        numbers = itertools.count(1)
+        names = (f"{self.folder}.replaced.{number}" for number in numbers)
+        aside = next(name for name in names if not files.exists(name))
+        gfile.rename(self.folder, aside)
+        return aside
+
+    def _is_recorded(self):
+        return files.exists(os.path.join(self.folder, RECORD))
+
+    def _saved_arguments(self):
+        if not self._is_recorded():
+            return []
+        return files.read_json(os.path.join(self.folder, RECORD)).get("arguments", [])
 
     def record(self, seconds: float) -> None:
         """Marks the job as complete."""
@@ -158,6 +198,10 @@ class Job(NamedTuple):
             "seconds": round(seconds, 1),
         }
         files.write_json(os.path.join(self.folder, RECORD), content)
+
+
+def _settings(arguments):
+    return {one for one in arguments if one.startswith("--gin_")}
 
 
 class Inputs(NamedTuple):

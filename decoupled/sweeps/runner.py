@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from decoupled.core import console, files
+from decoupled.core import console, files, gfile
 from decoupled.core.errors import Terminated
 from decoupled.core.processes import command_line, end_all, handled
-from decoupled.sweeps.jobs import LOG, Job
+from decoupled.sweeps.jobs import LOG, RECORD, Job
 from decoupled.sweeps.warm_jobs import Fork, Place
 
 # Seconds between two polls of the processes; that a process has to end after SIGTERM.
@@ -86,6 +86,7 @@ class JobRunner:
                 self._stop()
 
     def _run(self):
+        self._set_aside_outdated()
         complete = set()
         for job in self._jobs:
             # What was made of another result than its needs have now is made again.
@@ -104,6 +105,19 @@ class JobRunner:
             time.sleep(_POLL)
         return list(failures.values())
 
+    def _set_aside_outdated(self):
+        """Makes way for jobs whose needs are made anew, as by more steps.
+
+        Their commands would refuse the folders, or take the old results for new ones.
+        """
+        changed = set()
+        for job in self._jobs:
+            made_anew = [name for name in job.needs if name in changed]
+            if made_anew and (aside := job.set_aside()):
+                self._say(f"{job.name}: {made_anew[0]} is made anew; moved to {aside}")
+            if not job.conflicts() and not job.has_settings():
+                changed.add(job.name)
+
     def _start(self, waiting, complete, failures):
         """Starts what can be started; returns what still waits."""
         left = []
@@ -111,6 +125,9 @@ class JobRunner:
             lost = [name for name in job.needs if name in failures]
             if lost:
                 failures[job.name] = Failure(job.name, f"needs {lost[0]}", "")
+            elif conflicts := job.conflicts():
+                why = f"{job.folder} has a model trained with {', '.join(conflicts)}"
+                failures[job.name] = Failure(job.name, why, "remove it to train anew")
             elif len(self._running) < self._parallel and complete.issuperset(job.needs):
                 self._launch(job)
             else:
@@ -119,6 +136,10 @@ class JobRunner:
 
     def _launch(self, job):
         files.make_folder(job.folder)
+        record = os.path.join(job.folder, RECORD)
+        if files.exists(record):
+            # A report would take what this job leaves for the earlier one's.
+            gfile.remove(record)
         self._say(f"start {job.name}")
         taken = {place for _, _, place in self._running.values()}
         place = next(n for n in range(self._parallel) if n not in taken)
@@ -193,6 +214,9 @@ def job_command(job: Job) -> list[str]:
 
 
 def _last_line(path):
+    if not files.exists(path):
+        # The job ended before it opened its log.
+        return ""
     with open(path, "rb") as handle:
         handle.seek(0, os.SEEK_END)
         handle.seek(max(0, handle.tell() - 4096))

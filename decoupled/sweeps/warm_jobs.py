@@ -8,6 +8,7 @@ False. Its results, log and exit code are the same in both ways.
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -168,9 +169,9 @@ class Fork:
             self._owner.drop(forks=True)
             self._code = -number
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         """The exit code; raises `subprocess.TimeoutExpired` after so many seconds."""
-        end = time.monotonic() + timeout
+        end = math.inf if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > end:
                 raise subprocess.TimeoutExpired(self._job.name, timeout)

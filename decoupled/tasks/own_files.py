@@ -142,9 +142,15 @@ def _example(path, row, config, known, has_labels):
             path,
             row.line,
             config.label,
-            f"unknown label {label!r}; no training file has it. Known: {shown}",
+            f"unknown label {label!r}; {_where_unknown(config)}. Known: {shown}",
         )
     return LabelledTexts(texts, label)
+
+
+def _where_unknown(config):
+    if config.labels:
+        return "OwnTaskConfig.labels lacks it"
+    return "no training file has it"
 
 
 def _check_number(path, line, column, text):
@@ -194,8 +200,7 @@ def _json_rows(path, config):
 
 def _tsv_rows(path, config):
     """Cells between tabs; quotes are text."""
-    cells = ((n, line.split("\t")) for n, line in _lines(path) if line.strip())
-    yield from _table(path, config, cells)
+    yield from _table(path, config, ((n, line.split("\t")) for n, line in _lines(path)))
 
 
 def _csv_rows(path, config):
@@ -206,8 +211,7 @@ def _csv_rows(path, config):
 
     def numbered():
         for cells in reader:
-            if cells:
-                yield before[0] + 1, cells
+            yield before[0] + 1, cells
             before[0] = reader.line_num
 
     try:
@@ -217,11 +221,15 @@ def _csv_rows(path, config):
 
 
 def _table(path, config, rows):
-    """Rows by the names of a header or, where columns are numbers, by these."""
+    """Rows by the names of a header or, where columns are numbers, by these.
+
+    An empty cell is no label: many test files have a column for what they lack.
+    """
+    rows = _to_the_last_text(rows)
     wanted = [*config.texts, config.label, config.split_column]
     if any(type(column) is int for column in wanted):
         for number, cells in rows:
-            yield _Row(number, dict(enumerate(cells, start=1)))
+            yield _without_empty_label(_Row(number, dict(enumerate(cells, 1))), config)
         return
     number, header = next(rows, (1, []))
     needed = [c for c in (*config.texts, config.split_column) if c is not None]
@@ -236,7 +244,24 @@ def _table(path, config, rows):
             raise UserError(
                 f"{path}:{number}: {len(cells)} columns; the header has {len(header)}"
             )
-        yield _Row(number, dict(zip(header, cells, strict=True)))
+        row = _Row(number, dict(zip(header, cells, strict=True)))
+        yield _without_empty_label(row, config)
+
+
+def _to_the_last_text(rows):
+    """Rows without the blank ones at the end; others are somebody's mistake."""
+    blank = []
+    for row in rows:
+        blank.append(row)
+        if any(cell.strip() for cell in row[1]):
+            yield from blank
+            blank = []
+
+
+def _without_empty_label(row, config):
+    if not row.values.get(config.label, " ").strip():
+        row.values.pop(config.label, None)
+    return row
 
 
 def read_tagged(
@@ -274,8 +299,8 @@ def read_tagged(
         tag = _text(path, row, config.label)
         if known is not None and tag not in known:
             raise _error(
-                path, number, config.label, f"unknown tag {tag!r}; no training file "
-                f"has it. Known: {', '.join(sorted(known)[:_SHOWN])}"
+                path, number, config.label, f"unknown tag {tag!r}; "
+                f"{_where_unknown(config)}. Known: {', '.join(sorted(known)[:_SHOWN])}"
             )  # fmt: skip
         tags.append(tag)
     if not sentences:

@@ -232,9 +232,6 @@ class QuestionAnsweringTask(FinetuningTask):
         path = file.path
         read = read_questions(file, ids_may_repeat=split == "train")
         repairs = read.repairs()
-        if repairs and path not in self._told:
-            self._told.add(path)
-            console.say(f"{path}: {repairs}")
         found = [question for question in read.questions if question.has_span]
         if not found and split != "test":
             raise file.error("no question has an answer, which only tests may lack")
@@ -243,6 +240,12 @@ class QuestionAnsweringTask(FinetuningTask):
             raise file.error(
                 f"question {unanswered[0]!r} has no answer, which only tests may lack"
             )
+        if unanswered and split == "train":
+            left_out = f"{len(unanswered):,} questions have no answer and are left out"
+            repairs = "; ".join(filter(None, [repairs, left_out]))
+        if repairs and path not in self._told:
+            self._told.add(path)
+            console.say(f"{path}: {repairs}")
         return found if split == "train" else read.questions
 
     def settings(self) -> dict[str, Any]:

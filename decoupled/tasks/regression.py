@@ -173,4 +173,4 @@ class RegressionTask(FinetuningTask):
         self, path: str, examples: list[LabelledTexts], answers: list[float]
     ) -> None:
         """Writes a number a line."""
-        files.write_text(path, "".join(f"{answer:.6f}\n" for answer in answers))
+        files.write_text(path, "".join(f"{answer:.9g}\n" for answer in answers))

@@ -22,10 +22,9 @@ from decoupled.training.partitioned_tables import start_from
 
 # Drawn from the seed where a checkpoint lacks them: heads.
 _HEADS = (Role.POOLER, Role.TASK_HEAD, Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
-# The output embedding and the layers before it. A new run may use another size than its
-# initial checkpoint, or start from a checkpoint that was released without them.
-_MLM_HEAD = (Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
-
+# Drawn from the seed also where a checkpoint has another shape. A new run may have an
+# output embedding of another size than its initial checkpoint, or other labels.
+_RESIZABLE = (Role.MLM_HEAD, Role.OUTPUT_EMBEDDING, Role.TASK_HEAD)
 
 # Damaged checkpoints that this process has reported.
 _passed_over: set[str] = set()
@@ -267,8 +266,9 @@ def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> R
 
     Raises:
       UserError: the checkpoint lacks a variable of the encoder, or a variable has
-        another shape. There is no error for a head that is missing, nor for a
-        pre-training head of another shape: these are drawn from the seed.
+        another shape. There is no error for a head that is missing, nor for the
+        head of pre-training or of a task in another shape: these are drawn from the
+        seed.
     """
     available = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
     restored, fresh = [], []
@@ -281,7 +281,7 @@ def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> R
             fresh.append(name)
         elif tuple(available[name]) == variable.shape:
             restored.append(name)
-        elif variable.role in _MLM_HEAD:
+        elif variable.role in _RESIZABLE:
             fresh.append(name)
         else:
             raise UserError(

@@ -18,6 +18,7 @@ from decoupled.configs import (
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
+from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.training import checkpoints
 from decoupled.training.hooks import SaveCheckpoints
 from decoupled.training.model_fn import PredictionSpec
@@ -127,6 +128,31 @@ def test_learns_and_reports(folder, capsys):
     assert len(answers["test-sw.tsv"]) == 2
     for label, probability in sum(answers.values(), []):
         assert label in ("record", "word") and 0.5 <= float(probability) <= 1
+
+
+def test_a_folder_belongs_to_its_initial_weights_and_settings(folder):
+    tuned = tune(folder, "bound", "train", num_epochs=0.2)
+    with pytest.raises(UserError, match="data.classifier_dropout is 0.1, not 0.5"):
+        tune(folder, "bound", "train", num_epochs=0.2, classifier_dropout=0.5)
+    # Of other settings of training evaluation takes the run's own.
+    changes = dict(classifier_dropout=0.5, group_by_length=False)
+    tune(folder, "bound", "predict", num_epochs=0.2, **changes)
+    assert (tuned / "predictions/catalogs/dev-en.tsv").exists()
+
+    # Other weights of the same names, sizes and step.
+    prefix = folder / "pretrained" / f"model.ckpt-{PRETRAINED_STEPS}"
+    weights = variables(prefix)
+    kept = folder / "kept"
+    shutil.copytree(folder / "pretrained", kept)
+    with CheckpointWriter(str(prefix)) as writer:
+        for name, value in weights.items():
+            writer.add(name, value + (1 if value.dtype == np.float32 else 0))
+    try:
+        with pytest.raises(UserError, match="data.init_checkpoint_sha256 is "):
+            tune(folder, "bound", "train", num_epochs=0.2)
+    finally:
+        shutil.rmtree(folder / "pretrained")
+        kept.rename(folder / "pretrained")
 
 
 OWN = OwnTaskConfig(
@@ -499,7 +525,9 @@ def test_freezing_cannot_change_within_a_run(folder, tmp_path):
     frozen = dataclasses.replace(config.finetuning, freeze_input_embedding=True)
     interrupt_at_six(config._replace(finetuning=frozen), *rest)
 
-    with pytest.raises(UserError, match="has no variable .*frozen variables") as caught:
+    with pytest.raises(
+        UserError, match="data.freeze_input_embedding is True, not False"
+    ) as caught:
         run_finetuning(config, *rest)
 
     assert "\n" not in str(caught.value)

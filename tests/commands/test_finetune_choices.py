@@ -208,6 +208,26 @@ def test_complete_runs_are_not_repeated(grid, folder, capsys):
     assert read(grid / "results.json") == results
 
 
+def test_results_follow_the_files_and_the_best_run(grid, folder, tmp_path, capsys):
+    copy = tmp_path / "grid"
+    shutil.copytree(grid, copy)
+    told, answers = read(copy / "results.json"), copy / "predictions/xnli/dev-en.tsv"
+    right = answers.read_text()
+    # As if another seed had been the best when answers were written.
+    (copy / "results.json").write_text(json.dumps(told | {"seed": 5}))
+    answers.write_text("neutral\n")
+    capsys.readouterr()
+    tune(folder, copy, **GRID)
+    assert capsys.readouterr().out.count(f"of step {STEPS} already, reused") == 1
+    assert (read(copy / "results.json"), answers.read_text()) == (told, right)
+
+    shutil.copytree(folder / "data", folder / "fewer")
+    (folder / "fewer/xnli/test-sw.tsv").unlink()
+    tune(folder, copy, data="fewer", **GRID)
+    assert "reused" not in capsys.readouterr().out
+    assert list(read(copy / "results.json")["test"]) == ["en"]
+
+
 def test_a_mistake_in_the_last_file_leaves_the_results_as_they_were(grid, folder):
     shutil.copytree(folder / "data", folder / "broken")
     (folder / "broken/xnli/test-sw.tsv").write_text("neno\tneutral\tneno\tneno\n")

@@ -14,7 +14,7 @@ NO_GAIN = Estimate(0.1, 0.1, 8.0, 5, 100)
 def part(contrast, value=0.5):
     return Part(
         contrast, contrast.measure, "points", "", "", Estimate(value, 0.2, 8.0, 5, 100),
-        (value - 0.4, value + 0.4), smallest_corrected=1.1,
+        (value - 0.4, value + 0.4), smallest=0.8, smallest_corrected=1.1,
     )  # fmt: skip
 
 
@@ -51,7 +51,11 @@ def test_what_decides_a_claim_is_said_with_its_numbers(number):
 def test_an_undecided_claim_tells_what_could_have_been_seen():
     [sentence] = said([judged(5, verdicts.UNDECIDED)])
     assert sentence.startswith("Claim 5 is undecided: S, reinv_l - coupled: +0.50")
-    assert "Effects of 1.10 points and 1.10 points would have been seen" in sentence
+    effect = "An effect of 1.1 points on S would have been seen with 80% power"
+    assert sentence.count(effect) == 2
+    [sentence] = said([judged(1, verdicts.UNDECIDED)])
+    margin = "Had there been no difference, a margin of 1.1 points on S would have been"
+    assert margin in sentence
 
 
 @pytest.mark.parametrize(

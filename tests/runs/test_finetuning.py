@@ -24,6 +24,7 @@ class Run:
 
     def __init__(self, key, trained, dev):
         self.key, self.folder = key, str(key)
+        self.selecting = bool(dev)
         self._trained, self._dev = trained, dev
 
     def train(self, features):
@@ -81,6 +82,15 @@ def test_no_rate_is_chosen_before_all_are_trained():
     trained.append((1e-5, 0))
     with pytest.raises(UserError, match=r"\(2e-05, 0\): not complete.*--mode=train"):
         grid.chosen_rate()
+
+
+def test_no_best_run_is_chosen_before_all_seeds_are_trained():
+    grid, trained = make_grid((2e-5,), (0, 1))
+    trained.append((2e-5, 0))
+    with pytest.raises(UserError, match=r"\(2e-05, 1\): not complete.*--num_runs"):
+        grid.best_run()
+    trained.append((2e-5, 1))
+    assert grid.best_run().key == (2e-5, 1)
 
 
 def test_every_class_weighs_the_same_in_all():

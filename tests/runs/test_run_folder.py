@@ -237,6 +237,20 @@ def test_a_run_from_before_batches_were_grouped_goes_on_without(tmp_path, vocabu
     assert "holds another model: data.group_by_length is False, not True;" in message
 
 
+def test_a_run_from_before_its_settings_were_recorded_goes_on(tmp_path, vocabulary):
+    earlier = DESCRIPTION._replace(command="finetune")
+    settings = {"init_checkpoint_sha256": "ab", "optimizer": {"beta2": 0.9}}
+    now = earlier._replace(data={**earlier.data, **settings})
+    for name, claimed in (("earlier", earlier), ("now", now)):
+        run_folder.claim(str(tmp_path / name), claimed, vocabulary)
+        (tmp_path / name / "model.ckpt-3.index").write_bytes(b"")
+    run_folder.claim(str(tmp_path / "earlier"), now, vocabulary)
+
+    changed = now._replace(data={**now.data, "optimizer": {"beta2": 0.99}})
+    message = refusal(run_folder.claim, str(tmp_path / "now"), changed, vocabulary)
+    assert "data.optimizer.beta2 is 0.9, not 0.99;" in message
+
+
 def test_a_task_is_read_back(tmp_path, vocabulary):
     task = {"name": "catalogs", "labels": ["eins", "zwölf", "三"]}
     described = DESCRIPTION._replace(command="finetune", task=task)

@@ -66,6 +66,12 @@ def refusal(function, path):
     return str(caught.value)
 
 
+def test_a_run_may_be_called_best(vocabulary, tmp_path):
+    folder = write_finetuned_run(tmp_path / "best", vocabulary)
+    for path in (folder, f"{folder}/model.ckpt-7"):
+        assert open_run(path).folder == folder
+
+
 def test_what_is_no_run_is_called_so(tmp_path):
     told = (
         f"{tmp_path}: no config.json; is it a folder that pretrain or finetune wrote?"

@@ -61,10 +61,69 @@ def test_what_needs_another_result_is_run_again(make):
     """Such as fine-tunings of a model that is trained for more steps."""
     first, second = make("first"), make("second", "", ["first"])
     run([first, second])
-    longer = first._replace(arguments=("pass",))
-    failures, lines = run([longer, second])
+    steps = "--gin_param=ScheduleConfig.train_steps = 20"
+    failures, lines = run([first._replace(arguments=("", steps)), second])
     assert failures == [] and "start first" in lines and "start second" in lines
-    assert [starts(job) for job in (first, second)] == [2, 2]
+    aside = f"{second.folder}.replaced.1"
+    assert f"second: first is made anew; moved to {aside}" in lines
+    # The model goes on in its folder; what was made of the old one does not.
+    assert [starts(job) for job in (first, second)] == [2, 1]
+    assert starts(second._replace(folder=aside)) == 1
+
+
+def test_a_kill_before_the_second_leaves_nothing_of_the_earlier_model(make):
+    first, second = make("first"), make("second", "", ["first"])
+    run([first, second])
+    longer = first._replace(
+        arguments=(
+            "import signal; os.kill(os.getppid(), signal.SIGTERM)",
+            "--gin_param=ScheduleConfig.train_steps = 20",
+        )
+    )
+    with pytest.raises(Terminated):
+        run([longer, second])
+    assert not second.is_complete()
+    longer = longer._replace(arguments=("", *longer.arguments[1:]))
+    assert run([longer, second])[0] == []
+    assert starts(second) == 1
+
+
+def test_a_sweep_whose_folders_moved_goes_on_in_them(make):
+    first, second = make("first"), make("second", "", ["first"])
+    run([first, second])
+    moved = [job._replace(arguments=("", "--x=elsewhere")) for job in (first, second)]
+    assert run(moved)[0] == []
+    assert [starts(job) for job in moved] == [2, 2]
+
+
+def test_a_job_that_fails_now_is_no_longer_complete(make):
+    """Or a report would show what it left for another command."""
+    job = make("job")
+    run([job])
+    assert job.is_complete()
+    [failure], _ = run([job._replace(arguments=("raise SystemExit('no')",))])
+    assert failure.last_line == "no"
+    assert not job.is_complete()
+
+
+def test_a_model_of_another_learning_rate_is_not_taken_for_its_successor(make):
+    def trained(rate, steps):
+        values = {
+            "OptimizerConfig.learning_rate": rate,
+            "ScheduleConfig.train_steps": steps,
+        }
+        params = [f"--gin_param={name} = {value}" for name, value in values.items()]
+        return make("job")._replace(arguments=("", *params))
+
+    needs_it = make("next", "", ["job"])
+    assert run([trained(1e-3, 10)])[0] == []
+    assert run([trained(1e-3, 20)])[0] == []
+    [failure, lost], _ = run([trained(2e-3, 20), needs_it])
+    assert failure.reason.endswith(
+        "job has a model trained with OptimizerConfig.learning_rate = 0.001"
+    )
+    assert lost.reason == "needs job"
+    assert starts(make("job")) == 2 and not starts(needs_it)
 
 
 def test_a_failure_is_told_and_stops_nobody_else(make):

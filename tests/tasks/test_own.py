@@ -242,6 +242,8 @@ def test_scores_are_those_of_scikit_learn(tmp_path):
         ("text\tlabel\tlabel\n", r"tsv:1: the header has 2 columns 'label', not 1"),
         ("text\tlabel\na\tx\n \ty\n", r"train-en\.tsv:3: column 'text': is empty"),
         ("text\tlabel\na\tx\nb\tx\n", r"has the label 'x' alone; two or more"),
+        ("text\tlabel\na\t\n", r"tsv:2: column 'label': is missing; only tests may"),
+        ("text\tlabel\na\tx\n\nb\ty\n", r"tsv:3: 1 columns; the header has 2"),
     ],
 )
 def test_mistakes_in_a_table(tmp_path, content, message):
@@ -272,6 +274,26 @@ def test_mistakes_in_json_lines(tmp_path, content, message):
         make(described(files="{split}-{language}.jsonl"), folder)
 
 
+def test_rows_of_a_test_file_may_have_empty_labels_and_end_in_blank_lines(tmp_path):
+    test = "label\ttext\n\ta\n\tb\n\n\n"
+    folder = write(tmp_path, train_en_tsv=TRAINING, test_de_tsv=test)
+    (tmp_path / "test-fr.csv").write_text(test.replace("\t", ","))
+    for form, language in (("tsv", "de"), ("csv", "fr")):
+        (tmp_path / f"train-en.{form}").write_text(
+            TRAINING.replace("\t", "," if form == "csv" else "\t")
+        )
+        task = make(described(files=f"{{split}}-{{language}}.{form}"), folder)
+        found = task.read(folder, "test", language)
+        assert [(e.texts, e.label) for e in found] == [(("a",), None), (("b",), None)]
+
+
+def test_no_blank_row_vanishes_from_a_test_file(tmp_path):
+    test = "text\nfirst\n\nthird\n"
+    folder = write(tmp_path, train_en_tsv=TRAINING, test_de_tsv=test)
+    with pytest.raises(UserError, match=r"test-de\.tsv:3: column 'text': is empty"):
+        make(TEXTS, folder).read(folder, "test", "de")
+
+
 def test_mixed_encodings_and_unclosed_quotes_are_refused(tmp_path):
     folder = write(tmp_path, train_en_tsv=TRAINING, train_en_csv='label,text\nx,"a\n')
     (tmp_path / "train-en.tsv").write_bytes(TRAINING.encode() + b"bad\t\xe4\n")
@@ -288,6 +310,28 @@ def test_a_label_that_only_a_test_file_has_is_refused(tmp_path):
     message = r"test-de\.tsv:3: column 'label': unknown label 'ugly'; no training file"
     with pytest.raises(UserError, match=message):
         task.read(folder, "test", "de")
+
+
+def test_a_label_that_the_description_lacks_is_told_so(tmp_path):
+    folder = write(tmp_path, train_en_tsv=TRAINING)
+    task = make(described(labels=("good", "fair")), folder)
+    with pytest.raises(UserError, match="label 'bad'; OwnTaskConfig.labels lacks it"):
+        task.read(folder, "train", "en")
+
+
+def test_training_questions_without_an_answer_are_counted(tmp_path, capsys):
+    answered = {"id": "1", "question": "Who?", "answers": [
+        {"text": "Ada", "answer_start": 0}
+    ]}  # fmt: skip
+    questions = [answered, {"id": "2", "question": "When?", "answers": []}]
+    paragraph = {"context": "Ada wrote it.", "qas": questions}
+    content = json.dumps({"data": [{"paragraphs": [paragraph]}]})
+    folder = write(tmp_path, train_en_json=content)
+    task = make(SPANS, folder)
+    for _ in range(2):
+        assert [q.identifier for q in task.read(folder, "train", "en")] == ["1"]
+    told = "train-en.json: 1 questions have no answer and are left out"
+    assert capsys.readouterr().out.count(told) == 1
 
 
 def test_a_training_language_without_a_file_is_named(tmp_path):

@@ -62,8 +62,8 @@ def test_the_trivial_answer_is_the_mean_of_training():
 
 def test_answers_are_written_a_line_each(tmp_path):
     path = tmp_path / "test-en.tsv"
-    TASK.write(str(path), EXAMPLES[:2], [0.5, -1.25])
-    assert path.read_text() == "0.500000\n-1.250000\n"
+    TASK.write(str(path), EXAMPLES[:3], [0.5, -1.25, 1.2345678e-7])
+    assert path.read_text() == "0.5\n-1.25\n1.2345678e-07\n"
 
 
 def test_there_are_no_labels_to_smooth():

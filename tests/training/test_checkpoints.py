@@ -11,6 +11,7 @@ import pytest
 from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
+from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.model.variables import (
     MASKED_LM,
     TRUNCATED_NORMAL,
@@ -332,6 +333,18 @@ def test_a_shape_that_differs_is_named_with_both(pretrained):
         "the model needs [50, 8]; use the gin file that the checkpoint was trained "
         "with"
     )
+
+
+def test_a_head_for_other_labels_is_drawn_from_the_seed(tmp_path):
+    three, five = (declare(tiny_model(), classifier_of(n)) for n in (3, 5))
+    weights = {name: np.zeros(one.shape, np.float32) for name, one in three.items()}
+    prefix = str(tmp_path / "model.ckpt-0")
+    with CheckpointWriter(prefix) as writer:
+        for name, value in weights.items():
+            writer.add(name, value)
+
+    assert plan_initialization(prefix, three).fresh == []
+    assert plan_initialization(prefix, five).fresh == ["output_bias", "output_weights"]
 
 
 def test_a_missing_variable_is_named_unless_it_is_a_task_head(pretrained):

@@ -216,9 +216,13 @@ def _parts(old, piece) -> list[int]:
 def mean_rows(table: np.ndarray, rows: Rows) -> np.ndarray:
     """The new rows of a table or vector, float32 [new pieces, ...]."""
     result = table[[source[0] for source in rows.sources]].astype(np.float32)
+    # All pieces without a source of their own share one list, of most of the table.
+    means: dict[int, np.ndarray] = {}
     for index, source in enumerate(rows.sources):
         if len(source) > 1:
-            result[index] = table[source].mean(axis=0, dtype=np.float64)
+            if id(source) not in means:
+                means[id(source)] = table[source].mean(axis=0, dtype=np.float64)
+            result[index] = means[id(source)]
     return result
 
 
