@@ -103,7 +103,7 @@ class TrainedModel:
         return _NAMES[self.head][1]
 
     def with_max_answer_length(self, pieces: int) -> "TrainedModel":
-        """The same reader with another limit.
+        """The same question-answering model with another limit.
 
         Raises:
           UserError: the limit is not positive, or the model gives no answers.
@@ -123,7 +123,7 @@ class TrainedModel:
         )
 
     def described_answers(self) -> dict[str, Any] | None:
-        """The settings of a reader as JSON; one of the two limits is None."""
+        """Settings of windows and answers as JSON; one of the two limits is None."""
         if self.answers is None:
             return None
         described = dataclasses.asdict(self.answers)
@@ -165,8 +165,8 @@ class TrainedModel:
             )
         if self.config.type_vocab_size < 2:
             raise UserError(
-                f"{self.weights.path}: has one type embedding; a reader needs two, for "
-                "question and context"
+                f"{self.weights.path}: has one type embedding; question answering "
+                "needs two, for question and context"
             )
 
 

@@ -216,7 +216,7 @@ class Finetuning:
             files.write_json(os.path.join(folder, run_folder.ANSWERS), answers)
 
     def _keep_best(self):
-        """Copies the best run's checkpoint to best/, unless it is there."""
+        """Copies the best run's checkpoint to best/, unless it is already there."""
         best = self.grid.best_run().selected()
         path = os.path.join(self.folder, CHOSEN)
         wanted = {

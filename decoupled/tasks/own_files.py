@@ -132,7 +132,7 @@ def _example(path, row, config, known, has_labels):
     texts = tuple(_text(path, row, column) for column in config.texts)
     if not has_labels:
         if config.label in row.values:
-            raise _error(path, row.line, config.label, "is there, not in other rows")
+            raise _error(path, row.line, config.label, "is missing in other rows")
         return LabelledTexts(texts, None)
     label = _text(path, row, config.label)
     if config.kind == REGRESSION:

@@ -104,7 +104,7 @@ def layer_name(layer: int) -> str:
 class Tokens(NamedTuple):
     """The pieces of all sentences one after the other.
 
-    ids: int32 [pieces]. ends: int64 [sentences], index in `ids` behind each sentence.
+    ids: int32 [pieces]. ends: int64 [sentences], index in `ids` after each sentence.
     """
 
     ids: np.ndarray

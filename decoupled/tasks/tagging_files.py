@@ -56,7 +56,7 @@ class _Line(NamedTuple):
 
 
 def files_by_language(task: str, data_dir: str, split: str) -> dict[str, str]:
-    """The files of a split that are there: English, XTREME's others, then the rest.
+    """The existing files of a split: English, XTREME's others, then the rest.
 
     Args:
       task: "udpos" or "panx". data_dir: the folder with a folder per task.
