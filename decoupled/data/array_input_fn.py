@@ -1,9 +1,9 @@
-"""Arrays of features to batches, for data sets that fit in memory.
+"""From arrays of features to batches, for data sets that fit in memory.
 
 Batches are made by Python code of this process. The workers of a TPU slice of several
-hosts are C++ servers, which cannot call it ("No registered 'PyFunc'"). For them batches
-are written as TFRecords first, and read by tf.data alone: a record is a
-`tf.train.Example` with the bytes of each array.
+hosts are C++ servers, which cannot call Python ("No registered 'PyFunc'"). For them
+batches are first written as TFRecords, which tf.data reads without Python. A record is
+a `tf.train.Example` with the bytes of each array.
 """
 
 import hashlib
@@ -16,12 +16,13 @@ import numpy as np
 from decoupled.core import files
 from decoupled.core.compat import tf
 
-# Batches of a file: a run that is killed while they are written loses one file's.
+# Batches in a file. A run that is killed while writing loses those of one file.
 PER_FILE = 500
 _COMPRESSION, _LEVEL = "ZLIB", 1
-# Batches that are sorted by length together: enough for rows of nearly equal length,
-# but no more than a quarter of an epoch. Were all of it sorted, batches would have the
-# same rows in every epoch, and labels that follow from the length would come together.
+# Number of batches that are sorted by length together: enough for rows of nearly equal
+# length, but at most a quarter of an epoch. If the whole epoch were sorted, batches
+# would contain the same rows in every epoch, and rows with the same label would come
+# together where labels depend on the length.
 _GROUP, _GROUPS_PER_EPOCH = 50, 4
 
 Arrays = dict[str, np.ndarray]
@@ -34,13 +35,13 @@ def training_input_fn(
     start_step: int,
     lengths: Sequence[int] = (),
 ) -> Callable:
-    """Shuffled batches without end; step s is the same wherever a run starts.
+    """Endless shuffled batches; that of a step does not depend on where a run starts.
 
     Args:
       arrays: name -> array [examples, ...].
       batch_size, seed: of the run. start_step: the first batch's step.
-      lengths: ascending. With them rows are grouped by length (`training_order`), and a
-        batch is cut to the shortest length that its longest row fits into. Without them
+      lengths: ascending. If given, rows are grouped by length (`training_order`), and a
+        batch is cut to the shortest length that its longest row fits into. Otherwise
         batches keep the length of the arrays.
 
     Returns:
@@ -78,17 +79,18 @@ def training_order(
     start_step: int,
     sizes: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
-    """The places of each batch's rows, without end.
+    """The indices of each batch's rows, without end.
 
-    Every epoch is a permutation of its own, a function of (seed, epoch); a batch may
-    hold the end of one epoch and the start of the next.
+    Every epoch has a permutation of its own, a function of (seed, epoch). A batch may
+    contain the end of one epoch and the start of the next.
 
     Args:
       examples: rows in all. batch_size, seed, start_step: see `training_input_fn`.
-      sizes: int [examples], tokens of each row; with them an epoch's batches have rows
-        of like length. `_GROUP` batches of the permutation (fewer in a short epoch) are
-        sorted by length and cut into batches again, and all batches are shuffled. The
-        batches that an epoch shares with its neighbours stay random.
+      sizes: int [examples], tokens of each row. If given, a batch has rows of similar
+        length: groups of `_GROUP` batches of the permutation (fewer in a short epoch)
+        are sorted by length and divided into batches again, and all batches of the
+        epoch are shuffled. The batches that an epoch shares with its neighbours stay
+        random.
     """
     order, known_epochs = {}, ()
     for step in itertools.count(start_step):
@@ -113,11 +115,11 @@ def recorded_training_input_fn(
     folder: str,
     track: Callable,
 ) -> Callable:
-    """The same batches by way of files, for hosts that run no Python.
+    """The batches of `training_input_fn` through files, for hosts that run no Python.
 
     Args:
       arrays, batch_size, seed: as for `training_input_fn`.
-      steps: of which batches are needed; all that are missing are written here.
+      steps: whose batches are needed; this function writes the missing ones.
       folder: gets a folder for this training set, batch size and seed.
       track: as `console.track`.
     """
@@ -141,17 +143,17 @@ def evaluation_input_fn(
 ) -> Callable:
     """Data sets one after the other, each once and in batches of its own.
 
-    The last batch of each is padded with rows of zeros. A data set is made when
-    the one before is batched, so that `parts` may make them one by one.
+    The last batch of each is padded with rows of zeros. The next data set is taken from
+    `parts` when all batches of the one before are made.
 
     Args:
       parts: data sets, name -> array [rows] or [rows, tokens].
       batch_size: rows of a batch.
-      lengths: of the buckets, ascending. With them rows come `longest_first`, and a
-        batch is cut to the shortest length that its longest row fits into. Without them
+      lengths: of the buckets, ascending. If given, rows come `longest_first`, and a
+        batch is cut to the shortest length that its longest row fits into. Otherwise
         batches keep the length of the arrays.
-      record_to: a file by way of which all batches go, for hosts that run no Python;
-        `parts` must then not wait for predictions. None: Python makes them.
+      record_to: a file through which all batches go, for hosts that run no Python;
+        `parts` must then not wait for predictions. None: Python makes the batches.
 
     Returns:
       An input_fn.
@@ -177,14 +179,14 @@ def evaluation_input_fn(
 def generated_dataset(
     batches: Callable[[], Iterable[Arrays]], signature: dict[str, tf.TensorSpec]
 ) -> tf.data.Dataset:
-    """A dataset of batches that Python code of this process makes, a few ahead.
+    """A dataset of batches that Python code of this process makes, a few in advance.
 
     Args:
-      batches: makes them from the first one on, at every iteration of the dataset.
+      batches: starts from the first batch; called at every iteration of the dataset.
       signature: name -> shape and dtype of each batch's array.
     """
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    # There is nothing to tune, and the thread that tunes can delay a session's end for
+    # There is nothing to tune, and the tuning thread can delay the end of a session by
     # as long as the session has run, up to a minute (TF 2.15).
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -192,9 +194,10 @@ def generated_dataset(
 
 
 def longest_first(input_mask: np.ndarray) -> np.ndarray:
-    """Places of rows in order of decreasing length; equal lengths keep their order.
+    """Indices of rows by decreasing length; rows of equal length keep their order.
 
-    Rows of similar length come together, and the batch that is padded is a short one.
+    Rows of similar length come together, and the batch that is padded with empty rows
+    is a short one.
 
     Args:
       input_mask: int [rows, tokens], 1 at the tokens of a row, 0 behind them.
@@ -222,14 +225,14 @@ def evaluation_batches(
 
 
 def _cut(rows, lengths):
-    """Rows without the tokens that all of them lack, as far as the lengths allow."""
+    """Cuts rows to the shortest length that the longest of them fits into."""
     used = rows["input_mask"].sum(1).max()
     length = next(length for length in lengths if length >= used)
     return {k: v[:, :length] if v.ndim > 1 else v for k, v in rows.items()}
 
 
 def _fingerprint(arrays, batch_size, seed):
-    """Names all that the batches of training depend on."""
+    """A hash of all that the batches of training depend on."""
     digest = hashlib.sha256(repr((batch_size, seed)).encode())
     for name, array in sorted(arrays.items()):
         digest.update(repr((name, array.dtype.str, array.shape)).encode())
@@ -246,7 +249,7 @@ def _epoch_order(examples, batch_size, seed, epoch, sizes):
     order = generator.permutation(examples)
     if sizes is None:
         return order
-    # The epoch before ends in a batch that the first rows fill up.
+    # The first rows fill up the last batch of the epoch before.
     first = min(-epoch * examples % batch_size, examples)
     whole = (examples - first) // batch_size * batch_size
     start, body, end = np.split(order, [first, first + whole])
@@ -279,12 +282,12 @@ def _write_training_batches(
     end: int,
     track: Callable[[Sequence[int], str], Iterator[int]],
 ) -> list[str]:
-    """Writes the batches of steps `start` to `end`; files that are there are kept.
+    """Writes the batches of steps `start` to `end`; existing files are kept.
 
     Args:
-      folder: named by all that the batches depend on; made where it is missing.
-      batches_from: step -> the batches from that step on. Batches of a step are the
-        same wherever the iterator starts.
+      folder: its name depends on all that the batches depend on; made if missing.
+      batches_from: step -> the batches from that step on. The batch of a step does not
+        depend on where the iterator starts.
       start, end: steps, the last one excluded.
       track: as `console.track`, shows the progress.
 

@@ -1,10 +1,10 @@
 """Random bits as a pure function of counters, bit-equal in NumPy and in a graph.
 
-A draw is named by integers, such as (seed, stream, sequence index), and needs no state:
-any part of the data stream can be computed without computing what comes before it, and
+A draw is a function of integers, such as (seed, stream, sequence index), and needs no
+state. Any part of the data stream can be computed without what comes before it, and
 its value does not depend on batch sizes, threads or devices. The mixing function is
 SplitMix64 (Steele, Lea and Flood 2014, doi:10.1145/2660193.2660195), applied once per
-counter. `tf.random.stateless_uniform` would not do: it has no NumPy twin, and its
+counter. `tf.random.stateless_uniform` is not suitable: NumPy has no equivalent, and its
 values for one sequence depend on the shape of the whole batch.
 """
 
@@ -21,7 +21,7 @@ _COUNTER_MASK = (1 << 64) - 1
 
 
 class Stream(enum.IntEnum):
-    """What a draw is for: different streams of one seed are independent."""
+    """The purpose of a draw. Different streams of one seed are independent."""
 
     LANGUAGE = 0
     SHARD_ORDER = 1
@@ -66,7 +66,7 @@ def graph_bits(*counters) -> tf.Tensor:
 
 
 def numpy_permutation(size: int, *counters) -> np.ndarray:
-    """An order of range(size), int64 [size], that depends on the counters alone."""
+    """A permutation of range(size), int64 [size]; a function of the counters."""
     keys = numpy_bits(*counters, np.arange(size)) >> np.uint64(1)
     return np.argsort(keys, kind="stable")
 

@@ -1,9 +1,9 @@
-"""Corpus text -> record shards, a text file at a time, resumable after a kill.
+"""Corpus text -> record shards, one text file at a time, resumable after a kill.
 
-While records are being built, `DIR/work/UNIT/` holds the shards of a text file and
-`progress.json`, which says how many are complete and which document comes next; a
-process that starts again goes on from there. The shards get their final names, which
-need their number in the language, when all text is done.
+While records are being built, `DIR/work/UNIT/` contains the shards of a text file and
+`progress.json`, which says how many are complete and which document comes next. A
+process that starts again continues from there. A final name contains the number of
+shards of the language, so that shards are renamed when all text is encoded.
 """
 
 import dataclasses
@@ -52,12 +52,12 @@ class TextFile:
 
 @dataclasses.dataclass(frozen=True)
 class EncodingJob:
-    """What all text files of one build share; it travels to the worker processes.
+    """The settings of a build, for all text files; it is sent to worker processes.
 
-    tokens_per_shard: most tokens in a shard, so that one shard per language fits in
-      memory at training time; a longer document becomes several records.
-    fingerprints: of the corpus and the vocabulary; work in progress with others is
-      begun anew.
+    tokens_per_shard: most tokens in a shard. In training, one shard of each language
+      must fit in memory. A longer document becomes several records.
+    fingerprints: of the corpus and the vocabulary. Unfinished work with other
+      fingerprints is removed and started again.
     """
 
     corpus_dir: str
@@ -68,7 +68,7 @@ class EncodingJob:
 
     @property
     def work_dir(self) -> str:
-        """Where unfinished work lies."""
+        """The folder of unfinished work."""
         return os.path.join(self.output_dir, WORK)
 
     def inputs(self, unit: TextFile) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class EncodingJob:
         return {**shared, "text": unit.entry["name"], "sha256": unit.entry["sha256"]}
 
     def run(self, unit: TextFile) -> dict[str, Any]:
-        """Writes the shards of a text file, or what a killed process left to write.
+        """Writes the shards of a text file; continues the work of a killed process.
 
         Raises:
           UserError: the text cannot be read, or an id is outside the vocabulary.
@@ -92,7 +92,7 @@ class EncodingJob:
         try:
             _write_shards(self, folder, progress, documents, vocabulary)
         except UserError:
-            # Text that turns out wrong at its end has made wrong shards before.
+            # If the text is wrong at its end, the shards of its beginning are useless.
             _clear(folder)
             raise
         return {
@@ -102,9 +102,10 @@ class EncodingJob:
         }
 
     def is_intact(self, result: dict[str, Any]) -> bool:
-        """False where the note is none of ours: its shards are to be renamed.
+        """Whether a saved result has the form of ours, as its shards will be renamed.
 
-        Whether they are here does not matter: one that is not has its final name.
+        It is not checked whether the shards exist: those that do not have already been
+        renamed.
         """
         if not isinstance(result, dict):
             return False
@@ -157,11 +158,11 @@ def gather(
 ) -> list[EncodedLanguage]:
     """Gives the shards of all languages their final names.
 
-    Begun again after a kill it does no harm.
+    It can be repeated after a kill.
 
     Args:
       job: of the build. units: all text files, in the order of the text.
-      results: what `job.run` returned for each.
+      results: of `job.run` for each of them.
     """
     languages = []
     pairs = zip(units, results, strict=True)
@@ -182,7 +183,7 @@ def gather(
 
 
 def forget_progress(output_dir: str) -> None:
-    """Removes what `EncodingJob.run` noted, once the manifest says it all."""
+    """Removes the progress of `EncodingJob.run` once there is a manifest."""
     path = os.path.join(output_dir, WORK)
     if gfile.isdir(path):
         gfile.rmtree(path)
@@ -190,8 +191,8 @@ def forget_progress(output_dir: str) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _vocabulary(path: str, fingerprint: str | None) -> Vocabulary:
-    """One process reads it once, for all of its text files."""
-    del fingerprint  # of the file that was read before, if it is another one
+    """The vocabulary; a process reads it once for all of its text files."""
+    del fingerprint  # a part of the cache's key, in case the file is replaced
     return Vocabulary(path)
 
 
@@ -211,7 +212,7 @@ def _rename(job, name: str, own) -> tuple[Shard, ...]:
 
 
 def _remove_others(folder: str, shards: list[Shard]) -> None:
-    """Removes what a build of other inputs left before it was killed."""
+    """Removes files of a killed build of other inputs."""
     own = {os.path.basename(shard.name) for shard in shards}
     for name in gfile.listdir(folder):
         if name not in own:
@@ -219,7 +220,7 @@ def _remove_others(folder: str, shards: list[Shard]) -> None:
 
 
 def _write_shards(job, folder, progress, documents: Iterable[list[str]], vocabulary):
-    """Writes what is missing; `progress` is on disk after each shard."""
+    """Writes the missing shards; saves `progress` after each of them."""
     records = _records(documents, vocabulary, job.tokens_per_shard, progress)
     held: list[_Record] = []
     tokens = 0
@@ -239,8 +240,8 @@ def _write_shards(job, folder, progress, documents: Iterable[list[str]], vocabul
 
 
 def _records(documents, vocabulary, limit: int, progress) -> Iterator[_Record]:
-    """The records from (progress.document, progress.part) on; an empty document gives
-    one without ids."""
+    """The records from (progress.document, progress.part) on. An empty document gives a
+    record without ids."""
     numbered = itertools.islice(enumerate(documents), progress.document, None)
     first_part = progress.part
     while batch := list(itertools.islice(numbered, _BATCH)):
@@ -272,7 +273,7 @@ def _save(folder, progress) -> None:
 
 
 def _read_progress(folder: str, inputs: dict) -> _Progress:
-    """What was done with the same inputs; work of other inputs is removed."""
+    """The progress with the same inputs; removes unfinished work of other inputs."""
     path = os.path.join(folder, _PROGRESS)
     if files.exists(path):
         saved = files.read_json(path)
@@ -283,7 +284,7 @@ def _read_progress(folder: str, inputs: dict) -> _Progress:
 
 
 def _is_progress(saved: Any) -> bool:
-    """True for what `_save` wrote; the file may have been edited."""
+    """Whether the value has the form that `_save` writes; the file may be edited."""
     counted = {field.name for field in dataclasses.fields(_Progress)}
     if not isinstance(saved, dict) or saved.keys() != counted:
         return False
@@ -296,7 +297,7 @@ def _part_name(index: int) -> str:
 
 
 def _are_parts(shards: Any) -> bool:
-    """True for what a note says of shards; the file may have been edited."""
+    """Whether the value is a list of shards as we write it; it may be edited."""
     try:
         names = [read_shard(shard).name for shard in shards]
     except (KeyError, TypeError):

@@ -1,13 +1,13 @@
-"""Features of a data set on disk, so that text is tokenised once and not at each start.
+"""A cache of features on disk, so that text is tokenised once and not at each start.
 
-A cache is one file, FOLDER/DIGEST.tfrecord, a compressed TFRecord. DIGEST is that of
+A cache is one file, FOLDER/DIGEST.tfrecord, a compressed TFRecord. DIGEST is a hash of
 the key: all that the features depend on. The first record is JSON: format, key, names,
-types and shapes of the arrays, and a SHA-256 of everything; the others are the
+types and shapes of the arrays, and a SHA-256 of everything. The other records are the
 arrays' bytes, one array after the other, 4 MiB a record.
 
-Other inputs have another key and another file, so that features of an earlier
-vocabulary are never found; the key in the file is compared too. A file that is
-truncated, damaged or of another format is replaced, and a line says so.
+Other inputs, such as another vocabulary, have another key and another file. The key in
+the file is compared too. A file that is truncated, damaged or of another format is
+replaced, and a line says so.
 """
 
 import hashlib
@@ -31,14 +31,14 @@ _RECORD_BYTES = 4 << 20
 _COMPRESSION, _LEVEL = "ZLIB", 1
 # Booleans, numbers, bytes and text; no objects, which would need pickle.
 _KINDS = "biufcSU"
-# What zlib makes of a byte at most (zlib.net/zlib_tech.html).
+# zlib's largest compression ratio (zlib.net/zlib_tech.html).
 _MAX_RATIO = 1032
 
 Features = dict[str, np.ndarray]
 
 
 class _DamagedError(Exception):
-    """Why a file cannot serve; the message goes into a line of ours."""
+    """A file cannot be used; the message says why and is shown to the user."""
 
 
 class _Header(NamedTuple):
@@ -52,16 +52,16 @@ def cached_features(
     build: Callable[[], Features],
     say: Callable[[str], None],
 ) -> Features:
-    """The features of `key`: read from `folder`, or else built and kept there.
+    """The features of `key`: read from `folder`, or else built and stored there.
 
-    Needs eager execution. Processes may share a folder, also while they write.
+    Needs eager execution. Processes may share a folder, even while they write.
 
     Args:
-      folder: of all caches, local or remote; made where it is missing.
+      folder: of all caches, local or remote; made if missing.
       key: all that the features depend on, as JSON: task and settings, fingerprints of
         the vocabulary and of the file with the examples, version of the code.
       build: makes the features: name -> array of any shape, of numbers or strings.
-      say: gets a line where a cache is damaged, or cannot be written.
+      say: prints a line if a cache is damaged or cannot be written.
 
     Returns:
       What `build` returned, now or earlier, bit for bit.
@@ -106,7 +106,7 @@ def _check(arrays: Features) -> None:
 
 def _write(path: str, key: dict, features: Features, arrays: Features) -> None:
     described = [
-        # A contiguous copy of a number is an array of one.
+        # The original shape: `ascontiguousarray` turns a scalar into an array of one.
         (name, array.dtype.str, list(features[name].shape))
         for name, array in arrays.items()
     ]
@@ -132,7 +132,8 @@ def _write(path: str, key: dict, features: Features, arrays: Features) -> None:
 def _read(path: str, key: dict) -> Features:
     records = _records(path)
     header = _header(next(records, b""), key)
-    # A header may promise anything; memory is taken for what the file can hold.
+    # A damaged header may claim any size. No more memory is allocated than the largest
+    # content of a file of this size.
     if sum(map(_size, header.arrays)) > _MAX_RATIO * tf.io.gfile.stat(path).length:
         raise _DamagedError("damaged (it says that it holds more than it can)")
     digest = _digest(key, header.arrays)
@@ -175,7 +176,7 @@ def _header(record: bytes, key: dict) -> _Header:
 
 
 def _described(name: Any, dtype: Any, shape: Any) -> tuple[str, str, list[int]]:
-    """An array's entry in the header, as it came.
+    """Checks an array's entry in the header, and returns it.
 
     Raises:
       ValueError, TypeError: it is none that `_write` wrote.
@@ -203,14 +204,14 @@ def _size(described: tuple[str, str, list[int]]) -> int:
 
 
 def _check_text(array: np.ndarray) -> None:
-    """Python cannot read every four bytes as a character."""
+    """Checks that an array of text has valid code points only."""
     if array.dtype.kind == "U" and array.size:
         if array.reshape(-1).view(f"{array.dtype.str[0]}u4").max() > sys.maxunicode:
             raise _DamagedError("damaged (its text is none)")
 
 
 def _fill(content: np.ndarray, records: Iterator[bytes]) -> None:
-    """Copies as many records as it takes into an array of bytes."""
+    """Fills an array of bytes from the next records."""
     filled = 0
     while filled < len(content):
         record = next(records, b"")

@@ -1,4 +1,4 @@
-"""How finely a vocabulary cuts each language: tokens per word and unknown tokens.
+"""The fertility of a vocabulary in each language: tokens per word, unknown tokens.
 
 Languages that write without spaces have no words to count.
 """
@@ -14,15 +14,15 @@ _ENCODED_AT_ONCE = 1000
 
 
 class Fertility(NamedTuple):
-    """What a vocabulary does to the text of a language.
+    """How a vocabulary tokenises the text of a language.
 
     sentences, tokens: how many there are.
-    tokens_per_word: words are what stands between spaces; None where most characters
-      are of scripts that write without them.
+    tokens_per_word: words are separated by spaces; None if most characters belong to
+      scripts without spaces.
     tokens_per_character: spaces count as characters.
     unknown_rate: share of the tokens that are <unk>.
-    byte_rate: share of the tokens that are single bytes; None where the vocabulary has
-      no such pieces.
+    byte_rate: share of the tokens that are single bytes; None if the vocabulary has no
+      such pieces.
     """
 
     sentences: int

@@ -1,9 +1,8 @@
-"""The picture of `decoupled.data.fertility`, by matplotlib (the [plots] extra), which
-those who only count do not need.
+"""The plot of `decoupled.data.fertility`. It needs matplotlib (the [plots] extra).
 
-A row a language: tokens per word and beside it the share of unknown tokens (of single
-bytes, where the vocabulary has byte fallback). Languages that write without spaces
-stand apart, with tokens per character.
+Each language has a row with its tokens per word and, beside it, the share of unknown
+tokens (of single bytes, if the vocabulary has byte fallback). Languages that write
+without spaces are in separate columns, with tokens per character.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ _LABELS = {
 
 
 class _Block(NamedTuple):
-    """Languages of one kind that stand below each other.
+    """A column of languages of one kind.
 
     key: of the measure on the left. rows: (language, its measures).
     """

@@ -40,13 +40,13 @@ def pretraining_input_fn(
 ) -> InputFn:
     """Training batches from step `start_step` on, without end.
 
-    Step s holds the sequences [s * batch_size, (s + 1) * batch_size) of the stream of
-    `seed`, whatever the start: a resumed run sees what an uninterrupted one would. The
-    time to the first batch does not grow with `start_step`, but for the counting of
-    draws (`SequenceOrder.counts_before`).
+    Step s has the sequences [s * batch_size, (s + 1) * batch_size) of the stream of
+    `seed`, whatever `start_step` is: a resumed run gets the data of an uninterrupted
+    one. Except for the counting of draws (`SequenceOrder.counts_before`), the time to
+    the first batch does not grow with `start_step`.
 
     Args:
-      train_steps: length of the run, which limits on epochs refer to.
+      train_steps: length of the run; limits on epochs refer to it.
       whole_words: see `mask_sequences`.
 
     Returns:
@@ -95,15 +95,15 @@ def languages_input_fn(
 ) -> InputFn:
     """The eval split of some languages, once, in order, with masks fixed by `seed`.
 
-    Language after language in one small graph, each with whole batches of its own: the
-    last one is filled with padding whose `example_weights` and `masked_lm_weights` are
-    0. A language's batches do not depend on which others there are.
+    One small graph reads one language after the other. Each language has batches of its
+    own, which do not depend on the other languages. Its last batch is filled up with
+    padding, whose `example_weights` and `masked_lm_weights` are 0.
 
     Args:
-      limit: the most sequences of a language that are evaluated; 0 is all.
+      limit: most sequences of a language that are evaluated; 0 is all.
 
     Returns:
-      As `pretraining_input_fn`.
+      As for `pretraining_input_fn`.
 
     Raises:
       UserError: another vocabulary, or no text in the eval split of a language.
@@ -139,8 +139,8 @@ _masked = tf.autograph.experimental.do_not_convert(mask_sequences)
 def _finished(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
-    # With a dataset per language, rewriting the graph takes 10 s for 104 languages
-    # before the first batch, and the rewritten one is not faster.
+    # There is a dataset for each language. For 104 languages, rewriting their graph
+    # takes 10 s before the first batch, and the rewritten graph is not faster.
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
     return dataset.prefetch(_PREFETCHED).with_options(options)

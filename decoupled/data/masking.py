@@ -1,9 +1,10 @@
-"""Masked language modelling: which tokens are predicted, and what the model sees there.
+"""Masked language modelling: which tokens are predicted, and their replacements.
 
-BERT's scheme (Devlin et al. 2019, section 3.1; the paper keeps it). Each choice is a
-function of (seed, sequence number, position), so masks do not depend on the batch, on
-threads, or on where a run was resumed. The budget of predictions is exact; independent
-draws per token would make it vary. Whole words meet it on average.
+This is BERT's scheme (Devlin et al. 2019, section 3.1), which the paper keeps. Each
+choice is a function of (seed, sequence number, position), so masks do not depend on the
+batch, on threads, or on where a run was resumed. Every sequence has exactly its budget
+of predictions, which independent draws for each token would not give. With whole-word
+masking the budget is met on average.
 """
 
 import numpy as np
@@ -16,7 +17,7 @@ from decoupled.data.words import WordPieces, word_starts
 
 
 def prediction_budget(masking: MaskingConfig) -> np.ndarray:
-    """How many positions are predicted, by the number of maskable tokens.
+    """The number of predicted positions for each number of maskable tokens.
 
     Returns:
       int32 [sequence_length + 1]: min(max_predictions, max(1, round(rate * n))) at n,
@@ -37,7 +38,7 @@ def mask_sequences(
     vocabulary: Vocabulary,
     words: WordPieces | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Chooses the predicted positions of a batch and hides them.
+    """Chooses the predicted positions of a batch and replaces their tokens.
 
     Args:
       ids: int32 [batch, sequence_length].
@@ -55,7 +56,7 @@ def mask_sequences(
     labels = tf.gather(ids, positions, batch_dims=1)
     seen = _replacements(labels, positions, numbers, seed, masking, vocabulary)
     rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, tf.newaxis], tf.shape(labels))
-    # Adding differences leaves position 0 alone, where unused predictions point.
+    # Differences are added, so that unused predictions leave position 0 unchanged.
     hidden = tf.tensor_scatter_nd_add(
         ids, tf.stack([rows, positions], -1), tf.where(used, seen - labels, 0)
     )
@@ -77,20 +78,20 @@ def mask_in_rounds(
     """Copies of sequences in which every maskable token is predicted exactly once.
 
     The maskable positions of a sequence are divided at random into as few rounds as the
-    budget of `prediction_budget` allows, and each round becomes a copy of the sequence
-    in which its positions are masked. Rounds of a sequence differ by one position at
-    most: of 30 positions and a budget of 5 there are 6 rounds of 5, with a budget of 4
-    there are 8 rounds of 3 or 4.
+    budget of `prediction_budget` allows. Each round is a copy of the sequence in which
+    its positions are masked. The sizes of a sequence's rounds differ by at most one:
+    for 30 positions, a budget of 5 gives 6 rounds of 5, and a budget of 4 gives 8
+    rounds of 3 or 4.
 
     Args:
       ids: int32 [n, sequence_length]. numbers: int64 [n], the number of each sequence
-        in its stream. seed: of the stream. The rounds depend on these, on the masking
-        and on the vocabulary's special pieces alone.
+        in its stream. seed: of the stream. The rounds depend only on these, on the
+        masking and on the vocabulary's special pieces.
 
     Returns:
-      what `mask_sequences` returns, with a row for each of the copies [rows]; and
-      `sequence`, int64 [rows], the place in `ids` that a copy comes from. The copies of
-      a sequence stand together.
+      the features of `mask_sequences`, with a row for each copy [rows]; and `sequence`,
+      int64 [rows], the index in `ids` of a copy's sequence. The copies of a sequence
+      are consecutive rows.
     """
     maskable = ~np.isin(ids, [vocabulary.pad_id, *vocabulary.special_ids])
     positions = np.arange(ids.shape[1])
@@ -130,15 +131,15 @@ def choose_positions(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws the predicted positions without replacement, uniformly.
 
-    With `words`, words are drawn instead, uniformly, and all tokens of a word are
-    predicted (as BERT's whole-word masking), while they are within the budget. The
-    first word that is not is predicted with the probability that makes the budget exact
-    on average, if `max_predictions` allows. Where the first word of all is longer than
-    the budget, a part of it is predicted, as much as the budget.
+    With `words`, words are drawn uniformly instead of tokens, and all tokens of a word
+    are predicted (BERT's whole-word masking), as long as they fit the budget. The first
+    word that does not fit is predicted with the probability that meets the budget on
+    average, if `max_predictions` allows. If the first word that is drawn is longer than
+    the budget, only as many of its tokens are predicted as the budget allows.
 
     Returns:
-      positions, int32 [batch, max_predictions], increasing, then 0 where unused; which
-      are used, bool [batch, max_predictions].
+      positions, int32 [batch, max_predictions], increasing, then 0 for unused ones; and
+      which are used, bool [batch, max_predictions].
     """
     length, width = masking.sequence_length, masking.max_predictions
     maskable = tf.not_equal(ids, vocabulary.pad_id)
@@ -152,7 +153,7 @@ def choose_positions(
     counts = tf.math.count_nonzero(maskable, axis=1)
     budget = tf.gather(tf.constant(prediction_budget(masking)), counts)
     if words is not None:
-        # Of the bits of a word, those that its score has not used.
+        # The bits of a word that its score has not used.
         chances = tf.bitcast(bits, tf.int64) & 0xFFFFFFFF
         own, chances = (tf.gather(x, order, batch_dims=1) for x in (drawn, chances))
         budget = _whole_words(own, chances, budget, width)
@@ -164,7 +165,7 @@ def choose_positions(
 
 
 def _word_numbers(ids: tf.Tensor, words: WordPieces) -> tf.Tensor:
-    """Of every token, which word of its row it is in, from 0, int32 [batch, length]."""
+    """The number of each token's word in its row, from 0, int32 [batch, length]."""
     starts = word_starts(*(tf.gather(tf.constant(table), ids) for table in words))
     return tf.pad(tf.cumsum(tf.cast(starts, tf.int32), axis=1), [[0, 0], [1, 0]])
 
@@ -172,10 +173,11 @@ def _word_numbers(ids: tf.Tensor, words: WordPieces) -> tf.Tensor:
 def _whole_words(
     own: tf.Tensor, chances: tf.Tensor, budget: tf.Tensor, width: int
 ) -> tf.Tensor:
-    """How many of the first tokens make up whole words, int32 [batch].
+    """How many of the first tokens are predicted, int32 [batch]; see
+    `choose_positions`.
 
     Args:
-      own: the word of each token, int32 [batch, length]; those of a word are together.
+      own: the word of each token, int32 [batch, length]; its tokens are consecutive.
       chances: uniform in [0, 2**32), int64 [batch, length], equal within a word.
       budget: int32 [batch]. width: most tokens.
     """
@@ -204,7 +206,7 @@ def _replacements(
     masking: MaskingConfig,
     vocabulary: Vocabulary,
 ) -> tf.Tensor:
-    """What the model sees instead of `labels`, int32 [batch, max_predictions]."""
+    """The pieces that replace `labels` in the input, int32 [batch, max_predictions]."""
     places = (numbers[:, tf.newaxis], positions)
     action = graph_bits(seed, Stream.MASK_ACTION, *places)
     action = tf.cast(shift_right(action, 32), tf.int64)

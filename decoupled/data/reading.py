@@ -1,7 +1,7 @@
-"""Records in the graph: a shard is read whole and checked while training.
+"""Records in the graph: training reads each shard as a whole and checks it.
 
-A bad shard ends the run with an error that names file and record; `named_errors` makes
-one line of it.
+A bad shard ends the run with an error that names file and record; `named_errors` turns
+it into one line.
 """
 
 import contextlib
@@ -31,10 +31,11 @@ def parse(serialized: tf.Tensor) -> tf.RaggedTensor:
 def readable_records(path: tf.Tensor, limit: tf.Tensor) -> tf.data.Dataset:
     """The records of a file, at most `limit`, up to the first that cannot be read.
 
-    The place of that one is the number of the records before it; TensorFlow's own
+    The count of these records is the index of the bad one. TensorFlow's own
     DataLossError names neither file nor record (tensorflow issue 20835).
     """
-    # The numbers end it where the file cannot be opened: `ignore_errors` never would.
+    # The range ends the dataset if the file cannot be opened. With `ignore_errors`
+    # alone, it would never end.
     numbered = tf.data.Dataset.zip(
         (tf.data.Dataset.range(limit), tf.data.TFRecordDataset(path))
     )
@@ -51,8 +52,8 @@ def load_shard(
       vocab_size: every id must be below it.
 
     Returns:
-      ids, int64 [records, (tokens)]. Where the shard is not as the manifest says, the
-      step fails with an error that `named_errors` turns into one line.
+      ids, int64 [records, (tokens)]. If the shard differs from the manifest, the step
+      fails with an error that `named_errors` turns into one line.
     """
     serialized = _read_until_error(path, records + 1)
     found = tf.size(serialized, out_type=tf.int64)
@@ -70,7 +71,7 @@ def load_shard(
         ],
     )
     outside = (ids.values < 0) | (ids.values >= vocab_size)
-    # One more at the end, so that there is always a first.
+    # One more true value at the end, so that there always is a first one.
     first = tf.argmax(tf.concat([outside, [True]], 0))
     record = tf.searchsorted(ids.row_splits, first[tf.newaxis], side="right")[0] - 1
     value = tf.concat([ids.values, [-1]], 0)[first]
@@ -90,10 +91,10 @@ def count_pieces(
 
     Args:
       manifest: of the folder. records: of one language in one split.
-      tokens: no further shard is read when as many have been counted.
+      tokens: no further shard is read when so many tokens have been counted.
 
     Raises:
-      tf.errors.OpError: a shard is not as the manifest says; see `named_errors`.
+      tf.errors.OpError: a shard differs from the manifest; see `named_errors`.
     """
     counts = np.zeros(manifest.vocab_size, np.int64)
     # GPUs are left to the sessions that train.
@@ -114,10 +115,10 @@ def count_pieces(
 
 @contextlib.contextmanager
 def named_errors(folder: str) -> Iterator[None]:
-    """Turns what the input pipeline finds wrong with a shard into a one-line UserError.
+    """Turns errors of the input pipeline about a shard into a one-line UserError.
 
-    Wrap whatever pulls batches: a `for` loop over the dataset, or a whole training run.
-    Other errors pass.
+    It must enclose the code that reads batches: a `for` loop over the dataset, or a
+    whole training run. Other errors are not changed.
     """
     try:
         yield
@@ -137,23 +138,23 @@ def named_errors(folder: str) -> Iterator[None]:
 
 
 def _read_until_error(path: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
-    """The first records of a file, string [at most limit]; fewer where one is bad.
+    """The first records of a file, string [at most limit], up to the first bad one.
 
-    Fails, naming the file, where it cannot be opened.
+    Fails with an error that names the file if it cannot be opened.
     """
     byte = tf.data.FixedLengthRecordDataset(path, record_bytes=1, buffer_size=16)
     nothing = tf.data.Dataset.from_tensors("")
     opened = byte.concatenate(nothing).take(1).get_single_element()
     with tf.control_dependencies([opened]):
         readable = readable_records(path, limit)
-    # A batch needs an element, also of a file that has none.
+    # A batch needs at least one element, even if the file has none.
     batch = nothing.concatenate(readable).batch(limit + 1)
     return batch.get_single_element()[1:]
 
 
 def _message(error: tf.errors.OpError | UnicodeDecodeError) -> str:
-    # TensorFlow quotes a record that it cannot parse; where that is not UTF-8, Python
-    # fails on the message instead.
+    # TensorFlow quotes a record that it cannot parse. If this is not UTF-8, Python does
+    # not decode the message.
     if isinstance(error, UnicodeDecodeError):
         return error.object.decode("utf-8", errors="replace")
     return str(error)

@@ -60,7 +60,7 @@ class LanguageRecords:
 
 @dataclasses.dataclass(frozen=True)
 class RecordsManifest:
-    """What `DIR/manifest.json` says; `splits` maps split and language to records."""
+    """The content of `DIR/manifest.json`; `splits`: split -> language -> records."""
 
     folder: str
     vocabulary_fingerprint: str
@@ -83,11 +83,11 @@ class RecordsManifest:
         return known[language]
 
     def path(self, shard: Shard) -> str:
-        """Where the shard lies."""
+        """The path of a shard."""
         return os.path.join(self.folder, shard.name)
 
     def check_vocabulary(self, fingerprint: str, path: str) -> None:
-        """Raises a UserError where the records were made with another vocabulary."""
+        """Raises a UserError if the records were made with another vocabulary."""
         if fingerprint != self.vocabulary_fingerprint:
             raise UserError(
                 f"{self.folder}: made with vocabulary "
@@ -199,7 +199,7 @@ def write_shard(
 def serialize(ids: Sequence[int]) -> bytes:
     """One document as a serialized `tf.train.Example`.
 
-    Written by hand, as protobuf's own Python code takes most of the time of a build.
+    It does not use protobuf, whose Python code would take most of the time of a build.
     """
     content = b"".join(map(_varint, np.asarray(ids).tolist()))
     for head in (_VALUE, _INT64_LIST, _ENTRY_VALUE):

@@ -23,7 +23,7 @@ def build_records(
     runner: str = LOCAL.name,
     beam_options: Sequence[str] = (),
 ) -> records.RecordsManifest:
-    """Encodes a corpus, goes on with a build that was killed, or reuses a complete one.
+    """Encodes a corpus; resumes a build that was killed, or reuses a complete one.
 
     Args:
       corpus_dir, vocabulary_path, output_dir: what is read and written.
@@ -73,7 +73,7 @@ def build_records(
 
 
 def _complete(job: encoding.EncodingJob) -> records.RecordsManifest:
-    """The manifest that is there, if it is of the same inputs."""
+    """The existing manifest, which must have the same inputs."""
     manifest = records.read_manifest(job.output_dir)
     found = {
         "corpus": manifest.corpus_fingerprint,

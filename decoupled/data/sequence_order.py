@@ -1,10 +1,10 @@
-"""Which sequence comes when: the order of the training stream, replayed in NumPy.
+"""The order of the sequences in the training stream, computed in NumPy.
 
-The language of sequence number g of a run is a function of (seed, g) alone. The n-th
-sequence of a language lies in epoch n // q, q being its number of chunks; the order of
-its shards within an epoch is a function of (seed, language, epoch). So the place in
-every language after any number of sequences follows from counting draws, and a resumed
-run opens the right shards at once.
+The language of sequence number g of a run is a function of (seed, g). The n-th sequence
+of a language lies in epoch n // q, where q is the number of its chunks. The order of
+its shards within an epoch is a function of (seed, language, epoch). Therefore the
+position in every language after any number of sequences follows from counting draws,
+and a resumed run opens the right shards at once.
 """
 
 import hashlib
@@ -29,8 +29,11 @@ _GUIDE_BITS = 16
 
 
 class Position(NamedTuple):
-    """The next chunk of a language: its epoch, the shard's place in the epoch's order,
-    and how many chunks of that shard were taken."""
+    """The next chunk of a language.
+
+    epoch: of the language. rank: of the shard in the order of the epoch. offset: number
+    of chunks of this shard that were already taken.
+    """
 
     epoch: int
     rank: int
@@ -49,15 +52,15 @@ def chunk_counts(entry: LanguageRecords, sequence_length: int) -> np.ndarray:
 
 
 def language_key(language: str) -> int:
-    """63 bits for a language that do not depend on which other languages there are."""
+    """A hash of 63 bits for a language, which does not depend on other languages."""
     return int.from_bytes(hashlib.sha256(language.encode()).digest()[:8], "little") >> 1
 
 
 class SequenceOrder:
     """The order of the training stream: a pure function of the seed.
 
-    languages: those that are drawn, sorted; a language's number is its place here.
-    undrawn_languages: those of the manifest without text, or left out by their weight.
+    languages: those that are drawn, sorted; a language's number is its index here.
+    undrawn_languages: those in the manifest without text, or excluded by their weight.
     probabilities: of the languages, float64 [languages].
     thresholds: int64 [languages]; a draw d in [0, 2**32) belongs to the first language
       whose threshold is above d. No language's interval is empty.
@@ -72,8 +75,8 @@ class SequenceOrder:
         sequences: int | None = None,
     ):
         """Args:
-          sequences: of the whole run, which limits on epochs refer to; the order does
-            not depend on it where there are none.
+          sequences: of the whole run; limits on epochs refer to it. Without such
+            limits the order does not depend on it.
 
         Raises:
           UserError: the manifest has no training text, or the sampling does not fit it.
@@ -113,7 +116,7 @@ class SequenceOrder:
         return total
 
     def position(self, number: int, taken: int) -> Position:
-        """Where language `number` stands after `taken` of its sequences."""
+        """The position in language `number` after `taken` of its sequences."""
         counts = self.counts[number]
         epoch, within = divmod(int(taken), int(counts.sum()))
         ends = np.cumsum(counts[self.shard_order(number, epoch)])
@@ -142,10 +145,10 @@ def sampling_rows(
     sequence_length: int,
     sequences: int,
 ) -> list[LanguageRow]:
-    """What language sampling does to a run of so many sequences, a row per language.
+    """The effect of language sampling on a run of `sequences`, a row per language.
 
     Raises:
-      UserError: as `SequenceOrder`.
+      UserError: as for `SequenceOrder`.
     """
     shares = _shares(manifest, sampling, sequence_length, sequences)
     return language_rows(
@@ -175,7 +178,7 @@ def _sentences(manifest) -> dict[str, int]:
 
 
 def _epochs(manifest, sequence_length) -> dict[str, int]:
-    """Language -> sequences that take all its text once."""
+    """Language -> number of sequences in one epoch of its text."""
     train = manifest.splits.get(TRAIN, {})
     return {
         name: int(chunk_counts(train[name], sequence_length).sum())
@@ -192,7 +195,7 @@ def _thresholds(probabilities: np.ndarray) -> np.ndarray:
 
 
 def _guide(thresholds: np.ndarray) -> np.ndarray:
-    """The language of a draw from its upper 16 bits; -1 where they do not decide it."""
+    """The language for the upper 16 bits of a draw; -1 if it depends on the others."""
     step = 1 << (_DRAW_BITS - _GUIDE_BITS)
     starts = np.arange(1 << _GUIDE_BITS, dtype=np.int64) * step
     low = np.searchsorted(thresholds, starts, side="right")

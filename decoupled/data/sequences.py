@@ -1,8 +1,8 @@
 """Records -> token sequences of one length, `[CLS] chunk [SEP]`, in the graph.
 
-The documents of a shard are joined, [SEP] between them, and cut into chunks of
-sequence_length - 2 tokens; the last chunk of a shard is padded. Nothing is left out and
-no tokens repeat within an epoch.
+The documents of a shard are joined, with [SEP] between them, and cut into chunks of
+sequence_length - 2 tokens. The last chunk of a shard is padded. Each epoch contains
+every token exactly once.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from decoupled.data.sequence_order import SequenceOrder, chunk_counts, language_
 from decoupled.data.vocabulary import Vocabulary
 
 _FOREVER = np.iinfo(np.int64).max
-# Draws made at once, to spread the cost of an op over many of them.
+# Draws per operation, whose overhead is thus shared by many draws.
 _DRAWS = 4096
 
 # The number of a shard, int64 -> its chunks, int32 [chunks, sequence_length].
@@ -28,11 +28,12 @@ _Load = Callable[[tf.Tensor], tf.Tensor]
 def chunks(
     ids: tf.RaggedTensor, sequence_length: int, vocabulary: Vocabulary
 ) -> tf.Tensor:
-    """Cuts the documents of a shard into chunks, a sequence each.
+    """Cuts the documents of a shard into chunks, each of which is a sequence.
 
-    [SEP] stands between documents and at the end of each sequence; a chunk that already
-    ends with it gets no second one, its last position is padding. Every chunk holds a
-    token of a document: documents are not empty, so no two [SEP] meet.
+    [SEP] is put between documents and at the end of each sequence. A chunk that already
+    ends with [SEP] gets no second one; its last position is padding. Every chunk
+    contains a token of a document: documents are not empty, so that no two [SEP] are
+    adjacent.
 
     Args:
       ids: int64 or int32 [documents, (tokens)], at least one document.
@@ -72,11 +73,11 @@ class _Shards(NamedTuple):
 
 
 class _Start(NamedTuple):
-    """A language's place in the table of shards and in its own stream, int64 scalars.
+    """A language's shards in the table, and its position, as int64 scalars.
 
     shard: number of its first shard; shards: how many it has; key: of its name.
-    visit: epoch * shards + rank of the first shard to read; offset: chunks of it that
-      were taken before.
+    visit: epoch * shards + rank of the first shard to read; offset: chunks of this
+      shard that were already taken.
     """
 
     shard: tf.Tensor
@@ -99,7 +100,7 @@ def training_sequences(
     def load(shard):
         return _load_chunks(table, shard, sequence_length, vocabulary)
 
-    # Traced once and called per language: with a graph of its own for each of 104
+    # Traced once and called for each language: with a separate graph for each of 104
     # languages, the first batch would take most of a minute.
     @tf.function(autograph=False)
     def one_shard(start):
@@ -131,15 +132,16 @@ def evaluation_batches(
     The last batch of a language is filled with sequences of padding.
 
     Returns:
-      (ids int32 [batch_size, length], numbers int64 [batch_size], count int64): the
-      numbers of the sequences within their language, whose padding begins at `count`.
+      A dataset of (ids int32 [batch_size, length], numbers int64 [batch_size], count
+      int64). `numbers` are the indices of the sequences within their language; those
+      from `count` on are padding.
     """
     table = _shard_table(manifest, entries)
     sizes = [len(entry.files) for entry in entries]
     ends = np.cumsum(sizes, dtype=np.int64)
 
-    # One graph for all languages: with a pipeline for each of 104 of them, building
-    # would take most of a minute.
+    # One graph for all languages: building a pipeline for each of 104 languages would
+    # take most of a minute.
     def batches(first, end, count):
         rows = tf.data.Dataset.range(first, end).map(
             lambda shard: _load_chunks(table, shard, sequence_length, vocabulary)
@@ -178,7 +180,7 @@ def _draw(order: SequenceOrder, numbers: tf.Tensor) -> tf.Tensor:
 
 
 def _starts(order: SequenceOrder, first: int) -> list[_Start]:
-    """Where every language stands before sequence number `first`, as integers."""
+    """The position of every language before sequence number `first`, as integers."""
     starts, shard = [], 0
     for number, taken in enumerate(order.counts_before(first)):
         shards = len(order.counts[number])
@@ -190,7 +192,7 @@ def _starts(order: SequenceOrder, first: int) -> list[_Start]:
 
 
 def _shard_stream(seed: int, start: _Start, load: _Load) -> tf.data.Dataset:
-    """The sequences of a language from its start on, a shard in memory at a time."""
+    """The sequences of a language from `start` on; holds one shard in memory."""
 
     def visited(visit):
         epoch, rank = visit // start.shards, visit % start.shards
@@ -205,8 +207,8 @@ def _shard_stream(seed: int, start: _Start, load: _Load) -> tf.data.Dataset:
 
 
 def _kept_stream(seed: int, start: _Start, load: _Load) -> tf.data.Dataset:
-    """As `_shard_stream` for a language with one shard, which is read once and kept:
-    a small language is repeated often."""
+    """As `_shard_stream` for a language with one shard. The shard is read once and kept
+    in memory, because a small language is repeated often."""
 
     def epochs(rows):
         return tf.data.Dataset.range(start.visit, _FOREVER).flat_map(
@@ -224,7 +226,7 @@ def _shuffled(
     shard: tf.Tensor | int,
     rows: tf.Tensor,
 ) -> tf.data.Dataset:
-    """The rows of a shard in the order of the epoch, without those taken before."""
+    """The rows of a shard in the order of the epoch, without those already taken."""
     order = graph_permutation(
         tf.shape(rows)[0], seed, Stream.CHUNK_ORDER, start.key, epoch, shard
     )

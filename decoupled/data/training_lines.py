@@ -1,15 +1,15 @@
-"""Sentences as the SentencePiece trainer takes them: nothing of them is skipped.
+"""Sentences in a form of which the SentencePiece trainer skips nothing.
 
-The trainer (0.2.3) silently leaves out lines of more bytes than its limit, and lines
-with "▅" (U+2585), its own sign for an unknown character.
+The trainer (0.2.3) silently skips lines with more bytes than its limit, and lines with
+"▅" (U+2585), its own sign for an unknown character.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-# A longer line is cut. Long enough for any sentence; the trainer's memory for a line
-# grows with its length.
+# Longer lines are cut. This is long enough for any sentence, and short enough for the
+# trainer's memory, which grows with the length of a line.
 MAX_LINE_CHARACTERS = 2000
 # No character takes more than 4 bytes.
 MAX_LINE_BYTES = 4 * MAX_LINE_CHARACTERS
@@ -23,20 +23,20 @@ _JOINERS = "\u200c\u200d"
 
 
 def valid_text(text: str) -> str:
-    """Half surrogate pairs, which UTF-8 cannot write, become U+FFFD."""
+    """Replaces halves of surrogate pairs, which UTF-8 cannot encode, by U+FFFD."""
     return _SURROGATE.sub("\ufffd", text)
 
 
 class TrainingLines:
-    """One pass over sentences, as lines of UTF-8 that the trainer reads whole.
+    """One pass over sentences, as lines of UTF-8 that the trainer does not skip.
 
-    White space is one space, reserved characters (NUL, "▅") are white space, and long
-    lines are cut where a sentence, a word or a clause ends, else between two characters
-    that a reader sees as such.
+    Reserved characters (NUL, "▅") become white space, and white space becomes one
+    space. Long lines are cut at the end of a sentence, a word or a clause, else between
+    two characters, but not within what a reader sees as one character.
 
     Attributes, complete after the pass:
-      lines, characters, bytes: of what was yielded.
-      cut: sentences that were cut. reserved: sentences that held "▅".
+      lines, characters, bytes: of the yielded lines.
+      cut: sentences that were cut. reserved: sentences that contained "▅".
       empty: sentences without text, which are left out.
     """
 
@@ -69,7 +69,7 @@ class TrainingLines:
 
 
 def cut_text(text: str, max_line: int) -> Iterator[str]:
-    """Cuts a text into parts of at most `max_line` characters; only spaces are lost."""
+    """Cuts a text into parts of at most `max_line` characters; loses only spaces."""
     while len(text) > max_line:
         place = _place_to_cut(text, max_line)
         yield text[:place].rstrip()
@@ -79,7 +79,7 @@ def cut_text(text: str, max_line: int) -> Iterator[str]:
 
 
 def _place_to_cut(text: str, max_line: int) -> int:
-    """Where the part that is cut off ends, from 1 to `max_line`."""
+    """The index at which to cut, from 1 to `max_line`."""
     half = max_line // 2
     places = (
         _last_end(_SENTENCE_ENDS, text, half, max_line),
@@ -94,14 +94,14 @@ def _place_to_cut(text: str, max_line: int) -> int:
 
 
 def _last_end(pattern: re.Pattern, text: str, first: int, last: int) -> int:
-    """Where the last match in text[first:last] ends; -1 where there is none."""
-    # One more character may be looked at, to see a space.
+    """The end of the last match in text[first:last]; -1 if there is none."""
+    # The search includes one more character; a match must not end after `last`.
     ends = [match.end() for match in pattern.finditer(text, first, last + 1)]
     return max((end for end in ends if end <= last), default=-1)
 
 
 def _continues(text: str, place: int) -> bool:
-    """True where a cut would part what a reader sees as one character."""
+    """Whether a cut would divide what a reader sees as one character."""
     following, before = text[place : place + 1], text[place - 1]
     if not following:
         return False

@@ -1,7 +1,8 @@
-"""Finds what is wrong with a records folder, by file and record.
+"""Finds the defects of a records folder, by file and record.
 
-Every byte is read: checksums of each record, schema, id range, the counts and SHA-256
-of the manifest. What is wrong comes as text, so that one look shows all of it.
+Every byte is read. The checks cover the checksums of each record, the schema, the range
+of ids, and the counts and SHA-256 of the manifest. Defects are returned as text, so
+that one call shows all of them.
 """
 
 import concurrent.futures
@@ -30,7 +31,7 @@ _SMALL_BYTES = 1 << 30
 def verify_records(
     records_dir: str, vocabulary_path: str, workers: int = 0
 ) -> list[str]:
-    """All defects of a records folder, a line each; says so where there are none.
+    """All defects of a records folder, a line each. Prints a line if there are none.
 
     Args:
       workers: processes; 0 chooses: one per core, or one for small records.
@@ -70,10 +71,9 @@ def all_shards(manifest: RecordsManifest) -> list[Shard]:
 
 
 def check_beginnings(manifest: RecordsManifest) -> None:
-    """Looks at the size and the first record of every shard, which takes no time.
+    """Checks the size and the first record of every shard, which takes little time.
 
-    What a training run would stumble over later, deeper in a shard, `verify_shards`
-    finds.
+    It does not find defects deeper in a shard; `verify_shards` does.
 
     Raises:
       UserError: a file is missing, is not as long as the manifest says, or does not
@@ -109,7 +109,7 @@ def _beginning_defect(manifest: RecordsManifest, shard: Shard) -> str | None:
 
 
 def stray_files(manifest: RecordsManifest) -> list[str]:
-    """A defect for each TFRecord below the folder that the manifest does not know."""
+    """A defect for each TFRecord below the folder that is not in the manifest."""
     known = {manifest.path(shard) for shard in all_shards(manifest)}
     pattern = os.path.join(manifest.folder, "*", "*", "*.tfrecord")
     return [
@@ -136,7 +136,7 @@ def verify_shards(manifest: RecordsManifest, workers: int) -> Iterator[list[str]
 
 
 def verify_shard(manifest: RecordsManifest, shard: Shard) -> list[str]:
-    """The defects of one file, in its order; empty where it is as it should be.
+    """The defects of one file, in its order; empty if it has none.
 
     Needs eager execution.
     """
@@ -160,8 +160,8 @@ class _Scan:
 
     Attributes:
       defects: a line for each. sha256: of the file.
-      records: how many there are. parsed: how many of them hold ids. tokens: of these.
-      complete: none is corrupt, and the file ends after the last.
+      records: number of records. parsed: number of those with ids. tokens: of these.
+      complete: whether no record is corrupt and the file ends after the last one.
     """
 
     def __init__(self, path: str, vocab_size: int):
@@ -171,7 +171,7 @@ class _Scan:
         content = files.read_bytes(path)
         self.sha256 = files.fingerprint(content)
         read = 0
-        # TensorFlow ends the process on a length that the memory cannot hold.
+        # TensorFlow ends the process if a corrupt length is larger than the memory.
         if _lengths_fit(content):
             most = len(content) // _FRAME + 1
             for batch in readable_records(path, most).batch(_BATCH):
@@ -183,7 +183,7 @@ class _Scan:
             self._check_rest(content, read)
 
     def _check(self, batch: tf.Tensor) -> None:
-        """Takes up serialized records, string [records]."""
+        """Counts and checks serialized records, string [records]."""
         try:
             ids = parse(batch)
             lengths, values = ids.row_lengths().numpy(), ids.values.numpy()
@@ -208,7 +208,7 @@ class _Scan:
             self._tell(number, problem)
 
     def _check_rest(self, content: bytes, start: int) -> None:
-        """Goes on where TensorFlow stopped: at the first record that it refuses."""
+        """Continues at the first record that TensorFlow could not read."""
         for record, problem in _framed(content, start):
             if problem:
                 self._tell(self.records, problem)
@@ -221,7 +221,7 @@ class _Scan:
 
 
 def _lengths_fit(content: bytes) -> bool:
-    """True where record follows record to the end of a TFRecord file."""
+    """Whether the records' lengths add up to the length of a TFRecord file."""
     place = 0
     while place < len(content):
         place += int.from_bytes(content[place : place + 8], "little") + _FRAME
@@ -231,8 +231,8 @@ def _lengths_fit(content: bytes) -> bool:
 def _framed(content: bytes, start: int) -> Iterator[tuple[bytes, str]]:
     """(record, "") or (b"", what is wrong) for each record of a TFRecord file.
 
-    A record is its length in 8 bytes, their checksum in 4, itself, and its checksum. A
-    corrupt one can be passed over where its length is right.
+    A record consists of its length in 8 bytes, their checksum in 4, its content, and
+    the checksum of the content. A corrupt record can be skipped if its length is right.
     """
     while start < len(content):
         head, begin = content[start : start + 12], start + 12
@@ -251,9 +251,10 @@ def _framed(content: bytes, start: int) -> Iterator[tuple[bytes, str]]:
 
 
 def _checksum(content: bytes) -> bytes:
-    """The masked CRC-32C that TFRecord files hold, 4 bytes.
+    """The masked CRC-32C of TFRecord files, 4 bytes.
 
-    In Python, a million bytes in some tenths of a second: for damaged files.
+    In Python, a million bytes take some tenths of a second. It is used for damaged
+    files only.
     """
     value = 0xFFFFFFFF
     for byte in content:
@@ -276,7 +277,7 @@ _CRC = _crc_table()
 
 
 def _ids(record: bytes) -> tuple[Sequence[int], str]:
-    """The ids of a record, and what is wrong with its form, "" where nothing is."""
+    """The ids of a record, and what is wrong with its form, or ""."""
     try:
         features = tf.train.Example.FromString(record).features.feature
     except Exception as error:  # protobuf's DecodeError differs between its builds

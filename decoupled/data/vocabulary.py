@@ -1,20 +1,20 @@
 """The one SentencePiece wrapper: ids, specials, character offsets, in-graph tokenizer.
 
-Reads `sentencepiece.model`, which `vocabulary_training` writes. Offsets are an area
-where the versions of the library differ (bytes in some, characters in others), so
-nothing else encodes with it. It is pinned; `return_type="offset_mapping"` of 0.2.3
-counts characters of the original text, also where normalisation changes its length (ﬁ,
-½, decomposed accents).
+Reads `sentencepiece.model`, which `vocabulary_training` writes. The offsets differ
+between versions of the library (bytes in some, characters in others). Therefore its
+version is pinned, and no other module encodes text with it. The offsets of
+`return_type="offset_mapping"` in 0.2.3 count characters of the original text, even if
+normalisation changes its length (ﬁ, ½, decomposed accents).
 
 The in-graph tokenizer gives the same ids as `Vocabulary.encode`, except where float32
-cannot distinguish two segmentations. It adds the scores of pieces from the beginning
-of a text in float32, so that of two ways to cut a word it may take the worse one where
-they differ by less than the resolution of the sum: 0.0001 after some 150 pieces, 0.0005
-after 600, 0.001 after 1,200. Python's sums are more exact. On an exact tie the two
-implementations decide differently at any length. Exact ties occur where characters
-repeat ("YYYY" is YYY + Y and Y + YYY; 2 to 5 in 1,000 messages of the
-Django catalogs, always among pieces of the same text), and often where a vocabulary was
-trained on so little text that many pieces share a score.
+cannot distinguish two segmentations. It sums the scores of pieces from the beginning of
+a text in float32. If two segmentations of a word differ by less than the resolution of
+the sum, it may choose the worse one. The resolution is 0.0001 after some 150 pieces,
+0.0005 after 600 and 0.001 after 1,200. Python's sums are more exact. On an exact tie
+the two implementations decide differently at any length. Exact ties occur where
+characters repeat ("YYYY" is YYY + Y and Y + YYY; 2 to 5 in 1,000 messages of the Django
+catalogs, always among pieces of the same text). They are frequent if the vocabulary was
+trained on so little text that many pieces have the same score.
 """
 
 import os
@@ -40,8 +40,8 @@ class Encoding(NamedTuple):
     """Pieces of a text: text[starts[i]:ends[i]] became ids[i].
 
     Offsets count characters (code points) of the original text. A piece that begins
-    with a space includes it. Where one character becomes several pieces (½, or the
-    bytes of an unknown character), all but one of them are empty spans.
+    with a space includes it. If one character becomes several pieces (½, or the bytes
+    of an unknown character), all but one of them have empty spans.
     """
 
     ids: list[int]
@@ -56,9 +56,9 @@ class Vocabulary:
       path, model_bytes; fingerprint: SHA-256 of the file; size: number of pieces.
       pad_id, unk_id, cls_id, sep_id, mask_id.
       special_ids: pad, [CLS], [SEP], [MASK] and all control pieces (</s>), sorted. They
-        are never masked, and text never becomes one of them, not even "[MASK]" itself.
-      byte_ids: pieces of single bytes, sorted; none without byte fallback. Text becomes
-        them, so they are masked and predicted like other pieces.
+        are never masked, and no text is encoded as one of them, not even "[MASK]".
+      byte_ids: pieces of single bytes, sorted; empty without byte fallback. Text can be
+        encoded as them, so they are masked and predicted like other pieces.
 
     Raises:
       UserError: the file is missing, no SentencePiece model, or lacks a special piece.
@@ -103,7 +103,7 @@ class Vocabulary:
         )
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; special pieces disappear.
+        """The text of ids, without special pieces.
 
         Raises:
           ValueError: an id is outside the vocabulary.
@@ -137,7 +137,7 @@ class Vocabulary:
     def _find(self, spellings: Sequence[str]) -> int:
         for piece in spellings:
             piece_id = self._processor.PieceToId(piece)
-            # The library answers with the unknown id for a piece that is not there.
+            # The library returns the unknown id for a missing piece.
             if self._processor.IdToPiece(piece_id) == piece:
                 return piece_id
         raise UserError(

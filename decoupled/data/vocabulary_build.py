@@ -1,4 +1,4 @@
-"""Builds a vocabulary folder from a corpus: sample, training, report, picture."""
+"""Builds a vocabulary folder from a corpus: sample, training, report, plot."""
 
 import dataclasses
 import itertools
@@ -38,7 +38,7 @@ from decoupled.data.vocabulary_training import (
 FORMAT = "decoupled-vocabulary-1"
 REPORT = "vocabulary.json"
 PLOT = "fertility"
-# In the folder while a vocabulary is built: what lies beside it is ours to remove.
+# A file that exists while a vocabulary is built; the outputs beside it may be removed.
 _BUILDING = "building_vocabulary.txt"
 _SHOWN_LANGUAGES = 12
 
@@ -46,12 +46,12 @@ _SHOWN_LANGUAGES = 12
 def build_vocabulary(
     corpus_dir: str, output_dir: str, settings: VocabularySettings
 ) -> bool:
-    """Trains the vocabulary; False where it was complete already.
+    """Trains the vocabulary; returns False if it was complete already.
 
     Raises:
-      UserError: the corpus or the output folder cannot be used, the folder holds a
-        vocabulary of other inputs or a file that it did not write has the name of an
-        output, or the text is too little for that many pieces.
+      UserError: the corpus or the output folder cannot be used; the folder contains a
+        vocabulary of other inputs, or another file with the name of an output; or there
+        is too little text for so many pieces.
     """
     corpus = Corpus(corpus_dir)
     inputs = {
@@ -97,21 +97,22 @@ def build_vocabulary(
 
 
 def _outputs(output_dir: str) -> list[str]:
-    """The paths of what is there of the outputs before the report."""
+    """The paths of existing outputs, without the report."""
     names = (FILE_NAME, *(f"{PLOT}.{kind}" for kind in plots.FORMATS))
     paths = [os.path.join(output_dir, name) for name in names]
     return [path for path in paths if files.exists(path)]
 
 
 def _remove_outputs(output_dir: str) -> None:
-    """Removes what a killed run or a failure left."""
+    """Removes the outputs of a run that was killed or failed."""
     files.remove_temporaries(output_dir)
     for path in _outputs(output_dir):
         gfile.remove(path)
 
 
 def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
-    """The report of the complete vocabulary that is there, if it is of these inputs."""
+    """The report of an existing complete vocabulary, which must have these inputs; None
+    if there is none."""
     path = os.path.join(output_dir, REPORT)
     if not files.exists(path):
         return None
@@ -130,7 +131,7 @@ def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _plan(corpus: Corpus, settings: VocabularySettings) -> dict[str, int]:
-    """Sentences of the sample by language; shows them, and what training will take."""
+    """Sentences of the sample by language. Prints them and the cost of training."""
     counts, config = corpus.counts("train"), settings.vocabulary
     lengths = _sentence_bytes(corpus)
     sampling = settings.sampling
@@ -209,7 +210,7 @@ def _train(
 
 
 def _tell_changes(lines: TrainingLines) -> None:
-    """Says what of the text the trainer saw in another form."""
+    """Prints how many sentences were changed for the trainer."""
     if lines.cut:
         console.say(f"{lines.cut:,} long sentences were cut; all parts were used")
     if lines.reserved:
@@ -222,7 +223,7 @@ def _tell_changes(lines: TrainingLines) -> None:
 def _measure(
     corpus: Corpus, vocabulary: Vocabulary, report_sentences: int
 ) -> dict[str, dict[str, Any]]:
-    """Fertility and unknown rate by language, on eval text where there is some."""
+    """Fertility and unknown rate by language, on eval text if there is any."""
     held_out = set(corpus.languages("eval"))
     measured = {}
     for language in console.track(corpus.languages("train"), "measuring fertility"):
@@ -244,7 +245,7 @@ def _plot(output_dir: str, report: dict[str, Any]) -> None:
 
 
 def _print_table(output_dir: str, report: dict[str, Any]) -> None:
-    """The languages with most unknown tokens, and the mean of all."""
+    """Prints the languages with most unknown tokens, and the mean of all."""
     languages = report["languages"]
     columns = ["tokens_per_word", "tokens_per_character", "unknown_rate"]
     if any("byte_rate" in measured for measured in languages.values()):
@@ -253,7 +254,7 @@ def _print_table(output_dir: str, report: dict[str, Any]) -> None:
         [language, *(measured[column] for column in columns)]
         for language, measured in languages.items()
     ]
-    # The last column is the unknown rate, or what takes its place.
+    # The last column is the unknown rate, or the byte rate if there is one.
     rows.sort(key=lambda row: (-row[-1], -row[2], row[0]))
     shown, rest = rows[:_SHOWN_LANGUAGES], rows[_SHOWN_LANGUAGES:]
     if rest:
@@ -268,7 +269,7 @@ def _print_table(output_dir: str, report: dict[str, Any]) -> None:
 
 
 def _column_means(rows: list[list[Any]]) -> list[float | None]:
-    """The mean of what is there in each column but the first; None of nothing."""
+    """The mean of the values in each column but the first; None if there are none."""
     columns = list(zip(*rows, strict=True))[1:]
     filled = [[value for value in column if value is not None] for column in columns]
     return [sum(column) / len(column) if column else None for column in filled]

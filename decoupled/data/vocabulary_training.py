@@ -2,7 +2,7 @@
 
 Writes `sentencepiece.model`, atomically. The same text and settings give the same bytes
 on any machine: the trainer's sums depend on the number of threads, which is a setting,
-and on nothing else that differs between machines.
+but not on the machine.
 """
 
 import json
@@ -27,27 +27,29 @@ from decoupled.data.vocabulary import CONTROL, NORMALIZATION, PAD, UNKNOWN, Voca
 _EVERYTHING = 0
 _MESSAGE = re.compile(r"^[A-Z]\d+ [\d:.]+ +\d+ [\w.]+:\d+\] (.*)")
 
-# What training takes was measured with SentencePiece 0.2.3 on two cores;
-# docs/vocabulary.md has the runs. The trainer holds the text, normalised, all the time.
-# Memory peaks while it counts substrings, in parts of 512 MiB, whatever the number of
-# pieces; time is mostly that of the EM algorithm, and grows with the text.
+# The cost of training was measured with SentencePiece 0.2.3 on two cores;
+# docs/vocabulary.md lists the runs. The trainer always holds the normalised text.
+# Memory peaks while it counts substrings, in parts of 512 MiB, and does not depend on
+# the number of pieces. Most of the time is that of the EM algorithm, and grows with the
+# text.
 _BYTES_BEFORE_TEXT = 20 << 20
-# Of memory per byte of text: sentences and what they are normalised to.
+# Bytes of memory per byte of text: sentences and their normalised form.
 _HELD = 2.9
-# Of memory per byte of the part whose substrings are counted: suffix array, common
-# prefixes, candidates. A part holds the text with spaces as "\u2581", of three bytes.
+# Bytes of memory per byte of the part whose substrings are counted: suffix array,
+# common prefixes, candidates. In a part, spaces are "\u2581", which has three bytes.
 _COUNTED = 13.2
 _WITH_SPACES = 1.2
 _LARGEST_PART = 512 << 20
-# On two cores, per megabyte of text: reading and counting, and each round of EM.
+# Seconds on two cores per megabyte of text: reading and counting, and each EM round.
 _SECONDS, _SECONDS_PER_ROUND = 0.16, 0.025
-# The trainer's own defaults. It begins with SEED_PIECES, or all that the text has, and
-# keeps three quarters of them in each round; before the last one 10% more than wanted.
+# The trainer's own defaults. It begins with SEED_PIECES, or fewer for a short text, and
+# keeps three quarters of them in each round. Before the last round it has 10% more
+# pieces than wanted.
 SEED_PIECES = 1_000_000
 SHRINKING = 0.75
 ROUNDS_PER_SHRINKING = 2
 _SURPLUS = 1.1
-# Beyond this share of what is free, others on the machine may be in the way.
+# Above this share of the free memory, other processes may need some of it.
 _COMFORTABLE = 0.8
 
 
@@ -80,7 +82,7 @@ def train_vocabulary(
 def train_from_lines(
     lines: Iterable[bytes], path: str, config: VocabularyConfig
 ) -> TrainingResult:
-    """As `train_vocabulary`, from lines that `TrainingLines` made."""
+    """As `train_vocabulary`, from the lines of a `TrainingLines`."""
     answer, model = _run_worker(lines, path, config)
     if answer["error"] is not None:
         raise UserError(f"{path}: {_training_error(answer['error'], config)}")
@@ -115,7 +117,7 @@ def _options(config: VocabularyConfig) -> dict[str, Any]:
 def _run_worker(
     lines: Iterable[bytes], path: str, config: VocabularyConfig
 ) -> tuple[dict[str, Any], bytes]:
-    """The worker's answer and the model; the worker has ended when this returns."""
+    """Runs the worker to its end; returns its answer and the model."""
     process = subprocess.Popen(
         [sys.executable, "-m", "decoupled.data.vocabulary_worker"],
         stdin=subprocess.PIPE,
@@ -142,7 +144,7 @@ def _run_worker(
 
 
 def _feed(stream, options: dict[str, Any], lines: Iterable[bytes]) -> None:
-    """Sends options and text; a worker that has ended is found out later."""
+    """Sends options and text; stops silently if the worker has ended."""
     stream.write(json.dumps(options).encode() + b"\n")
     for line in lines:
         try:
@@ -160,12 +162,12 @@ def _close(stream) -> None:
     try:
         stream.close()
     except BrokenPipeError:
-        # What was still to be sent to a worker that has ended.
+        # The worker has ended and cannot take the buffered rest.
         return
 
 
 class _Log:
-    """The worker's log, read as it comes so that the worker never waits for a reader.
+    """The worker's log. A thread reads it, so that the worker never waits.
 
     last: the newest message.
     """
@@ -221,14 +223,14 @@ def _training_error(message: str, config: VocabularyConfig) -> str:
 
 
 class Cost(NamedTuple):
-    """What training takes: memory in bytes, time in seconds (on two cores)."""
+    """The cost of training: memory in bytes, time in seconds (on two cores)."""
 
     memory: float
     seconds: float
 
 
 def expected_rounds(vocab_size: int) -> int:
-    """How many rounds of EM it takes from the seed pieces to a vocabulary, at most."""
+    """The most rounds of EM that the trainer needs for a vocabulary of this size."""
     shrinkings = math.log(SEED_PIECES / (_SURPLUS * vocab_size)) / -math.log(SHRINKING)
     return ROUNDS_PER_SHRINKING * (1 + max(0, math.ceil(shrinkings)))
 
@@ -248,7 +250,7 @@ def _memory(text_bytes: float) -> float:
 
 
 def fitting_text(memory: float) -> float:
-    """The bytes of UTF-8 that can be trained on in so much memory; not below 0."""
+    """The bytes of UTF-8 whose training needs so much memory; at least 0."""
     left = max(0.0, memory - _BYTES_BEFORE_TEXT)
     one_part = left / (_HELD + _COUNTED * _WITH_SPACES)
     many_parts = (left - _COUNTED * _LARGEST_PART) / _HELD
@@ -258,13 +260,13 @@ def fitting_text(memory: float) -> float:
 def check_memory(
     text_bytes: float, sentences: int, available: int | None
 ) -> str | None:
-    """A warning where memory is short; None where it is not, or where it is unknown.
+    """A warning if memory is short; None if it is not, or if it is unknown.
 
     Args:
-      text_bytes, sentences: of the sample.
+      text_bytes, sentences: of the sample. available: free memory in bytes, or None.
 
     Raises:
-      UserError: there is less memory than training takes.
+      UserError: there is less memory than training needs.
     """
     needed = _memory(text_bytes)
     if available is None or needed <= _COMFORTABLE * available:

@@ -1,11 +1,12 @@
 """Trains a SentencePiece model, in a process that `vocabulary_training` starts.
 
-Reads from stdin a line of JSON, the trainer's options, then the text, a line each, then
-an empty line. Writes to stderr the trainer's log; to stdout a line of JSON with "error"
-(null or the trainer's words) and "peak_bytes" (of memory), then the model.
+It reads from stdin: a line of JSON with the trainer's options, the lines of the text,
+and an empty line. It writes the trainer's log to stderr. To stdout it writes a line of
+JSON with "error" (null or the trainer's message) and "peak_bytes" (of memory), then the
+model.
 
-A separate process can be stopped, may use up the memory without ending the command,
-and shows its progress while the trainer, which is one long call, runs.
+The trainer is one long call. A separate process can be stopped, does not end the
+command if it runs out of memory, and shows its progress through its log.
 """
 
 import io
@@ -24,8 +25,8 @@ _ABANDONED = 3
 
 def main() -> None:
     """Reads, trains, writes."""
-    # Ctrl-C reaches the parent too, which ends this process. Where the parent was
-    # killed, the next line of the log finds no reader and ends this process.
+    # Ctrl-C also reaches the parent, which ends this process. If the parent was killed,
+    # the next line of the log has no reader, and SIGPIPE ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     source, output = sys.stdin.buffer, sys.stdout.buffer
@@ -55,12 +56,12 @@ def _peak_memory() -> int | None:
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:
-    """The lines before the empty one; ends the process where that never comes."""
+    """The lines before the empty one; ends the process if there is no empty one."""
     for line in source:
         if line == b"\n":
             return
         yield line[:-1]
-    # The parent was killed: half the text must not become a vocabulary.
+    # The parent was killed: half of the text must not become a vocabulary.
     os._exit(_ABANDONED)
 
 

@@ -1,12 +1,12 @@
-"""Which pieces of a text make up a word, as far as a vocabulary tells.
+"""Which pieces of a text make up a word, for whole-word masking.
 
-A word is what stands between spaces, without the punctuation marks and symbols beside
-it, each of which is a word of its own: "don't" is don, ' and t, as in BERT. Scripts
-without spaces between words have no such words, and there every piece is one: a unigram
-vocabulary cuts them into frequent strings, which are often words. A combining mark and
-the bytes of an unknown character never begin a word.
+Words are separated by spaces, punctuation marks and symbols. Each of these marks and
+symbols is a word of its own: "don't" is don, ' and t, as in BERT. In scripts without
+spaces between words every piece is a word: a unigram vocabulary divides such text into
+frequent strings, which are often words. A combining mark and the bytes of an unknown
+character never begin a word.
 
-A piece that holds both, such as ")." or "▁(the", is not divided.
+A piece that consists of several words, such as ")." or "▁(the", is not divided.
 """
 
 import re
@@ -29,10 +29,10 @@ UNSPACED = re.compile(
 
 
 class WordPieces(NamedTuple):
-    """What the pieces of a vocabulary say of words, bool [pieces] each.
+    """How the pieces of a vocabulary delimit words, bool [pieces] each.
 
-    begins: the piece begins a word. closes: the piece after it does, unless that one
-    joins: it belongs to what stands before it.
+    begins: whether the piece begins a word. closes: whether the next piece begins a
+    word, unless it joins. joins: whether the piece belongs to the piece before it.
     """
 
     begins: np.ndarray
@@ -41,7 +41,7 @@ class WordPieces(NamedTuple):
 
 
 def word_pieces(vocabulary: Vocabulary) -> WordPieces:
-    """Reads the pieces of a vocabulary; a special piece is a word of its own."""
+    """The tables of a vocabulary; a special piece is a word of its own."""
     names = [vocabulary.id_to_piece(number) for number in range(vocabulary.size)]
     begins = np.array([name[0] == MARK or _is_separate(name[0]) for name in names])
     closes = np.array([_is_separate(name[-1]) for name in names])
@@ -62,18 +62,19 @@ def word_starts(begins: Any, closes: Any, joins: Any) -> Any:
     """Which tokens begin a word.
 
     Args:
-      begins, closes, joins: of `WordPieces`, looked up for the ids of a text: NumPy
+      begins, closes, joins: the tables of `WordPieces` at the ids of a text: NumPy
         arrays or tensors, bool [..., length].
 
     Returns:
-      of the same kind, bool [..., length - 1]: of all tokens but the first, which
-      always does.
+      of the same kind, bool [..., length - 1], for all tokens but the first, which
+      always begins a word.
     """
     return begins[..., 1:] | closes[..., :-1] & ~joins[..., 1:]
 
 
 def _is_separate(character: str) -> bool:
-    """Whether a character is no part of the word before it, nor of the one after it."""
+    """Whether a character belongs neither to the word before it nor to the one after
+    it."""
     if character == MARK or (kind := unicodedata.category(character)[0]) == "M":
         return False
     return kind in "PSZ" or UNSPACED.match(character) is not None

@@ -1,7 +1,8 @@
 """TensorFlow checkpoints, read and written a few tensors at a time.
 
-The Saver holds all variables at once. Here one is in memory, and only once: reading
-hands out the memory that the file was read into, writing takes the array's.
+A Saver holds all variables in memory. Here only one variable is in memory, without a
+copy: reading returns an array over TensorFlow's memory, and writing uses the memory of
+the array.
 """
 
 import math
@@ -24,10 +25,10 @@ from decoupled.model.variables import (
     shapes,
 )
 
-# TensorFlow takes over memory that starts at a multiple of this without a copy.
+# TensorFlow uses memory that starts at a multiple of this without a copy.
 ALIGNMENT = 64
 
-# What the reader raises: IndexError for a file that ends too early.
+# Errors of the reader; IndexError is for a file that ends too early.
 _UNREADABLE = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 # Smaller tensors are written together, so that a checkpoint has few files.
 _SHARD_BYTES = 1 << 28
@@ -80,7 +81,7 @@ class CheckpointFile(Mapping):
 
     @property
     def global_step(self) -> int | None:
-        """The training step, None where the checkpoint does not say."""
+        """The training step; None if the checkpoint has none."""
         return int(self._restore(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else None
 
     def read_tensor(self, name: str) -> tf.Tensor | np.ndarray:
@@ -103,11 +104,11 @@ class CheckpointFile(Mapping):
         return tensor
 
     def check(self, config: ModelConfig, head: Head) -> None:
-        """Holds the variables of the encoder, and those of a head, to a model's sizes.
+        """Compares the variables of encoder and head with a model's sizes.
 
         Raises:
           UserError: one is missing, has another shape, or is an encoder variable that
-            the model does not have (more layers, a projection it does without).
+            the model does not have (of a further layer, or of a projection).
         """
         for name, wanted in shapes(config, head).items():
             found = self._weights.get(name)
@@ -130,7 +131,7 @@ class CheckpointFile(Mapping):
     def _restore(self, name: str) -> tf.Tensor | np.ndarray:
         try:
             if not tf.executing_eagerly():
-                # The caller builds a graph, of which the operation would be a part.
+                # The operation would become a part of the graph that the caller builds.
                 return tf.train.load_checkpoint(self.path).get_tensor(name)
             with tf.device("cpu:0"):
                 return tf.raw_ops.RestoreV2(
@@ -151,8 +152,8 @@ class CheckpointWriter:
       with CheckpointWriter("DIR/model.ckpt-0") as writer:
           writer.add("bert/embeddings/word_embeddings", array)
 
-    A name added twice is refused by TensorFlow. Where the block raises, the parts
-    written so far stay in the folder of the prefix, which is to be removed.
+    TensorFlow refuses a name that is added twice. If the block raises, the parts
+    written so far stay in the folder of the prefix, which the caller should remove.
     """
 
     def __init__(self, prefix: str):
@@ -162,7 +163,7 @@ class CheckpointWriter:
         self._bytes = 0
 
     def add(self, name: str, value: np.ndarray | tf.Tensor) -> None:
-        """Writes a tensor now, or with those that follow while they are small."""
+        """Adds a tensor. Small tensors are collected and written together."""
         tensor = value if tf.is_tensor(value) else _as_tensor(value)
         size = tensor.shape.num_elements() * tensor.dtype.size
         if self._bytes + size > _SHARD_BYTES:
@@ -203,7 +204,7 @@ class CheckpointWriter:
 
 
 def aligned_empty(shape: Shape) -> np.ndarray:
-    """A float32 array whose memory TensorFlow can use as it is."""
+    """A float32 array whose memory TensorFlow can use without a copy."""
     size = 4 * math.prod(shape)
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
@@ -211,7 +212,7 @@ def aligned_empty(shape: Shape) -> np.ndarray:
 
 
 def _as_tensor(value: np.ndarray) -> tf.Tensor:
-    """A tensor over the array's own memory where that is possible."""
+    """A tensor over the array's own memory if that is possible."""
     if value.dtype != np.float32 or not value.ndim or not value.size:
         return tf.convert_to_tensor(value)
     aligned = value.flags.c_contiguous and not value.ctypes.data % ALIGNMENT

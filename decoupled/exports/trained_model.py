@@ -1,4 +1,4 @@
-"""A trained model that leaves the project: sizes, vocabulary, checkpoint, task."""
+"""A trained model for exports: sizes, vocabulary, checkpoint, task."""
 
 import dataclasses
 import os
@@ -27,8 +27,8 @@ from decoupled.training.checkpoints import find_checkpoint
 _SHORTEST = 5
 # TF Hub's text preprocessors pack to this length by default.
 _HUB_SEQUENCE_LENGTH = 128
-# Those of XTREME's scripts and gin/tasks/qa.gin, for readers whose folder does not say
-# its own, as that of a conversion.
+# The settings of XTREME's scripts and gin/tasks/qa.gin. They are for question-answering
+# models whose folder has no settings, such as converted models.
 _READER_LENGTH = 384
 _READER_DEFAULTS = {
     "max_question_length": 64,
@@ -36,7 +36,7 @@ _READER_DEFAULTS = {
     "max_answer_length": 30,
     "n_best": 20,
 }
-# What the head does -> names of the SavedModels that take ids and strings.
+# Kind of the head -> names of the SavedModels that take ids and strings.
 _NAMES = {
     None: ("encoder", "text_encoder"),
     CLASSIFICATION: ("classifier", "text_classifier"),
@@ -44,7 +44,7 @@ _NAMES = {
     TAGGING: ("tagger", "text_tagger"),
     QUESTION_ANSWERING: ("span_model", "text_qa"),
 }
-# Of an export of sentence vectors, whatever the head.
+# The names for sentence vectors, for any head.
 SENTENCE_NAMES = ("sentence_encoder", "text_sentence_encoder")
 LABELLED = (CLASSIFICATION, TAGGING)
 NAMES = tuple(name for names in _NAMES.values() for name in names) + SENTENCE_NAMES
@@ -62,16 +62,16 @@ def task_head(kind: str | None, labels: int) -> Head:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
-    """What is exported.
+    """The model that is exported.
 
-    config: the model's sizes. vocabulary: its pieces. weights: its names.
-    head: what the last layer does, a kind of `tasks.catalogue`; None for an encoder.
-    task: the name of what it was fine-tuned for, if any.
+    config: its sizes. vocabulary: its pieces. weights: of its checkpoint.
+    head: the kind of its task, see `configs.finetuning`; None for an encoder.
+    task: the name of its fine-tuning task, if any.
     labels: of a classifier or tagger, in the order of their ids; else empty.
-    trained_length: tokens of the inputs in training; None where the folder does not
-      say, as that of a conversion.
-    answers: windows and answers of a reader; else None.
-    assumed: settings in `answers` that the folder does not say.
+    trained_length: tokens of the inputs in training; None if the folder does not say,
+      as after a conversion.
+    answers: settings of windows and answers for question answering; else None.
+    assumed: names of settings in `answers` that the folder does not contain.
     max_characters: most characters of an answer, instead of the limit in pieces.
     """
 
@@ -88,22 +88,22 @@ class TrainedModel:
 
     @property
     def default_length(self) -> int:
-        """The length of training; where it is unknown, a usual one."""
+        """The length of training; a common length if that is unknown."""
         usual = _READER_LENGTH if self.answers else _HUB_SEQUENCE_LENGTH
         return self.trained_length or min(usual, self.config.max_positions)
 
     @property
     def kind(self) -> str:
-        """Of the SavedModel that takes ids: `encoder`, `classifier`, `tagger` ..."""
+        """The name of the SavedModel for ids: `encoder`, `classifier`, `tagger` ..."""
         return _NAMES[self.head][0]
 
     @property
     def text_kind(self) -> str:
-        """Of the SavedModel that takes strings."""
+        """The name of the SavedModel for strings."""
         return _NAMES[self.head][1]
 
     def with_max_answer_length(self, pieces: int) -> "TrainedModel":
-        """The same reader with another limit.
+        """The same question-answering model with another limit.
 
         Raises:
           UserError: the limit is not positive, or the model gives no answers.
@@ -123,7 +123,7 @@ class TrainedModel:
         )
 
     def described_answers(self) -> dict[str, Any] | None:
-        """The settings of a reader as JSON; one of the two limits is None."""
+        """Settings of windows and answers as JSON; one of the two limits is None."""
         if self.answers is None:
             return None
         described = dataclasses.asdict(self.answers)
@@ -132,11 +132,11 @@ class TrainedModel:
         return described | {"max_characters": self.max_characters}
 
     def check(self, sequence_length: int, mlm: bool) -> None:
-        """Refuses what cannot be exported, before anything is written.
+        """Checks that the model can be exported, before anything is written.
 
         Raises:
-          UserError: a variable is missing or has another shape, an MLM head is to be
-            exported and not there, or the sequence length is impossible.
+          UserError: a variable is missing or has another shape, the checkpoint lacks
+            the MLM head that `mlm` requires, or the sequence length is impossible.
         """
         longest = self.config.max_positions
         if not _SHORTEST <= sequence_length <= longest:
@@ -165,8 +165,8 @@ class TrainedModel:
             )
         if self.config.type_vocab_size < 2:
             raise UserError(
-                f"{self.weights.path}: has one type embedding; a reader needs two, for "
-                "question and context"
+                f"{self.weights.path}: has one type embedding; question answering "
+                "needs two, for question and context"
             )
 
 
@@ -177,10 +177,10 @@ def open_trained_model(
 
     Args:
       model_dir: the run's folder.
-      checkpoint: a prefix, or the name of one in `model_dir`; by default the best one
-        where fine-tuning chose it, else the newest complete one.
-      is_read_whole: the caller reads every weight itself, so that the checkpoint need
-        not be read here to see that it is whole.
+      checkpoint: a prefix, or the name of one in `model_dir`; by default the selected
+        checkpoint.
+      is_read_whole: whether the caller reads every weight. This function then does not
+        read the checkpoint to check that it is complete.
 
     Raises:
       UserError: a file is missing or not ours, the vocabulary is not the one that the
@@ -207,9 +207,9 @@ def open_trained_model(
 
 
 def chosen_prefix(model_dir: str, checkpoint: str | None) -> str:
-    """The checkpoint that is named, or else the selected or newest one.
+    """The prefix of the given checkpoint, or else of the selected one.
 
-    Nothing of it is read.
+    The checkpoint is not read.
 
     Args:
       model_dir: the run's folder.
@@ -271,7 +271,7 @@ def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
             raise UserError(f"{path}: max_characters is {characters!r}, not 1 or more")
         known["max_answer_length"] = _READER_DEFAULTS["max_answer_length"]
     elif known.get("max_answer_length") == AUTO:
-        # Only training data tells that limit.
+        # Only the training data determine that limit.
         del known["max_answer_length"]
     try:
         settings = QuestionAnsweringConfig(**(_READER_DEFAULTS | known))
@@ -285,7 +285,7 @@ def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
 
 
 def _trained_length(path: str, described: run_folder.ModelDir) -> int | None:
-    """What `finetune` or `pretrain` wrote about the length of its inputs."""
+    """The length of inputs that `finetune` or `pretrain` wrote to config.json."""
     data = described.data if isinstance(described.data, dict) else {}
     for part, name in (
         ("features", "max_sequence_length"),
@@ -305,12 +305,12 @@ def _trained_length(path: str, described: run_folder.ModelDir) -> int | None:
 
 
 def _find(model_dir: str, checkpoint: str | None) -> str:
-    """The prefix of a checkpoint that was read to see that it is whole."""
+    """The prefix of a checkpoint. It is read to check that it is complete."""
     if checkpoint:
         return find_checkpoint(_named(model_dir, checkpoint))
     return selected_checkpoint(model_dir).prefix
 
 
 def _named(model_dir: str, checkpoint: str) -> str:
-    """A bare name, e.g. `model.ckpt-100`, is one in `model_dir`."""
+    """The prefix; a bare name, e.g. `model.ckpt-100`, is in `model_dir`."""
     return checkpoint if "/" in checkpoint else os.path.join(model_dir, checkpoint)

@@ -71,7 +71,7 @@ class _Merge(mtf.Operation):
         values = [lowering.tensors[tensor] for tensor in self.inputs]
         pending = [getattr(value, "mesh_axes", []) for value in values]
         if all(axes == pending[0] for axes in pending) and pending[0]:
-            # One all-reduce behind the parts, instead of one in each.
+            # One all-reduce after the parts, instead of one in each.
             parts = [value.laid_out_input for value in values]
             merged = lazy_sum(mesh_impl, _merged(mesh_impl, parts), pending[0])
         else:

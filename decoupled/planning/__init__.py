@@ -1,1 +1,1 @@
-"""What a training step will take on a TPU slice, from its graph, without a TPU."""
+"""The cost of a training step on a TPU slice, from its graph, without a TPU."""

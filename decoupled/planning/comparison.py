@@ -1,4 +1,4 @@
-"""Other layouts and other settings of the same run, planned beside each other."""
+"""Compares plans of the same run with other layouts and other settings."""
 
 import dataclasses
 import time
@@ -15,7 +15,7 @@ from decoupled.planning.report import SUMMARY, summary_row
 from decoupled.training.mesh import check_mesh, parse_mesh_shape
 
 _MODEL_AXIS = "model"
-# A group of cores that computes one model: more are slower than any other way.
+# Most cores of a group that computes one model; larger groups are always slower.
 _MOST_MODEL_CORES = 16
 _MOST_MICROBATCHES = 64
 # A change that leaves more than this share of the memory does not help.
@@ -27,7 +27,7 @@ Planner = Callable[[PretrainConfig], Plan]
 
 
 class Candidate(NamedTuple):
-    """A layout on a mesh of the slice's size, and why it cannot be, if so."""
+    """A layout on a mesh of the slice's size, and the reason if it is impossible."""
 
     name: str
     run: PretrainConfig
@@ -37,15 +37,15 @@ class Candidate(NamedTuple):
 def candidates(
     name: str, mesh: MeshConfig, run: PretrainConfig, tpu: Slice
 ) -> list[Candidate]:
-    """A layout on every mesh of the slice's cores that may make sense.
+    """A layout on all reasonable meshes of the slice's cores.
 
     Args:
-      name: of the layout. mesh: its axes and rules; sizes do not matter.
+      name: of the layout. mesh: its axes and rules; sizes are ignored.
       run: all other settings. tpu: the slice.
 
     Returns:
-      One for each size of the axis `model` (2, 4, ... 16), with the rest of the cores
-      on the other axis; where none can be, the smallest with the reason.
+      One candidate for each size of the axis `model` (2, 4, ... 16), with the rest of
+      the cores on the other axis. If none is possible, the smallest with the reason.
     """
     possible, refused = [], []
     for shape in _shapes(list(parse_mesh_shape(mesh.mesh_shape)), tpu.cores):
@@ -90,14 +90,14 @@ class Lever(NamedTuple):
 
 
 def levers(plan: Plan) -> Iterator[list[Lever]]:
-    """What a run that does not fit can change, the cheapest in time first.
+    """Changes of settings for a run that does not fit, the cheapest in time first.
 
-    Batches are cut as long as every core keeps a sequence of each part.
+    Batches are divided into microbatches as long as every core has at least one
+    sequence of each.
 
     Yields:
-      series, within each of which every lever keeps less than the one before, if
-      activations are what does not fit. Where weights, slots and gradients alone are
-      too much, only what shrinks those.
+      series of levers; in a series, each lever needs less memory than the one before.
+      If weights, slots and gradients alone do not fit, only levers that reduce these.
     """
     for base in _with_smaller_weights_and_slots(plan):
         yield _with_less_kept(base)
@@ -108,8 +108,10 @@ def levers(plan: Plan) -> Iterator[list[Lever]]:
 
 
 def _with_smaller_weights_and_slots(plan):
-    """The run as it is and with less that is there all the time, unless that alone is
-    known to be too much."""
+    """The run as it is, and with smaller weights and slots.
+
+    Runs whose weights, slots and gradients alone are known not to fit are left out.
+    """
     run, memory = plan.run, plan.memory
     fixed = memory.weights + memory.slots + memory.all_gradients
     as_it_is = Lever((), run)
@@ -144,7 +146,8 @@ def _with_adafactor(lever):
 
 
 def _with_less_kept(lever):
-    """A series: a lever, if it changes anything, and with ever more microbatches."""
+    """A series: a lever, if it changes anything, then with more and more
+    microbatches."""
     first = [lever] if lever.settings else []
     return first + _microbatches(lever.run, lever.settings)
 
@@ -162,7 +165,7 @@ def _microbatches(run, settings):
 
 
 def best(plans: list[Plan]) -> Plan:
-    """The quickest of those that fit; where none does, the smallest."""
+    """The fastest plan that fits; if none fits, the smallest."""
     fitting = [plan for plan in plans if plan.fits]
     if fitting:
         return min(fitting, key=lambda plan: plan.times.step)
@@ -178,11 +181,11 @@ def compare_layouts(
     """Plans every layout; prints them in a table and returns the best.
 
     Args:
-      layouts: names and meshes, whose sizes do not matter. run: all other settings.
+      layouts: names and meshes, whose sizes are ignored. run: all other settings.
       tpu: the slice. make: plans a run.
 
     Raises:
-      UserError: no layout can be on the slice.
+      UserError: no layout is possible on the slice.
     """
     found = [
         candidate
@@ -212,11 +215,11 @@ def compare_layouts(
 
 
 def advise(plan: Plan, make: Planner, seconds: float, limit: float) -> None:
-    """Tries what saves memory, the cheapest first, until something fits.
+    """Tries settings that save memory, the cheapest first, until a run fits.
 
     Args:
       plan: that does not fit. make: plans a run.
-      seconds: that one program took so far. limit: seconds for all.
+      seconds: that the first program took. limit: most seconds for all.
     """
     series = list(levers(plan))
     count = sum(map(len, series))

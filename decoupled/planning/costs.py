@@ -1,19 +1,20 @@
-"""What a step costs a core: bytes of memory, FLOPs and collective operations.
+"""The cost of a step on a core: bytes of memory, FLOPs and collective operations.
 
-Weights and slots are in memory all the time. Of the other tensors, each is there from
-the operation that makes it to the last one that reads it, in the order of the graph;
-the moment with the most of them counts. Casts, broadcasts, constants and changes of
-shape take nothing: XLA computes them where they are read. What it fuses beyond that is
-not known here, nor what it pads to tiles of 8 x 128 elements.
+Weights and slots are always in memory. Every other tensor is in memory from the
+operation that computes it to the last operation that reads it, in the order of the
+graph. The peak is the largest sum. Casts, broadcasts, constants and reshapes need no
+memory, because XLA computes them where they are read. Further fusions by XLA are not
+known here, nor its padding to tiles of 8 x 128 elements.
 
-Gradients count in float32, as clipping and optimizer take them, also where weights are
-bfloat16. An update of AdamW writes weights and moments where they are: with bfloat16
-weights too it computes in float32 inside one kernel (`decoupled.ops.rounding`). Where
-slices are stacked, it takes the stack of the members' gradients beside the gradients
-themselves; reading a member takes nothing, as a cast. Adafactor's steps are tensors of
-the graph, and stacked likewise.
+Gradients are float32, as clipping and the optimizer use them, even if weights are
+bfloat16. An update of AdamW writes weights and moments in place; with bfloat16 weights
+it computes in float32 inside one kernel (`decoupled.ops.rounding`). With stacked slices
+it needs the stack of the members' gradients in addition to the gradients themselves.
+Reading a member needs no memory, like a cast. Adafactor's steps are tensors of the
+graph, and are stacked in the same way.
 
-Memory comes from the mesh graph, FLOPs and collective operations from TensorFlow's."""
+Memory is computed from the mesh graph, FLOPs and collective operations from
+TensorFlow's graph."""
 
 import math
 from collections import Counter
@@ -27,7 +28,7 @@ from decoupled.planning.program import Program
 
 
 class Tensors(NamedTuple):
-    """Tensors of one slice shape that are there at the same time.
+    """Tensors of one slice shape that are in memory at the same time.
 
     shape: e.g. "[batch 16, hidden 1152] bfloat16", of a core's slice.
     """
@@ -40,8 +41,8 @@ class Tensors(NamedTuple):
 class Memory(NamedTuple):
     """Bytes of one core.
 
-    gradients, activations: at the moment with the most of them. all_gradients: of all
-    weights, as the update takes them. largest: activations, by bytes.
+    gradients, activations: at the peak. all_gradients: of all weights, as the update
+    uses them. largest: the largest activations.
     """
 
     weights: int
@@ -71,7 +72,7 @@ _FREE = (
 
 
 def memory_of(program: Program) -> Memory:
-    """What a core's memory holds."""
+    """The memory of a core."""
     graph = program.lowered.lowering.graph
     weights, slots = 0, 0
     for variable in graph.all_variables:
@@ -99,8 +100,8 @@ class _Sizes:
 
     def __init__(self, program):
         self._mesh = program.mesh
-        # Their dtype is the one that is reduced and clipped: never only computed where
-        # it is read.
+        # Gradients are in memory in this dtype, as it is reduced and clipped, even
+        # where they are the result of a cast.
         self.gradients = set(program.lowered.gradients)
 
     def __call__(self, tensor):
@@ -115,7 +116,7 @@ class _Sizes:
 
 
 def _peak(operations, sizes):
-    """The tensors that are there at the moment with the most bytes."""
+    """The tensors in memory at the peak."""
     owner = _owners(operations, sizes)
     last = {}
     for index, operation in enumerate(operations):
@@ -128,7 +129,7 @@ def _peak(operations, sizes):
     live, size, best, most = {}, 0, [], -1
     for index, operation in enumerate(operations):
         for tensor in operation.outputs:
-            # What nobody reads is not computed.
+            # XLA does not compute tensors that nothing reads.
             if owner[tensor] == [tensor] and last.get(tensor, -1) > index:
                 live[tensor] = sizes(tensor)
                 size += live[tensor]
@@ -157,8 +158,8 @@ def _reads(operation):
 
 
 def _owners(operations, sizes):
-    """Tensor -> the tensors whose memory it needs: itself, or its operation's inputs'
-    where it is computed when it is read."""
+    """Tensor -> the tensors whose memory it needs: itself, or those of its operation's
+    inputs if XLA computes it where it is read."""
     owner = {}
     for operation in operations:
         inputs = [kept for t in operation.inputs for kept in owner.get(t, [])]
@@ -190,8 +191,8 @@ _COLLECTIVES = ("CrossReplicaSum", "AllToAll", "CollectivePermute")
 class Collective(NamedTuple):
     """Equal collective operations of a step.
 
-    kind: TensorFlow's operation. cores: of core 0's group. bytes: of one operand on a
-    core. count: a step. part: what of the model it belongs to.
+    kind: TensorFlow's operation. cores: size of core 0's group. bytes: of one operand
+    on a core. count: per step. part: the part of the model.
     """
 
     kind: str
@@ -224,7 +225,7 @@ def collectives_of(program: Program, microbatches: int) -> list[Collective]:
 
 
 def _operations(graph, microbatches) -> Iterator[tuple[tf.Operation, int]]:
-    """Operations and how often each runs: a loop goes once over every microbatch."""
+    """Operations, and how often each runs: a loop runs once for each microbatch."""
     for operation in graph.get_operations():
         yield operation, 1
         if operation.type in ("While", "StatelessWhile"):
@@ -252,7 +253,7 @@ def _einsum_flops(operation):
     sizes = {}
     for letters, tensor in zip(operands.split(","), operation.inputs, strict=True):
         sizes.update(zip(letters, tensor.shape.as_list(), strict=True))
-    # Without a sum it is a product of numbers, which no matrix unit sees.
+    # Without a sum it is an elementwise product, which no matrix unit computes.
     return 2 * math.prod(sizes.values()) if set(sizes) - set(output) else 0
 
 

@@ -1,9 +1,9 @@
-"""Where TensorFlow would put a run's graph on a host with GPUs, without a GPU.
+"""Where TensorFlow would place a run's graph on a host with GPUs, without a GPU.
 
-An operation without a kernel for GPUs runs on the CPU, and TensorFlow says nothing. If
-it touches a variable, the variable and all operations on it follow. The registry of
-kernels tells which those are. The package `tensorflow` for Linux lists its GPU kernels
-on hosts without a GPU too.
+TensorFlow silently runs an operation without a GPU kernel on the CPU. If the operation
+uses a variable, the variable and all operations on it are placed on the CPU too. The
+registry of kernels says which operations have a GPU kernel. The package `tensorflow`
+for Linux lists its GPU kernels even on hosts without a GPU.
 """
 
 import functools
@@ -26,11 +26,12 @@ _DEVICES = ("GPU", "DEFAULT")
 
 
 class Landing(NamedTuple):
-    """What of a graph was meant for GPUs, and where it would be.
+    """The placement of a graph.
 
-    gpu, cpu: operations on each. moved: type of an operation and its dtype -> how many
-    of them have no kernel for GPUs. slice_bytes: of the variables on the GPUs.
-    master_bytes: of the variables on the CPU, from which checkpoints are written.
+    gpu, cpu: number of operations on each. moved: type and dtype of operations -> how
+    many of them are meant for a GPU but have no kernel there. slice_bytes: of the
+    variables on the GPUs. master_bytes: of the variables on the CPU, from which
+    checkpoints are written.
     """
 
     gpu: int
@@ -69,7 +70,7 @@ def landing_of_run(run: PretrainConfig, gpus: int) -> Landing:
 
 
 def print_landing(found: Landing, gpus: int) -> None:
-    """Prints what would be where, and each type of operation that has no kernel."""
+    """Prints the placement, and each type of operation without a GPU kernel."""
     rows = [
         ["operations on GPUs", f"{found.gpu:,}", ""],
         ["operations on the CPU", f"{found.cpu:,}", "input, saving, and those below"],
@@ -129,7 +130,7 @@ def _kernels(operation_type):
 
 @functools.cache
 def _constrained(operation_type):
-    """Attributes whose values kernels choose by."""
+    """The attributes of an operation on which the choice of a kernel depends."""
     found = _kernels(operation_type)
     return sorted({c.name for kernel in found for c in kernel.constraint})
 

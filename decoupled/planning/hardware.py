@@ -1,4 +1,4 @@
-"""Cloud TPU slices: what a core has, and how the chips are connected.
+"""Cloud TPU slices: memory and speed of a core, and links between chips.
 
 Sources:
   [arch] Google Cloud, "System architecture" pages of TPU v2, v3 and v4
@@ -9,8 +9,9 @@ Sources:
     each direction; v2's 700 GB/s of memory bandwidth.
   [isca] Jouppi et al., TPU v4, ISCA 2023: 6 links of 50 GB/s in each direction.
 
-The page of v3 gives 6.4 TB/s of bisection bandwidth for 32 x 32 chips, which is 50 GB/s
-for each direction of a link, not the 82 of [cacm]; that of v4, 24 TB/s, agrees (47).
+The page of v3 gives 6.4 TB/s of bisection bandwidth for 32 x 32 chips. That is 50 GB/s
+for each direction of a link, not 82 as in [cacm]. The page of v4 gives 24 TB/s, or 47
+GB/s a link, which agrees with [isca].
 """
 
 import math
@@ -72,7 +73,7 @@ class Slice(NamedTuple):
 
     @property
     def cores(self) -> int:
-        """Devices that the mesh has to have."""
+        """The number of devices that the mesh must have."""
         return self.generation.cores * math.prod(self.chips)
 
     @property

@@ -1,11 +1,11 @@
 """The plan of one run: what a core holds, computes and sends, and how long it takes.
 
-`predict` takes a step for three things, one after the other: the matrix products at a
-stated share of the peak; the optimizer, which reads and writes weights and slots once
-at the memory's bandwidth; and the collective operations as rings of chips at the
-bandwidth of the links, both ways round, along one dimension of the slice. XLA can use
-more than one dimension and overlap some of it; what the program waits for the host is
-not counted.
+`predict` models a step as three consecutive parts: the matrix products, at a given
+share of the peak; the optimizer, which reads and writes weights and slots once at the
+bandwidth of the memory; and the collective operations, as rings of chips at the
+bandwidth of the links, in both directions along one dimension of the slice. XLA can use
+more than one dimension and overlap some of this. The time that the program waits for
+the host is not included.
 """
 
 import dataclasses
@@ -24,10 +24,11 @@ from decoupled.planning.program import build_program
 from decoupled.training.network import pretraining_graph
 
 _DAY = 86_400.0
-# A graph travels as one protocol buffer, which may have no more.
+# A graph is sent as one protocol buffer, whose size is limited to this.
 MOST_GRAPH_BYTES = 2**31
-# Of a training graph (tests/training): what a slice or a stack of slices adds, and what
-# a variable adds, with its part of the program and of saving, on however many cores.
+# Bytes that a slice, or a stack of slices, adds to a training graph (tests/training);
+# and bytes that a variable adds, with its part of the program and of saving, for any
+# number of cores.
 GRAPH_BYTES_OF_A_SLICE = 690
 GRAPH_BYTES_OF_A_VARIABLE = 5300
 
@@ -61,8 +62,8 @@ def predict(
     Args:
       tpu: the slice. flops: of a core. memory: of a core.
       collectives: of a core.
-      efficiency: share of the peak that matrix products reach, with all that stands
-        between them.
+      efficiency: share of the peak that matrix products reach, including the time of
+        all operations between them.
     """
     moved = 2 * (memory.weights + memory.slots) + memory.all_gradients
     return Times(
@@ -75,9 +76,9 @@ def predict(
 def seconds(collective: Collective, tpu: Slice) -> float:
     """Seconds of one collective operation.
 
-    The cores of a chip add up first, in its memory; then the chips pass parts round a
-    ring. Where only one core of each chip belongs to the group, the other core's group
-    uses the links at the same time.
+    The cores of a chip first add up in its memory; then the chips exchange parts in a
+    ring. If only one core of each chip belongs to the group, the group of the other
+    core uses the links at the same time.
     """
     chips = {coordinates[:3] for coordinates in collective.group}
     cores_here = len(collective.group) / len(chips)
@@ -108,9 +109,9 @@ class Variable(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a step takes.
+    """The costs of a step.
 
-    assumed: what the prediction assumes. flops: of a core's matrix products.
+    assumed: assumptions of the prediction. flops: of a core's matrix products.
     variables: the weights. infeed_bytes: of a step's features. variable_count: weights
     and slots. slice_count: their slices on all cores, a stack of slices as one.
     """
@@ -129,18 +130,18 @@ class Plan(NamedTuple):
 
     @property
     def sent_bytes(self) -> int:
-        """What the first host sends to all hosts in a step: to each the whole batch."""
+        """Bytes that the first host sends in a step: the whole batch to each host."""
         return self.tpu.hosts * self.infeed_bytes
 
     @property
     def graph_bytes(self) -> int:
-        """About the size of the graph that TPUEstimator builds for all cores."""
+        """The approximate size of the graph that TPUEstimator builds for all cores."""
         of_slices = self.slice_count * GRAPH_BYTES_OF_A_SLICE
         return of_slices + self.variable_count * GRAPH_BYTES_OF_A_VARIABLE
 
     @property
     def can_start(self) -> bool:
-        """Whether the graph is as small as TensorFlow needs it."""
+        """Whether the graph is within TensorFlow's limit."""
         return self.graph_bytes < MOST_GRAPH_BYTES
 
     @property
@@ -150,12 +151,12 @@ class Plan(NamedTuple):
 
     @property
     def usable_bytes(self) -> int:
-        """What a step may take of a core's memory."""
+        """Bytes of a core's memory that a step may use."""
         return int(self.tpu.core_hbm_bytes * self.assumed.memory_share)
 
     @property
     def steps(self) -> int:
-        """Of the run, or of its last phase, which is the one that is planned."""
+        """Steps of the run, or of its last phase, which is the planned one."""
         last = self.run.phases[-1]
         return last.last - last.first
 
@@ -166,10 +167,10 @@ class Plan(NamedTuple):
 
 
 def make_plan(run: PretrainConfig, tpu: Slice, assumed: PlanConfig) -> Plan:
-    """Builds a run's program for a slice and adds up what it takes.
+    """Builds a run's program for a slice and adds up its costs.
 
     Args:
-      run: its settings. tpu: the slice. assumed: what the prediction assumes.
+      run: its settings. tpu: the slice. assumed: assumptions of the prediction.
 
     Raises:
       UserError: mesh, layout, model, batch and slice do not fit each other.

@@ -1,8 +1,8 @@
-"""The training program of a TPU slice, built as TPUEstimator builds it, with no TPU.
+"""Builds the training program of a TPU slice as TPUEstimator does, without a TPU.
 
-Inside `tpu.replicate` and over a topology that is only described (`slice_topology`),
-the graph of a step is the one that a TPU would get. All cores run one program; a plan
-needs it once, with the slices of the variables that one core holds.
+The graph is built inside `tpu.replicate`, for a described topology (`slice_topology`).
+It is the graph that a TPU would get. All cores run the same program, so that a plan
+needs it only once, with the slices of the variables on one core.
 """
 
 import itertools
@@ -53,10 +53,10 @@ def assign_cores(tpu: Slice) -> device_assignment.DeviceAssignment:
 
 
 class Program(NamedTuple):
-    """What a core runs in a step.
+    """The program that a core runs in a step.
 
     graph: TensorFlow's, of one core. lowered: the mesh graph and its lowering.
-    mesh: the whole slice's.
+    mesh: of the whole slice.
     """
 
     graph: tf.Graph
@@ -65,7 +65,7 @@ class Program(NamedTuple):
 
     @property
     def infeed_bytes(self) -> int:
-        """What a host gets of a step: its whole batch."""
+        """Bytes of features that a host gets in a step: the whole batch."""
         (infeed,) = (
             op for op in self.graph.get_operations() if op.type == "InfeedDequeueTuple"
         )
@@ -73,10 +73,10 @@ class Program(NamedTuple):
 
 
 class OneCoreMesh(SimdMeshImpl):
-    """The whole mesh, with the slices of core 0 alone."""
+    """The whole mesh, but only with the slices of core 0."""
 
     class Stack(SimdMeshImpl.Stack):
-        """Slices that are not copied: nothing runs."""
+        """Slices without copies, because nothing runs."""
 
         copies = False
 
@@ -166,7 +166,7 @@ def _infeed(specs):
 
 
 def _without_values(getter, name, shape, dtype, **settings):
-    # For the saved copy behind a mesh variable: no memory, no initial values.
+    # The saved copy of a mesh variable gets neither memory nor initial values.
     del getter, settings
     with mtf.utils.outside_all_rewrites():
         return tf.placeholder(dtype, shape, name)

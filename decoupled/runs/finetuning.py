@@ -247,7 +247,7 @@ class Finetuning:
         return {name: held[name] for name in settings if name in held}
 
     def _keep_best(self):
-        """Copies the best run's checkpoint to best/, unless it is there."""
+        """Copies the best run's checkpoint to best/, unless it is already there."""
         best = self.grid.best_run().selected()
         path = os.path.join(self.folder, CHOSEN)
         wanted = {

@@ -6,6 +6,7 @@ books. `decoupled.tasks.own` has others.
 
 import collections
 import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ LABELS = {
 CATALOGS, BOOKS = "catalogs", "books"
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
-# Counts changes of what `features` makes, so that none made before is taken for it.
+# Increases when the result of `features` changes, so that older caches are not used.
 _FEATURES_VERSION = 1
 _HOW_TO_GET = {
     "xnli": "XTREME's scripts/download_data.sh writes it from XNLI and MultiNLI",
@@ -199,10 +200,10 @@ class SequenceClassificationTask(FinetuningTask):
 
 
 class CorpusTask(SequenceClassificationTask):
-    """Which catalog does a message come from (catalogs), which group of books a verse
-    (books)? `build_corpus` writes these.
+    """The catalog that a message comes from (catalogs), or the group of books that a
+    verse comes from (books). `build_corpus` writes the files of both.
 
-    Its languages are those that have files; its labels come from its files too.
+    The files determine the languages and the labels.
 
     Args:
       name: of the task and its folder.
@@ -210,7 +211,7 @@ class CorpusTask(SequenceClassificationTask):
       max_sequence_length: tokens of a row.
 
     Raises:
-      UserError: the labels are missing or no labels.
+      UserError: the file of labels is missing or malformed.
     """
 
     def __init__(self, name: str, data_dir: str, max_sequence_length: int):
@@ -253,7 +254,7 @@ def pack_texts(
 ) -> dict[str, np.ndarray]:
     """Encodes texts or pairs of texts as [CLS] A [SEP] or [CLS] A [SEP] B [SEP].
 
-    Where a pair is too long, pieces are cut from the end of the longer text first.
+    If a pair is too long, pieces are cut from the end of the longer text first.
 
     Args:
       vocabulary: of the model.
@@ -281,16 +282,18 @@ def pack_texts(
     return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": types}
 
 
-def _segments(vocabulary, texts):
+def _segments(
+    vocabulary: Vocabulary, texts: list[tuple[str, ...]]
+) -> Iterator[list[list[int]]]:
     encoded = iter(vocabulary.encode_batch([t for pair in texts for t in pair]))
     for pair in texts:
         yield [next(encoded) for _ in pair]
 
 
 def truncate(segments: list[list[int]], budget: int) -> list[list[int]]:
-    """Cuts segments to `budget` pieces in all, always from the longest.
+    """Cuts segments to `budget` pieces in all, always the longer one.
 
-    Of two equally long segments the second is cut first.
+    If two segments are equally long, the second is cut first.
     """
     lengths = [len(segment) for segment in segments]
     excess = sum(lengths) - budget
@@ -299,7 +302,7 @@ def truncate(segments: list[list[int]], budget: int) -> list[list[int]]:
     if len(lengths) == 1:
         return [segments[0][:budget]]
     longer = int(lengths[1] >= lengths[0])
-    # First down to the shorter one's length, then both alike.
+    # The longer one is cut to the length of the shorter one, then both equally.
     first = min(excess, abs(lengths[0] - lengths[1]))
     lengths[longer] -= first
     rest = excess - first

@@ -1,15 +1,15 @@
 """Files of the classification tasks: labelled texts and pairs of texts.
 
 xnli and pawsx, as XTREME's preprocessing writes them: a line is sentence, TAB,
-sentence, TAB, label; XTREME's test files lack the label. XTREME writes them with
-Python's csv.writer, which puts a sentence with quotes between quotes and doubles its
-own, and reads them without undoing it, so that its baselines see
-`"He said ""yes""."` for `He said "yes".`. Here the quoting is undone, since in
-pre-training text came without it. Only what csv.writer would have written counts as
-quoting; any other quote is text, so that files without quoting keep all of theirs.
+sentence, TAB, label; XTREME's test files lack the label. XTREME writes these files with
+Python's csv.writer, which encloses a sentence with quotes in quotes and doubles those
+inside. XTREME reads the files without undoing this, so that its baselines see
+`"He said ""yes""."` for `He said "yes".`. Here the quoting is undone, because the text
+of pre-training has none. Only quoting that csv.writer would have written is undone. All
+other quotes are text, so that files without quoting keep all of theirs.
 
 catalogs, books: the folder holds `train-en.tsv`, `dev-L.tsv` and `test-L.tsv` for every
-language L: one example a line, one or two texts and the label, separated by tabs,
+language L. Each line is an example: one or two texts and the label, separated by tabs,
 without quoting. `labels.txt` names the labels, one a line, in the order of their ids.
 """
 
@@ -27,9 +27,9 @@ from decoupled.xtreme.files import LanguageFile
 _UNLABELLED, _LABELLED = 2, 3
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _OPEN = re.compile(r'"(?!(?:[^"]|"")*"$)')
-# csv.writer quotes what has one of these.
+# csv.writer quotes columns that contain one of these.
 _NEEDS_QUOTES = re.compile('["\t\r\n]')
-# XNLI's machine-translated training files spell one label their own way.
+# XNLI's machine-translated training files spell one label differently.
 _SPELLINGS = {"contradictory": "contradiction"}
 
 
@@ -72,7 +72,7 @@ class _Row(NamedTuple):
 
 
 def _rows(lines, text, labels):
-    """The rows of a file, or None where it has no regular ones."""
+    """The rows of a file, or None if they do not all have two or all three columns."""
     by_line = [_Row(n, line.split("\t")) for n, line in enumerate(lines, start=1)]
     regular = _is_regular(by_line)
     quoted = any(_OPEN.match(c) for row in by_line for c in row.columns)
@@ -90,7 +90,7 @@ def _rows(lines, text, labels):
 
 
 def _is_labelled(rows, labels):
-    """Whether every row ends in a label: then no sentence spans several lines."""
+    """Whether every row ends in a label. If so, no sentence spans several lines."""
     return all(
         len(row.columns) == _LABELLED
         and _SPELLINGS.get(row.columns[-1], row.columns[-1]) in labels
@@ -99,7 +99,7 @@ def _is_labelled(rows, labels):
 
 
 def _is_written_so(rows, text):
-    """Whether csv.writer makes exactly this text of the rows."""
+    """Whether csv.writer writes the rows as exactly this text."""
     columns = [row.columns for row in rows]
     # A carriage return alone is quoted only where lines end in one.
     return text in (_written(columns, ends) for ends in ("\r\n", "\n"))
@@ -116,7 +116,7 @@ def _is_regular(rows):
 
 
 def _unquoted(columns):
-    # Labels have no reason for quotes: where one has them, all columns do.
+    # A label needs no quotes. If it has them, the writer quoted all columns.
     everywhere = len(columns) == _LABELLED and _QUOTED.fullmatch(columns[-1])
     return [_without_quotes(column, bool(everywhere)) for column in columns]
 
@@ -174,8 +174,8 @@ def read_examples(path: str, labels: list[str]) -> list[LabelledTexts]:
     """The examples of a file of catalogs or books.
 
     Raises:
-      UserError: the file is missing or empty, a line has not two or three columns, or
-        its label is unknown; the line is named.
+      UserError: the file is missing or empty, or a line does not have two or three
+        columns or has an unknown label; the line is named.
     """
     examples = []
     for number, line in _numbered_lines(path):

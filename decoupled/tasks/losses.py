@@ -1,4 +1,4 @@
-"""What the graphs of tasks share: a weighted mean loss, and heads that give labels."""
+"""Shared by the graphs of tasks: a weighted mean loss, and heads that give labels."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ from decoupled.tasks.task import Task
 
 
 def loss_scale(weights: tf.Tensor) -> tf.Tensor:
-    """What losses are multiplied by for their weighted mean over the whole batch.
+    """The factor that turns the sum of weighted losses into their mean over a batch.
 
     Args:
       weights: float32 [batch] or [batch, places].
 
     Returns:
-      float32 [batch], the same for every row: 1 / (sum of the weights), or 1 where the
-      sum is less than 1.
+      float32 [batch], equal for all rows: 1 / (sum of the weights), or 1 if the sum is
+      less than 1.
     """
     total = tf.maximum(tf.reduce_sum(weights), 1.0)
     per_row = weights if weights.shape.rank == 1 else weights[:, 0]
@@ -32,12 +32,12 @@ def weighted_loss(
     scale: mtf.Tensor,
     predictions: dict[str, mtf.Tensor],
 ) -> Forward:
-    """The loss of a step, and the sums from which the metrics are made.
+    """The loss of a step, and the sums from which the metrics are computed.
 
     Args:
-      losses, correct, weights: float32 [batch] or [batch, places]; losses and correct
-        (1 where the prediction is right, else 0) are already weighted.
-      scale: float32 [batch], of `loss_scale`.
+      losses, correct, weights: float32 [batch] or [batch, places]. `correct` is 1 where
+        the prediction is right, else 0. `losses` and `correct` are already weighted.
+      scale: float32 [batch], from `loss_scale`.
       predictions: of the task.
     """
     return Forward(

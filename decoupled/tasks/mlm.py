@@ -46,7 +46,7 @@ class MaskedLM(Task):
         return [self._predictions]
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
-        """The encoder's inputs and the masked positions'."""
+        """The encoder's inputs, and ids and weights of the masked positions."""
         names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
         masked = {name: [dims.batch, self._predictions] for name in names}
         return {**encoder_dims(dims), **masked, "loss_scale": [dims.batch]}
@@ -54,8 +54,9 @@ class MaskedLM(Task):
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adds 1 / (sum of the weights of all masked positions of the batch).
 
-        Where `input_mask` (1 is a real token) and `input_type_ids` (0) are missing,
-        they follow from the ids: masking never hides padding or puts padding in.
+        Also adds `input_mask` (1 for real tokens) and `input_type_ids` (0) if they are
+        missing. The mask follows from the ids, because masking neither replaces padding
+        nor inserts it.
         """
         ids = features["input_word_ids"]
         features = {

@@ -1,7 +1,7 @@
 """Tasks that a user describes: labels or numbers of texts, tags, answers to questions.
 
-`OwnTaskConfig` describes files, columns and languages. All else is that of the task of
-the same kind.
+`OwnTaskConfig` describes files, columns and languages. In all else such a task equals
+the other tasks of its kind.
 """
 
 import os
@@ -63,11 +63,11 @@ class _OwnFiles(FinetuningTask):
         self.name, self.kind, self.config = config.name, config.kind, config
         self.training_languages = config.training_languages
         self.headline = (config.metric,)
-        # Path -> the splits of a file with all of them, which is read once for that.
+        # Path -> the splits in a file that contains several; each file is read once.
         self._splits: dict[str, set[str]] = {}
 
     def settings(self) -> dict[str, Any]:
-        """Those of the kind, and what of a file is read: texts and labels."""
+        """Those of the kind, and the columns and splits that are read."""
         config = self.config
         return {
             **super().settings(),
@@ -88,7 +88,7 @@ class _OwnFiles(FinetuningTask):
         return [name for name, path in found.items() if split in self._splits[path]]
 
     def path(self, data_dir: str, split: str, language: str) -> str:
-        """As `OwnTaskConfig.files` says."""
+        """The file that `OwnTaskConfig.files` names."""
         pattern = pattern_of(self.config, split)
         path = os.path.join(data_dir, pattern.replace("{language}", language))
         has_one = "{language}" in pattern or language == self.training_languages[0]
@@ -100,12 +100,12 @@ class _OwnFiles(FinetuningTask):
         return path
 
     def paths(self, data_dir: str, split: str, language: str) -> list[str]:
-        """Of training those of all training languages, else `path`."""
+        """For training, the files of all training languages; else `path`."""
         languages = self.training_languages if split == "train" else [language]
         return [self.path(data_dir, split, name) for name in languages]
 
     def read(self, data_dir: str, split: str, language: str) -> list[Any]:
-        """The examples; of training those of all training languages."""
+        """The examples; for training, those of all training languages."""
         paths = self.paths(data_dir, split, language)
         return [example for path in paths for example in self.read_file(path, split)]
 
@@ -118,8 +118,7 @@ class OwnClassification(_OwnFiles, SequenceClassificationTask):
     """A label for a text or a pair of texts.
 
     Args:
-      config: of the task, whose labels may come from its training files below
-        `data_dir`.
+      config: of the task. Without labels in it, they come from the training files.
       data_dir: the folder of its files.
       max_sequence_length: tokens of a row.
 
@@ -206,7 +205,7 @@ class OwnTagging(_OwnFiles, TaggingTask):
     def scores_of(
         self, language: str, labels: list[Tags], answers: list[Tags]
     ) -> dict[str, float]:
-        """Accuracy of words and, where the metric is theirs, scores of entities."""
+        """Accuracy of words and, if the metric is entity_f1, scores of entities."""
         flat = [tag for tags in labels for tag in tags]
         found = accuracy(flat, [tag for tags in answers for tag in tags])
         if len(self.metrics) == 1:

@@ -1,7 +1,7 @@
 """Files of one's own tasks: tables with texts and labels, and columns with tags.
 
-`OwnTaskConfig` says where the files lie and which columns they have. What does not fit
-is refused with file, line and column.
+`OwnTaskConfig` says where the files lie and which columns they have. Errors name file,
+line and column.
 """
 
 import csv
@@ -36,9 +36,9 @@ def pattern_of(config: OwnTaskConfig, split: str) -> str:
 
 
 def find_languages(config: OwnTaskConfig, data_dir: str, split: str) -> dict[str, str]:
-    """Language -> its file of a split, those of training first.
+    """Language -> its file of a split, training languages first.
 
-    A file that holds all splits counts for each of them.
+    A file with all splits is the file of each split.
     """
     pattern = pattern_of(config, split)
     first, *_ = config.training_languages
@@ -70,7 +70,7 @@ def _matches(folder, parts, language) -> Iterator[tuple[str, str]]:
         if rest:
             yield from _matches(path, rest, name)
         elif _LANGUAGE in part or files.exists(path):
-            # Of a part with a language in it the entries were listed.
+            # An entry of a part with a language was listed, so that it exists.
             yield name, path
 
 
@@ -85,12 +85,13 @@ def read_texts(
     """The rows of a split in a file, in its order.
 
     Args:
-      labels: those that are known; None where this file is to tell them, and for
+      labels: known labels; None if the labels are taken from this file, and for
         numbers.
 
     Raises:
-      UserError: the file is missing, empty, not UTF-8 or malformed, a text is empty, a
-        label is unknown or no number, or (unless it is a test file) labels are missing.
+      UserError: the file is missing, empty, not UTF-8 or malformed; or a text is empty,
+        a label is unknown or is not a number, or labels are missing in a file other
+        than a test file.
     """
     rows = list(_rows_of_split(path, config, split))
     if not rows:
@@ -103,10 +104,10 @@ def read_texts(
 
 
 def splits_of(path: str, config: OwnTaskConfig) -> set[str]:
-    """Those of `SPLITS` that have rows in a file with all splits.
+    """The names in `SPLITS` of the splits that a file with a split column contains.
 
     Raises:
-      UserError: as `read_texts`.
+      UserError: as for `read_texts`.
     """
     named = {_text(path, row, config.split_column) for row in _rows(path, config)}
     return {s for s, name in zip(SPLITS, config.splits, strict=False) if name in named}
@@ -131,7 +132,7 @@ def _example(path, row, config, known, has_labels):
     texts = tuple(_text(path, row, column) for column in config.texts)
     if not has_labels:
         if config.label in row.values:
-            raise _error(path, row.line, config.label, "is there, not in other rows")
+            raise _error(path, row.line, config.label, "is missing in other rows")
         return LabelledTexts(texts, None)
     label = _text(path, row, config.label)
     if config.kind == REGRESSION:
@@ -159,9 +160,9 @@ def _check_number(path, line, column, text):
 
 
 def _text(path, row, column) -> str:
-    """A cell, not empty. Numbers and truth values are written as JSON has them.
+    """A cell, which must not be empty. Numbers and truth values become JSON's text.
 
-    NaN, by which Python writes a missing value, is refused.
+    NaN, which Python writes for a missing value, is refused.
     """
     if column not in row.values:
         raise _error(path, row.line, column, "is missing")
@@ -182,7 +183,7 @@ def _error(path, line, column, problem):
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """Lines and their numbers, from 1. Only line feeds and their like end a line."""
+    r"""Lines and their numbers, from 1. Only \n, \r\n and \r end a line."""
     text = files.read_text(path).removeprefix("\ufeff")
     yield from enumerate(re.split("\r\n|\r|\n", text), start=1)
 
@@ -194,7 +195,7 @@ def _json_rows(path, config):
         value = files.parse_json_line(line, f"{path}:{number}")
         if not isinstance(value, dict):
             raise UserError(f"{path}:{number}: not a JSON object")
-        # A label of null is how many files say that a test row has none.
+        # Many files mark a test row without a label by a label of null.
         yield _Row(number, {k: v for k, v in value.items() if v is not None})
 
 
@@ -221,9 +222,9 @@ def _csv_rows(path, config):
 
 
 def _table(path, config, rows):
-    """Rows by the names of a header or, where columns are numbers, by these.
+    """Rows whose keys are the names of a header, or numbers if columns are numbers.
 
-    An empty cell is no label: many test files have a column for what they lack.
+    An empty cell is no label: many test files have a column for labels that they lack.
     """
     rows = _to_the_last_text(rows)
     wanted = [*config.texts, config.label, config.split_column]
@@ -269,11 +270,11 @@ def read_tagged(
 ) -> list[TaggedSentence]:
     """The sentences of a file with a word a line and empty lines between sentences.
 
-    Columns stand between tabs or, in lines without tabs, between spaces. Comments,
-    ranges of words and words that are not in the text are left out of .conllu files,
-    lines that begin with -DOCSTART- of others.
+    Columns are separated by tabs or, in lines without tabs, by spaces. In .conllu
+    files, comments, ranges of words and words that are not in the text are skipped. In
+    other files, lines that begin with -DOCSTART- are skipped.
 
-    Args, Raises: as `read_texts`.
+    Args, Raises: as for `read_texts`.
     """
     known = None if labels is None else set(labels)
     [word_column] = config.texts

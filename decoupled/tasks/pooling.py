@@ -1,8 +1,7 @@
 """A vector for each text from chosen layers, for retrieval and analyses.
 
-`PooledLayers` is the graph; there is nothing to train, the task only predicts.
-`batch_input_fn` gives it any count of sentences, in batches of a few lengths that are
-made while they are used.
+`PooledLayers` is the graph; it only predicts and is not trained. `batch_input_fn` gives
+it any number of sentences with length bucketing; batches are made while they are used.
 """
 
 import dataclasses
@@ -27,16 +26,17 @@ _TEXTS_AT_ONCE = 10_000
 
 
 class PooledLayers(Task):
-    """The mean over the tokens of a text, in each of some layers.
+    """The mean over the tokens of a text, in each chosen layer.
 
-    Layer 0 is the embedding output, the input of the first Transformer layer; layers
-    1 to L are the outputs of these. Layers above the highest chosen one are not built.
+    Layer 0 is the output of the embeddings, which is the input of the first Transformer
+    layer; layers 1 to L are the outputs of the Transformer layers. Layers above the
+    highest chosen one are not built.
 
     Features beside the encoder's: `pooled_tokens`, int32 [batch, sequence], 1 for the
     tokens in the mean.
 
-    Predictions: `layer_name(l)`, float32 [batch, hidden], for every layer l; zeros
-    where no token is in the mean.
+    Predictions: `layer_name(l)`, float32 [batch, hidden], for every chosen layer l;
+    zeros if no token is in the mean.
 
     Args:
       layers: indices of layers, none of them twice.
@@ -67,7 +67,7 @@ class PooledLayers(Task):
         return {**features, "token_shares": counted / tf.maximum(total, 1.0)}
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """Means in float32, also where activations are bfloat16."""
+        """Means in float32, even if activations are bfloat16."""
         features = dict(features)
         shares = features.pop("token_shares")
         outputs = self._outputs(build, features)
@@ -104,7 +104,7 @@ def layer_name(layer: int) -> str:
 class Tokens(NamedTuple):
     """The pieces of all sentences one after the other.
 
-    ids: int32 [pieces]. ends: int64 [sentences], where each sentence ends in `ids`.
+    ids: int32 [pieces]. ends: int64 [sentences], index in `ids` after each sentence.
     """
 
     ids: np.ndarray
@@ -115,14 +115,14 @@ class Tokens(NamedTuple):
         return np.minimum(np.diff(self.ends, prepend=0) + _SPECIAL, longest)
 
     def windows(self, longest: int) -> tuple["Tokens", np.ndarray]:
-        """Sentences that are too long in windows of nearly equal length.
+        """Divides sentences that are too long into windows of nearly equal length.
 
         Args:
           longest: tokens of a window, [CLS] and [SEP] included; 3 or more.
 
         Returns:
-          the windows as sentences, in their order; int64 [windows], the sentence that
-          each is of.
+          the windows as sentences, in their order; int64 [windows], the sentence of
+          each window.
         """
         sizes = np.diff(self.ends, prepend=0)
         counts = np.maximum(1, -(-sizes // (longest - _SPECIAL)))
@@ -147,7 +147,8 @@ def tokenize(vocabulary: Vocabulary, texts: Sequence[str]) -> Tokens:
 class Batch(NamedTuple):
     """Sentences that run together.
 
-    rows: int [sentences], which ones. length: tokens of each; longer ones are cut.
+    rows: int [sentences], their indices. length: tokens of a row; longer sentences are
+    cut.
     """
 
     rows: np.ndarray
@@ -190,7 +191,13 @@ def batch_input_fn(
     return input_fn
 
 
-def _batch(vocabulary, tokens, rows, shape, pool_special_tokens):
+def _batch(
+    vocabulary: Vocabulary,
+    tokens: Tokens,
+    rows: np.ndarray,
+    shape: list[int],
+    pool_special_tokens: bool,
+) -> dict[str, np.ndarray]:
     ids = np.full(shape, vocabulary.pad_id, np.int32)
     mask, pooled = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     for place, row in enumerate(rows):

@@ -1,4 +1,6 @@
-"""Extractive question answering, the span of a text that answers: graph and task.
+"""Extractive question answering: the graph and the task.
+
+The answer to a question is a span of a text.
 
 The tasks are XTREME's xquad, mlqa and tydiqa. Windows are made in
 `decoupled.tasks.qa_features`; answers are chosen in `decoupled.tasks.qa_answers`.
@@ -37,7 +39,7 @@ from decoupled.xtreme.files import LanguageFile
 from decoupled.xtreme.official import TASKS, score_language
 
 _START, _END = 0, 1
-# Less any logit, it is the logit of padding.
+# Subtracted from the logits of padding; far above the magnitude of any logit.
 _FAR_BELOW = 1e9
 # A translation of an answer may be longer than the English one.
 _LONGER_THAN_IN_TRAINING = 1.5
@@ -53,15 +55,15 @@ _WORD = re.compile(
 class ExtractiveQA(Task):
     """Finds the first and last token of an answer (Devlin et al. 2019, section 4.2).
 
-    Both are chosen among all positions of the sequence, padding included, as in BERT;
-    0, the place of [CLS], says that the answer is not there.
+    Both are chosen among all positions of the sequence, padding included, as in BERT.
+    Position 0, that of [CLS], means that the window does not contain the answer.
 
     Args:
       name: of the task. sequence_length: tokens of every input.
       dropout: before the last layer, in training.
       label_smoothing: of the training loss; evaluation reports the plain loss.
-      any_length: the training loss leaves out padding, of which batches of different
-        lengths have more or less.
+      any_length: whether the training loss excludes padding, whose amount depends on
+        the length of the batch.
     """
 
     metrics = {"loss": ("loss_sum", "weight"), "span_accuracy": ("hits", "weight")}
@@ -110,7 +112,8 @@ class ExtractiveQA(Task):
         }
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """Mean of the losses of start and end, and both logits [batch, sequence]."""
+        """The mean of the losses of start and end; predictions are the logits of both,
+        [batch, sequence]."""
         encoded = encode(build, features)
         logits = span_logits(build, encoded.output, self._dropout)
         if self._any_length and build.training:
@@ -124,7 +127,7 @@ class ExtractiveQA(Task):
             )
         weights, batch = features["example_weights"], [build.dims.batch]
         losses = mtf.reduce_mean(losses, output_shape=batch) * weights
-        # Right where both are.
+        # Correct if start and end both are.
         correct = mtf.reduce_min(correct, output_shape=batch) * weights
         predictions = {
             "start_logits": self._logits_of(_START, logits),
@@ -133,8 +136,10 @@ class ExtractiveQA(Task):
         scale = features["loss_scale"]
         return weighted_loss(losses, correct, weights, scale, predictions)
 
-    def _losses_of_tokens(self, build, features, logits):
-        """Losses and correct predictions [batch, labels] among a row's own tokens."""
+    def _losses_of_tokens(
+        self, build: Builder, features: dict[str, mtf.Tensor], logits: mtf.Tensor
+    ) -> tuple[mtf.Tensor, mtf.Tensor]:
+        """Losses and correct predictions, [batch, labels], without padding."""
         positions, sequence = features["span_positions"], build.dims.sequence
         mask = mtf.cast(features["input_mask"], tf.float32)
         losses, correct = softmax_cross_entropy(
@@ -150,7 +155,7 @@ class ExtractiveQA(Task):
         return losses, correct
 
     def _logits_of(self, end: int, logits: mtf.Tensor) -> mtf.Tensor:
-        # A product, because labels may be split across the mesh, and slices may not.
+        # A product with a one-hot: a split dimension of labels cannot be sliced.
         index = mtf.constant(logits.mesh, end, dtype=tf.int32)
         return mtf.einsum(
             [logits, mtf.one_hot(index, self._ends)],
@@ -199,16 +204,16 @@ class QuestionAnsweringTask(FinetuningTask):
         self._length = max_sequence_length
         self._settings = settings
         self._max_characters: int | None = None
-        # Files whose repairs were told: a file is read several times.
+        # Files whose repairs were reported; a file is read several times.
         self._told: set[str] = set()
-        # Whether files that are both dev and test file have answers.
+        # For files that are both dev and test file, whether they have answers.
         self._answered: dict[str, bool] = {}
 
     def languages(self, data_dir: str, split: str) -> list[str]:
         """The languages that have a file: English, XTREME's others, then the rest.
 
-        XTREME's script takes the answers out of test files. Where such a file is the
-        dev file, too, as in TyDi QA, there is no dev file.
+        XTREME's script removes the answers from test files. If such a file is also the
+        dev file, as in TyDi QA, there is no dev file.
         """
         found = question_languages(self.name, data_dir, split)
         if split != "dev":
@@ -220,7 +225,7 @@ class QuestionAnsweringTask(FinetuningTask):
         return question_file(self.name, data_dir, split, language)
 
     def read(self, data_dir: str, split: str, language: str) -> list[Question]:
-        """The questions; training goes without those whose context has no answer.
+        """The questions; for training, only those whose context contains the answer.
 
         Only questions of test files may lack answers.
         """
@@ -258,7 +263,8 @@ class QuestionAnsweringTask(FinetuningTask):
         }
 
     def answer_settings(self) -> dict[str, Any]:
-        """The limits of answers; of "auto" that in characters, after `see_training`."""
+        """The limits of answers. For "auto" the limit is in characters, and known only
+        after `see_training`."""
         in_pieces = self._settings.max_answer_length != AUTO
         return {
             "max_answer_length": self._settings.max_answer_length,
@@ -271,7 +277,7 @@ class QuestionAnsweringTask(FinetuningTask):
         return question_features(vocabulary, examples, self._length, self._settings)
 
     def see_training(self, training: list[Question]) -> None:
-        """Of "auto" for max_answer_length the longest answer decides the limit."""
+        """Sets the limit for a max_answer_length of "auto" from the longest answer."""
         longest = max(len(a.text.strip()) for q in training for a in q.answers)
         self._max_characters = int(_LONGER_THAN_IN_TRAINING * longest)
 
@@ -288,7 +294,8 @@ class QuestionAnsweringTask(FinetuningTask):
     def share_beyond_limit(
         self, vocabulary: Vocabulary, examples: list[Question]
     ) -> float | None:
-        """Of the questions with answers; an answer is encoded without its context."""
+        """The share among questions with answers; to count its pieces, an answer is
+        encoded without its context."""
         texts = [[a.text.strip() for a in q.answers] for q in examples if q.answers]
         if not texts:
             return None
@@ -338,13 +345,13 @@ class QuestionAnsweringTask(FinetuningTask):
         questions: list[tuple[str, list[str]]],
         answers: dict[str, str],
     ) -> dict[str, float]:
-        """Exact match and F1, as the task has them in the language."""
+        """Exact match and F1, by the rules of the task for the language."""
         return score_language(self.name, language, questions, answers)
 
     def trivial_answers(
         self, training: list[Question], examples: list[Question]
     ) -> list[str]:
-        """The words around which most of the question's stand."""
+        """The words that are surrounded by most of the question's words."""
         length = usual_length(training)
         return [sliding_window_answer(question, length) for question in examples]
 
@@ -353,7 +360,8 @@ class QuestionAnsweringTask(FinetuningTask):
         files.write_json(path, _by_identifier(examples, answers))
 
     def _can_choose(self, data_dir, language):
-        """False where the dev file is the test file, and its answers are gone."""
+        """Whether checkpoints can be chosen by the dev file: False if it is also the
+        test file and has no answers."""
         path = self.path(data_dir, "dev", language)
         tests = question_languages(self.name, data_dir, "test")
         if language not in tests or self.path(data_dir, "test", language) != path:
@@ -364,7 +372,7 @@ class QuestionAnsweringTask(FinetuningTask):
         return self._answered[path]
 
 
-def _by_identifier(examples, answers):
+def _by_identifier(examples: list[Question], answers: list[str]) -> dict[str, str]:
     pairs = zip(examples, answers, strict=True)
     return {question.identifier: answer for question, answer in pairs}
 
@@ -380,15 +388,15 @@ def usual_length(questions: Iterable[Question]) -> int:
 
 
 def sliding_window_answer(question: Question, length: int) -> str:
-    """The span of `length` words, none of them in the question, in the best place.
+    """The span of `length` words that is surrounded by most of the question's words.
 
-    That is where the words around it hold most of the question's; of equally good
-    places the first. This is the sliding window of Richardson et al. 2013 (MCTest),
-    which SQuAD's paper also has as its simplest baseline, with spans of one length
-    instead of candidates.
+    The span itself contains no word of the question. The first of equally good spans is
+    taken. This is the sliding window of Richardson et al. 2013 (MCTest), which is also
+    the simplest baseline in SQuAD's paper, with all spans of one length instead of
+    candidates.
 
     Returns:
-      A part of the context; "" where the context has no words.
+      A part of the context; "" if the context has no words.
     """
     words = list(_WORD.finditer(question.context))
     if not words:

@@ -1,4 +1,4 @@
-"""Logits of starts and ends to answers: the likeliest span of all windows, as text."""
+"""From logits of starts and ends to answers: the likeliest span of all windows."""
 
 import string
 
@@ -8,12 +8,12 @@ from decoupled.configs import QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO
 from decoupled.tasks.qa_files import Question
 
-# The rules of `trim`, which exports follow, too: what an answer does not end with, and
-# brackets with their partners.
+# The rules of `trim`, which exports follow, too: the characters that an answer does not
+# end with, and pairs of brackets.
 CLOSING_SIGNS = string.whitespace + ".,;:!?。，、；：！？،؛؟।-–—"
 PARTNERS = dict(zip("([{（［｛「『《〈【", ")]}）］｝」』》〉】", strict=True))
 _OPENING = {closing: opening for opening, closing in PARTNERS.items()}
-# The features of windows that tell where a span may be.
+# The features of windows that determine where a span may be.
 _PLACES = ("character_starts", "character_ends", "max_context")
 # Windows whose pairs of starts and ends are in memory at once.
 _WINDOWS_AT_ONCE = 4096
@@ -27,23 +27,26 @@ def best_answers(
     settings: QuestionAnsweringConfig,
     max_characters: int | None = None,
 ) -> list[str]:
-    """The answer of each question, cut from its context as it is written.
+    """The answer to each question, cut from the original text of its context.
 
     A span's score is the sum of the logits of its first and last piece (Devlin et al.
-    2019, section 4.2). Of each window the `n_best` starts and ends are tried with each
-    other. Of several windows that hold a span, the one is used that shows most of what
-    surrounds the span's middle; BERT asks this of its start, and so loses long answers
-    whose end is no longer in the window that is best for the start. Of equal scores
-    that of the first window wins, in it that of the larger logit of the start, then of
-    the end, and of equal logits that of the first piece. Exported models choose so too.
+    2019, section 4.2). In each window the `n_best` starts are combined with the
+    `n_best` ends. If several windows contain a span, only the window that shows most
+    context around the span's middle may give it. BERT uses the span's start instead of
+    its middle, and loses long answers whose end lies outside the window that is best
+    for the start.
+
+    Of equal scores, the first window wins. Within a window the larger logit of the
+    start wins, then that of the end; of equal logits, the first piece wins. Exported
+    models choose in the same way.
 
     Args:
       questions: in the order of `example_index`.
       features: of `qa_features.question_features`.
       start_logits, end_logits: float [windows, sequence].
       settings: of the task.
-      max_characters: most characters of an answer; needed where
-        `settings.max_answer_length` is "auto", and of no effect elsewhere.
+      max_characters: most characters of an answer; needed if
+        `settings.max_answer_length` is "auto", else ignored.
 
     Returns:
       One text per question, trimmed (see `trim`); "" for a question whose context has
@@ -52,7 +55,7 @@ def best_answers(
     answers = [""] * len(questions)
     spans = best_spans(features, start_logits, end_logits, settings, max_characters)
     owner = features["example_index"]
-    # The best window of each question last; of equal ones the first window.
+    # The best window of each question comes last; of equal windows the first is best.
     order = np.lexsort((-np.arange(len(owner)), spans[:, 2], owner))
     last = np.flatnonzero(np.diff(owner[order], append=-1))
     for row in order[last]:
@@ -66,19 +69,19 @@ def best_answers(
 def span_text(
     question: Question, features: dict[str, np.ndarray], row: int, first: int, last: int
 ) -> str:
-    """What the pieces first..last of a window stand for, as an answer; see `trim`."""
+    """The text of the pieces first..last of a window, as an answer; see `trim`."""
     starts, ends = features["character_starts"][row], features["character_ends"][row]
     text = question.context[starts[first] : ends[last]]
     return trim(text, int(ends[first] - starts[first]), int(ends[last] - starts[last]))
 
 
 def trim(text: str, head: int, tail: int) -> str:
-    """Takes from a text what no answer begins or ends with but pieces do.
+    """Removes from both ends of a text what belongs to pieces but not to an answer.
 
-    Pieces such as " (2", " Inc)." and "的。" hold more than a word. White space and
-    closing signs go, and so do brackets whose partner is not in the text or which
-    enclose all of it: both only where their piece holds something else too, so
-    that a model can still choose them.
+    Pieces such as " (2", " Inc)." and "的。" contain more than a word. White space is
+    removed, and so are closing signs, and brackets that enclose the whole text or whose
+    partner is not in it. Signs and brackets are kept if their piece contains nothing
+    else, so that a model can still choose them.
 
     Args:
       text: of whole pieces.
@@ -96,7 +99,7 @@ def trim(text: str, head: int, tail: int) -> str:
         text = text[1:]
     if encloses or (may_close and _OPENING[closing] not in text):
         text, tail = text[:-1], tail - 1
-    # One piece can hold both ends.
+    # The first piece can also be the last.
     return _without_closing_signs(text, min(tail, len(text)))[0].strip()
 
 
@@ -122,7 +125,7 @@ def best_spans(
     if settings.max_answer_length == AUTO and max_characters is None:
         raise ValueError("max_answer_length is auto: max_characters must be given")
     parts = [np.zeros([0, 3])]
-    # The space before the first word is a piece without characters.
+    # The space that the vocabulary adds before a text is a piece without characters.
     has_text = features["character_ends"] > features["character_starts"]
     for begin in range(0, len(start_logits), _WINDOWS_AT_ONCE):
         rows = slice(begin, begin + _WINDOWS_AT_ONCE)
@@ -134,8 +137,14 @@ def best_spans(
     return np.concatenate(parts)
 
 
-def _best_of_windows(starts, ends, features, settings, max_characters):
-    """As `best_spans`; logits outside the context are -inf."""
+def _best_of_windows(
+    starts: np.ndarray,
+    ends: np.ndarray,
+    features: dict[str, np.ndarray],
+    settings: QuestionAnsweringConfig,
+    max_characters: int | None,
+) -> np.ndarray:
+    """As `best_spans`; logits outside of the context are -inf."""
     rows = np.arange(len(starts))
     first_places, first_scores = _largest(starts, settings.n_best)
     last_places, last_scores = _largest(ends, settings.n_best)
@@ -143,15 +152,15 @@ def _best_of_windows(starts, ends, features, settings, max_characters):
     firsts, lasts = first_places[:, :, np.newaxis], last_places[:, np.newaxis, :]
     possible = lasts >= firsts
     possible &= _are_short(firsts, lasts, features, settings, max_characters)
-    # Rounded up: only so does the best window for the middle hold all of every span
-    # that any window holds (see `qa_features.most_context`).
+    # Rounded up, so that the best window for the middle contains the whole span if any
+    # window does (see `qa_features.most_context`).
     middles = (firsts + lasts + 1) // 2
     # See `best_answers`.
     may_be_middle = features["max_context"] > 0
     possible &= may_be_middle[rows[:, np.newaxis, np.newaxis], middles]
     scores = np.where(possible, scores, -np.inf).reshape(len(starts), -1)
     best = scores.argmax(axis=1)
-    # Where no pair is an answer: the best single piece.
+    # If no pair is possible, the best single piece is the answer.
     sums = np.where(may_be_middle, starts + ends, -np.inf)
     single = sums.argmax(axis=1)
     found = np.isfinite(scores[rows, best])
@@ -163,7 +172,13 @@ def _best_of_windows(starts, ends, features, settings, max_characters):
     )
 
 
-def _are_short(firsts, lasts, features, settings, max_characters):
+def _are_short(
+    firsts: np.ndarray,
+    lasts: np.ndarray,
+    features: dict[str, np.ndarray],
+    settings: QuestionAnsweringConfig,
+    max_characters: int | None,
+) -> np.ndarray:
     """bool [windows, starts, ends]: which spans are no longer than answers may be."""
     if settings.max_answer_length != AUTO:
         return lasts - firsts < settings.max_answer_length
@@ -172,11 +187,11 @@ def _are_short(firsts, lasts, features, settings, max_characters):
     return ends[rows, lasts] - starts[rows, firsts] <= max_characters
 
 
-def _largest(logits, count):
-    """Places and values of the largest logits of each row, as `tf.math.top_k`.
+def _largest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and values of the largest logits of each row, as `tf.math.top_k`.
 
-    The largest come first, and of equal ones the first: so the order in which pairs are
-    tried decides among equal scores, and not how numpy divides a row.
+    The largest come first, and equal logits keep their order. Ties between pairs are
+    therefore decided by this order, and not by details of numpy's sorting.
     """
     places = np.argsort(-logits, axis=1, kind="stable")[:, :count]
     return places, np.take_along_axis(logits, places, axis=1)

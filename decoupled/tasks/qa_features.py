@@ -1,8 +1,8 @@
 """Questions to windows: [CLS] question [SEP] part of the context [SEP].
 
 A context that does not fit is cut into overlapping windows (Devlin et al. 2019, section
-4.2). Every piece of a context knows which characters of the original text it stands
-for, so that an answer can be cut from the text as it is written.
+4.2). The features record which characters of the original text every piece of a context
+stands for, so that an answer can be cut from the original text.
 """
 
 import unicodedata
@@ -20,7 +20,7 @@ from decoupled.tasks.qa_files import Question
 FEATURES_VERSION = 1
 # [CLS], and [SEP] after question and context.
 SPECIALS = 3
-# So little that it decides only between windows with equally much on both sides.
+# Small enough to decide only between windows whose smaller sides are equal.
 _LENGTH_WEIGHT = 1e-5
 _QUESTIONS_AT_ONCE = 2048
 # Scripts without spaces between words, by first and last code point.
@@ -33,8 +33,9 @@ WITHOUT_SPACES = (
 class Pieces(NamedTuple):
     """Pieces of a context, int32 [pieces] each.
 
-    ids; text[starts[i]:ends[i]] became ids[i]. Both starts and ends are non-decreasing.
-    A space that the vocabulary adds, as before the first word, has an empty span.
+    ids: of pieces. starts, ends: text[starts[i]:ends[i]] became ids[i]. Both are
+    non-decreasing. A space that the vocabulary adds, as before the first word, has an
+    empty span.
     """
 
     ids: np.ndarray
@@ -43,10 +44,11 @@ class Pieces(NamedTuple):
 
 
 class _Windows(NamedTuple):
-    """Windows of a block of questions, int64 [windows] each but for the last.
+    """Windows of a block of questions.
 
-    question: number in the block. first, length: pieces of the context.
-    best: per window None, or bool [length]: where this window gives most context.
+    question: int64 [windows], index in the block. first, length: int64 [windows], first
+    piece and number of pieces of the context. best: for each window bool [length], the
+    pieces for which this window shows most context; None if it is the only window.
     """
 
     question: np.ndarray
@@ -75,11 +77,12 @@ def question_features(
       `example_index`: int32 [windows], the question's number.
       `input_word_ids`, `input_mask`, `input_type_ids`: int32 [windows, sequence].
       `start_positions`, `end_positions`: int32 [windows], first and last piece of the
-        first answer; 0, the place of [CLS], where a window does not hold all of it.
+        first answer; 0, the position of [CLS], if the window does not contain all of
+        it.
       `character_starts`, `character_ends`: int32 [windows, sequence], the characters
-        of the context that a piece stands for; -1 where it is no piece of the context.
-      `max_context`: int8 [windows, sequence], 1 where no other window shows more of
-        what surrounds a piece.
+        of the context that a piece stands for; -1 for other pieces.
+      `max_context`: int8 [windows, sequence], 1 for pieces around which no other window
+        shows more context.
     """
     parts = [
         _pack(vocabulary, block, sequence_length, settings.doc_stride, first)
@@ -98,11 +101,11 @@ def window_starts(pieces: int, room: int, stride: int) -> range:
 
 
 def most_context(starts: np.ndarray, lengths: np.ndarray, pieces: int) -> np.ndarray:
-    """For each piece of a context the window that shows most of what surrounds it.
+    """For each piece of a context, the window that shows most context around it.
 
-    Most is where the smaller of the two sides is largest; then the longer window, then
-    the first. If any window holds the pieces i to k, then so does the one that is best
-    for (i + k + 1) // 2, a piece in their middle.
+    That is the window in which the smaller of the two sides of the piece is largest;
+    ties go to the longer window, then to the first. If any window contains the pieces i
+    to k, the window that is best for their middle piece, (i + k + 1) // 2, does too.
 
     Args:
       starts, lengths: int [windows], in pieces. pieces: of the context.
@@ -133,7 +136,7 @@ def _blocks(vocabulary, questions, settings) -> Iterator[tuple[int, _Block]]:
 
 
 def _pack(vocabulary, block, sequence_length, stride, first_index):
-    """All windows of a block; one numpy expression per array, as there are many."""
+    """The features of all windows of a block, computed for all windows at once."""
     windows = _cut(block, sequence_length, stride)
     queries, lengths = _joined(block.queries)
     texts, begins = _joined_contexts(block.contexts)
@@ -166,7 +169,7 @@ def _pack(vocabulary, block, sequence_length, stride, first_index):
     }
 
 
-def _at(places, values) -> np.ndarray:
+def _at(places: np.ndarray, values: np.ndarray) -> np.ndarray:
     """int32 of the shape of the mask `places`: the values there, else -1."""
     result = np.full(places.shape, -1, np.int32)
     result[places] = values
@@ -197,14 +200,14 @@ def _cut(block, sequence_length, stride) -> _Windows:
 
 
 def _joined(lists: Iterable[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """All lists behind one another, and their lengths."""
+    """The concatenation of all lists, and their lengths."""
     lists = list(lists)
     joined = np.concatenate([np.array(x, np.int32) for x in [*lists, []]])
     return joined, np.array([len(x) for x in lists], np.int64)
 
 
 def _joined_contexts(contexts: list[Pieces]) -> tuple[Pieces, np.ndarray]:
-    """The distinct contexts behind one another, and where each question's begins."""
+    """The concatenation of all distinct contexts, and where each question's begins."""
     distinct = {id(context): context for context in contexts}
     lengths = np.array([len(context.ids) for context in distinct.values()], np.int64)
     begins = dict(zip(distinct, np.cumsum(lengths) - lengths, strict=True))
@@ -213,8 +216,8 @@ def _joined_contexts(contexts: list[Pieces]) -> tuple[Pieces, np.ndarray]:
     return joined, np.array([begins[id(context)] for context in contexts])
 
 
-def _positions(block, windows, offsets) -> np.ndarray:
-    """int32 [windows, 2]: place of the first and the last piece of the answer."""
+def _positions(block: _Block, windows: _Windows, offsets: np.ndarray) -> np.ndarray:
+    """int32 [windows, 2]: positions of the first and the last piece of the answer."""
     pieces = zip(block.questions, block.contexts, strict=True)
     spans = np.array([_gold(question, context) for question, context in pieces])
     own = windows.question
@@ -232,7 +235,7 @@ def _gold(question, context) -> tuple[int, int]:
     return gold_pieces(context, answer.start, answer.end) or (-1, -1)
 
 
-def _max_context(windows, in_context) -> np.ndarray:
+def _max_context(windows: _Windows, in_context: np.ndarray) -> np.ndarray:
     result = in_context.astype(np.int8)
     for row, best in enumerate(windows.best):
         if best is not None:
@@ -243,9 +246,10 @@ def _max_context(windows, in_context) -> np.ndarray:
 def context_pieces(vocabulary: Vocabulary, text: str) -> Pieces:
     """Pieces of a text and the characters that they stand for.
 
-    Where one character becomes several pieces (½), each of them stands for all of it. A
-    run of unknown characters is one piece in SentencePiece; in scripts without spaces
-    it is one piece per character here, as answers begin and end within it.
+    If one character becomes several pieces (½), each of them stands for the whole
+    character. SentencePiece makes one piece of a run of unknown characters. Here, in
+    scripts without spaces, each of these characters is a piece, because answers can
+    begin or end within the run.
     """
     encoding = vocabulary.encode_with_offsets(text)
     ids = np.array(encoding.ids, np.int32)
@@ -280,7 +284,7 @@ def _cut_unknown(pieces, runs, text) -> Pieces:
 
 
 def _cuts(text, start, end) -> list[int]:
-    """Places between two letters where one is of a script without spaces."""
+    """Indices between two letters of which at least one has a script without spaces."""
     alone = [_has_no_spaces(character) for character in text[start:end]]
     return [
         start + place

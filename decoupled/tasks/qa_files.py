@@ -1,22 +1,22 @@
-"""Files of question answering: where XTREME's lie, and SQuAD's JSON in them.
+"""Files of question answering: XTREME's paths, and their content in SQuAD's JSON.
 
 Below --data_dir:
 
 | task | train (English) | dev | test |
 |---|---|---|---|
 | xquad | SQuAD 1.1's train | SQuAD 1.1's dev, English only | XQuAD |
-| mlqa | the same | MLQA's dev; in English else SQuAD 1.1's | MLQA's test |
+| mlqa | as xquad | MLQA's dev; without it, in English, SQuAD 1.1's | MLQA's test |
 | tydiqa | TyDiQA-GoldP's train | its dev, English only | its dev |
 
-XQuAD has no dev set of its own. Of TyDiQA-GoldP only train and dev are published:
-XTREME tests on dev, and so chooses by a part of the test set, unless its script has
-taken the answers out of it.
+XQuAD has no dev set of its own. Only train and dev of TyDiQA-GoldP are published.
+XTREME tests on dev. Checkpoints are therefore selected on a part of the test set,
+unless XTREME's script has removed the answers from it.
 
-A file holds contexts, questions about each, and answers that stand in it.
-`answer_start` counts characters (code points). Where the text at that place is not the
-answer, because a file counts otherwise or was normalised after it was made, the nearest
-place that reads the same is taken (`find_span`). Half a surrogate pair, which JSON can
-name and no file of predictions can hold, becomes U+FFFD.
+A file contains contexts, questions about each, and answers that are parts of it.
+`answer_start` counts characters (code points). The text at that index may differ from
+the answer, if the file counts otherwise or was normalised later. The nearest equal text
+is then used (`find_span`). Half a surrogate pair, which JSON can contain but no file of
+predictions can, becomes U+FFFD.
 """
 
 import os
@@ -36,7 +36,7 @@ _SQUAD_DEV = "squad/dev-v1.1.json"
 _MLQA = "mlqa/MLQA_V1/{split}/{split}-context-{language}-question-{language}.json"
 _TYDIQA_TRAIN = [
     "tydiqa/tydiqa-goldp-v1.1-train/tydiqa.goldp.en.train.json",
-    # As XTREME's training script spells what its download writes.
+    # The name that XTREME's training script uses for the downloaded file.
     "tydiqa/tydiqa-goldp-v1.1-train/tydiqa.en.train.json",
 ]
 _ENGLISH = "en"
@@ -52,7 +52,7 @@ _SHOWN_IDS = 3
 class Answer(NamedTuple):
     """A right answer: the file's text, and the context's characters [start, end).
 
-    start and end are -1 where the context does not hold the answer.
+    start and end are -1 if the context does not contain the answer.
     """
 
     text: str
@@ -78,9 +78,9 @@ class Question(NamedTuple):
 
 
 class QuestionFile(NamedTuple):
-    """What a file holds, in its order.
+    """The questions of a file, in its order.
 
-    moved: ids of questions with an answer that did not stand at its `answer_start`.
+    moved: ids of questions with an answer that was not at its `answer_start`.
     lost: ids of questions with an answer that is nowhere in the context.
     """
 
@@ -105,12 +105,13 @@ def read_questions(file: LanguageFile, ids_may_repeat: bool = False) -> Question
     """All questions of a file.
 
     Args:
-      ids_may_repeat: as in the training file of TyDi QA, of whose ids XTREME's script
-        keeps only the last part.
+      file: with the questions.
+      ids_may_repeat: whether ids may repeat, as in the training file of TyDi QA:
+        XTREME's script keeps only the last part of its ids.
 
     Raises:
-      UserError: the file is missing, no JSON or not in SQuAD's form, holds no question,
-        or an id twice; what is wrong where in it is named.
+      UserError: the file is missing, no JSON, or not in SQuAD's form, contains no
+        question, or an id twice; the error names the place in the file.
     """
     document = file.json()
     articles = document
@@ -135,16 +136,16 @@ def read_questions(file: LanguageFile, ids_may_repeat: bool = False) -> Question
 
 
 def find_span(context: str, text: str, start: int) -> tuple[int, int] | None:
-    """Where in the context an answer stands: first as it is, then as it reads.
+    """Finds an answer in the context: the exact text, or else an equivalent one.
 
-    Two texts read the same where they have the same compatibility decomposition
+    Two texts are equivalent if they have the same compatibility decomposition
     (Unicode's NFKD: full-width digits, ligatures, composed and decomposed accents),
-    white space and invisible format characters apart. White space around the answer
-    is no part of it.
+    except for differences in white space and invisible format characters. White space
+    around the answer does not belong to it.
 
     Args:
       context, text: of question and answer.
-      start: character where the answer should stand; the nearest place wins.
+      start: expected index of the answer; the nearest occurrence wins.
 
     Returns:
       (start, end) in characters of the context, or None.
@@ -183,7 +184,7 @@ def _places_that_read_the_same(context, text) -> list[tuple[int, int]]:
 
 
 def _is_whole(joined, origins, first, end) -> bool:
-    """Whether [first, end) cuts no character of the original and leaves no accent."""
+    """Whether [first, end) consists of whole characters with all of their accents."""
     if first > 0 and origins[first - 1] == origins[first]:
         return False
     if end == len(joined):
@@ -192,7 +193,7 @@ def _is_whole(joined, origins, first, end) -> bool:
 
 
 def _readable(text: str) -> list[tuple[str, int]]:
-    """(character of the decomposition, index of the character that it comes from)."""
+    """Pairs: a character of the decomposition, and the index of its original."""
     result: list[tuple[str, int]] = []
     marks: list[tuple[str, int]] = []
     for index, original in enumerate(text):
@@ -212,12 +213,12 @@ def _readable(text: str) -> list[tuple[str, int]]:
 
 
 def _in_order(marks):
-    """Marks on one letter in Unicode's order, whatever order they were typed in."""
+    """Sorts the marks on one letter into Unicode's canonical order."""
     return sorted(marks, key=lambda mark: unicodedata.combining(mark[0]))
 
 
 def _walk(file: LanguageFile, articles: list) -> Iterator[tuple[Question, bool]]:
-    """Questions, and whether an answer of each had to be looked for."""
+    """Questions, and whether an answer of each was not at its `answer_start`."""
     for article_number, article in enumerate(articles, start=1):
         where = f"article {article_number}"
         paragraphs = _part(file, article, "paragraphs", list, where)
@@ -256,7 +257,7 @@ _KINDS = {list: "list", str: "string", int: "whole number"}
 
 
 def _part(file, fields: Any, name: str, kind: type, where: str) -> Any:
-    """A field of a JSON object, of the type that SQuAD's form has there."""
+    """A field of a JSON object, which must have the type of SQuAD's form."""
     if not isinstance(fields, dict):
         raise file.error(f"not in SQuAD's form: {where} is no object")
     if name not in fields:
@@ -315,14 +316,15 @@ def _find(task, data_dir, split, language) -> str | None:
 
 
 def _names(task, split, language) -> list[str]:
-    """Where the file may lie, the first that is there; none for a file unknown here."""
+    """The paths where the file may be; the first that exists is used. Empty if XTREME
+    has no such file."""
     english = language == _ENGLISH
     if split == "train" and task != "tydiqa":
         return [_SQUAD_TRAIN] if english else []
     if task == "tydiqa" and split == "train":
         return _TYDIQA_TRAIN if english else []
     if task == "tydiqa":
-        # Where `score` finds the labels, except for a file of labels alone.
+        # The files from which `score` reads labels, without the one of labels only.
         _, *names = label_files(task, language)
         return names if english or split == "test" else []
     if split == "test" and task == "xquad":

@@ -1,4 +1,4 @@
-"""The tasks that `finetune` knows, by name, none of them imported yet."""
+"""The tasks of `finetune` by name. Their modules are imported when a task is made."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,11 +38,11 @@ def make_task(
     Args:
       name: one of `TASKS`, or OWN. data_dir: the folder with a folder per task.
       finetuning: settings of all tasks.
-      question_answering: more of them, which only such tasks need.
+      question_answering: further settings, which only question answering needs.
       own: describes the task OWN.
 
     Raises:
-      UserError: its settings cannot work, or what it reads to begin with is missing.
+      UserError: settings are invalid, or files that the task reads at once are missing.
     """
     kind = _own(own).kind if name == OWN else TASKS[name].kind
     if finetuning.class_weights != "none" and kind != CLASSIFICATION:

@@ -1,4 +1,4 @@
-"""Regression: a number for a text or a pair of texts, as STS-B's similarities."""
+"""Regression: a number for a text or a pair of texts, such as STS-B's similarities."""
 
 from typing import Any
 
@@ -85,7 +85,7 @@ class Regression(Task):
 class RegressionTask(FinetuningTask):
     """A number for a text or a pair of texts; an answer is a float.
 
-    Where its files lie is left to `tasks.own`.
+    `tasks.own` says where its files are.
 
     Args:
       name: of the task.
@@ -146,10 +146,8 @@ class RegressionTask(FinetuningTask):
     def score(
         self, language: str, examples: list[LabelledTexts], answers: list[float]
     ) -> dict[str, float] | None:
-        """Correlations times 100, 0 where all answers are equal, and the mean error.
-
-        None without numbers in the file, or where all of them are equal.
-        """
+        """Correlations times 100, which are 0 if all answers are equal, and the mean
+        absolute error. None if the file has no numbers or all of them are equal."""
         if any(example.label is None for example in examples):
             return None
         targets = np.array([float(example.label) for example in examples])

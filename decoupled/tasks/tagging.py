@@ -42,8 +42,8 @@ _METRICS = {
 }
 # [CLS] and [SEP] of every row.
 _SPECIALS = 2
-# Counts changes of what `tagging_features` makes, so that none made before is taken for
-# it.
+# Increases when the result of `tagging_features` changes, so that older caches are not
+# used.
 _FEATURES_VERSION = 1
 
 Tags = list[str]
@@ -54,7 +54,7 @@ class Tagging(Labelling):
 
     Features beside the encoder's inputs: `label_ids` int32 [batch, sequence], in
     [0, labels) everywhere, and `word_starts` int32 [batch, sequence], 1 at the first
-    piece of a word. Loss and sums are those of first pieces only (Devlin et al. 2019,
+    piece of a word. Loss and sums are those at first pieces only (Devlin et al. 2019,
     section 5.3).
     """
 
@@ -139,7 +139,8 @@ class TaggingTask(FinetuningTask):
         return list(files_by_language(self.name, data_dir, split))
 
     def path(self, data_dir: str, split: str, language: str) -> str:
-        """`NAME/SPLIT-LANGUAGE.tsv`, or else what XTREME's preprocessing made of it."""
+        """`NAME/SPLIT-LANGUAGE.tsv`, or else the file that XTREME's preprocessing wrote
+        from it."""
         return find_file(self.name, data_dir, split, language)
 
     def read(self, data_dir: str, split: str, language: str) -> list[TaggedSentence]:
@@ -186,15 +187,15 @@ class TaggingTask(FinetuningTask):
     def scores_of(
         self, language: str, labels: list[Tags], answers: list[Tags]
     ) -> dict[str, float]:
-        """Metrics as XTREME's script has them."""
+        """The metrics of XTREME's script."""
         return score_language(self.name, language, labels, answers)
 
     def trivial_answers(
         self, training: list[TaggedSentence], examples: list[TaggedSentence]
     ) -> list[Tags]:
-        """A word's most frequent tag in training, or of new words that of all words.
+        """A word's most frequent tag in training; for new words that of all words.
 
-        Of equally frequent ones it is the one that training has first.
+        Of equally frequent tags, the one that comes first in training is taken.
         """
         by_word, overall = defaultdict(Counter), Counter()
         for sentence in training:
@@ -214,9 +215,10 @@ class TaggingTask(FinetuningTask):
 
 
 class _Layout(NamedTuple):
-    """Where pieces stand.
+    """The rows of pieces.
 
-    rows, positions: of each piece. sizes: pieces of each row. owners: its sentence.
+    rows, positions: row and position of each piece. sizes, owners: number of pieces and
+    sentence of each row.
     """
 
     rows: np.ndarray
@@ -235,10 +237,9 @@ def tagging_features(
 
     Each word is encoded by itself, as XTREME does. A word whose normalised text is
     empty (control characters, zero-width spaces) becomes <unk>, so that it too has a
-    piece to be tagged at. A sentence longer than the window goes on in further rows: a
-    word that does not fit into the rest of a row starts the next one, and a word longer
-    than the window is cut. The pieces of a sentence's rows, one after the other, are
-    the sentence's pieces.
+    piece for its tag. A sentence longer than the window continues in further rows. A
+    word that does not fit into the rest of a row starts the next row. A word longer
+    than the window is divided between rows. No piece is lost or repeated.
 
     Args:
       vocabulary: of the model.
@@ -248,9 +249,10 @@ def tagging_features(
 
     Returns:
       int32 [rows, sequence_length]: `input_word_ids`, `input_mask`, `input_type_ids`
-      (zeros), `word_starts` (1 at the first piece of a word: in row-major order these
-      are all words in their order), `label_ids` (0 but at the first pieces of words
-      that have a tag); `example_index` int32 [rows], the sentence of each row.
+      (zeros), `word_starts` (1 at the first piece of each word; in row-major order
+      these are all words in their order), `label_ids` (the tag's id at the first piece
+      of a word that has a tag, else 0); `example_index` int32 [rows], the sentence of
+      each row.
     """
     words = [word for sentence in sentences for word in sentence.words]
     pieces, counts = _encode(vocabulary, words)
@@ -291,7 +293,7 @@ def word_tags(
 
     Args:
       sentences: from which the rows were made.
-      word_starts: of `tagging_features`, [rows, sequence_length].
+      word_starts: from `tagging_features`, [rows, sequence_length].
       best_labels: label ids at all pieces, [rows, sequence_length].
       labels: in the order of their ids.
     """
@@ -300,7 +302,7 @@ def word_tags(
 
 
 def _encode(vocabulary: Vocabulary, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Pieces of all words, one after the other, and how many each word has."""
+    """The pieces of all words, one after the other, and the number of each word's."""
     distinct = list(dict.fromkeys(words))
     encoded = vocabulary.encode_batch(distinct)
     nothing = [vocabulary.unk_id]
@@ -311,7 +313,7 @@ def _encode(vocabulary: Vocabulary, words: list[str]) -> tuple[np.ndarray, np.nd
 
 
 def _lay_out(counts: np.ndarray, owners: np.ndarray, window: int) -> _Layout:
-    """Places for the pieces of words, given each word's number and sentence."""
+    """Rows and positions of pieces, from each word's number of pieces and sentence."""
     parts, part_words = _cut(counts, window)
     part_rows = _rows(parts, owners[part_words], window)
     sizes = np.bincount(part_rows, parts).astype(np.int64)
@@ -327,7 +329,7 @@ def _lay_out(counts: np.ndarray, owners: np.ndarray, window: int) -> _Layout:
 
 
 def _cut(counts: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes of words' parts, none longer than the window, and whose part each is."""
+    """Divides words into parts that fit the window: the parts' sizes and words."""
     parts = -(-counts // window)
     sizes = np.full(parts.sum(), window)
     sizes[np.cumsum(parts) - 1] = counts - (parts - 1) * window
@@ -347,7 +349,7 @@ def _rows(parts: np.ndarray, owners: np.ndarray, window: int) -> np.ndarray:
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
-    """Where each of consecutive runs of these sizes starts."""
+    """The start of each of consecutive runs of these sizes."""
     return np.cumsum(sizes) - sizes
 
 

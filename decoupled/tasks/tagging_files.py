@@ -1,13 +1,14 @@
-"""Sentences with a tag for each word, as XTREME's files of udpos and panx hold them.
+"""XTREME's files of udpos and panx: sentences with a tag for each word.
 
     udpos/{train,dev,test}-L.tsv         a word a line, TAB, its tag; an empty line
                                          between sentences; test files may lack tags
     udpos/udpos_processed_maxlenN/L/SPLIT.MODEL, SPLIT.MODEL.idx
-                                         the same, cut where a tokenizer's pieces became
-                                         too many; the number of its sentence beside
-                                         each word. Read where there is no plain file.
+                                         the same, but sentences with too many pieces
+                                         are divided; the .idx file has the number of
+                                         the sentence for each word. Used if there is
+                                         no plain file.
 
-panx lies likewise.
+The files of panx have the same structure.
 """
 
 import itertools
@@ -36,7 +37,7 @@ _HOW_TO_GET = {
     ),
 }
 _INDEX = ".idx"
-# What XTREME's preprocessing writes instead of a tag that it does not know.
+# The tag that XTREME's preprocessing writes if a word has none.
 _NO_TAG = {"udpos": "X", "panx": "O"}
 
 
@@ -55,7 +56,7 @@ class _Line(NamedTuple):
 
 
 def files_by_language(task: str, data_dir: str, split: str) -> dict[str, str]:
-    """The files of a split that are there: English, XTREME's others, then the rest.
+    """The existing files of a split: English, XTREME's others, then the rest.
 
     Args:
       task: "udpos" or "panx". data_dir: the folder with a folder per task.
@@ -96,11 +97,11 @@ def find_file(task: str, data_dir: str, split: str, language: str) -> str:
 
 
 def read_sentences(file: LanguageFile, tags_may_miss: bool) -> list[TaggedSentence]:
-    """The sentences of a file, in its order; `tags` is None where the file has none.
+    """The sentences of a file, in its order; `tags` is None if the file has none.
 
     Raises:
-      UserError: the file is missing, empty or malformed, a tag is not one of the task,
-        or some or (unless `tags_may_miss`) all tags are missing.
+      UserError: the file is missing, empty or malformed; a tag is not one of the
+        task's; or tags are missing, unless all are and `tags_may_miss`.
     """
     lines = list(_lines(file))
     if not lines:
@@ -124,7 +125,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _processed_file(folders: Iterable[str], split: str, language: str) -> str | None:
-    """The first of XTREME's preprocessed files, of whatever tokenizer."""
+    """The first of XTREME's preprocessed files, for any tokenizer."""
     for folder in folders:
         names = set(_names(os.path.join(folder, language)))
         for name in sorted(names):
@@ -158,12 +159,12 @@ def _is_plain(file: LanguageFile) -> bool:
 
 
 def _is_empty(line: str) -> bool:
-    # Other white space is a word of its own: UD has no-break spaces.
+    # Other white space can be a word: UD has words that are no-break spaces.
     return not line.strip(" \t")
 
 
 def _sentences_of_lines(file: LanguageFile, lines: list[str]) -> Iterable[str | int]:
-    """For each line what tells its sentence from those before and after."""
+    """For each line, a key that differs between neighbouring sentences."""
     index = file._replace(path=file.path + _INDEX)
     if _is_plain(file):
         return itertools.accumulate(_is_empty(line) for line in lines)

@@ -1,8 +1,8 @@
 """The two interfaces of a task.
 
-`Task` is what the graph needs: features, loss and metrics. `FinetuningTask` is its side
-towards data: which files it has, how examples become features, how the graph's outputs
-become answers, and what the answers are worth.
+`Task` is the side of the graph: features, loss and metrics. `FinetuningTask` is the
+side of the data: which files there are, how examples become features, how the graph's
+outputs become answers, and how answers are scored.
 """
 
 import abc
@@ -37,7 +37,7 @@ class Task(abc.ABC):
     @property
     @abc.abstractmethod
     def head(self) -> Head:
-        """What the task's graph has on the encoder."""
+        """The head on the encoder."""
 
     @abc.abstractmethod
     def extra_dims(self) -> list[mtf.Dimension]:
@@ -47,7 +47,8 @@ class Task(abc.ABC):
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The layout of every feature after `prepare`.
 
-        Those that end as `model.dims.FLOAT_FEATURES` says are float32, others int32.
+        Features whose names end as in `model.dims.FLOAT_FEATURES` are float32, all
+        others int32.
         """
 
     @abc.abstractmethod
@@ -56,7 +57,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """Builds the encoder, the head, and the loss where there are labels."""
+        """Builds the encoder, the head, and the loss if there are labels."""
 
 
 def encoder_dims(dims: Dims) -> dict[str, list[mtf.Dimension]]:
@@ -69,8 +70,8 @@ class FinetuningTask(abc.ABC):
     """A task that is trained in one language and evaluated in every language.
 
     name: as on the command line and in XTREME's folders. kind: what the head does.
-    training_languages: trained on; English dev, or that of the first, is what
-      checkpoints are chosen by.
+    training_languages: trained on; checkpoints are chosen by the dev file of the first,
+      which is usually English.
     labels: of classification and tagging, in the order of their ids; else empty.
     metrics: what `score` gives, in the order in which it is shown.
     headline: the metrics whose mean chooses a checkpoint and a learning rate.
@@ -89,7 +90,7 @@ class FinetuningTask(abc.ABC):
 
     @abc.abstractmethod
     def languages(self, data_dir: str, split: str) -> list[str]:
-        """Languages whose file of this split is there, English first.
+        """Languages that have a file of this split, English first.
 
         Those that XTREME does not list for the task come last.
         """
@@ -99,8 +100,8 @@ class FinetuningTask(abc.ABC):
         """The file of a split ("train", "dev" or "test") in a language.
 
         Raises:
-          UserError: there is none, naming task, split, language, the path looked for
-            and how to get it.
+          UserError: there is none; the error names task, split, language, the expected
+            path and how to get the file.
         """
 
     def paths(self, data_dir: str, split: str, language: str) -> list[str]:
@@ -117,10 +118,10 @@ class FinetuningTask(abc.ABC):
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Everything beside vocabulary and file that features depend on, as JSON."""
+        """All that features depend on besides vocabulary and file, as JSON."""
 
     def answer_settings(self) -> dict[str, Any]:
-        """What else `answers` depends on, as JSON; exports do as it says."""
+        """All else that `answers` depends on, as JSON; exported models follow it."""
         return {}
 
     @abc.abstractmethod
@@ -128,14 +129,14 @@ class FinetuningTask(abc.ABC):
         """Examples as arrays with one row per window; an example may have several.
 
         Returns:
-          name -> array [rows, ...]; `example_index` int32 [rows] says whose row it is,
-          in non-decreasing order.
+          name -> array [rows, ...]; `example_index` int32 [rows], non-decreasing, is
+          the example of each row.
         """
 
     def see_training(self, training: list[Any]) -> None:
-        """Takes from the training examples what `answers` depends on.
+        """Derives from the training examples what `answers` depends on.
 
-        Called once, before `answers`; most tasks need nothing of them.
+        Called once, before `answers`. Most tasks need no training examples for that.
         """
         return None
 
@@ -149,7 +150,7 @@ class FinetuningTask(abc.ABC):
         """Share of labelled examples whose right answers are all beyond `answer_limit`.
 
         Returns:
-          0 to 1; None where no example is labelled or answers have no limit.
+          0 to 1; None if no example is labelled or answers have no limit.
         """
         return None
 
@@ -162,8 +163,8 @@ class FinetuningTask(abc.ABC):
         Args:
           dropout: before the last layer, in training.
           label_smoothing: of the training loss.
-          any_length: batches are padded to several lengths, which must not change the
-            training loss.
+          any_length: whether batches are padded to different lengths. The training loss
+            must not depend on them.
         """
 
     @abc.abstractmethod
@@ -176,7 +177,7 @@ class FinetuningTask(abc.ABC):
     def score(
         self, language: str, examples: list[Any], answers: list[Any]
     ) -> dict[str, float] | None:
-        """Metric -> value of all answers; None where the examples have no labels."""
+        """Metric -> value of all answers; None if the examples have no labels."""
 
     @abc.abstractmethod
     def trivial_answers(

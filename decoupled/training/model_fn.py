@@ -72,7 +72,7 @@ class RunSpec(NamedTuple):
 
     @property
     def prediction(self) -> PredictionSpec:
-        """The same place, to evaluate what is trained."""
+        """The `PredictionSpec` that evaluates the trained network."""
         batch_size = self.training.eval_batch_size
         return PredictionSpec(self.model_dir, batch_size, self.cluster, self.tpu)
 

@@ -1,11 +1,11 @@
-"""The mean of the weights of several checkpoints, as a folder as of a run.
+"""Averages the weights of several checkpoints; writes a folder like that of a run.
 
-All weigh the same, or older ones less: an exponential moving average over the saved
-checkpoints, in which a weight halves with each so many steps of age.
+All checkpoints have equal weights, or older ones have smaller weights: an exponential
+moving average over the saved checkpoints, with a half-life in steps.
 
-Checkpoints of one run, as the last ones of it (Vaswani et al. 2017, section 6.1), or of
-runs that began from the same weights (Wortsman et al. 2022, "Model soups"). Weights of
-runs with other initial weights have no meaningful mean; nothing here can tell them.
+The checkpoints may be of one run, such as its last ones (Vaswani et al. 2017, section
+6.1), or of runs that began from the same weights (Wortsman et al. 2022, "Model soups").
+The mean over runs with different initial weights is meaningless; this is not detected.
 
 One variable of one checkpoint is in memory at a time, beside its float64 sum and, with
 a half-life, the float64 product that is added.
@@ -33,15 +33,15 @@ def average(
     """Writes a folder with the mean of the weights, without slots.
 
     Args:
-      checkpoints: prefixes in the folders of runs, or folders of runs, whose selected
-        checkpoint is taken; two at least.
+      checkpoints: two or more: prefixes, or folders of runs, whose selected checkpoint
+        is used.
       model_dir: written; it must not exist yet, or be empty. Its step is the highest of
         the checkpoints.
       half_life: a checkpoint that is so many steps older than the newest has half its
-        weight; without end, all weigh the same.
+        weight; infinity gives equal weights.
 
     Returns:
-      What conversion.json holds.
+      The content of conversion.json.
 
     Raises:
       UserError: there is one checkpoint, one is given twice or unreadable, or two

@@ -1,9 +1,9 @@
 """What a conversion takes over, and the folder that it writes.
 
-`match` says which variable of one model becomes which of another. Nothing is dropped or
-made up in silence: names left over on either side are an error unless the user names
-them. `write_converted_folder` writes a folder as a training run leaves it, from weights
-that come one by one:
+`match` maps the variables of one model to those of another. Nothing is dropped or
+initialised silently: unmatched names on either side are an error unless the user allows
+them. `write_converted_folder` writes a folder like that of a training run, from weights
+that are read one by one:
 
     OUT/config.json, sentencepiece.model    what every later command reads
     OUT/model.ckpt-N.*, checkpoint          the weights
@@ -48,11 +48,11 @@ _MOST_NAMES = 8
 
 
 class Matching(NamedTuple):
-    """What becomes what.
+    """The result of `match`.
 
     sources: our variable -> the name that its values come from.
-    unused: names of the source that nothing takes.
-    unset: our variables that the source has no values for.
+    unused: names of the source that no variable uses.
+    unset: our variables for which the source has no values.
     """
 
     sources: dict[str, str]
@@ -78,12 +78,12 @@ def match(targets: Mapping[str, str], sources: Mapping[str, str]) -> Matching:
 
 
 def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> None:
-    """Refuses names left over that are not allowed to be.
+    """Refuses unmatched names that are not allowed.
 
     Args:
       where: the source, for messages.
-      matching: what `match` found.
-      allowed: patterns as of a shell, e.g. "cls.seq_relationship.*".
+      matching: the result of `match`.
+      allowed: patterns like a shell's, e.g. "cls.seq_relationship.*".
 
     Raises:
       UserError: a name that no pattern allows, or a pattern that allows no name.
@@ -110,7 +110,7 @@ def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> No
 def check_shape(
     where: str, name: str, found: Shape, wanted: Shape, config: str
 ) -> None:
-    """Refuses a tensor whose shape is not the one that the sizes give.
+    """Refuses a tensor whose shape does not follow from the model's sizes.
 
     Raises:
       UserError: `config` contradicts the weights.
@@ -122,13 +122,13 @@ def check_shape(
 
 
 class Contents(NamedTuple):
-    """What the folder will hold.
+    """The content of the folder.
 
     model, vocabulary, task: as in config.json.
     variables: names in the order in which they are read.
     value_of: name -> float32 array or tensor.
     step: the global step.
-    report: what conversion.json says beside that; must be JSON.
+    report: the content of conversion.json; must be JSON.
     """
 
     model: ModelConfig
@@ -141,7 +141,7 @@ class Contents(NamedTuple):
 
 
 def write_converted_folder(folder: str, contents: Contents) -> None:
-    """Writes everything, or nothing, and says what was written.
+    """Writes the whole folder or nothing, and prints what was written.
 
     Raises:
       UserError: a weight cannot be read or is refused, or the folder exists or cannot
@@ -161,7 +161,7 @@ def model_gin(model: ModelConfig, source: str) -> str:
 
 
 def initial_value(variable: Variable, model: ModelConfig) -> np.ndarray:
-    """What a variable starts training from with seed 0, float32 (`model.layers`)."""
+    """The initial value of a variable with seed 0, float32; see `model.layers`."""
     if variable.initializer == ONES:
         return np.ones(variable.shape, np.float32)
     if variable.initializer == ZEROS:

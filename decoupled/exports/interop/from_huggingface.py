@@ -1,12 +1,12 @@
-"""A folder of transformers' save_pretrained -> a folder as of a run.
+"""A folder of transformers' save_pretrained -> a folder like that of a run.
 
-RemBERT, and BERT, which is a coupled model whose E_in is H. Neither PyTorch nor
-transformers is needed, and nothing in the folder is run.
+It converts RemBERT, and BERT, which is a coupled model whose E_in is H. Neither PyTorch
+nor transformers is needed, and no code in the folder is run.
 
-BERT cuts text into WordPieces (vocab.txt), our pipeline into SentencePiece's. A piece
-gets the mean of the rows of the WordPieces that BERT would cut its characters into; for
-a piece that is a WordPiece that is the row itself. "▁the" begins a word, as "the" does
-there; "ing" goes on with one, as "##ing".
+BERT cuts text into WordPieces (vocab.txt), and our pipeline into SentencePiece's
+pieces. A piece that is also a WordPiece gets its row. Any other piece gets the mean of
+the rows of the WordPieces into which BERT cuts its characters. "▁the" begins a word, as
+"the" does in BERT; "ing" continues one, as "##ing" does.
 """
 
 import dataclasses
@@ -58,10 +58,11 @@ _PROJECTION = (f"{names.PROJECTION}/kernel", f"{names.PROJECTION}/bias")
 
 
 class WordPieceRows:
-    """How rows by WordPiece become rows by piece.
+    """Converts rows of WordPieces to rows of pieces.
 
     Attributes:
-      summary: how many pieces are a WordPiece, are made of several, or unknown to BERT.
+      summary: how many pieces are a WordPiece, consist of several, or are unknown to
+        BERT.
 
     Raises:
       UserError: vocab.txt lacks a special piece, or has another size than the model.
@@ -77,7 +78,7 @@ class WordPieceRows:
         for piece in _SPECIAL:
             if piece not in self._ids:
                 raise UserError(f"{path}: has no piece {piece}")
-        # vocab.txt of a lower-cased model holds no upper case.
+        # The vocab.txt of a lower-cased model contains no upper case.
         self._lower = not any(
             piece != piece.lower() for piece in lines if not piece.startswith("[")
         )
@@ -115,13 +116,13 @@ class WordPieceRows:
         return self._cut(text, starts) or [self._ids["[UNK]"]]
 
     def _cut(self, text: str, starts_word: bool) -> Sequence[int]:
-        """Longest match first, as BERT does; [] where a part has no WordPiece."""
+        """WordPieces by longest match first, as in BERT; [] if a part has none."""
         parts = []
         while text:
             prefix = "" if starts_word and not parts else "##"
             for end in range(len(text), 0, -1):
                 found = self._ids.get(prefix + text[:end])
-                # Punctuation stands by itself there, without ##.
+                # In BERT, punctuation is a word of its own, without ##.
                 if found is None and end == 1:
                     found = self._ids.get(text[0])
                 if found is not None:
@@ -134,7 +135,7 @@ class WordPieceRows:
 
 
 class _Source(NamedTuple):
-    """The folder, opened and checked as far as config and names go."""
+    """The folder, with its config and names checked."""
 
     described: HuggingFaceModel
     stored: SafetensorsFolder
@@ -149,17 +150,16 @@ def from_huggingface(
     Args:
       folder: config.json and safetensors, of RemBERT or BERT.
       model_dir: written; it must not exist yet, or be empty.
-      vocabulary: a SentencePiece model; by default the folder's own. Where the folder
-        has BERT's vocab.txt instead, the rows of the embeddings are those of the
-        word pieces that each piece is made of.
-      allowed: patterns of names that may stay without use or without value; the
-        latter are drawn as for training from scratch.
+      vocabulary: a SentencePiece model; by default the folder's own. If the folder has
+        BERT's vocab.txt instead, rows of the embeddings are converted (see the module).
+      allowed: patterns of names that may stay unused or without value. Variables
+        without value are initialised as for training from scratch.
 
     Returns:
-      What conversion.json holds.
+      The content of conversion.json.
 
     Raises:
-      UserError: see the modules of the parts; nothing is written.
+      UserError: the folder cannot be converted; nothing is written.
     """
     check_target(model_dir)
     source = _open(folder)
@@ -202,7 +202,7 @@ def _open(folder: str) -> _Source:
         _join_tied(stored, parameters, DECODER, words)
         _join_tied(stored, parameters, DECODER_BIAS, BERT.output_bias)
     elif described.family is BERT and DECODER_BIAS in parameters:
-        # Untied, BERT still has the other bias, but does not add it.
+        # An untied BERT still has the other bias, but does not add it.
         parameters[BERT.output_bias] = parameters.pop(DECODER_BIAS)
     return _Source(_without_identity(described, stored, parameters), stored, parameters)
 
@@ -210,7 +210,7 @@ def _open(folder: str) -> _Source:
 def _join_tied(
     stored: SafetensorsFolder, parameters: dict[str, str], second: str, first: str
 ) -> None:
-    """Two names of one parameter, of which a file may hold either or both."""
+    """Joins two names of one parameter; a file may contain either or both."""
     if second not in parameters:
         return
     if first not in parameters:
@@ -226,9 +226,11 @@ def _join_tied(
 def _without_identity(
     described: HuggingFaceModel, stored: SafetensorsFolder, parameters: dict[str, str]
 ) -> HuggingFaceModel:
-    """RemBERT projects E_in to H also where the two are equal; here a setting tells.
+    """The model without its input projection, if that is a unit matrix.
 
-    The unit matrix, which `to_hf` writes for models without it, is left out again.
+    transformers' RemBERT projects E_in to H even if the two are equal. Our model does
+    that only with `project_equal_widths`. `to_huggingface` writes a unit matrix for
+    models without projection, and this function removes it again.
     """
     model = described.model
     if (
@@ -249,7 +251,7 @@ def _without_identity(
 
 
 def _head(source: _Source) -> names.Head:
-    """What the folder holds beside the encoder, by config.json and its parameters."""
+    """The head of the model, according to config.json and the parameters."""
     family, head = source.described.family, source.described.head
     pooler = huggingface_name(f"{names.POOLER}/kernel", family, None)
     return names.Head(
@@ -298,7 +300,7 @@ def _task(source: _Source, count: int) -> dict[str, Any] | None:
 def _vocabulary(
     folder: str, given: str | None, model: ModelConfig
 ) -> tuple[Vocabulary, WordPieceRows | None]:
-    """(the vocabulary, how rows of WordPieces become its rows or None)."""
+    """The vocabulary; and the conversion of rows of WordPieces to its rows, or None."""
     own, wordpiece = os.path.join(folder, FILE_NAME), os.path.join(folder, WORDPIECE)
     if not given and not files.exists(own):
         has = f"only {WORDPIECE}" if files.exists(wordpiece) else f"no {FILE_NAME}"
@@ -330,8 +332,8 @@ def _reader(
     head: names.Head,
     rows: WordPieceRows | None,
 ) -> Callable[[str], np.ndarray]:
-    """The function name -> value, in our shape."""
-    # Of the vocabulary that the model will have.
+    """The function from the name of a variable to its value, in our shape."""
+    # `model` already has the size of the new vocabulary.
     variables = names.declare(model, head)
 
     def value_of(name: str) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""An original TensorFlow checkpoint -> a folder as of a run.
+"""An original TensorFlow checkpoint -> a folder like that of a run.
 
-The layout of gs://gresearch/rembert, and of google-research/bert: variables of the
-encoder have BERT's names, as ours have. What the released RemBERT calls the parts of
-its masked-LM head is not documented; names that are not BERT's are matched by shape.
+Checkpoints of gs://gresearch/rembert and of google-research/bert: the variables of
+their encoders have BERT's names, as ours do. The names in the masked-LM head of the
+released RemBERT are not documented. Names that are not BERT's are matched by shape.
 """
 
 import os
@@ -29,7 +29,7 @@ from decoupled.exports.interop.safetensors_files import Shape
 from decoupled.model import variables as names
 
 _SIZES = "the model's gin file"
-# What the last part of a name says about the variable; anything else may be anything.
+# The last part of a name -> the role of the variable. Other names may have any role.
 _ROLES = {
     "kernel": "kernel",
     "gamma": "gamma",
@@ -54,11 +54,11 @@ def from_original(
       model_dir: written; it must not exist yet, or be empty.
       model: its sizes.
       vocabulary: its SentencePiece model.
-      allowed: patterns of names that may stay without use or without value; the
-        latter are drawn as for training from scratch.
+      allowed: patterns of names that may stay unused or without value. Variables
+        without value are initialised as for training from scratch.
 
     Returns:
-      What conversion.json holds.
+      The content of conversion.json.
 
     Raises:
       UserError: the checkpoint is not of this model, or unreadable; nothing is written.
@@ -124,11 +124,11 @@ def from_original(
 def match_by_shape(
     where: str, head: Mapping[str, Shape], weights: Mapping[str, Shape]
 ) -> dict[str, str]:
-    """Variables of the masked-LM head that the checkpoint calls otherwise.
+    """Variables of the masked-LM head that have other names in the checkpoint.
 
-    A name outside of the encoder is taken for a variable of the head where it is the
-    only one of that shape, and of that role as far as its last part tells one (gamma,
-    beta, bias, kernel).
+    A variable outside of the encoder is matched with a variable of the head if it is
+    the only one of that shape whose role fits. The last part of its name (gamma, beta,
+    bias, kernel) may say its role.
 
     Args:
       where: the checkpoint, for messages.
@@ -171,7 +171,7 @@ def _role(name: str) -> str:
 def _moments(
     stored: CheckpointFile, sources: Mapping[str, str], shapes: Mapping[str, Shape]
 ) -> dict[str, str]:
-    """Slot of ours -> the checkpoint's, where it has both of a variable."""
+    """Our slot -> the checkpoint's, for variables with both moments there."""
     moments = {}
     for name, theirs in sources.items():
         found = names.slots(theirs, "adamw")

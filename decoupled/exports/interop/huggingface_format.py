@@ -1,7 +1,7 @@
 """transformers' models and ours: names of parameters, and config.json.
 
-Kernels are [inputs, outputs] here and in the original TensorFlow checkpoints, the
-reverse in PyTorch; embeddings and output layers are the same in both.
+Kernels are [inputs, outputs] here and in the original TensorFlow checkpoints, and
+[outputs, inputs] in PyTorch. Embeddings and output layers have the same shape in both.
 """
 
 import os
@@ -21,7 +21,7 @@ from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 CONFIG = "config.json"
 MASKED_LM = "masked language model"
 
-# Dense layer and layer norm of the MLM head begin so.
+# The prefix of the dense layer and the layer norm of the MLM head.
 _TRANSFORM = names.TRANSFORM.removesuffix("/dense")
 _LAYER_NORM = {"gamma": "weight", "beta": "bias"}
 _TASK_LAYERS = {
@@ -30,8 +30,8 @@ _TASK_LAYERS = {
     TAGGING: "classifier",
     QUESTION_ANSWERING: "qa_outputs",
 }
-# All of transformers' names for functions that we have; those of one function differ in
-# rounding only.
+# transformers' names of the activation functions that we have. Names of the same
+# function differ only in rounding.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -59,7 +59,7 @@ _SIZES = {
 _FLOATS = (
     "hidden_dropout", "attention_dropout", "layer_norm_epsilon", "initializer_range",
 )  # fmt: skip
-# What our model cannot be, and the value that it is.
+# Settings of transformers that are fixed in our model, and their values.
 _FIXED = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
@@ -92,8 +92,8 @@ FAMILIES = {family.model_type: family for family in (REMBERT, BERT)}
 DECODER = "cls.predictions.decoder.weight"
 DECODER_BIAS = "cls.predictions.decoder.bias"
 
-# What stands behind the family's name in the name of a class -> the head. A regression
-# is a classifier with one label.
+# The end of a class's name, after the name of the family -> the head. A regression is a
+# classifier with one label.
 HEADS = {
     "Model": None,
     "ForMaskedLM": MASKED_LM,
@@ -104,11 +104,11 @@ HEADS = {
 
 
 class HuggingFaceModel(NamedTuple):
-    """What a config.json describes.
+    """The model that a config.json describes.
 
     family: RemBERT or BERT. head: a value of `HEADS`. model: the sizes.
-    labels: of a classifier or tagger where the file names them, by id.
-    task: what `finetuning_task` says, or None.
+    labels: of a classifier or tagger, by id, if the file names them.
+    task: the value of `finetuning_task`, or None.
     """
 
     family: Family
@@ -138,22 +138,22 @@ def huggingface_name(name: str, family: Family, head: str | None) -> str:
 
 
 def is_transposed(name: str) -> bool:
-    """Whether PyTorch keeps our variable `name` the other way round."""
+    """Whether PyTorch stores the transpose of our variable `name`."""
     return name.endswith("/kernel")
 
 
 def huggingface_shape(name: str, shape: Shape) -> Shape:
-    """The shape that our variable has there."""
+    """The shape of our variable in PyTorch."""
     return shape[::-1] if is_transposed(name) else shape
 
 
 def canonical_names(
     found: Iterable[str], family: Family, folder: str
 ) -> dict[str, str]:
-    """Today's parameter names -> the names in a file, which may be older.
+    """Current parameter names -> the names in a file, which may be older.
 
-    Early BERT files say gamma and beta, and a bare encoder's parameters lack the
-    family's prefix. Position ids, which old versions saved, are no parameters.
+    Early BERT files use gamma and beta, and the parameters of a bare encoder lack the
+    family's prefix. Position ids, which old versions saved, are not parameters.
 
     Raises:
       UserError: two names of the file are the same parameter.
@@ -178,7 +178,7 @@ def read_config(folder: str) -> HuggingFaceModel:
     """Reads config.json of a folder.
 
     Raises:
-      UserError: it is missing, or describes a model that ours cannot be.
+      UserError: it is missing, or describes a model that we do not support.
     """
     path = os.path.join(folder, CONFIG)
     if not files.exists(path):
@@ -217,8 +217,8 @@ def make_config(
 ) -> dict[str, Any]:
     """The config.json of a model.
 
-    The activation and the epsilon are those that the model was trained with, which are
-    not always transformers' defaults.
+    Activation and epsilon are those of training, which are not always transformers'
+    defaults.
     """
     head_of_class = CLASSIFICATION if head == REGRESSION else head
     suffix = next(key for key, value in HEADS.items() if value == head_of_class)

@@ -1,14 +1,14 @@
 """A model with another vocabulary: fewer pieces, or those of another file.
 
-Trimming keeps the pieces that a corpus needs. The segmentation of a text by a unigram
-model is the one with the highest score; where it uses only pieces that are kept, no
-other one can pass it, so that such a text gets the same pieces, and the model the same
-hidden states. A model that is cut to one language of a hundred loses most of its word
-embeddings.
+Trimming keeps the pieces that a corpus needs. A unigram model chooses the segmentation
+of a text with the highest score. If all of its pieces are kept, it still has the
+highest score. Such a text therefore has the same pieces as before, and the model
+computes the same hidden states. A model that is trimmed to one language of a hundred
+loses most of its word embeddings.
 
-Taking another vocabulary gives each of its pieces the row of the same piece, or else
-the mean of the rows of the old pieces that its text is cut into (Tai et al. 2020,
-exBERT; Hewitt 2021). Input and output embedding and output bias are treated alike.
+With another vocabulary, each new piece gets the row of the same piece, or else the mean
+of the rows of the old pieces into which its text is cut (Tai et al. 2020, exBERT;
+Hewitt 2021). Input embedding, output embedding and output bias are treated alike.
 """
 
 import collections
@@ -43,15 +43,15 @@ _PIECES, _SELF_TEST = 1, 4
 _SPACE = "▁"
 # Sentences that are encoded at once.
 _BATCH = 4096
-# Sentences of a language that tell its shares of unknown tokens.
+# Sentences of a language from which its share of unknown tokens is measured.
 _MEASURED = 20_000
 
 
 class Rows(NamedTuple):
-    """Where the rows of a new embedding come from.
+    """The sources of the rows of a new embedding.
 
-    sources: for each new piece the ids of old rows, whose mean it gets.
-    copied: how many new pieces are old ones; the others are means.
+    sources: for each new piece, the ids of the old rows whose mean it gets.
+    copied: how many new pieces are also old pieces; the others get means.
     """
 
     sources: list[list[int]]
@@ -68,16 +68,16 @@ def trim_vocabulary(
 ) -> dict[str, Any]:
     """Writes the model with the pieces that the training text of a corpus uses.
 
-    Special pieces, bytes, and every single character of a piece that is kept stay too.
+    Special pieces, bytes, and all single characters of the kept pieces are kept too.
 
     Args:
       model_dir, checkpoint: of the model, as for `open_trained_model`.
       new_model_dir: written; it must not exist yet, or be empty.
-      corpus_dir: of `build_corpus`. languages: of the corpus; none takes all.
-      min_count: a piece is kept that occurs so often in a language.
+      corpus_dir: of `build_corpus`. languages: of the corpus; empty for all.
+      min_count: a piece is kept if it occurs at least so often in one of the languages.
 
     Returns:
-      What conversion.json holds.
+      The content of conversion.json.
 
     Raises:
       UserError: the vocabulary is no unigram model, the corpus lacks a language, or a
@@ -111,9 +111,10 @@ def replace_vocabulary(
     Args:
       model_dir, checkpoint, new_model_dir: as for `trim_vocabulary`.
       vocabulary: path of the other model.
-      corpus_dir: of a corpus whose held-out text tells the shares of unknown tokens.
+      corpus_dir: a corpus on whose held-out text the shares of unknown tokens are
+        measured.
 
-    Returns, Raises: as `trim_vocabulary`.
+    Returns, Raises: as for `trim_vocabulary`.
     """
     check_target(new_model_dir)
     model = open_trained_model(model_dir, checkpoint, is_read_whole=True)
@@ -136,7 +137,7 @@ def _languages(corpus: Corpus, wanted: Sequence[str]) -> list[str]:
 
 
 def _used(vocabulary, corpus, languages, min_count) -> list[int]:
-    """The ids that stay, in their order."""
+    """The ids of the kept pieces, in their order."""
     found = set()
     for language in languages:
         counts = collections.Counter()
@@ -156,9 +157,10 @@ def _used(vocabulary, corpus, languages, min_count) -> list[int]:
 
 
 def trimmed_model(vocabulary: Vocabulary, kept: Sequence[int]) -> bytes:
-    """The SentencePiece model with the pieces of these ids alone, in their order.
+    """The SentencePiece model with only the pieces of these ids, in their order.
 
-    The library's own self-test of the model goes, as its texts may need other pieces.
+    The self-test that the library stores in the model is removed, as its texts may need
+    other pieces.
     """
     wanted, number, parts = set(kept), 0, []
     for field, value in message_fields(vocabulary.model_bytes):
@@ -172,10 +174,11 @@ def trimmed_model(vocabulary: Vocabulary, kept: Sequence[int]) -> bytes:
 
 
 def matching_rows(old: Vocabulary, new: Vocabulary) -> Rows:
-    """Which old rows each new piece takes: its own, or those that its text is cut into.
+    """The old rows for each new piece: that of the same piece, or those of its parts.
 
-    Special pieces match by what they are for. A piece of whose text the old vocabulary
-    knows nothing gets the mean of all rows.
+    The parts are the old pieces into which the text of the new piece is cut. Special
+    pieces match by their role. A piece whose text is unknown to the old vocabulary gets
+    the mean of all rows.
     """
     roles = [
         (new.pad_id, old.pad_id), (new.unk_id, old.unk_id), (new.cls_id, old.cls_id),
@@ -200,10 +203,11 @@ def matching_rows(old: Vocabulary, new: Vocabulary) -> Rows:
 
 
 def _parts(old, piece) -> list[int]:
-    """The old pieces of a piece's text, which inside a word begins without a space."""
+    """The old pieces of a piece's text. The text has a leading space only if the piece
+    begins a word."""
     ids = old.encode(piece.replace(_SPACE, " "))
     if not piece.startswith(_SPACE):
-        # The encoder takes every text to begin with a space.
+        # The encoder adds a space before every text.
         first = old.id_to_piece(ids[0]) if ids else ""
         bare = old.piece_to_id(first.removeprefix(_SPACE))
         if first == _SPACE:
@@ -287,9 +291,9 @@ def _convert(
 def _unknown(
     old: Vocabulary, new: Vocabulary, corpus: Corpus | None, languages: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Language -> shares of unknown tokens and tokens a character, before and after.
+    """Language -> share of unknown tokens and tokens per character, before and after.
 
-    They are those of held-out text where a language has some, else of training text.
+    They are measured on held-out text, or on training text if a language has none.
     """
     found = {}
     for language in languages:

@@ -1,9 +1,9 @@
 """Safetensors files, read and written one tensor at a time.
 
 The format (https://huggingface.co/docs/safetensors): 8 bytes with the length of the
-header, a JSON header that names dtype, shape and place of each tensor, then their bytes
-in little endian. Reading runs no code, and nothing is believed that the header says
-before it was held to the size of the file.
+header, a JSON header with dtype, shape and offsets of each tensor, then their bytes in
+little endian. Reading runs no code. The header is checked against the size of the file
+before it is used.
 """
 
 import json
@@ -36,7 +36,7 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
 class StoredTensor(NamedTuple):
-    """Where a tensor lies: `start` and `size` are bytes in the file at `path`."""
+    """A tensor in the file at `path`; `start` and `size` are in bytes."""
 
     path: str
     dtype: str
@@ -73,10 +73,11 @@ class SafetensorsFolder:
         return {name: stored.shape for name, stored in self.tensors.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor as float32, half precision widened.
+        """A tensor as float32; half precision is converted.
 
         Raises:
-          UserError: it is not of floats, or holds values that are not finite.
+          UserError: its type is not F32, F16 or BF16, or it has values that are not
+            finite.
         """
         stored = self.tensors[name]
         if stored.dtype not in _DECODERS:
@@ -107,10 +108,10 @@ class SafetensorsFolder:
 
 
 def read_header(path: str) -> dict[str, StoredTensor]:
-    """What a safetensors file holds.
+    """The tensors of a safetensors file, by name.
 
     Raises:
-      UserError: it is no such file, is cut off, or its header contradicts itself.
+      UserError: it is no such file, is truncated, or its header contradicts itself.
     """
     try:
         length = gfile.size(path)
@@ -135,7 +136,7 @@ def read_header(path: str) -> dict[str, StoredTensor]:
 def write_safetensors(
     path: str, shapes: Mapping[str, Shape], value_of: Callable[[str], np.ndarray]
 ) -> None:
-    """Writes float32 tensors, each read when it is its turn.
+    """Writes float32 tensors; each is read just before it is written.
 
     Args:
       path: the file, written atomically.
@@ -174,7 +175,7 @@ def _flat_blocks(value: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _blocks(stored: StoredTensor) -> Iterator[bytes]:
-    """The bytes of a tensor, piece by piece; a piece holds whole numbers."""
+    """The bytes of a tensor in blocks of whole elements."""
     try:
         with gfile.GFile(stored.path, "rb") as handle:
             handle.seek(stored.start)
@@ -192,7 +193,7 @@ def _blocks(stored: StoredTensor) -> Iterator[bytes]:
 
 
 def _from_bfloat16(block: bytes) -> np.ndarray:
-    # The upper half of a float32.
+    # A bfloat16 is the upper half of a float32.
     return (np.frombuffer(block, "<u2").astype(np.uint32) << 16).view(np.float32)
 
 

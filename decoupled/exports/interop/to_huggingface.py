@@ -1,7 +1,7 @@
 """A run's folder -> a folder that transformers loads.
 
-RemBERT's architecture where the embeddings are decoupled, BERT's where they are
-coupled and as wide as the hidden layers. What neither can be is refused.
+The architecture is RemBERT if the embeddings are decoupled, and BERT if they are
+coupled and as wide as the hidden layers. Other models are refused.
 """
 
 import os
@@ -101,7 +101,7 @@ def _head(model: TrainedModel) -> str | None:
 
 
 def _family(model_dir: str, config: ModelConfig, head: str | None) -> Family:
-    """The architecture that computes the same, or a refusal."""
+    """The architecture that computes the same; raises UserError if there is none."""
     if head == MASKED_LM and config.mlm_transform != "dense_activation_norm":
         raise UserError(
             f"{model_dir}: its MLM head is the plain projection of the paper "
@@ -126,7 +126,7 @@ def _family(model_dir: str, config: ModelConfig, head: str | None) -> Family:
 
 
 def _variables(model: TrainedModel, head: str | None) -> names.Head:
-    """The head in our declaration; an encoder keeps a pooler that it has."""
+    """The head in our declaration; an encoder keeps its pooler if it has one."""
     if head == MASKED_LM:
         return names.MASKED_LM
     if head is None:
@@ -141,7 +141,8 @@ def _write_weights(
     shapes: dict[str, names.Shape],
     path: str,
 ) -> None:
-    """Streams the weights, and the unit matrix that RemBERT wants where E_in = H."""
+    """Writes the weights one by one, and the unit matrix that RemBERT needs if
+    E_in = H."""
     ours = {huggingface_name(name, family, head): name for name in shapes}
     theirs = {
         parameter: huggingface_shape(name, shapes[name])
@@ -160,7 +161,7 @@ def _write_weights(
 
 
 def _identity_projection(config: ModelConfig, family: Family) -> dict[str, np.ndarray]:
-    """What RemBERT has between embeddings and layers of one width, and ours has not."""
+    """The input projection of RemBERT as a unit matrix, if our model has none."""
     size = config.hidden_size
     if family is not REMBERT or config.projects_input:
         return {}

@@ -1,14 +1,14 @@
-"""The vocabulary as transformers reads it: tokenizer.json and its companions.
+"""The vocabulary for transformers: tokenizer.json and its companions.
 
-tokenizer.json gives the ids of `Vocabulary.encode`, between [CLS] and [SEP], without
-any class of transformers for the model: the normaliser, the pieces and their scores,
-and where the special pieces stand are all in the file. docs/interop.md lists where the
-ids differ.
+tokenizer.json gives the ids of `Vocabulary.encode`, between [CLS] and [SEP]. It needs
+no class of transformers for the model: the file contains the normaliser, the pieces
+with their scores, and the positions of the special pieces. docs/interop.md lists where
+the ids differ.
 
-SentencePiece's Python interface tells pieces and scores, but not how text is
-normalised, and its generated protobuf module needs another protobuf than TensorFlow
-does. The model file is a protobuf message (sentencepiece_model.proto); the few fields
-are read here.
+SentencePiece's Python interface gives pieces and scores, but not the normalisation, and
+its generated protobuf module needs another version of protobuf than TensorFlow. The
+model file is a protobuf message (sentencepiece_model.proto), of which this module reads
+a few fields.
 """
 
 import base64
@@ -38,11 +38,12 @@ _FIXED = {1: 8, 5: 4}
 
 
 class Settings(NamedTuple):
-    """How text becomes pieces, beside the pieces.
+    """How text becomes pieces, besides the pieces themselves.
 
     charsmap: SentencePiece's compiled table of character replacements.
-    dummy_prefix: whether text is taken to begin with a space.
-    remove_whitespace: whether spaces at the ends go, and repeated ones become one.
+    dummy_prefix: whether a space is added before every text.
+    remove_whitespace: whether spaces at both ends are removed, and repeated ones
+      become one.
     byte_fallback: whether unknown characters become their bytes.
     """
 
@@ -56,7 +57,7 @@ def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> 
     """Writes the three files.
 
     Raises:
-      UserError: the vocabulary is of a kind that they cannot describe.
+      UserError: the files cannot describe a vocabulary of this kind.
     """
     special = special_tokens(vocabulary)
     for name, content in (
@@ -68,7 +69,7 @@ def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> 
 
 
 def special_tokens(vocabulary: Vocabulary) -> dict[str, str]:
-    """transformers' names of the special pieces -> the pieces, in this spelling."""
+    """transformers' names of the special pieces -> this vocabulary's spelling."""
     ids = {
         "bos_token": vocabulary.cls_id,
         "eos_token": vocabulary.sep_id,
@@ -131,13 +132,13 @@ def read_settings(model: bytes, path: str) -> Settings:
 
 
 def _added_tokens(vocabulary):
-    """Special pieces; only as such they are found in text."""
+    """The special pieces, which transformers finds in text only if listed here."""
     return [
         {
             "id": index,
             "content": vocabulary.id_to_piece(index),
             "single_word": False,
-            # The space before [MASK] belongs to the piece that is to be found.
+            # The space before [MASK] belongs to the masked piece.
             "lstrip": index == vocabulary.mask_id,
             "rstrip": False,
             "normalized": False,
@@ -167,7 +168,7 @@ def _replace(pattern, content):
 
 
 def _pre_tokenizer(pieces):
-    """Words by themselves, which is faster; None where a piece goes beyond a word."""
+    """Splits text into words, which is faster; None if a piece can span words."""
     if any(_SPACE in piece[1:] for piece in pieces):
         return None
     return {

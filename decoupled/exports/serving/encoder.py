@@ -2,9 +2,9 @@
 
 SavedModels, `decoupled fill_mask` and the analyses of hidden states and masked words
 (`drift`, `probing`, `masked_lm`) run this network. It computes the same as the mesh
-graph (`decoupled.model`), from the same checkpoint, and stands beside it for two
-reasons: a SavedModel has to run with nothing but TensorFlow, and batch and length are
-dynamic here, where every dimension of a mesh graph has a fixed size. Training, and
+graph (`decoupled.model`) from the same checkpoint. There are two reasons for a second
+implementation: a SavedModel must run with nothing but TensorFlow, and batch and length
+are dynamic here, while every dimension of a mesh graph has a fixed size. Training, and
 predictions for whole data sets (tasks, retrieval, nearest neighbours), run the mesh
 graph on a mesh of devices. `tests/exports/serving/test_training_graph.py` compares the
 two.
@@ -41,7 +41,7 @@ def variable(weights: Weights, name: str) -> tf.Variable:
 
 
 def assert_below(ids: tf.Tensor, rows: tf.Tensor | int, name: str) -> tf.Operation:
-    """Fails where an int32 id is not in [0, rows), with the least and the largest id.
+    """Fails if an int32 id is not in [0, rows); shows the least and the largest id.
 
     A gather on a GPU would give zeros for such an id, and no error.
     """
@@ -52,22 +52,22 @@ def assert_below(ids: tf.Tensor, rows: tf.Tensor | int, name: str) -> tf.Operati
 
 
 def shaped(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """A tensor that is known to have the shape of another, which it has.
+    """`value` reshaped to the shape of `like`.
 
-    TensorFlow infers shapes before anything runs. It would report two shapes that do
-    not fit in its own words, and the checks would never run. It cannot look into a
-    gather.
+    TensorFlow infers shapes before anything runs. It would report mismatched shapes
+    with a message of its own, and our checks would never run. It cannot infer the shape
+    of a gather.
     """
     places = tf.reshape(tf.range(tf.size(like)), tf.shape(like))
     return tf.gather(tf.reshape(value, [-1]), places)
 
 
 def read(source: tf.Variable) -> tf.Tensor:
-    """The variable's value, in such a way that what uses it can be fused.
+    """The variable's value, read such that operations on it can be fused.
 
-    The outputs of a traced function wait for each of its reads of variables. TF 2.15's
-    graph rewriter fuses nothing that has an input for which others wait, so a step that
-    changes nothing goes in between.
+    The outputs of a traced function have control dependencies on all of its reads of
+    variables. TF 2.15's graph rewriter does not fuse an operation if others wait for
+    one of its inputs. An operation that changes nothing is therefore put in between.
     """
     return tf.ensure_shape(source, source.shape)
 
@@ -75,8 +75,8 @@ def read(source: tf.Variable) -> tf.Tensor:
 class Dense(tf.Module):
     """x @ kernel + bias.
 
-    Several layers over one input are joined side by side, in the order of `names`: one
-    product instead of several. The variables are then called after `joined`.
+    Several layers over the same input can be joined in the order of `names`: one
+    product instead of several. The variables are then named after `joined`.
     """
 
     def __init__(self, weights: Weights, *names: str, joined: str = ""):
@@ -97,9 +97,9 @@ class Dense(tf.Module):
 class LayerNorm(tf.Module):
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last dimension.
 
-    Written with a batch norm that takes each row for a channel, as Keras does: on a CPU
-    the graph rewriter makes one kernel of the whole, where means, differences and
-    products of their own would be seven.
+    It uses a batch norm with a channel for each row, as Keras does. On a CPU the graph
+    rewriter turns this into one kernel; separate means, differences and products would
+    be seven.
     """
 
     def __init__(self, weights: Weights, name: str, epsilon: float):
@@ -161,8 +161,8 @@ class _Embeddings(tf.Module):
         training: bool,
     ) -> tf.Tensor:
         """int32 [batch, length] twice -> float32 [batch * length, H]."""
-        # A gather, not a slice: its shape is not inferred, so an input that is too long
-        # meets the check of the length and its message, not a mismatch of shapes.
+        # A gather, not a slice: its shape is not inferred, so that the check of the
+        # length reports an input that is too long, and not a mismatch of shapes.
         x = (
             self.words.rows(word_ids)
             + self.types.rows(type_ids)
@@ -207,8 +207,8 @@ class _Attention(tf.Module):
         scores = tf.matmul(query, key, transpose_b=True) * size**-0.5 + mask
         shares = dropout(tf.nn.softmax(scores), self._dropout, training)
         context = tf.transpose(tf.matmul(shares, value), [0, 2, 1, 3])
-        # With the rows of the residual, not [-1, ...]: only so is the shape known to be
-        # that of the residual, which is then added by the product that comes next.
+        # With the rows of the residual, not [-1, ...]: the shape is then known to equal
+        # that of the residual, and the next product can add the residual itself.
         return self.output(tf.reshape(context, tf.shape(rows)))
 
 
@@ -238,8 +238,8 @@ class _Layer(tf.Module):
         """[batch * length, H], mask [batch, 1, 1, length] -> [batch * length, H].
 
         Args:
-          rows: the first of each sequence, [batch, H], which are then all that the
-            layer computes; None is all of `x`.
+          rows: the first row of each sequence, [batch, H], if the layer is computed
+            only there; None for all rows of `x`.
         """
         rows = x if rows is None else rows
         attended = self.attention(x, rows, mask, training)
@@ -254,10 +254,9 @@ class Encoder(tf.Module):
     Args:
       config: the model's sizes.
       weights: checkpoint name -> array, e.g. `CheckpointFile`, or `StoredWeights`,
-        which keep matrices in fewer bits. Where it holds
-        `bert/pooler`, that is the pooler (fine-tuned classifiers); otherwise there is
-        none: the pre-training of this model trains no pooler, and a random one would
-        only scramble the [CLS] vector.
+        which keep matrices in fewer bits. The encoder has a pooler if these contain
+        `bert/pooler`, as in fine-tuned classifiers. Pre-training trains no pooler, and
+        a random one would only scramble the [CLS] vector.
       up_to: only the layers up to this one, 0 to L, and no pooler; None is all.
     """
 
@@ -307,7 +306,7 @@ class Encoder(tf.Module):
     def pooled_output(
         self, inputs: dict[str, tf.Tensor], training: bool = False
     ) -> tf.Tensor:
-        """That of `__call__`; the last layer is computed for [CLS] alone."""
+        """`pooled_output` of `__call__`; computes the last layer only at [CLS]."""
         x, mask = self._embedded(inputs, training)
         *layers, last = self.layers
         for layer in layers:
@@ -337,13 +336,13 @@ class Encoder(tf.Module):
     def _embedded(self, inputs, training):
         """The input embedding [batch * length, H], and the mask of the layers."""
         with tf.control_dependencies(self._checks(inputs)):
-            # What the first operations need waits for the checks.
+            # The first operations depend on this tensor, and so wait for the checks.
             word_ids = tf.identity(inputs["input_word_ids"])
         length = tf.shape(word_ids)[1]
         input_mask, type_ids = (shaped(inputs[n], word_ids) for n in FEATURES[1:])
         padded = 1.0 - tf.cast(input_mask, tf.float32)
-        # Sliced last, because a factor here would be taken for that of the scores, and
-        # neither would be fused with their product.
+        # The slice comes last: the graph rewriter would take a last factor for that of
+        # the scores, and would fuse neither with their product.
         mask = (padded * _MASKED)[:, tf.newaxis, tf.newaxis, :]
         return self.embeddings(word_ids, type_ids, length, training), mask
 
@@ -356,7 +355,7 @@ class Encoder(tf.Module):
         return first if self.pooler is None else tf.tanh(self.pooler(first))
 
     def _checks(self, inputs: dict[str, tf.Tensor]) -> Iterator[tf.Operation]:
-        """Operations that fail, with our messages, where inputs do not fit."""
+        """Operations that fail, with our messages, if inputs are invalid."""
         shape = tf.shape(inputs["input_word_ids"])
         yield tf.debugging.assert_less_equal(
             shape[1],
@@ -380,8 +379,8 @@ class MaskedLm(tf.Module):
     Args:
       config: the model's sizes.
       weights: checkpoint name -> array.
-      encoder: where the head is coupled, its word embeddings are the output embedding,
-        one variable for both uses.
+      encoder: in a coupled model its word embeddings are also the output embedding, as
+        one variable.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, encoder: Encoder):

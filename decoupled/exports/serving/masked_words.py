@@ -1,4 +1,4 @@
-"""What a masked-LM head expects at [MASK], for a text at a time."""
+"""Predictions of a masked-LM head at [MASK], for one text at a time."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -101,7 +101,7 @@ def show_filled(model: MaskedWords, texts: Sequence[str], count: int) -> None:
 
 
 def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
-    """[CLS], the ids of what stands between masks, the masks, [SEP].
+    """The ids of a text with [CLS], [SEP], and [MASK] where the text has it.
 
     Raises:
       UserError: the text has no [MASK].

@@ -1,8 +1,8 @@
-"""Questions and contexts to windows in the graph, as `tasks.qa_features` makes them.
+"""Makes the windows of `tasks.qa_features` from questions and contexts, in the graph.
 
-Every piece of a context knows the characters of the original that it stands for, in the
-manner of `tasks.context_pieces`, so that an answer is cut from the text as it is.
-Characters of all contexts are numbered one after the other.
+For every piece of a context, the characters of the original text that it stands for are
+known, so that an answer can be cut from the original text. The characters of all
+contexts are numbered consecutively.
 """
 
 import unicodedata
@@ -44,12 +44,12 @@ class Pieces(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Windows of all questions; those of a question follow one another.
+    """Windows of all questions; those of a question are consecutive.
 
-    question: int64 [windows], whose. packed: the encoder's inputs [windows, length].
-    starts, ends: int64 [windows, length], characters of a piece of the context; 0
-      elsewhere. may_be_middle: bool [windows, length], where no other window shows more
-      of what surrounds a piece.
+    question: int64 [windows], index of the question. packed: the encoder's inputs
+      [windows, length]. starts, ends: int64 [windows, length], characters of a piece of
+      the context; 0 for other pieces. may_be_middle: bool [windows, length], whether no
+      other window shows more context around the piece.
     """
 
     question: tf.Tensor
@@ -78,7 +78,7 @@ def characters(contexts: tf.Tensor) -> Characters:
 
 
 class ContextPieces:
-    """As `tasks.context_pieces.context_pieces`, for a batch of texts."""
+    """As `tasks.qa_features.context_pieces`, for a batch of texts."""
 
     def __init__(self, vocabulary: Vocabulary, tokenizer):
         self._tokenizer = tokenizer
@@ -163,7 +163,7 @@ def question_windows(
     length: int,
     settings: QuestionAnsweringConfig,
 ) -> Windows:
-    """[CLS] question [SEP] part of the context [SEP], as long as the longest.
+    """[CLS] question [SEP] part of the context [SEP], padded to the longest window.
 
     Args:
       vocabulary: of the model.
@@ -217,19 +217,23 @@ def _at(values: tf.Tensor, places: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
 
 
 def _shown(within: tf.Tensor, sizes: tf.Tensor, length: int) -> tf.Tensor:
-    """How much a window shows around a piece: the smaller side, then its size."""
+    """How much context a window shows around a piece: the smaller side, then the size
+    of the window."""
     return tf.minimum(within, sizes - 1 - within) * (length + 1) + sizes
 
 
 def _shows_most(
     shown: tf.Tensor, places: tf.Tensor, in_text: tf.Tensor, count: tf.Tensor
 ) -> tf.Tensor:
-    """bool [windows, length]: no window shows more of a piece, and none before as much.
+    """bool [windows, length]: whether a window shows most context around a piece.
+
+    The first of equal windows is chosen.
 
     Args:
-      shown: int64 [windows, length]. places: the number of the piece, of `count`.
+      shown: int64 [windows, length], from `_shown`. places: int64 [windows, length],
+        the number of the piece, below `count`.
     """
-    # What is no piece of a context is put together behind the last piece.
+    # All other positions share the number after that of the last piece.
     keys = tf.where(in_text, places, count)
     most = tf.math.unsorted_segment_max(shown, keys, count + 1)
     equal = in_text & (shown == tf.gather(most, keys))

@@ -1,7 +1,7 @@
-"""The objects that are saved: TF Hub's attributes and signatures around the modules.
+"""The objects that are saved: modules with TF Hub's attributes and signatures.
 
-A root is traced for dynamic shapes when it is made, so that the SavedModel needs none
-of this code.
+A root is traced for dynamic shapes when it is made, so that the SavedModel does not
+need this code.
 """
 
 import functools
@@ -19,9 +19,9 @@ from decoupled.exports.serving.encoder import (
 
 # Nothing here branches on a tensor; converting the Python code would double the time.
 graph_function = functools.partial(tf.function, autograph=False)
-# For what holds the network: it stays a function of its own when it is called. Copied
-# into the caller, its constants would wait for the caller's inputs, and the graph
-# rewriter of TF 2.15 fuses nothing that waits.
+# For functions that contain the network. They are not inlined: inlined constants would
+# wait for the caller's inputs, and the graph rewriter of TF 2.15 does not fuse
+# operations that wait.
 network_function = functools.partial(
     graph_function, experimental_attributes={"_noinline": True}
 )
@@ -41,7 +41,8 @@ def feature_spec(*more: str) -> dict[str, tf.TensorSpec]:
 
 
 def only_tensors(outputs: dict) -> dict:
-    """A signature returns tensors only: the list `encoder_outputs` stays out."""
+    """The outputs without the list `encoder_outputs`; a signature returns tensors
+    only."""
     return {name: value for name, value in outputs.items() if name != "encoder_outputs"}
 
 
@@ -56,12 +57,12 @@ def graph_signature(call: Callable, *more: str) -> Callable:
 
 
 class Root(tf.train.Checkpoint):
-    """What every reusable SavedModel has.
+    """The attributes of every reusable SavedModel.
 
     Attributes:
       variables, trainable_variables: lists of tf.Variable.
-      regularization_losses: an empty list; weight decay is the optimizer's business.
-      sp_model_file, do_lower_case: the vocabulary as an asset, and False; only where
+      regularization_losses: an empty list; the optimizer does weight decay.
+      sp_model_file, do_lower_case: the vocabulary as an asset, and False; only if
         `vocabulary_path` is given.
     """
 
@@ -96,7 +97,7 @@ class MaskedLmRoot(Root):
 
 
 class EncoderRoot(Root):
-    """A TF Hub text encoder; `mlm` only where it is exported with its MLM head."""
+    """A TF Hub text encoder; has `mlm` if it is exported with its MLM head."""
 
     def __init__(self, encoder: Encoder, head: MaskedLm | None, vocabulary_path: str):
         super().__init__(encoder, vocabulary_path=vocabulary_path)
@@ -195,7 +196,7 @@ class _PooledRoot(_TaskRoot):
 
     @network_function
     def predict(self, inputs):
-        """Without the encoder's outputs; the last layer is computed for [CLS] alone."""
+        """The head's outputs only; computes the last layer only at [CLS]."""
         return self._found(self._network.pooled_output(inputs))
 
     def signatures(self) -> dict:
@@ -230,8 +231,8 @@ class TaggerRoot(_LabelRoot):
 
     Its outputs are the encoder's and, at every piece, `logits`, `probabilities` float32
     [batch, length, labels] and `label` string [batch, length]. The label of a word is
-    that of its first piece. With `word_starts` int32 [batch, length] among the inputs,
-    which is 1 at the first piece of a word, `label` is empty elsewhere.
+    that of its first piece. With an input `word_starts` int32 [batch, length], which is
+    1 at the first piece of a word, `label` is empty at all other pieces.
     """
 
     def __init__(self, *arguments):
@@ -255,7 +256,7 @@ class TaggerRoot(_LabelRoot):
         return outputs | found
 
     def signatures(self) -> dict:
-        """`serving_default`, and `word_starts` with that input, too."""
+        """`serving_default`, and `word_starts`, which also has that input."""
         starts = graph_signature(self.__call__, "word_starts")
         return super().signatures() | {"word_starts": starts}
 

@@ -85,18 +85,19 @@ def export_folder(
       sequence_length: as for `export`; None for the length of training, or of the
         retrieval.
       max_answer_length: most pieces of an answer; None for the folder's limit.
-      retrieval: exports sentence vectors that are made so; None for the whole model.
-      centre_on: a file of sentences, where the retrieval centres vectors.
+      retrieval: settings of the sentence vectors to export; None exports the whole
+        model.
+      centre_on: a file of sentences; needed if `retrieval` centres vectors.
 
     Raises:
-      UserError: as `open_trained_model` and `export`; the retrieval is none that an
-        export can do.
+      UserError: as for `open_trained_model` and `export`; or an export does not support
+        the settings of `retrieval`.
     """
     trained = open_trained_model(model_dir, checkpoint)
     sentences = None
     if retrieval is not None:
         sentences = _sentence_vectors(trained, retrieval, centre_on, mlm)
-        # The encoder alone: a reader's windows and answers are not made.
+        # Only the encoder is exported, without windows and answers.
         trained = dataclasses.replace(
             trained, head=None, task=None, labels=(), answers=None, assumed=()
         )
@@ -122,7 +123,7 @@ def export_folder(
 
 
 def _sentence_vectors(trained, retrieval, centre_on, mlm) -> SentenceVectors:
-    """Refuses what contradicts sentence vectors."""
+    """The settings of sentence vectors; refuses options that contradict them."""
     if mlm:
         raise UserError("--mlm: sentence vectors need no MLM head; leave it out")
     if retrieval.centre != bool(centre_on):
@@ -154,19 +155,19 @@ def export(
     Args:
       trained: what to export.
       export_dir: OUT of the module's docstring.
-      sequence_length: to which the preprocessor packs by default, and at which the
-        combined model cuts.
+      sequence_length: length to which the preprocessor packs by default, and to which
+        the combined model cuts.
       mlm: include the output embedding and MLM head as `encoder.mlm`.
-      overwrite: replace an `export_dir` that holds an earlier export.
-      weights: the type in which matrices are kept, one of `stored.STORED_AS`.
+      overwrite: replace an `export_dir` that contains an earlier export.
+      weights: the type in which matrices are stored, one of `stored.STORED_AS`.
       sentences: export the vectors of sentences instead of the whole model.
 
     Returns:
-      What export.json holds.
+      The content of export.json.
 
     Raises:
-      UserError: see `TrainedModel.check`; `export_dir` exists and is not to be, or
-        must not be, overwritten; it cannot be written.
+      UserError: see `TrainedModel.check`; `export_dir` exists, and is not an earlier
+        export or `overwrite` is false; or it cannot be written.
     """
     _check_target(export_dir, overwrite)
     trained.check(sequence_length, mlm)
@@ -211,7 +212,7 @@ def say_length(length: int, trained_length: int | None) -> None:
 
 
 def say_assumed(trained: TrainedModel) -> None:
-    """Names the settings of a reader that its folder does not say."""
+    """Prints the question-answering settings that the model's folder does not have."""
     if trained.assumed:
         values = dataclasses.asdict(trained.answers)
         assumed = ", ".join(f"{name} = {values[name]}" for name in trained.assumed)
@@ -341,7 +342,7 @@ def _build_sentence_roots(
 
 
 def _model_root(trained: TrainedModel, weights: StoredWeights, mlm: bool) -> Root:
-    """The encoder with what sits on it."""
+    """The encoder with its head."""
     config, path = trained.config, trained.vocabulary.path
     encoder = Encoder(config, weights)
     if trained.head is None:

@@ -1,8 +1,8 @@
 """SavedModels that give a vector for each sentence, as `decoupled retrieve` does.
 
-The vector is the mean over a sentence's tokens in one layer. Layers above it are left
-out, and so are pooler and heads. Where vectors are centred, the mean vector of given
-sentences is stored and subtracted.
+The vector is the mean over a sentence's tokens in one layer. The SavedModel has no
+layers above it, no pooler and no heads. To centre vectors, it stores the mean vector of
+given sentences and subtracts it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,11 +42,11 @@ class SentenceVectors(NamedTuple):
 class SentenceRoot(Root):
     """Packed ids -> `sentence_vector` float32 [batch, H], which is also `default`.
 
-    Only the first segment's tokens should be given. Zeros, less the mean vector, where
-    no token is in the mean.
+    The input should have one segment only. If no token is in the mean, the vector is
+    zeros minus the mean vector.
 
     Attributes:
-      mean_vector: float32 [H], what is subtracted.
+      mean_vector: float32 [H], which is subtracted.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SentenceRoot(Root):
         states = self._encoder.hidden_states(inputs, training)[-1]
         pooled = inputs["input_mask"]
         if not self._pool_special_tokens:
-            # Of n tokens those from 1 to n - 2: [CLS] is the first, [SEP] the last.
+            # The tokens from 1 to n - 2 of n: [CLS] is the first, [SEP] the last.
             last = tf.reduce_sum(pooled, axis=1, keepdims=True) - 1
             column = tf.range(tf.shape(pooled)[1])[tf.newaxis, :]
             pooled *= tf.cast((column > 0) & (column < last), pooled.dtype)
@@ -88,14 +88,14 @@ def store_mean(root: SentenceRoot, text: TextRoot, path: str) -> int:
     """Sets the mean vector to that of the sentences of a file; returns their number.
 
     Args:
-      root: whose mean vector is 0 so far. text: its model of strings.
+      root: its mean vector must be 0 before. text: the model of strings around `root`.
       path: UTF-8 text, a sentence a line; empty lines are left out.
 
     Raises:
       UserError: the file cannot be read, has no sentence, or a vector is not finite.
     """
     lines = [line.strip() for line in files.read_text(path).split("\n")]
-    # Of similar length together.
+    # Sorted, so that batches have sentences of similar length.
     sentences = sorted(filter(None, lines), key=len)
     if not sentences:
         raise UserError(f"{path}: holds no sentence to centre vectors on")

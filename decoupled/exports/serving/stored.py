@@ -1,11 +1,11 @@
-"""Matrices of a SavedModel in fewer bits than float32: files and memory shrink.
+"""Matrices of a SavedModel in fewer bits than float32, for smaller files and memory.
 
-Activations and sums stay float32. A lookup converts the rows that it takes, a product
-converts its matrix at each call.
+Activations and sums stay float32. A lookup converts the rows that it reads, and a
+product converts its matrix at each call.
 
-8 bits are integers from -127 to 127 with a float32 scale for each row of a table and
-for each column of a kernel, the largest magnitude in it / 127. The scale is applied
-after the product, which is exact but for rounding.
+With 8 bits, values are integers from -127 to 127. Each row of a table, and each column
+of a kernel, has a float32 scale: its largest magnitude / 127. The scale is applied
+after the product, which changes the result only by rounding.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ _LARGEST = 127
 
 
 class StoredWeights(Mapping[str, np.ndarray]):
-    """Weights, and the type in which a SavedModel keeps their matrices.
+    """Weights, and the type in which a SavedModel stores their matrices.
 
     Args:
       weights: checkpoint name -> float32 array. stored_as: one of `STORED_AS`.
@@ -44,18 +44,20 @@ class StoredWeights(Mapping[str, np.ndarray]):
 
 
 class Matrix(tf.Module):
-    """A float32 matrix, kept in the type that the weights say; float32 for a mapping.
+    """A float32 matrix, stored in another type if the weights are `StoredWeights`.
 
-    Only float32 can be trained.
+    Only a matrix stored in float32 can be trained.
 
     Args:
-      weights: where it is from.
+      weights: that it comes from.
       value: float32 [rows, columns].
       name: of the variable.
-      scale_of: 0 for a table, whose rows have a scale each; 1 for a kernel.
+      scale_of: 0 for a table, whose rows have a scale each; 1 for a kernel, whose
+        columns have one.
 
     Raises:
-      UserError: fewer bits would hide a value that is not finite, or make one.
+      UserError: the matrix has a value that is not finite, or would have one in the
+        stored type.
     """
 
     def __init__(

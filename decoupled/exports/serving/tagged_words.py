@@ -1,7 +1,7 @@
-"""Words to tags in the graph: the rows and the rules of `tasks.tagging_features`.
+"""Words to tags in the graph, by the rules of `tasks.tagging.tagging_features`.
 
-Each word is encoded by itself; one of which nothing is left becomes <unk>. A sentence
-that is longer than a row goes on in further rows, and so every word has a tag.
+Each word is encoded by itself; a word without pieces becomes <unk>. A sentence that is
+longer than a row continues in further rows, so that every word has a tag.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ _WORDS = tf.RaggedTensorSpec([None, None], tf.string, ragged_rank=1)
 
 
 class Rows(NamedTuple):
-    """Where the pieces of words stand, int64 each.
+    """The rows of the pieces of words, int64 each.
 
     sizes: [rows], pieces of each row. starts: [words, 2], row and position of the first
     piece of each word; [CLS] has position 0.
@@ -30,12 +30,12 @@ class Rows(NamedTuple):
 
 
 def ends(sizes: tf.Tensor) -> tf.Tensor:
-    """int64 [n] -> [n + 1]: 0, and where each of consecutive runs ends."""
+    """int64 [n] -> [n + 1]: 0, and the end of each of consecutive runs."""
     return tf.concat([[0], tf.cumsum(tf.cast(sizes, tf.int64))], axis=0)
 
 
 def lay_out(counts: tf.Tensor, splits: tf.Tensor, window: int) -> Rows:
-    """Places for the pieces of words.
+    """Assigns rows to the pieces of words.
 
     Args:
       counts: int64 [words], pieces of each word, 1 or more.
@@ -59,11 +59,11 @@ def lay_out(counts: tf.Tensor, splits: tf.Tensor, window: int) -> Rows:
 
 
 def _row_begins(sizes: tf.Tensor, splits: tf.Tensor, window: int) -> tf.Tensor:
-    """int64 [parts]: 1 where a part of a word begins a row.
+    """int64 [parts]: 1 if a part of a word begins a row, else 0.
 
-    A row takes parts of its sentence while there is room. Where the row that begins at
-    a part ends is known for every part; from the first part of each sentence the loop
-    goes from row to row, in all sentences at once.
+    A row takes parts of its sentence while there is room. For every part, the end of a
+    row that would begin there is computed. From the first part of each sentence, the
+    loop then goes from row to row, in all sentences at once.
     """
     total = ends(sizes)
     limits = tf.repeat(splits[1:], splits[1:] - splits[:-1])
@@ -90,7 +90,7 @@ class TextTaggerRoot(Root):
     """A tag for every word of raw text.
 
     Args:
-      tagger: as saved by itself.
+      tagger: the model for ids.
       vocabulary: of the model.
       sequence_length: tokens of a row, [CLS] and [SEP] included.
     """
@@ -113,8 +113,8 @@ class TextTaggerRoot(Root):
         """Tags sentences.
 
         Args:
-          sentences: string [batch], whose words stand between white space (space, tab,
-            line break; a no-break space is part of a word); or words as they are, a
+          sentences: string [batch], whose words are separated by white space (space,
+            tab, line break; a no-break space is part of a word); or separate words, a
             ragged tensor string [batch, (words)].
 
         Returns:
@@ -134,7 +134,8 @@ class TextTaggerRoot(Root):
         return {"words": words} | {n: words.with_values(v) for n, v in flat.items()}
 
     def _encode(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Pieces of all words one after the other, and how many each word has."""
+        """The pieces of all words one after the other, and each word's number of
+        pieces."""
         tokens = self._tokenizer.tokenize(words)
         lengths = tokens.row_lengths()
         counts = tf.maximum(lengths, 1)
@@ -148,7 +149,7 @@ class TextTaggerRoot(Root):
         return tf.where(empty, self._vocabulary.unk_id, known), counts
 
     def _pack(self, pieces: tf.Tensor, sizes: tf.Tensor) -> dict[str, tf.Tensor]:
-        """[CLS] pieces [SEP], as long as the longest row."""
+        """[CLS] pieces [SEP], padded to the longest row."""
         longest = tf.reduce_max(tf.concat([sizes, [0]], axis=0)) + _SPECIALS
         columns, size = tf.range(longest)[tf.newaxis, :], sizes[:, tf.newaxis]
         places = ends(sizes)[:-1, tf.newaxis] + columns - 1

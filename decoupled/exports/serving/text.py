@@ -1,9 +1,8 @@
-"""Raw strings to the encoder's inputs and to its outputs, in the graph.
+"""From raw strings to the encoder's inputs and outputs, in the graph.
 
-The preprocessor is one of TF Hub's; it and a model in one take raw strings.
-
+There are a preprocessor, and a model that contains both preprocessor and encoder.
 Attributes, names and defaults follow TF Hub's "common SavedModel APIs for text tasks".
-A SavedModel of it needs `import tensorflow_text` before it is loaded.
+Their SavedModels need `import tensorflow_text` before they are loaded.
 """
 
 from collections.abc import Callable
@@ -27,8 +26,9 @@ _SENTENCES = tf.TensorSpec([None], tf.string, name="sentences")
 def share_budget(lengths: list[tf.Tensor], budget: tf.Tensor | int) -> list[tf.Tensor]:
     """How many tokens of each segment are kept.
 
-    Two segments share the budget equally, the first gets the odd token, and what one
-    does not need goes to the other. BERT's "cut the longest first" gives the same.
+    Two segments share the budget equally, and the first gets the odd token. Tokens that
+    one segment does not need go to the other. BERT's "cut the longest first" gives the
+    same result.
 
     Args:
       lengths: of one or two segments, each int [batch].
@@ -93,7 +93,7 @@ class TokenizeWithOffsets(Root):
 class BertPackInputs(Root):
     """[CLS] A [SEP] or [CLS] A [SEP] B [SEP], cut and padded to one length.
 
-    Segments that are too long are cut at the end, see `share_budget`.
+    Segments that are too long are cut at their ends, see `share_budget`.
     """
 
     def __init__(self, vocabulary: Vocabulary, sequence_length: int):
@@ -159,9 +159,9 @@ def _joined(words: tf.RaggedTensor) -> tf.RaggedTensor:
 def _shifted(
     segment: tf.RaggedTensor, position: tf.Tensor, length: tf.Tensor | int
 ) -> tf.Tensor:
-    """The tokens of a RaggedTensor at `position` [batch, length], where it has one.
+    """The tokens of a RaggedTensor at `position` [batch, length], if it has one there.
 
-    Dense arithmetic: ragged slicing would give graphs that take seconds to load.
+    Dense arithmetic is used because graphs with ragged slicing take seconds to load.
     """
     dense = segment.to_tensor(shape=tf.stack([-1, length]))
     return tf.gather(dense, tf.maximum(position, 0), batch_dims=1)
@@ -219,7 +219,7 @@ def text_signatures(call: Callable, pairs: bool) -> dict:
 
 
 def trim(packed: Packed) -> Packed:
-    """Cuts columns that are padding in every row: short texts cost less."""
+    """Removes columns that are padding in every row, so that short texts cost less."""
     longest = tf.reduce_max(tf.reduce_sum(packed["input_mask"], axis=1))
     longest = tf.maximum(longest, 1)  # the maximum over no rows is the least integer
     return {name: value[:, :longest] for name, value in packed.items()}
@@ -228,12 +228,12 @@ def trim(packed: Packed) -> Packed:
 class TextRoot(Root):
     """The model's outputs, and its packed inputs, for a batch of strings.
 
-    Sequences are as long as the longest text of the batch, at most the length that the
-    preprocessor was made for. `input_word_ids` and `input_mask` among the outputs tell
-    which position holds which piece.
+    Sequences are padded to the longest text of the batch, at most to the length of the
+    preprocessor. The outputs include `input_word_ids` and `input_mask`, which say what
+    piece is at each position.
 
     Args:
-      preprocessor, model: as saved by themselves.
+      preprocessor, model: the separate models.
       pairs: whether two segments are possible (the model has two type embeddings).
       vocabulary_path: of the asset.
     """
@@ -264,12 +264,12 @@ class TextRoot(Root):
 
     @graph_function
     def predict(self, sentences):
-        """The outputs of the model's head alone, where that has `predict`."""
+        """The outputs of the model's head only, if the model has `predict`."""
         return self.model.predict(trim(self.preprocessor(sentences)))
 
     def signatures(self) -> dict:
-        """`serving_default` (sentences) and `sentence_pairs` (+ second_sentences); of
-        a model with `predict` also `predict` and `predict_pairs`."""
+        """`serving_default` (sentences) and `sentence_pairs` (+ second_sentences); if
+        the model has `predict`, also `predict` and `predict_pairs`."""
         signatures = text_signatures(self.__call__, self._pairs)
         if hasattr(self.model, "predict"):
             alone = text_signatures(self.predict, self._pairs)

@@ -1,7 +1,6 @@
-"""Questions and contexts in, answers out: windows, model and choice in one graph.
+"""From questions and contexts to answers: windows, model and choice in one graph.
 
-The answer is the likeliest of all windows of a question, as `tasks.qa_answers` finds
-it.
+The answer is the likeliest of all windows of a question, as in `tasks.qa_answers`.
 """
 
 from typing import NamedTuple
@@ -27,18 +26,19 @@ _STRINGS = [
     tf.TensorSpec([None], tf.string, name=name) for name in ("questions", "contexts")
 ]
 _LOWEST = float("-inf")
-# No white space stands behind this code point.
+# The last code point that is white space.
 _LAST_SPACE = 0x3000
 
 
 class TextQuestionsRoot(Root):
     """Answers questions about texts of any length.
 
-    A context that does not fit into one window is cut into overlapping ones. Windows,
-    and the choice of the answer, are those of the evaluation of fine-tuning.
+    A context that does not fit into one window is cut into overlapping windows. The
+    windows and the choice of the answer are the same as in the evaluation of
+    fine-tuning.
 
     Args:
-      model: as saved by itself.
+      model: the model for ids.
       vocabulary: of the model.
       sequence_length: tokens of a window.
       settings: of windows and answers.
@@ -72,7 +72,7 @@ class TextQuestionsRoot(Root):
           questions, contexts: string [batch], UTF-8.
 
         Returns:
-          `answer` string [batch], cut from the context as it is; `start`, `end` int64
+          `answer` string [batch], cut from the original context; `start`, `end` int64
           [batch], its characters (code points) in the context; `start_byte`, `end_byte`
           int64 [batch], its bytes; `score` float32 [batch], the sum of the logits of
           its first and last piece. A context without text has the answer "" and the
@@ -80,8 +80,8 @@ class TextQuestionsRoot(Root):
         """
         batch = tf.size(contexts, tf.int64)
         asked = tf.size(questions, tf.int64)
-        # The plain operation: a guard around it is a branch, which the rewriter of
-        # graphs warns of beside the loop below.
+        # The plain operation: `tf.debugging.Assert` adds a branch, and beside the loop
+        # below the graph rewriter warns of branches.
         as_many = tf.raw_ops.Assert(
             condition=asked == batch,
             data=["questions: there are not as many as contexts", asked, batch],
@@ -125,9 +125,9 @@ class TextQuestionsRoot(Root):
     def _described(
         self, contexts: tf.Tensor, text: Characters, start: tf.Tensor, end: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The answers between the characters [start, end) of all texts, as text."""
+        """The outputs for the answers at the characters [start, end) of all texts."""
         firsts = text.splits[:-1]
-        # Behind the last character of a context the first of the next one begins.
+        # The last character of a context is followed by the first of the next context.
         sizes = tf.cast(tf.strings.length(contexts), tf.int64)
         offsets = tf.concat([text.offsets, [0]], axis=0)
         behind = end == text.splits[1:]
@@ -155,9 +155,9 @@ class TextQuestionsRoot(Root):
 class Spans(NamedTuple):
     """Answers before they are trimmed, one for each question.
 
-    start, end: int64 [batch], characters of the contexts. head_end: where the first
-    piece ends. tail_start: where the last piece begins. score: float32 [batch], the sum
-    of two logits; -inf and an empty span where the context has no text.
+    start, end: int64 [batch], characters of the contexts. head_end: end of the first
+    piece. tail_start: start of the last piece. score: float32 [batch], the sum of two
+    logits. If the context has no text, the score is -inf and the span is empty.
     """
 
     start: tf.Tensor
@@ -194,7 +194,7 @@ def best_spans(
     # A maximum over a segment is never less than this.
     finite = tf.maximum(scores, tf.float32.min)
     best = tf.gather(tf.math.unsorted_segment_max(finite, owner, batch), owner)
-    # Of equally good windows the first one.
+    # The first of equally good windows.
     candidates = tf.where(finite == best, rows, tf.int64.max)
     chosen = tf.math.unsorted_segment_min(candidates, owner, batch)
     score = tf.gather(scores, chosen)
@@ -239,7 +239,7 @@ def _best_of_windows(
     possible &= tf.gather(may_be_middle, (begin + end + 1) // 2, batch_dims=1)
     sums = tf.reshape(tf.where(possible, sums, _LOWEST), [-1, count * count])
     best = tf.argmax(sums, axis=1, output_type=tf.int32)
-    # Where no pair is an answer: the best single piece.
+    # If no pair is possible, the best single piece is the answer.
     singles = tf.where(may_be_middle, starts + limits, _LOWEST)
     single = tf.argmax(singles, axis=1, output_type=tf.int32)
     score = tf.gather(sums, best, batch_dims=1)
@@ -319,7 +319,7 @@ class Trim:
 
 
 def _code_at(codes: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-    """The code point at a column; that of the nearest where there is no such column."""
+    """The code point at a column, or at the nearest column if there is none."""
     longest = tf.shape(codes, tf.int64)[1]
     return tf.gather(codes, tf.clip_by_value(place, 0, longest - 1), batch_dims=1)
 
@@ -330,19 +330,19 @@ def _within(begin: tf.Tensor, end: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 
 def _any(mask: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-    """bool [batch]: is any column of [begin, end) set?"""
+    """bool [batch]: whether any column of [begin, end) is set."""
     return tf.reduce_any(_within(begin, end, mask), axis=1)
 
 
 def _first(mask: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-    """The first column of [begin, end) that is set; `end` where none is."""
+    """The first column of [begin, end) that is set; `end` if none is."""
     columns = tf.range(tf.shape(mask, tf.int64)[1])
     found = tf.where(_within(begin, end, mask), columns, tf.int64.max)
     return tf.minimum(tf.reduce_min(found, axis=1), end)
 
 
 def _last(mask: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-    """The column behind the last one of [begin, end) that is set; else `begin`."""
+    """The column after the last one of [begin, end) that is set; `begin` if none is."""
     columns = tf.range(tf.shape(mask, tf.int64)[1])
     found = tf.where(_within(begin, end, mask), columns + 1, 0)
     return tf.maximum(tf.reduce_max(found, axis=1), begin)
