@@ -57,6 +57,7 @@ read_jobs() {
   no_rest
   [[ -r ${OPTION[jobs]} ]] || fail "--jobs=${OPTION[jobs]}: cannot be read"
   while IFS= read -r line || [[ -n $line ]]; do
+    line="${line%$'\r'}"
     [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue
     # Removes quotes as a shell does, but expands and runs nothing.
     mapfile -d '' -t words < <(xargs printf '%s\0' <<<"$line" 2>"$SCRATCH/errors")

@@ -29,7 +29,7 @@ slices="${OPTION[slices]}"
 [[ -r ${OPTION[jobs]} ]] || fail "--jobs=${OPTION[jobs]}: cannot be read"
 
 # The lines that are jobs.
-grep -v -e '^[[:space:]]*#' -e '^[[:space:]]*$' "${OPTION[jobs]}" >"$SCRATCH/jobs" ||
+tr -d '\r' <"${OPTION[jobs]}" | grep -v -e '^[[:space:]]*#' -e '^[[:space:]]*$' >"$SCRATCH/jobs" ||
   fail "--jobs=${OPTION[jobs]}: no job in it"
 repeated="$(grep -o -e '--model_dir=[^ ]*' "$SCRATCH/jobs" | sort | uniq -d | head -n 1)"
 [[ -z $repeated ]] || fail "--jobs=${OPTION[jobs]}: two jobs with $repeated"

@@ -51,10 +51,11 @@ def find_files(paths: Sequence[str]) -> list[str]:
         own = [path]
         if gfile.isdir(path):
             patterns = ("*.jsonl", "*.tsv", "*/*.jsonl", "*/*.tsv")
+            folder = gfile.escape(path)
             own = [
                 name
                 for pattern in patterns
-                for name in sorted(gfile.glob(os.path.join(path, pattern)))
+                for name in gfile.glob(os.path.join(folder, pattern))
             ]
             if not own:
                 raise UserError(f"{path}: has neither *.jsonl nor *.tsv")
@@ -75,7 +76,7 @@ def read_pairs(path: str) -> list[MinimalPair]:
         malformed. File, line and column are named.
     """
     read = _read_lines if path.endswith(".jsonl") else _read_table
-    pairs = list(read(path, files.read_text(path)))
+    pairs = list(read(path, files.read_text(path).removeprefix("\ufeff")))
     if not pairs:
         raise UserError(f"{path}: holds no minimal pairs")
     return pairs

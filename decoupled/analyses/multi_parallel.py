@@ -13,10 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import short_names
-from decoupled.analyses.neighbours import describe, percent, vectors_by_layer
+from decoupled.analyses.neighbours import (
+    describe,
+    open_encoders,
+    percent,
+    vectors_by_layer,
+)
 from decoupled.analyses.retrieval import search
-from decoupled.analyses.sentence_vectors import TrainedEncoder, open_encoder
+from decoupled.analyses.sentence_vectors import TrainedEncoder
 from decoupled.configs import MeshConfig, RetrievalConfig
 from decoupled.core import console, plots
 from decoupled.core.errors import UserError
@@ -144,10 +148,7 @@ def measure(
     settings = dataclasses.asdict(config)
     del settings["layer"]
     models, arrays = [], {}
-    for index, (name, path) in enumerate(
-        zip(short_names(checkpoints), checkpoints, strict=True)
-    ):
-        encoder = open_encoder(path)
+    for index, (name, encoder) in enumerate(open_encoders(checkpoints, config)):
         hits = layer_hits(encoder, sentences, config, mesh)
         arrays[f"{index}/hits"] = hits
         layers = [_summary(layer, own) for layer, own in enumerate(hits)]

@@ -23,6 +23,7 @@ from decoupled.analyses.models import SIZES, short_names
 from decoupled.analyses.retrieval import search
 from decoupled.analyses.sentence_vectors import (
     TrainedEncoder,
+    check_lengths,
     encode_texts,
     open_encoder,
 )
@@ -75,6 +76,8 @@ def find_parallel(
       UserError: both or neither are given, or a language is missing.
     """
     if source and target and not data_dir:
+        if languages:
+            raise UserError("--languages: chooses files of --data_dir or --sentences")
         return [ParallelFiles(os.path.basename(target), source, target)]
     if not data_dir or source or target:
         raise UserError("give --data_dir, or --source and --target, or --sentences")
@@ -94,6 +97,20 @@ def find_parallel(
         )
         for language in languages or there
     ]
+
+
+def open_encoders(
+    checkpoints: Sequence[str], config: RetrievalConfig
+) -> list[tuple[str, TrainedEncoder]]:
+    """The models with their short names, all of them checked.
+
+    Raises:
+      UserError: one is no run or has too few positions.
+    """
+    encoders = [open_encoder(path) for path in checkpoints]
+    for encoder in encoders:
+        check_lengths(encoder, config)
+    return list(zip(short_names(checkpoints), encoders, strict=True))
 
 
 def layer_accuracies(
@@ -168,12 +185,16 @@ def measure(
     """
     settings = dataclasses.asdict(config)
     del settings["layer"]
+    encoders = open_encoders(checkpoints, config)
+    # Every file is read before the first model encodes, which takes long.
+    for files in parallel:
+        read_parallel(files.source, files.target, files.language, max_pairs)
     return {
         "analysis": "neighbours",
         "settings": {**settings, "max_pairs": max_pairs},
         "models": [
-            _measure_model(name, path, parallel, max_pairs, config, mesh)
-            for name, path in zip(short_names(checkpoints), checkpoints, strict=True)
+            _measure_model(name, encoder, parallel, max_pairs, config, mesh)
+            for name, encoder in encoders
         ],
     }
 
@@ -250,13 +271,12 @@ def describe(name: str, encoder: TrainedEncoder) -> dict[str, Any]:
 
 def _measure_model(
     name: str,
-    checkpoint: str,
+    encoder: TrainedEncoder,
     parallel: Sequence[ParallelFiles],
     max_pairs: int,
     config: RetrievalConfig,
     mesh: MeshConfig,
 ) -> dict[str, Any]:
-    encoder = open_encoder(checkpoint)
     measured = []
     for files in parallel:
         layers = layer_accuracies(encoder, files, max_pairs, config, mesh)

@@ -173,11 +173,19 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
                 label = None
     axes.set_yticks(range(len(models)), [model["name"] for model in models])
     axes.set_ylim(len(models) - 0.4, -0.6)
-    axes.set_xlim(-2.05, 2.05)
+    # Sets of unequal sizes can have effects beyond 2.
+    shown = [abs(found) for model in models for found in _effects(model)]
+    most = max([2.05, *(1.05 * value for value in shown)])
+    axes.set_xlim(-most, most)
     axes.set_xlabel("WEAT effect size (filled: p < 0.05)", fontsize=9)
     plots.tidy(axes, grid="x")
     plots.title_and_legend(figure, axes, "Association of words")
     return plots.save(figure, stem)
+
+
+def _effects(model):
+    sizes = (test["effect_size"] for test in model["tests"])
+    return [size for size in sizes if size is not None]
 
 
 def _unit(vectors):

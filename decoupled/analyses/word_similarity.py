@@ -47,7 +47,7 @@ def find_sets(folder: str | None, paths: Sequence[str]) -> list[WordPairs]:
     Raises:
       UserError: there is nothing to read, a file is malformed, or two have one name.
     """
-    found = gfile.glob(os.path.join(folder, "*.tsv")) if folder else []
+    found = gfile.glob(os.path.join(gfile.escape(folder), "*.tsv")) if folder else []
     if folder and not found:
         raise UserError(f"{folder}: no *.tsv there; each holds word, word, score")
     sets = [read_pairs(path) for path in (*found, *paths)]
@@ -72,7 +72,8 @@ def read_pairs(path: str) -> WordPairs:
       UserError: the file is missing, empty, not UTF-8, or a line is malformed.
     """
     pairs, scores = [], []
-    for number, line in enumerate(files.read_text(path).splitlines(), start=1):
+    text = files.read_text(path).removeprefix("\ufeff")
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         cells = line.split("\t") if "\t" in line else line.split()

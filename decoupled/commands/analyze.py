@@ -19,7 +19,7 @@ from typing import Any
 from absl import flags
 
 from decoupled.configs import analyses as roots
-from decoupled.core import console, locks
+from decoupled.core import console, files, locks
 from decoupled.core.errors import UserError
 from decoupled.launch import start
 from decoupled.launch.start import Subcommand
@@ -78,6 +78,8 @@ def _analysis(
 
         def main():
             with locks.hold(FLAGS.output_dir):
+                # It must be there before an analysis of hours, not behind it.
+                files.make_folder(FLAGS.output_dir)
                 given = [start.parse_gin(settings, gin_file)] if settings else []
                 _finish(*analysis(*given))
 
@@ -94,7 +96,7 @@ def _finish(module, result):
     `arrays` of a result, one value an item (a sentence, a word), become
     NAME.items.npz.
     """
-    from decoupled.core import files, plots
+    from decoupled.core import plots
 
     module.show(result)
     start.save_start(FLAGS.output_dir)

@@ -173,6 +173,8 @@ def vocabulary() -> None:
         raise UserError("--corpus_dir: give a corpus to trim by, or --vocabulary")
     if options.vocabulary and options.languages:
         raise UserError("--languages: are those to trim by, not with --vocabulary")
+    if options.vocabulary and options["min_count"].present:
+        raise UserError("--min_count: is for trimming, not with --vocabulary")
 
     from decoupled.exports.interop.new_vocabulary import (
         replace_vocabulary,

@@ -76,6 +76,8 @@ def _plan_for_tpu():
     from decoupled.planning.plan import make_plan
     from decoupled.planning.report import as_json, print_plan
 
+    if FLAGS.json:
+        files.check_output("--json", FLAGS.json)
     tpu, run = parse_topology(FLAGS.topology), settings.run
     plans, started = [], time.monotonic()
 

@@ -29,8 +29,6 @@ its own tests expect; f1_seqeval_1_2_2 is what the script gives with that releas
 panx, f1_strict_iob2 has only entities that begin with a B, as seqeval's strict mode.
 """
 
-import os
-
 from absl import flags
 
 from decoupled.core import files
@@ -66,6 +64,8 @@ def define_flags() -> None:
 
 def main() -> None:
     """Scores, prints and writes."""
+    if FLAGS.output:
+        files.check_output("--output", FLAGS.output)
     result = score(
         FLAGS.prediction_folder,
         FLAGS.label_folder,
@@ -74,6 +74,5 @@ def main() -> None:
         FLAGS.missing_answers_are_wrong,
     )
     if FLAGS.output:
-        files.make_folder(os.path.dirname(FLAGS.output) or ".")
         files.write_json(FLAGS.output, result)
     show(result)

@@ -201,6 +201,17 @@ def csv_reader(text: str, delimiter: str = ",") -> Any:
     return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
 
 
+def check_output(flag: str, path: str) -> None:
+    """Makes the folder of a file that a command writes when its work is done.
+
+    Raises:
+      UserError: `path` is a folder, or its folder cannot be written to.
+    """
+    if gfile.isdir(path):
+        raise UserError(f"{flag}: {path} is a folder; name a file in it")
+    make_folder(os.path.dirname(path) or ".")
+
+
 def is_below(name: Any) -> bool:
     """True for the name of a file below some folder, as "a.txt" or "train/en/a.txt".
 
@@ -358,13 +369,18 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
         with atomic_path(target) as temporary:
             yield temporary
             if replaces and exists(target):
+                # Before the earlier folder moves: this may take long.
+                gfile.sync(temporary)
                 retired = temporary_name(target)
                 gfile.rename(target, retired)
             check_target(target)
-    except gfile.OpError as error:
-        if retired:
+    except BaseException as error:
+        # Ctrl-C too leaves the earlier folder where it was.
+        if retired and not exists(target):
             gfile.rename(retired, target)
-        raise UserError(f"{folder}: cannot write ({_cause(error)})") from error
+        if isinstance(error, gfile.OpError):
+            raise UserError(f"{folder}: cannot write ({_cause(error)})") from error
+        raise
     if retired:
         gfile.rmtree(retired)
 

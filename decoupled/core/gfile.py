@@ -50,6 +50,11 @@ def glob(pattern: str) -> list[str]:
     return sorted(local_glob.glob(pattern))
 
 
+def escape(path: str) -> str:
+    """A path as the beginning of a pattern, which matches this path alone."""
+    return path if _REMOTE in path else local_glob.escape(path)
+
+
 def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """(folder, its folders, its files) for a folder and all below."""
     return _remote().walk(path) if _REMOTE in path else os.walk(path)

@@ -160,7 +160,7 @@ def note_inputs(work_dir: str, inputs: Mapping[str, Any]) -> None:
 
 def forget_without_text(folder: str, existed: bool) -> None:
     """Takes the build back where no unit has left text."""
-    if gfile.glob(os.path.join(folder, "text", "*", "*", "*")):
+    if gfile.glob(os.path.join(gfile.escape(folder), "text", "*", "*", "*")):
         return
     clear(folder)
     mark_finished(folder)
@@ -180,8 +180,9 @@ def clean_up(folder: str) -> None:
         for entry in counts["files"]
     ]
     listed = {*names, *map(os.path.dirname, names)}
+    text = os.path.join(gfile.escape(folder), "text")
     for split in SPLITS:
-        for path in gfile.glob(os.path.join(folder, "text", split, "*", "*")):
+        for path in gfile.glob(os.path.join(text, split, "*", "*")):
             if os.path.relpath(path, folder) in listed:
                 continue
             if gfile.isdir(path):

@@ -34,6 +34,7 @@ from decoupled.corpora.text_units import TextJob, TextUnit, digests_path, make_u
 DUPLICATE = "duplicate document"
 REPEATED_FILE = "repeated file"
 # A comma separates inputs only before a language: paths may have commas.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _BETWEEN_INPUTS = re.compile(rf",(?={locales.CODE}=)")
 # Input files that are checked at once; most of the time is the disk's.
 _FILES_AT_ONCE = 8
@@ -152,6 +153,12 @@ def find_inputs(inputs: list[str], flag: str = "--input=") -> dict[str, list[str
             raise UserError(f"{flag}{value}: {files.reason(error)}") from error
         if not paths:
             raise UserError(f"{flag}{value}: no file matches {pattern}")
+        for path in paths:
+            # So Python reads a name that is not UTF-8; no manifest could hold it.
+            if _SURROGATE.search(path):
+                raise UserError(
+                    f"{flag}{value}: the name of {path!r} is not UTF-8; rename the file"
+                )
         known = found.setdefault(language, [])
         again = sorted(set(known) & set(paths))
         if again:

@@ -38,6 +38,21 @@ def result(model, parallel):
     return neighbours.measure([model], [parallel], 0, retrieval(**PAPER), ONE_DEVICE)
 
 
+def test_mistakes_are_found_before_the_first_model_encodes(
+    model, parallel, monkeypatch, tmp_path
+):
+    def encode(*_):
+        raise AssertionError("encoded")
+
+    monkeypatch.setattr(neighbours, "vectors_by_layer", encode)
+    settings = (0, retrieval(**PAPER), ONE_DEVICE)
+    with pytest.raises(UserError, match="no config.json"):
+        neighbours.measure([model, str(tmp_path)], [parallel], *settings)
+    missing = parallel._replace(target=str(tmp_path / "none"))
+    with pytest.raises(UserError, match="none"):
+        neighbours.measure([model], [parallel, missing], *settings)
+
+
 def test_accuracy_is_that_of_the_nearest_after_the_translation_vector(
     model, parallel, result
 ):

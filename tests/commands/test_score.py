@@ -15,6 +15,11 @@ def submission(tmp_path):
     return write_submission(tmp_path)
 
 
+def test_a_folder_is_no_output(submission):
+    told = mistake(*command(submission, submission))
+    assert told.endswith(f"--output: {submission} is a folder; name a file in it")
+
+
 def command(submission, output):
     return (
         "score",

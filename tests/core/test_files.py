@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled.core import files
+from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 
 
@@ -226,3 +227,23 @@ def test_a_damaged_file_of_arrays_is_named(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"items\.npz: not a file of arrays"):
         files.read_arrays(str(path))
+
+
+def test_ctrl_c_while_a_folder_is_replaced_keeps_the_earlier_one(tmp_path, monkeypatch):
+    target, rename = tmp_path / "out", gfile.rename
+    target.mkdir()
+    (target / "old").write_text("earlier")
+
+    def interrupted(source, to, overwrite=False):
+        if to == str(target) and os.path.basename(source).startswith("out.tmp"):
+            if os.path.exists(os.path.join(source, "new")):
+                raise KeyboardInterrupt
+        rename(source, to, overwrite)
+
+    monkeypatch.setattr(gfile, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        with files.new_folder(str(target), replaces=True) as folder:
+            os.makedirs(folder)
+            pathlib.Path(folder, "new").write_text("")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (target / "old").read_text() == "earlier"

@@ -224,3 +224,12 @@ def test_local_files_need_no_tensorflow(folder):
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("none\n", "")
+
+
+def test_a_folder_may_have_the_signs_of_patterns_in_its_name(tmp_path):
+    folder = tmp_path / "corpus[1]"
+    folder.mkdir()
+    (folder / "a.txt").write_text("")
+    found = gfile.glob(os.path.join(gfile.escape(str(folder)), "*"))
+    assert found == [str(folder / "a.txt")]
+    assert gfile.escape("gs://bucket/a[1]") == "gs://bucket/a[1]"

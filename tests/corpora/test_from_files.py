@@ -534,3 +534,9 @@ def test_a_build_that_was_killed_goes_on(tmp_path):
         os.remove(whole / name)
         os.remove(folder / name)
     assert tree(folder) == tree(whole)
+
+
+def test_a_name_that_is_not_utf8_is_refused_before_anything_is_read(tmp_path):
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("One.\n")
+    with pytest.raises(UserError, match=r"the name of .*caf.*\.txt' is not UTF-8"):
+        find_inputs([f"fr={tmp_path}/*.txt"])

@@ -350,8 +350,8 @@ def test_several_jobs_share_a_slice_and_complete_ones_are_passed_over(make_cloud
     cloud = make_cloud(runs=[["save 10"]])
     jobs = cloud.folder / "jobs.txt"
     jobs.write_text(
-        "# two rows\n\n"
-        "pretrain --model_dir=gs://bucket/a\n"
+        "# two rows\n\r\n"
+        "pretrain --model_dir=gs://bucket/a\r\n"
         "finetune --gin_param='A.b = \"c d\"' --model_dir=gs://bucket/b\n"
     )
     finished = run(cloud, f"--jobs={jobs}", job=())

@@ -162,7 +162,8 @@ def _sentences(path: str) -> Iterator[list[tuple[int, str]]]:
     """
     held: list[tuple[int, str]] = []
     found = False
-    for number, line in enumerate(files.read_text(path).split("\n"), start=1):
+    text = files.read_text(path).removeprefix("\ufeff")
+    for number, line in enumerate(text.split("\n"), start=1):
         line = line.rstrip("\r")
         if line.strip():
             held.append((number, line))

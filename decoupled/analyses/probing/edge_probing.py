@@ -67,6 +67,8 @@ def measure(
     for name in variants:
         if name not in VARIANTS:
             raise UserError(f"--variants: no {name!r}; there are {', '.join(VARIANTS)}")
+    for model in models:
+        model.check_length(settings.max_tokens or 0, "probing.max_tokens")
     read = {task.name: _read(task) for task in tasks}
     results: list[dict[str, Any]] = []
     items: dict[str, list[_Items]] = {}

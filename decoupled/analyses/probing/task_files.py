@@ -83,7 +83,8 @@ def read_examples(path: str) -> list[Example]:
     """
     examples, kinds = [], set()
     # Not splitlines(): JSON may hold U+2028 as it is.
-    for number, line in enumerate(files.read_text(path).split("\n"), start=1):
+    text = files.read_text(path).removeprefix("\ufeff")
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         example = _parse(line, f"{path}:{number}")

@@ -10,8 +10,11 @@ the rows of the WordPieces into which BERT cuts its characters. "▁the" begins 
 """
 
 import dataclasses
+import itertools
 import os
-from collections.abc import Callable, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +57,36 @@ WORDPIECE = "vocab.txt"
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _WORD_START = "▁"
+# Of BERT's tokenization.py, _is_chinese_char and _is_punctuation.
+_CHINESE = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
+    "\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]"
+)
+_SYMBOLS = "$+<=>^`|~"
 _PROJECTION = (f"{names.PROJECTION}/kernel", f"{names.PROJECTION}/bias")
+
+
+def _words(text: str) -> Iterator[tuple[str, bool]]:
+    """The words that BERT cuts a text into, and whether one is a single character.
+
+    Chinese characters, punctuation and ASCII's symbols are words of their own.
+    """
+    for alone, characters in itertools.groupby(text, _is_alone):
+        if alone:
+            yield from ((character, True) for character in characters)
+        else:
+            yield "".join(characters), False
+
+
+def _is_alone(character):
+    is_punctuation = unicodedata.category(character).startswith("P")
+    return is_punctuation or character in _SYMBOLS or bool(_CHINESE.match(character))
+
+
+def _without_accents(text: str) -> str:
+    """As BERT's tokenizer for lower-cased models."""
+    decomposed = unicodedata.normalize("NFD", text)
+    return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
 
 
 class WordPieceRows:
@@ -112,25 +144,37 @@ class WordPieceRows:
             return [self._ids["[UNK]"]]
         starts = piece.startswith(_WORD_START)
         text = piece.removeprefix(_WORD_START)
-        text = text.lower() if self._lower else text
+        if self._lower:
+            text = _without_accents(text.lower())
         return self._cut(text, starts) or [self._ids["[UNK]"]]
 
     def _cut(self, text: str, starts_word: bool) -> Sequence[int]:
-        """WordPieces by longest match first, as in BERT; [] if a part has none."""
+        """The WordPieces of a piece; [] if a part has none."""
         parts = []
-        while text:
+        for word, alone in _words(text):
+            found = self._longest_matches(word, starts_word or alone)
+            if not found:
+                return []
+            parts += found
+            # What follows punctuation begins a word.
+            starts_word = alone
+        return parts
+
+    def _longest_matches(self, word: str, starts_word: bool) -> list[int]:
+        parts = []
+        while word:
             prefix = "" if starts_word and not parts else "##"
-            for end in range(len(text), 0, -1):
-                found = self._ids.get(prefix + text[:end])
-                # In BERT, punctuation is a word of its own, without ##.
+            for end in range(len(word), 0, -1):
+                found = self._ids.get(prefix + word[:end])
+                # A character that BERT knows at the start of words alone.
                 if found is None and end == 1:
-                    found = self._ids.get(text[0])
+                    found = self._ids.get(word[0])
                 if found is not None:
                     break
             else:
                 return []
             parts.append(found)
-            text = text[end:]
+            word = word[end:]
         return parts
 
 

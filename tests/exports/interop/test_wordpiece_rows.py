@@ -76,6 +76,26 @@ def test_a_lower_cased_vocabulary_is_looked_up_in_lower_case(tmp_path):
     assert rows(tmp_path, lower).convert(table)[6] == 5
 
 
+def cut(tmp_path, pieces, text):
+    """The WordPieces of a piece."""
+    known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]
+    starts = text.startswith("▁")
+    found = rows(tmp_path, known)._cut(text.removeprefix("▁"), starts)
+    return [known[index] for index in found]
+
+
+def test_chinese_characters_and_punctuation_are_words_of_their_own(tmp_path):
+    both = ["漢", "##漢", "字", "##字", ".", "##.", "a", "##a", "b", "##b"]
+    assert cut(tmp_path, both, "▁漢字") == ["漢", "字"]
+    assert cut(tmp_path, both, "a.b") == ["##a", ".", "b"]
+    assert cut(tmp_path, both, "▁ab漢a") == ["a", "##b", "漢", "a"]
+
+
+def test_a_lower_cased_vocabulary_has_no_accents(tmp_path):
+    made = rows(tmp_path, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"])
+    assert made._parts_of("▁Thé", 6, Pieces()) == [5]
+
+
 def test_a_file_of_another_model_is_refused(tmp_path):
     with pytest.raises(UserError, match="10 pieces, but the model has 12 rows"):
         rows(tmp_path, size=12)
