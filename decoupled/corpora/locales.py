@@ -45,8 +45,7 @@ class _Locale(NamedTuple):
 def check_language(code: Any, source: str) -> None:
     """Raises a UserError that begins with `source` if `code` is no language code.
 
-    Codes become folder names. They may come from a manifest or a dump, which anybody may
-    have written.
+    Codes become folder names, and those of a manifest or a dump are not trusted.
     """
     is_short = isinstance(code, str) and len(code) <= MAX_CODE
     if not (is_short and re.fullmatch(CODE, code)):
