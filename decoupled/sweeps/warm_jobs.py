@@ -1,9 +1,9 @@
-"""Jobs in forks of a process that has imported TensorFlow, and jobs without it.
+"""Runs jobs in forks of a process that has imported TensorFlow, or as new processes.
 
-`decoupled.sweeps.warm_worker` tells how, and why that is safe. Each job is a process of
-its own where forks cannot be had (another system than Linux, a thread that a module has
-started, a module that cannot be imported) and where `SweepConfig.warm_processes` is
-False. Its results, log and exit code are the same in both ways.
+`decoupled.sweeps.warm_worker` explains the forks and why they are safe. Each job is a
+new process if forking is not possible (the system is not Linux, a module has started a
+thread, a module cannot be imported) or if `SweepConfig.warm_processes` is False. Its
+results, log and exit code are the same in both cases.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 from decoupled.sweeps import warm_worker
 from decoupled.sweeps.jobs import LOG, Job
 
-# Seconds between two looks at a job that is waited for.
+# Seconds between two polls of a job.
 _POLL = 0.02
 
 
 def _pin(process: int, cores: set[int] | None) -> None:
-    """Before it starts threads, which inherit this."""
+    """Pins a process to cores, before it starts threads, which inherit this."""
     if cores:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(process, cores)
