@@ -1,1 +1,1 @@
-"""What trained vocabularies and models are like: measurements, tables and plots."""
+"""Analyses of trained vocabularies and models: measurements, tables and plots."""

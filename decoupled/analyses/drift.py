@@ -1,10 +1,11 @@
-"""What fine-tuning changes in each layer, and which layers can guess masked words.
+"""How fine-tuning changes each layer, and how well each layer predicts masked tokens.
 
 Linear CKA (Kornblith et al. 2019) compares the vectors that two models give to the same
-tokens: 1 where one is the other rotated and scaled, 0 where nothing linear is shared.
-For MLM accuracy the pre-trained head reads each layer's output instead of the last
-one's. Both show directly what the paper infers from dropping layers: how far the last
-layers are specialised on guessing words.
+tokens. It is 1 if one set of vectors is a rotated and scaled copy of the other, and 0
+if they have no linear relation. For the MLM accuracy of a layer, the pre-trained head
+reads the output of this layer instead of the last one. Both measure directly what the
+paper infers from dropping layers: how far the last layers are specialised on the MLM
+task.
 """
 
 import dataclasses
@@ -27,17 +28,18 @@ Arrays = dict[str, np.ndarray]
 
 
 class Pair(NamedTuple):
-    """A pre-trained model and, where there is one, its fine-tuned self."""
+    """A pre-trained model and, if there is one, the model fine-tuned from it."""
 
     pretrained: AnalysedModel
     finetuned: AnalysedModel | None
 
 
 def open_pairs(model_dirs: Sequence[str], finetuned_dirs: Sequence[str]) -> list[Pair]:
-    """Opens pre-trained models and, in the same order, what they were fine-tuned to.
+    """Opens pre-trained models and, in the same order, their fine-tuned models.
 
     Raises:
-      UserError: there are fine-tuned models, but not one for each; or as `open_models`.
+      UserError: there are fine-tuned models, but not one for each pre-trained model; or
+        as `open_models`.
     """
     if finetuned_dirs and len(finetuned_dirs) != len(model_dirs):
         raise UserError(
@@ -50,7 +52,7 @@ def open_pairs(model_dirs: Sequence[str], finetuned_dirs: Sequence[str]) -> list
 
 
 def read_texts(paths: Sequence[str], max_texts: int) -> list[str]:
-    """The first lines of files that are not empty.
+    """The first `max_texts` non-empty lines of the files.
 
     Raises:
       UserError: a file is missing or not UTF-8, or there is no text.
@@ -69,15 +71,16 @@ def measure(
     """All measures of all pairs.
 
     Returns:
-      `texts`, `settings`; `models`: what `AnalysedModel.describe` says of the
-      pre-trained model, with `finetuned` (the same of the other one, or None), `tokens`
-      and `predictions` (what was averaged over), and `layers`, a list of entries with
-      `layer` (0: input embedding), `masked_lm_accuracy`, and of the fine-tuned model
-      `finetuned_masked_lm_accuracy` (with the pre-trained head), `cka` and `cosine`
-      (the mean over tokens), each None for layers that fine-tuning dropped.
+      `texts`, `settings`; `models`: the entries of `AnalysedModel.describe` for the
+      pre-trained model, with `finetuned` (the same for the fine-tuned model, or None),
+      `tokens` and `predictions` (the numbers that the means are over), and `layers`, a
+      list of entries with `layer` (0: input embedding), `masked_lm_accuracy`, and for
+      the fine-tuned model `finetuned_masked_lm_accuracy` (with the pre-trained head),
+      `cka` and `cosine` (the mean over tokens), each None for layers that fine-tuning
+      dropped.
 
     Raises:
-      UserError: a model has too few positions, or two of a pair do not fit together.
+      UserError: a model has too few positions, or the models of a pair do not match.
     """
     settings.check()
     for pair in pairs:
@@ -110,7 +113,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def plot(result: dict[str, Any], stem: str) -> list[str]:
-    """Left: MLM accuracy by layer; right: CKA by layer, where models are fine-tuned."""
+    """Left: MLM accuracy by layer; right: CKA by layer, if models are fine-tuned."""
     models = result["models"]
     tuned = [model for model in models if model["finetuned"]]
     figure, [axes] = plots.grid(1, 2 if tuned else 1, 4.2, 3.2)
@@ -202,7 +205,7 @@ def _masked(model: AnalysedModel, texts: list[str], settings: DriftSettings) -> 
 def _accuracies(
     encoder: LayerEncoder, head: MaskedLm, arrays: Arrays, batch_size: int, name: str
 ) -> list[float]:
-    """The share of masked tokens that the head guesses from each layer's output."""
+    """The share of masked tokens that the head predicts from each layer's output."""
     right = np.zeros(encoder.num_layers + 1)
     for batch in _tracked(arrays, batch_size, f"{name}: guessing masked words"):
         positions = tf.constant(batch["masked_lm_positions"])
@@ -220,7 +223,7 @@ def _compare(
     batch_size: int,
     name: str,
 ) -> list[dict[str, Any]]:
-    """CKA and mean cosine of the unmasked tokens' vectors, a layer an entry."""
+    """CKA and mean cosine of the unmasked tokens' vectors, one entry per layer."""
     plain = {**arrays, "input_word_ids": arrays["plain_word_ids"]}
     moments, cosines = [], np.zeros(tuned.num_layers + 1)
     for batch in _tracked(plain, batch_size, f"{name}: comparing layers"):

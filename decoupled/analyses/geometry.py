@@ -1,18 +1,18 @@
-"""Where hidden vectors lie, what reaches them of the loss, and how tables compare.
+"""The geometry of hidden vectors, gradients, logits and embedding tables.
 
-Four questions about pre-trained models that bear on the size of the output embedding:
+Four questions about pre-trained models that concern the size of the output embedding:
 
-  anisotropy   do hidden vectors of unrelated text point the same way, layer by layer?
-               (Godey et al. 2024, arXiv 2404.07647, among others)
-  gradient     how much of the logits' gradient does the output embedding pass on to the
+  anisotropy   Do hidden vectors of unrelated text have similar directions in each
+               layer? (Godey et al. 2024, arXiv 2404.07647, among others)
+  gradient     How much of the logits' gradient does the output embedding pass on to the
                encoder? (Godey and Artzi 2026, arXiv 2603.10145; `PassedOn`)
-  logits       how many dimensions do the logits use, and does E_out > H add any?
+  logits       How many dimensions do the logits use, and does E_out > H add any?
                (arXiv 2404.07647; `OutputPath.spectrum`)
-  tables       is a coupled table more like another model's input or output embedding?
-               (`table_likeness`)
+  tables       Is a coupled table more similar to the input or to the output embedding
+               of another model? (`table_likeness`)
 
-Text is held out, and its masks are a function of the settings alone: models of one
-vocabulary see the same, whatever the seeds of their training.
+The text is held out, and its masks depend on the settings only. So models of one
+vocabulary see the same masked text, whatever the seeds of their training.
 """
 
 import dataclasses
@@ -38,12 +38,12 @@ from decoupled.data.vocabulary import Vocabulary
 Arrays = dict[str, np.ndarray]
 
 EVAL = "eval"
-# Whose vectors are compared: those of tokens that show their own piece, and those of
-# masked positions, from which the head guesses.
+# The groups of tokens whose vectors are compared: unmasked tokens, and the masked
+# positions from which the head predicts.
 GROUPS = ("text", "predicted")
-# Of the variance of the logits, the share in so many directions is reported.
+# The result has the share of the logits' variance in these numbers of directions.
 TOP = (1, 10, 100)
-# Values of the logits' gradients that are in memory at a time: 128 MB of float64.
+# Elements of the logits' gradients that are in memory at a time: 128 MB of float64.
 _BLOCK_VALUES = 2**24
 
 
@@ -53,9 +53,9 @@ def masked_text(
     """The first held-out sequences of every language, masked.
 
     Returns:
-      What `mask_sequences` gives, `input_mask` and `input_type_ids`, and for each of
-      GROUPS bool [sequences, length]: "text" are tokens that are neither predicted nor
-      special pieces, "predicted" those that are to be guessed.
+      The result of `mask_sequences`, `input_mask` and `input_type_ids`, and for each of
+      GROUPS bool [sequences, length]: "text" marks the tokens that are neither
+      predicted nor special pieces, "predicted" the tokens to predict.
 
     Raises:
       UserError: the corpus has fewer than two sequences of held-out text.
@@ -101,9 +101,10 @@ def masked_text(
 class Anisotropy:
     """The mean cosine of two vectors of different sequences, over all such pairs.
 
-    With s the sum of a sequence's unit vectors, S that of all, and n and N their
-    numbers, it is (|S|^2 - sum of |s|^2) / (N^2 - sum of n^2): no pair is formed.
-    0 for vectors that point anywhere, 1 where all point the same way.
+    Let s be the sum of the n unit vectors of a sequence, and S the sum of all N unit
+    vectors. Then the mean is (|S|^2 - sum of |s|^2) / (N^2 - sum of n^2), and no pair
+    has to be formed. It is 0 for vectors of random directions and 1 if all directions
+    are equal.
     """
 
     def __init__(self):
@@ -111,7 +112,7 @@ class Anisotropy:
         self._count, self._same = 0, 0
 
     def add(self, vectors: np.ndarray, chosen: np.ndarray) -> None:
-        """Adds sequences, each once and whole.
+        """Adds sequences. Each must be complete and added once.
 
         Args:
           vectors: [layers, batch, length, H]. chosen: bool [batch, length].
@@ -127,7 +128,7 @@ class Anisotropy:
         self._same += int((counts**2).sum())
 
     def mean_cosines(self) -> list[float | None]:
-        """By layer; None where there are no two sequences."""
+        """The mean of each layer; None if there are fewer than two sequences."""
         pairs = self._count**2 - self._same
         crossed = (self._total**2).sum(-1) - self._squares
         return [float(value / pairs) if pairs else None for value in crossed]
@@ -139,13 +140,14 @@ def measure(
     """All measures of all models.
 
     Returns:
-      `corpus` (fingerprint), `settings`; `models`: what `AnalysedModel.describe` says,
-      with `sequences` and `predictions` (what was read), `layers` (`layer`, 0 is the
-      input embedding, and the anisotropy of each of GROUPS), `gradient` (`positions`;
-      means over them of `share`, `cosine`, `norm_ratio` and `rank` of `PassedOn`;
-      `random_share`, rank / V: what a random map of this rank passes on) and `logits`
-      (`bound`, `rank`, `effective_rank`, `variance`: number of directions -> their
-      share of the variance, `singular_values`); `pairs` of tables: see `compare`.
+      `corpus` (fingerprint), `settings`; `models`: the entries of
+      `AnalysedModel.describe`, with `sequences` and `predictions` (how many were read),
+      `layers` (`layer`, where 0 is the input embedding, and the anisotropy of each of
+      GROUPS), `gradient` (`positions`; the means over them of `share`, `cosine`,
+      `norm_ratio` and `rank` of `PassedOn`; `random_share`, which is rank / V, the
+      share that a random map of this rank passes on) and `logits` (`bound`, `rank`,
+      `effective_rank`, `variance`: number of directions -> their share of the variance,
+      `singular_values`); `pairs` of tables: see `compare`.
 
     Raises:
       UserError: a model has too few positions, or there is too little held-out text.
@@ -305,7 +307,7 @@ def _gradient(
     targets: np.ndarray,
     positions: int,
 ) -> dict[str, Any]:
-    """Means over positions that lie evenly among all, so over all languages."""
+    """Means over positions that are evenly spaced, and so cover all languages."""
     count, vocab = min(positions, len(hidden)), model.config.vocab_size
     places = np.linspace(0, len(hidden) - 1, count).round().astype(int)
     step = max(1, _BLOCK_VALUES // vocab)
@@ -330,7 +332,7 @@ def _logits(path: OutputPath, hidden: np.ndarray) -> dict[str, Any]:
         "bound": path.bound,
         "rank": rank_of(values),
         "effective_rank": effective_rank(values),
-        # Keys are strings, as JSON has no others.
+        # JSON allows only strings as keys.
         "variance": {
             str(top): float(variances[:top].sum() / total) if total else 0.0
             for top in TOP

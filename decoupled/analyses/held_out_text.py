@@ -1,8 +1,9 @@
 """Held-out sequences of a records folder, and counts of pieces in its training text.
 
-The sequences are those of pre-training's own evaluation (`data.sequences`): documents
-joined and cut to one length. Where only some of them are taken, they are spread evenly
-over the text of their language, because neighbours are of one document and alike.
+The sequences are those of the evaluation in pre-training (`data.sequences`): documents
+are joined and cut to one length. If only some sequences are used, they are evenly
+spaced over the text of their language, because neighbours come from one document and
+are similar.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,18 +21,18 @@ from decoupled.data.sequence_order import EVAL, TRAIN
 from decoupled.data.sequences import evaluation_batches, evaluation_count
 from decoupled.data.vocabulary import Vocabulary
 
-# Sequences that are read at once.
+# Number of sequences that are read at once.
 _READ = 512
 
 
 class HeldOutText(NamedTuple):
-    """The sequences that are predicted, language after language.
+    """The sequences to predict, language after language.
 
-    languages: their names. language: int64 [n], the number of each sequence's.
-    numbers: int64 [n], of the sequence within the held-out text of its language.
+    languages: their names. language: int64 [n], the index of each sequence's language.
+    numbers: int64 [n], the index of the sequence in the held-out text of its language.
     ids: int32 [n, sequence_length]. counts: int64 [languages, V], how often each piece
-    is in the training text. all_counts: int64 [V], in that of all languages of the
-    records, also those that are not predicted.
+    occurs in the training text. all_counts: int64 [V], the same for all languages of
+    the records, including those that are not predicted.
     """
 
     languages: tuple[str, ...]
@@ -51,12 +52,13 @@ def read_held_out(
     """Reads held-out sequences, and counts the pieces of the training text.
 
     Args:
-      records_dir: what build_records wrote. models: of the vocabulary of the records.
-      settings: their `max_sequences` of a language, evenly spaced over its text.
-      languages: only these of the held-out text; None is all.
+      records_dir: the output of build_records.
+      models: of the vocabulary of the records.
+      settings: `max_sequences` are read per language, evenly spaced over its text.
+      languages: the languages of the held-out text to read; None for all.
 
     Raises:
-      UserError: the records are of another vocabulary than a model, damaged, or lack
+      UserError: the records have another vocabulary than a model, are damaged, or lack
         held-out or training text of a language.
     """
     settings.check()
@@ -85,7 +87,7 @@ def read_held_out(
 
 
 def _languages(manifest: RecordsManifest, wanted) -> list[str]:
-    """Those with held-out text, sorted; each must have training text."""
+    """The languages with held-out text, sorted; each must have training text."""
     there = manifest.splits.get(EVAL, {})
     names = sorted(name for name, entry in there.items() if entry.records)
     if wanted is not None:

@@ -1,8 +1,8 @@
 """Scores of models that were fine-tuned without their last layers (paper Figure 1).
 
-Reads what fine-tuning wrote: config.json says how many layers a run kept, results.json
-what it scores. Where the last layers are specialised on guessing words, dropping them
-costs nothing or helps.
+Reads the files of fine-tuning: config.json has the number of layers that a run kept,
+and results.json has its scores. If the last layers are specialised on the MLM task,
+dropping them does not lower the scores, or raises them.
 """
 
 import math
@@ -18,7 +18,7 @@ from decoupled.runs import run_folder
 from decoupled.xtreme import official
 
 RESULTS = "results.json"
-# What may tell models apart in a legend, the paper's question first.
+# The sizes that may tell models apart in a legend; the paper's variable comes first.
 _SIZES = {
     "output_embedding_size": "E_out",
     "input_embedding_size": "E_in",
@@ -42,15 +42,16 @@ class Run(NamedTuple):
 def read_run(folder: str, split: str, metric: str | None) -> Run:
     """Reads a folder that `decoupled finetune` wrote.
 
-    A score is the mean over languages; where a task's score is the mean of several
-    metrics, of them. Seeds below the folder are read one by one.
+    A score is the mean over languages, and over the metrics if the task's score is the
+    mean of several metrics. If the folder has runs of several seeds, each is read.
 
     Args:
-      split: "dev" or "test". metric: a name in results.json; None for the task's own.
+      split: "dev" or "test".
+      metric: a name in results.json; None for the metric of the task.
 
     Raises:
-      UserError: the folder is not of fine-tuning, not finished, or lacks split or
-        metric.
+      UserError: the folder is not of fine-tuning, is not finished, or lacks the split
+        or the metric.
     """
     described = run_folder.read(folder)
     if described.command != "finetune" or not described.task:
@@ -74,9 +75,10 @@ def measure(
 
     Returns:
       `split`, `metric`, and `tasks`: task -> `languages` and `points`, a list of
-      entries with `model` (what tells it from the others), `sizes`, `layers` (kept),
-      `dropped` (fewer than the most that a run of this model kept), `scores` (one per
-      seed), `mean`, `std` (of the sample; None for one seed) and `folders`.
+      entries with `model` (the sizes that tell it from the others), `sizes`, `layers`
+      (the number kept), `dropped` (the difference to the largest number of layers among
+      the runs of this model), `scores` (one per seed), `mean`, `std` (of the sample;
+      None for one seed) and `folders`.
 
     Raises:
       UserError: see `read_run`; runs of a task have different languages.
@@ -95,7 +97,7 @@ def measure(
 
 
 def read_results(folder) -> list[tuple[str, dict]]:
-    """Path and content of results.json: of each seed where there are several.
+    """Path and content of results.json, for each seed if there are several.
 
     Raises:
       UserError: a file is missing or malformed.
@@ -115,7 +117,7 @@ def read_results(folder) -> list[tuple[str, dict]]:
     ]
     if len(chosen) < 2:
         return [(path, results)]
-    # learning_rate_R/seed_S/ and what is below it.
+    # A checkpoint is below learning_rate_R/seed_S/.
     seeds = ["/".join(run["checkpoint"].split("/")[:2]) for run in chosen]
     paths = [files.path_below(folder, f"{seed}/{RESULTS}", path) for seed in seeds]
     return [(each, files.read_json(each)) for each in paths]
@@ -139,7 +141,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def plot(result: dict[str, Any], stem: str) -> list[str]:
-    """Score by layers kept, a panel per task; bars are standard deviations of seeds."""
+    """Score by layers kept, a panel per task; bars: standard deviation over seeds."""
     tasks = result["tasks"]
     figure, [axes] = plots.grid(1, len(tasks), 4.2, 3.2)
     series = list(
@@ -206,7 +208,7 @@ def _metrics(languages):
 
 
 def _names(runs) -> dict[str, str]:
-    """Folder -> what tells its model from those of the others, e.g. "E_out 768"."""
+    """Folder -> the sizes that distinguish its model, e.g. "E_out 768"."""
     differing = [
         size for size in _SIZES if len({getattr(run.model, size) for run in runs}) > 1
     ] or ["output_embedding_size"]
@@ -255,7 +257,7 @@ def _points(runs, names):
 
 
 def _models(points):
-    """In the order of E_out."""
+    """The models in the order of E_out."""
     ordered = sorted(
         points, key=lambda p: (p["sizes"]["output_embedding_size"], p["model"])
     )

@@ -1,19 +1,18 @@
 """Masked-LM loss and accuracy of pre-trained models on held-out text.
 
 Every maskable token of the held-out sequences is predicted exactly once
-(`data.masking.mask_in_rounds`), and which tokens are masked together depends on the
-text and the settings of the analysis alone: all models and seeds answer the same
-questions, and differences between them are paired.
+(`data.masking.mask_in_rounds`). Which tokens are masked together depends only on the
+text and on the settings of the analysis. So all models and seeds have the same masks,
+and their differences can be compared in pairs.
 
-Losses are cross-entropies in nats a token. How low they can be depends on vocabulary
-and language, so that each stands beside that of the unigram distribution: what a model
-would reach that knows nothing but how frequent the pieces are in the training text of
-the language,
+Losses are cross-entropies in nats per token. Their scale depends on the vocabulary and
+the language. So each loss is reported with the loss of the unigram distribution. This
+baseline knows only the frequencies of the pieces in the training text of the language,
 
   p(piece) = (count + smoothing) / (tokens + smoothing * pieces),
 
-pieces being those of the vocabulary that text can become. Languages have equal weight
-in averages over all of them, however many tokens they have.
+where `pieces` counts the pieces of the vocabulary that can occur in text. In averages
+over languages all have equal weight, however many tokens they have.
 """
 
 import dataclasses
@@ -37,11 +36,11 @@ _MEASURES = ("loss", "accuracy", "perplexity", "below_unigram", "relative_loss")
 
 
 class _Questions(NamedTuple):
-    """The tokens to predict, T of them, and the batches that show them to a model.
+    """The T tokens to predict, and the masked sequences.
 
-    arrays: what `mask_in_rounds` returns, with `input_mask` and `input_type_ids`.
-    used: bool [rows, max_predictions], which slots of the arrays are tokens; in the
-    order of its True values stand labels, sequence, language and bin, int64 [T].
+    arrays: the result of `mask_in_rounds`, with `input_mask` and `input_type_ids`.
+    used: bool [rows, max_predictions], which slots of the arrays are tokens. labels,
+    sequence, language and bin, int64 [T], have the order of its True values.
     weights: float64 [T], of a token in averages over all languages; they sum to 1.
     """
 
@@ -65,17 +64,17 @@ def measure(
     Returns:
       `settings`; `languages`: name -> `sequences`, `tokens` (predicted),
       `training_tokens` and `plain_entropy` (of the distribution of its training text
-      without smoothing, nats a token); `unigram_entropy`: language -> nats a token, the
-      cross-entropy of the held-out tokens under the smoothed unigram distribution;
+      without smoothing, nats per token); `unigram_entropy`: language -> nats per token,
+      the cross-entropy of the held-out tokens under the smoothed unigram distribution;
       `items`: [language, number] of every held-out sequence; `arrays`:
       "MODEL NUMBER/loss", "/correct" and "/predictions", float64 [items], sums over the
-      tokens of a sequence. `unigram`, of the unigram distribution, and `models`, with
-      what `AnalysedModel.describe` says, have `languages`: name -> measures, and `all`:
-      their means over the languages. Measures are `loss` (nats a token), `accuracy`
-      (0 to 1), `perplexity` (exp of the loss), `below_unigram` (unigram entropy -
-      loss), `relative_loss` (loss / unigram entropy) and `by_frequency`: `loss` and
-      `accuracy` by the decade of the target's count in the training text of all
-      languages, `from` to `to`, with its `share` of the tokens.
+      tokens of a sequence. `unigram`, for the unigram distribution, and `models`, with
+      the entries of `AnalysedModel.describe`, have `languages`: name -> measures, and
+      `all`: their means over the languages. Measures are `loss` (nats per token),
+      `accuracy` (0 to 1), `perplexity` (exp of the loss), `below_unigram` (unigram
+      entropy - loss), `relative_loss` (loss / unigram entropy) and `by_frequency`:
+      `loss` and `accuracy` by the decade of the target's count in the training text of
+      all languages, `from` to `to`, with its `share` of the tokens.
 
     Raises:
       UserError: a model has too few positions.
@@ -221,9 +220,9 @@ def _unigram(
     settings: MaskedLmSettings,
     vocabulary: Vocabulary,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Losses and hits [T] of who knows the frequencies of the language alone."""
+    """Losses and hits [T] of the smoothed unigram distribution of each language."""
     smoothed = text.counts + float(settings.smoothing)
-    # No text becomes one of these.
+    # These pieces never occur in text.
     smoothed[:, [vocabulary.pad_id, *vocabulary.special_ids]] = 0
     tokens = smoothed.sum(axis=1, keepdims=True)
     chosen = smoothed[asked.language, asked.labels]
@@ -268,7 +267,7 @@ def _summary(
     correct: np.ndarray,
     entropies: dict[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Measures by language and over all; without `entropies` the losses are them."""
+    """Measures by language and over all; `entropies` default to the losses."""
     languages = {}
     for index, name in enumerate(text.languages):
         own = asked.language == index
@@ -312,7 +311,7 @@ def _averages(bins, losses, correct, weights) -> dict[str, Any]:
 
 
 def _described(asked: _Questions, text: HeldOutText) -> dict[str, dict[str, Any]]:
-    """What `measure` says of each language."""
+    """The entries of each language in the result of `measure`."""
     described = {}
     for index, name in enumerate(text.languages):
         counts = text.counts[index]
@@ -327,7 +326,7 @@ def _described(asked: _Questions, text: HeldOutText) -> dict[str, dict[str, Any]
 
 
 def _by_language(model) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Names and measures of the languages, and of all where there are several."""
+    """Names and measures of the languages, and of all if there are several."""
     yield from model["languages"].items()
     if len(model["languages"]) > 1:
         yield ALL, model[ALL]

@@ -5,10 +5,10 @@ A line of BLiMP (Warstadt et al. 2020), `*.jsonl`:
   {"sentence_good": "Cats sleep.", "sentence_bad": "Cats sleeps.",
    "field": "syntax", "linguistics_term": "agreement", "UID": "regular_plural"}
 
-MultiBLiMP (Jumelet et al. 2025), `LANGUAGE/data.tsv` or `LANGUAGE.tsv`: a first line
-with the names of the columns, of which `sen`, `wrong_sen` and `phenomenon` are read.
-Cells are quoted as Python's csv.writer does it. Other entries and columns of either
-kind are not read.
+A file of MultiBLiMP (Jumelet et al. 2025), `LANGUAGE/data.tsv` or `LANGUAGE.tsv`,
+begins with a line of column names. The columns `sen`, `wrong_sen` and `phenomenon` are
+read. Cells are quoted as by Python's csv.writer. Other entries and columns of either
+kind are ignored.
 """
 
 import csv
@@ -24,10 +24,10 @@ _ENTRIES = ("sentence_good", "sentence_bad", "field", "linguistics_term", "UID")
 
 
 class MinimalPair(NamedTuple):
-    """Two sentences, of which the first is acceptable.
+    """An acceptable and an unacceptable sentence.
 
     field: of linguistics, or the language. phenomenon: within the field. paradigm:
-    within the phenomenon; the phenomenon itself where there is no finer division.
+    within the phenomenon; the phenomenon itself if there is no finer division.
     where: file and line.
     """
 
@@ -40,11 +40,11 @@ class MinimalPair(NamedTuple):
 
 
 def find_files(paths: Sequence[str]) -> list[str]:
-    """The files of minimal pairs among files and in folders, and a level below these.
+    """The given files, and the files in the given folders and one level below them.
 
     Raises:
-      UserError: a path is missing, of another kind or given twice, or a folder has
-        none.
+      UserError: a path is missing, of another kind or given twice, or a folder has no
+        file of minimal pairs.
     """
     found = []
     for path in paths:

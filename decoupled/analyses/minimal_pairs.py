@@ -1,14 +1,15 @@
-"""Does a masked LM find the acceptable one of two sentences more likely?
+"""Does a masked LM give the acceptable sentence of a pair the higher probability?
 
 A sentence's score is its pseudo-log-likelihood (Salazar et al. 2020, "Masked Language
-Model Scoring"): the sum over its tokens of log p(token | the sentence with [MASK]
-there), in nats, [CLS] and [SEP] given and not scored. A token of a word that is cut
-into several is easily guessed from those after it, so that rare words score too high;
-with "word_left_to_right" these are masked too (Kauf and Ivanova 2023, "A Better Way to
-Do Masked Language Model Scoring"). `data.words` says what a word is.
+Model Scoring"): the sum over its tokens of log p(token | the sentence with [MASK] in
+its place), in nats. [CLS] and [SEP] are given and not scored. If a word has several
+tokens, each is easily predicted from the tokens after it, so rare words get too high
+scores. With "word_left_to_right" the later tokens of the word are masked too (Kauf and
+Ivanova 2023, "A Better Way to Do Masked Language Model Scoring"). `data.words` defines
+words.
 
-A pair counts as right where the acceptable sentence has the higher score; equal scores
-are wrong. Nothing is trained.
+A pair is right if the acceptable sentence has the higher score; equal scores are wrong.
+Nothing is trained.
 """
 
 from collections import Counter
@@ -29,7 +30,7 @@ from decoupled.exports.serving.encoder import FEATURES, Encoder, MaskedLm
 from decoupled.metrics.neighbours import wilson_interval
 
 ALL = "all"
-# Of the plot.
+# The most rows of the plot.
 _SHOWN_ROWS = 40
 
 
@@ -45,13 +46,14 @@ def measure(
       pairs: in the order of the result.
 
     Returns:
-      `settings`; `left_out`, how many pairs are too long for a model; `items`: file and
-      line of every other pair; `arrays`: "MODEL NUMBER/good" and "/bad", float64
-      [items], the scores. `models`: what `AnalysedModel.describe` says, with
-      `unknown_tokens`, the share of the sentences' tokens that are <unk>, and
-      `accuracies`, a list of entries with `field`, `phenomenon`, `paradigm`, `pairs`,
-      `right`, `accuracy` and `low` and `high` of its 95% interval (Wilson's). "all"
-      stands for all phenomena of a field and all paradigms of a phenomenon.
+      `settings`; `left_out`, the number of pairs that are too long for a model;
+      `items`: file and line of every other pair; `arrays`: "MODEL NUMBER/good" and
+      "/bad", float64 [items], the scores. `models`: the entries of
+      `AnalysedModel.describe`, with `unknown_tokens`, the share of the sentences'
+      tokens that are <unk>, and `accuracies`, a list of entries with `field`,
+      `phenomenon`, `paradigm`, `pairs`, `right`, `accuracy` and the bounds `low` and
+      `high` of its 95% interval (Wilson's). "all" stands for all phenomena of a field
+      and all paradigms of a phenomenon.
 
     Raises:
       UserError: a sentence has no tokens or is too long.
@@ -114,7 +116,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def plot(result: dict[str, Any], stem: str) -> list[str]:
-    """A row for each phenomenon; for the largest fields where these are too many."""
+    """A row for each phenomenon, or for the largest fields if there are too many."""
     models = result["models"]
     rows = [e for e in models[0]["accuracies"] if e["paradigm"] == ALL]
     if len(rows) > _SHOWN_ROWS:
@@ -149,7 +151,7 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
 def _encode(
     model: AnalysedModel, pairs: Sequence[MinimalPair], settings: MinimalPairSettings
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Ids of good, bad, good, ...; and which pairs are short enough, bool [pairs]."""
+    """The ids of good, bad, good, ...; bool [pairs], which pairs are short enough."""
     if settings.max_tokens is not None:
         model.check_length(settings.max_tokens, "minimal_pairs.max_tokens")
     longest = (settings.max_tokens or model.config.max_positions) - 2
@@ -204,8 +206,8 @@ def _masked_copies(
     """Batches with a copy of each sentence for each of its tokens, short ones first.
 
     Yields:
-      which sentence a copy is of, int64 [rows]; ids and mask, int32 [rows, longest];
-      the place of the scored token and its id, int32 [rows].
+      the index of each copy's sentence, int64 [rows]; ids and mask, int32
+      [rows, longest]; the position of the scored token and its id, int32 [rows].
     """
     lengths = np.array([len(ids) for ids in sentences])
     order = np.argsort(lengths, kind="stable")
@@ -236,7 +238,7 @@ def _masked_copies(
 def _accuracies(
     pairs: Sequence[MinimalPair], right: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Of paradigms, phenomena, fields and everything, each after what it is of."""
+    """The entries of all pairs, fields, phenomena and paradigms; totals come first."""
     totals: Counter[tuple[str, ...]] = Counter()
     hits: Counter[tuple[str, ...]] = Counter()
     for pair, is_right in zip(pairs, right.tolist(), strict=True):
@@ -246,7 +248,7 @@ def _accuracies(
             totals[key] += 1
             hits[key] += is_right
     entries = []
-    # "all" before the names that it stands for.
+    # "all" is sorted before the names that it stands for.
     for key in sorted(totals, key=lambda key: [(name != ALL, name) for name in key]):
         low, high = wilson_interval(hits[key], totals[key])
         entries.append(

@@ -1,7 +1,7 @@
 """Checkpoints opened for analysis: a short name, sizes, tables, and all hidden states.
 
-Hidden states come from the serving encoder (`decoupled.exports.serving.encoder`), the
-vectors of words from the embeddings of their subwords.
+Hidden states come from the serving encoder (`decoupled.exports.serving.encoder`). The
+vector of a word is the mean of the embeddings of its subwords.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ Vectors = dict[str, np.ndarray]
 class AnalysedModel:
     """A model folder's checkpoint.
 
-    name: short, and another one than that of the other models of the analysis.
+    name: short and unique among the models of the analysis.
     folder: of the run. config: sizes. vocabulary: pieces. weights: of the checkpoint.
     """
 
@@ -42,16 +42,16 @@ class AnalysedModel:
 
     @property
     def embeddings(self) -> list[str]:
-        """ "input" and, where the checkpoint has one of its own, "output".
+        """ "input" and, if the checkpoint has a separate output embedding, "output".
 
-        A coupled model has one table; fine-tuning keeps the input embedding only.
+        A coupled model has one table; fine-tuning keeps only the input embedding.
         """
         matrices = names.output_matrices(self.config)
         own = all(matrix.name in self.weights for matrix in matrices)
         return [INPUT, OUTPUT] if own and not self.config.coupled else [INPUT]
 
     def embedding(self, kind: str) -> np.ndarray:
-        """One table, float32 [V, E_in] or [V, E_out]; it is read anew each time."""
+        """One table, float32 [V, E_in] or [V, E_out]; every call reads it again."""
         if kind == INPUT:
             return self.weights[names.WORD_EMBEDDINGS]
         last, *before = reversed(names.output_matrices(self.config))
@@ -63,7 +63,7 @@ class AnalysedModel:
     def check_length(
         self, length: int, setting: str = "MaskingConfig.sequence_length"
     ) -> None:
-        """Raises a UserError where the model has fewer positions than a setting."""
+        """Raises a UserError if the model has fewer positions than a setting."""
         if length > self.config.max_positions:
             raise UserError(
                 f"{setting}: {length}, but {self.name} has "
@@ -71,7 +71,7 @@ class AnalysedModel:
             )
 
     def describe(self) -> dict[str, Any]:
-        """What a result says of the model: where it is from, and its sizes."""
+        """The model's entries in results: its source and its sizes."""
         sizes = {size: getattr(self.config, size) for size in SIZES}
         return {
             "name": self.name,
@@ -85,7 +85,7 @@ class AnalysedModel:
         }
 
     def masked_lm_accuracy(self) -> float | None:
-        """Of the last evaluation in pre-training, where that was of this checkpoint."""
+        """The accuracy of pre-training's last evaluation, if of this checkpoint."""
         path = os.path.join(self.folder, "eval.json")
         if not files.exists(path):
             return None
@@ -99,7 +99,7 @@ class LayerEncoder:
     """A frozen encoder that gives every layer's output, with dynamic sizes.
 
     Attributes:
-      num_layers: of the network; there is one output more, see `__call__`.
+      num_layers: of the network; `__call__` returns one output more.
       encoder: the network.
     """
 
@@ -114,7 +114,7 @@ class LayerEncoder:
 
         Args:
           batch: `input_word_ids`, `input_mask`, `input_type_ids`, int32
-            [batch, length]; other entries are not read.
+            [batch, length]; other entries are ignored.
 
         Returns:
           float32 [layers + 1, batch, length, H], see `Encoder.hidden_states`.
@@ -132,13 +132,14 @@ def open_models(
     """Opens runs of `pretrain` or `finetune`.
 
     Args:
-      paths: folders (their best checkpoint is taken where fine-tuning chose one, else
-        the newest) or prefixes of checkpoints.
-      masked_lm: whether the head of pre-training must be there.
+      paths: prefixes of checkpoints, or folders. In a folder, the checkpoint that
+        fine-tuning selected is taken, or else the newest one.
+      masked_lm: whether the model must have the head of pre-training.
 
     Raises:
-      UserError: a path is given twice, is no run, has no complete checkpoint, another
-        vocabulary than its own, or variables that do not fit its config.json.
+      UserError: a path is given twice, is no run, or has no complete checkpoint; its
+        vocabulary is not the one of the training; or its variables do not fit its
+        config.json.
     """
     return [
         _open(path, name, masked_lm)
@@ -149,11 +150,11 @@ def open_models(
 def batches(
     arrays: dict[str, np.ndarray], batch_size: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Rows of similar length together, without the columns that are padding only.
+    """Yields batches of rows of similar length, without columns of padding.
 
     Args:
-      arrays: with `input_mask` [rows, length] among them; those of its shape lose
-        columns, others keep theirs.
+      arrays: `input_mask` [rows, length] and others. Only arrays of its shape lose
+        columns.
     """
     mask = arrays["input_mask"]
     lengths = mask.sum(1)
@@ -168,10 +169,10 @@ def batches(
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """The shortest ends of paths that tell them apart; of a checkpoint with its folder.
+    """The shortest ends of paths that are unique; a checkpoint includes its folder.
 
     Raises:
-      UserError: a path is there twice.
+      UserError: a path occurs twice.
     """
     parts = [[part for part in path.split("/") if part] for path in paths]
     more = [0 if gfile.isdir(path) else 1 for path in paths]
@@ -207,15 +208,15 @@ def _check(model: AnalysedModel, masked_lm: bool) -> None:
 def word_vectors(model: AnalysedModel, words: Iterable[str]) -> dict[str, Vectors]:
     """The mean of the vectors of each word's pieces (paper section 5.2).
 
-    One table is in memory at a time, and of it only the rows that are needed are kept.
+    One table is in memory at a time, and only its needed rows are kept.
 
     Args:
-      model: whose input and output embeddings are read.
-      words: any number, also repeatedly.
+      model: its input and output embeddings are read.
+      words: any number; repeated words are allowed.
 
     Returns:
-      "input", and "output" where the model has one -> word -> float64 [E]. Words with
-      an unknown piece, and those that are nothing to the vocabulary, are left out.
+      "input", and "output" if the model has one -> word -> float64 [E]. Words with an
+      unknown piece, and words that the vocabulary normalises to nothing, are left out.
     """
     pieces = known_pieces(model.vocabulary, words)
     needed = np.unique(np.concatenate([*pieces.values(), np.zeros(0, np.int64)]))
@@ -230,7 +231,7 @@ def word_vectors(model: AnalysedModel, words: Iterable[str]) -> dict[str, Vector
 
 
 def known_pieces(vocabulary: Vocabulary, words: Iterable[str]) -> dict[str, np.ndarray]:
-    """Word -> its pieces, int64, of the words that have no unknown one."""
+    """Word -> its pieces, int64, for the words without an unknown piece."""
     words = sorted(set(words))
     encoded = zip(words, vocabulary.encode_batch(words), strict=True)
     return {
@@ -241,7 +242,7 @@ def known_pieces(vocabulary: Vocabulary, words: Iterable[str]) -> dict[str, np.n
 
 
 def read_words(path: str) -> list[str]:
-    """The words of a file, one a line; empty lines and repeated words are left out.
+    """The words of a file, one per line; empty lines and repeated words are ignored.
 
     Raises:
       UserError: the file is missing, not UTF-8 or holds no word.

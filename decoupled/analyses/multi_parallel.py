@@ -1,8 +1,9 @@
-"""Nearest-neighbour translation between all of several languages, layer by layer.
+"""Nearest-neighbour translation between all pairs of several languages, by layer.
 
-As `decoupled.analyses.neighbours`, for sentences with ids that all languages share.
-Each is encoded once and searched for in both directions of each pair of languages. The
-hits are kept by sentence, so that models can be compared over sentences, too.
+This is the analysis of `decoupled.analyses.neighbours`, for sentences with ids that all
+languages share. Each sentence is encoded once, and both directions of each pair of
+languages are searched. The hits are kept per sentence, so that models can also be
+compared over sentences.
 """
 
 import dataclasses
@@ -35,9 +36,9 @@ _SEED = 0
 class SharedSentences(NamedTuple):
     """Sentences that all languages have.
 
-    split: "dev", "test", or what else the folder is called. ids: of the sentences, in
-    the order of the first language's file. texts: language -> [sentences], in the order
-    of `ids`.
+    split: "dev", "test", or another name of the folder. ids: of the sentences, in the
+    order of the first language's file. texts: language -> [sentences], in the order of
+    `ids`.
     """
 
     split: str
@@ -58,13 +59,13 @@ def read_shared(
     Args:
       folder: has LANGUAGE.tsv of id, tab, text for each language, as
         CORPUS/parallel/test/sentences.
-      languages: those wanted; None for all.
-      max_pairs: at most so many sentences, chosen by a hash of their ids, so that all
-        of a text is represented; 0 for all.
+      languages: the languages to read; None for all.
+      max_pairs: the maximal number of sentences, 0 for all. A hash of the ids chooses
+        them, so that they come from the whole text.
 
     Raises:
-      UserError: the folder lacks a language or has fewer than two, or these share no
-        id.
+      UserError: the folder lacks a language or has fewer than two, or the languages
+        share no id.
     """
     texts = read_sentences(folder, languages)
     first, *others = texts.values()
@@ -90,18 +91,18 @@ def layer_hits(
     config: RetrievalConfig,
     mesh: MeshConfig,
 ) -> np.ndarray:
-    """Whose nearest neighbour is the translation, in every layer and direction.
+    """Whether the nearest neighbour is the translation, by layer, direction, sentence.
 
-    A neighbour is right if its sentence equals the translation, wherever it stands.
+    A neighbour is right if its sentence equals the translation, even at another index.
 
     Args:
       encoder: the trained model.
       sentences: of two languages or more.
-      config: pooling, scoring and batches; all layers are taken, whatever its layer.
+      config: pooling, scoring and batches; its layer is ignored.
       mesh: where the model runs.
 
     Returns:
-      uint8 [layers + 1, directions, sentences], 1 where it is.
+      uint8 [layers + 1, directions, sentences], 1 if the neighbour is right.
 
     Raises:
       UserError: the model has too few positions, or does not fit the mesh.
@@ -136,14 +137,14 @@ def measure(
     config: RetrievalConfig,
     mesh: MeshConfig,
 ) -> dict[str, Any]:
-    """All layers of all models in all directions, as `layer_hits`.
+    """Measures all layers of all models in all directions with `layer_hits`.
 
     Returns:
       `analysis`, `split`, `settings`; `directions`: [source, target] of each; `items`:
       the ids; `models`: name, checkpoint and sizes of each, with `layers`, a list of
       `layer`, `mean` (percent, over directions and sentences), `interval` (95%, over
       sentences) and `directions`: `accuracy` in percent, `interval` (95%, Wilson's).
-      `arrays`: "MODELINDEX/hits" -> what `layer_hits` gives.
+      `arrays`: "MODELINDEX/hits" -> the result of `layer_hits`.
     """
     settings = dataclasses.asdict(config)
     del settings["layer"]
@@ -167,8 +168,8 @@ def measure(
 def best_layer(result: dict[str, Any]) -> list[int]:
     """The layer of each model, from 1 on, with the highest mean accuracy.
 
-    To choose a layer on dev sentences and score it on test sentences. Of equal layers
-    the lowest is taken.
+    It serves to choose a layer on dev sentences and to score it on test sentences.
+    Among layers of equal accuracy the lowest is taken.
 
     Args:
       result: of `measure`.
@@ -221,7 +222,7 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
 
 
 def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
-    """Of a layer; hits: uint8 [directions, sentences]."""
+    """The entry of a layer; hits: uint8 [directions, sentences]."""
     directions = []
     for own in hits:
         accuracy, interval = percent(int(own.sum()), len(own))

@@ -1,13 +1,13 @@
 """Nearest-neighbour translation, layer by layer (paper Figure 2, appendix A.9).
 
-A sentence's vector in a layer is the mean over its tokens. How often is the nearest
-vector of the other language that of the translation? The paper takes the mean without
-[CLS] and [SEP], adds the mean difference between the languages, and measures the
-Euclidean distance: RetrievalConfig with pool_special_tokens = False, centre = True,
-scoring = "euclidean".
+A sentence's vector in a layer is the mean over its tokens. The accuracy is the share of
+sentences whose nearest vector in the other language belongs to the translation. The
+paper takes the mean without [CLS] and [SEP], adds the mean difference between the
+languages, and uses the Euclidean distance: RetrievalConfig with
+pool_special_tokens = False, centre = True, scoring = "euclidean".
 
-Vectors of all layers wait on disk, one layer at a time is in memory, and distances are
-computed in blocks.
+Vectors of all layers are stored on disk, one layer at a time is in memory, and
+distances are computed in blocks.
 """
 
 import dataclasses
@@ -45,10 +45,10 @@ class ParallelFiles(NamedTuple):
 
 
 class LayerAccuracy(NamedTuple):
-    """A layer's share of sentences, in percent, whose nearest neighbour is right.
+    """The share of sentences, in percent, whose nearest neighbour in a layer is right.
 
-    layer: 0 is the embedding output. pairs: of sentences. forward: source to target.
-    backward: target to source. The intervals are 95%, by Wilson's score.
+    layer: 0 is the embedding output. pairs: the number of sentence pairs. forward:
+    source to target. backward: target to source. The intervals are 95% Wilson scores.
     """
 
     layer: int
@@ -65,15 +65,15 @@ def find_parallel(
     source: str | None,
     target: str | None,
 ) -> list[ParallelFiles]:
-    """The pairs of files of a folder, or the one pair that is named.
+    """The pairs of files of a folder, or the one pair that is given.
 
     Args:
       data_dir: a folder of files XX-en.en and XX-en.XX.
-      languages: XX of those wanted; None for all.
+      languages: the codes XX to read; None for all.
       source, target: two files instead of a folder.
 
     Raises:
-      UserError: both or neither are given, or a language is missing.
+      UserError: both a folder and files or neither are given, or a language is missing.
     """
     if source and target and not data_dir:
         if languages:
@@ -122,24 +122,24 @@ def layer_accuracies(
 ) -> list[LayerAccuracy]:
     """Accuracy of every layer for two parallel files.
 
-    A neighbour is right if its sentence equals the translation, wherever it stands.
+    A neighbour is right if its sentence equals the translation, even at another index.
 
     Args:
       encoder: the trained model.
-      files: a sentence a line; their language is for messages.
-      max_pairs: at most so many pairs, the first ones; 0 for all.
-      config: pooling, scoring and batches; all layers are taken, whatever its layer.
+      files: one sentence per line; their language is for messages.
+      max_pairs: only the first `max_pairs` pairs are used; 0 for all.
+      config: pooling, scoring and batches; its layer is ignored.
       mesh: where the model runs.
 
     Raises:
       UserError: the model has too few positions, or the files are missing or do not
-        belong together.
+        have equally many lines.
     """
     sources, targets = read_parallel(
         files.source, files.target, files.language, max_pairs
     )
     numbers = {text: number for number, text in enumerate([*sources, *targets])}
-    # Equal sentences of a side have one number.
+    # Equal sentences of a side get the same number.
     sides = [np.array([numbers[text] for text in side]) for side in (sources, targets)]
     rows = []
     every_layer = vectors_by_layer(encoder, [*sources, *targets], config, mesh)
@@ -156,9 +156,9 @@ def vectors_by_layer(
     config: RetrievalConfig,
     mesh: MeshConfig,
 ) -> Iterator[np.ndarray]:
-    """Yields float32 [texts, H] of layer 0 (the embedding output), 1, ... L.
+    """Yields float32 [texts, H] for layer 0 (the embedding output), 1, ... L.
 
-    Every text is encoded once; all layers wait on disk.
+    Every text is encoded once; the vectors of all layers are stored on disk.
     """
     with tempfile.TemporaryDirectory() as folder:
         stored = _LayersOnDisk(folder, encoder.model.hidden_size)
@@ -176,12 +176,12 @@ def measure(
     config: RetrievalConfig,
     mesh: MeshConfig,
 ) -> dict[str, Any]:
-    """All layers of all models for all pairs of files, as `layer_accuracies`.
+    """Measures all layers of all models on all pairs of files (`layer_accuracies`).
 
     Returns:
       `analysis`, `settings`, and `models`: name, checkpoint and sizes of each, with
-      `languages`, a list of entries with `language`, the two paths, and `layers`: what
-      `LayerAccuracy` holds.
+      `languages`, a list of entries with `language`, the two paths, and `layers`: the
+      fields of `LayerAccuracy`.
     """
     settings = dataclasses.asdict(config)
     del settings["layer"]
@@ -227,12 +227,12 @@ def show(result: dict[str, Any]) -> None:
 def plot(result: dict[str, Any], stem: str) -> list[str]:
     """Accuracy by layer, a panel per direction; writes `stem`.png and `stem`.svg.
 
-    A line per language, or per model where there are several; several of both stand in
-    a row of panels per language.
+    There is one line per language, or per model if there are several models. If there
+    are several of both, each language has a row of panels.
     """
     models = result["models"]
     languages = [entry["language"] for entry in models[0]["languages"]]
-    # What differs within a panel is a line; the other one is a row.
+    # With several models, the lines of a panel are models and the rows are languages.
     rows = languages if len(models) > 1 else [None]
     figure, panels = plots.grid(len(rows), 2, 4.2, 3.0, sharey="row", sharex=True)
     for row, axes in zip(rows, panels, strict=True):
@@ -258,7 +258,7 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
 
 
 def describe(name: str, encoder: TrainedEncoder) -> dict[str, Any]:
-    """What a result says of a model: where it is from, and its sizes."""
+    """A model's entries in results: its source and its sizes."""
     return {
         "name": name,
         "folder": os.path.dirname(encoder.checkpoint),
@@ -306,7 +306,7 @@ def percent(right: int, trials: int) -> tuple[float, tuple[float, float]]:
 
 
 class _LayersOnDisk:
-    """Vectors of all layers: written as they come, read a layer at a time."""
+    """Vectors of all layers: written as they arrive, read one layer at a time."""
 
     def __init__(self, folder, size):
         self._folder = folder
@@ -314,7 +314,7 @@ class _LayersOnDisk:
         self._places = []
 
     def add(self, places, pooled):
-        """Takes a batch of `encode_texts` in."""
+        """Writes a batch of `encode_texts`."""
         self._places.append(places)
         for layer, vectors in pooled.items():
             with open(self._path(layer), "ab") as handle:
@@ -341,7 +341,7 @@ def _cell(layer, direction) -> str:
 
 
 def _series(models, language):
-    """(name, layers) of each line: of the languages of one model, or of the models."""
+    """(name, layers) of each line: the languages of one model, or the models."""
     for model in models:
         for entry in model["languages"]:
             if language is None:

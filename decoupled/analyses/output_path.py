@@ -2,15 +2,15 @@
 
   logits(h) = W f(h) + b
 
-W [V, r] is the last matrix of the output embedding and f(h) [r] all before it: the
-projection H -> E_out, where the head has them an activation and a layer norm, and the
-other factor of an output embedding of low rank. `MaskedLm` computes the same in
-float32; here it is float64, as ranks are read from singular values far below the
-largest. The Jacobian of the logits is W J with J = f'(h) [r, H], the same at every h
-unless the head has an activation.
+W [V, r] is the last matrix of the output embedding, and f(h) [r] is everything before
+it: the projection H -> E_out, an activation and a layer norm if the head has them, and
+the other factor of an output embedding of low rank. `MaskedLm` computes the same in
+float32. This module uses float64, because ranks depend on singular values far below the
+largest. The Jacobian of the logits is W J with J = f'(h) [r, H]. It is the same at
+every h unless the head has an activation.
 
-Nothing of size V x V, and no float64 copy of W, is ever made: with the triangle R of
-W = Q R, the norms and singular values of W X are those of R X.
+Nothing of size V x V, and no float64 copy of W, is ever made. With the triangular
+factor R of W = Q R, the norms and singular values of W X are those of R X.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,17 +28,18 @@ _TINY = np.finfo(np.float64).tiny
 
 
 class PassedOn(NamedTuple):
-    """What the output path passes on of gradients g by the logits, each [n].
+    """How much of the gradients g of the logits reaches the encoder, each [n].
 
-    With A the Jacobian of the logits by the hidden vector, [V, H], the encoder gets
-    A'g.
+    Let A [V, H] be the Jacobian of the logits with respect to the hidden vector. Then
+    the encoder gets A'g.
 
-    share: |P g|^2 / |g|^2, P the orthogonal projection onto the column space of A. The
-      rest of g is lost: no change of the hidden vector brings it about.
-    cosine: of g and A A'g, which is how the logits move when the hidden vector takes a
-      small step along its own gradient; at most sqrt(share), less where A stretches
-      some directions more than others.
-    norm_ratio: |A'g| / (s |g|), s the largest singular value of A; at most sqrt(share).
+    share: |P g|^2 / |g|^2, where P is the orthogonal projection onto the column space
+      of A. The rest of g is lost: no change of the hidden vector has this effect.
+    cosine: of g and A A'g. The latter is the change of the logits if the hidden vector
+      takes a small step along its own gradient. At most sqrt(share), and less if A
+      stretches some directions more than others.
+    norm_ratio: |A'g| / (s |g|), where s is the largest singular value of A; at most
+      sqrt(share).
     rank: numerical, of A; int.
     """
 
@@ -57,10 +58,10 @@ class OutputPath:
 
     Attributes:
       is_linear: whether the head has no activation.
-      bound: the rank that the centred logits of any number of positions cannot exceed:
-        min(H - 1, r) for a linear head, min(E_out - 1, r) for another one. The encoder
-        and a head with an activation end with a layer norm, whose outputs sum to 0
-        before its scale: they have a dimension less than numbers.
+      bound: an upper bound on the rank of the centred logits of any number of
+        positions: min(H - 1, r) for a linear head, min(E_out - 1, r) otherwise. The
+        encoder and a head with an activation end with a layer norm. Its outputs sum to
+        0 before the scale, so they have one dimension less than elements.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights):
@@ -96,7 +97,7 @@ class OutputPath:
         return found + self._bias
 
     def loss_gradients(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """The gradients of the loss by the logits: softmax less one at the target.
+        """The gradients of the loss by the logits: softmax minus one at the target.
 
         Args:
           hidden: [n, H]. targets: int [n], the pieces that were masked.
@@ -112,10 +113,10 @@ class OutputPath:
         return found
 
     def passed_on(self, hidden: np.ndarray, gradients: np.ndarray) -> PassedOn:
-        """How much of gradients by the logits reaches the encoder.
+        """How much of the gradients of the logits reaches the encoder.
 
         Args:
-          hidden: [n, H], where the head is differentiated.
+          hidden: [n, H], the vectors at which the head is differentiated.
           gradients: float64 [n, V].
         """
         by_features = np.zeros([len(gradients), self._table.shape[1]])
@@ -143,14 +144,14 @@ class OutputPath:
     def spectrum(self, hidden: np.ndarray) -> np.ndarray:
         """The singular values of the centred logits of many positions.
 
-        The logits [n, V] lose each position's mean over the vocabulary, which changes
-        no probability, and then each piece's mean over the positions.
+        Each position's mean over the vocabulary is subtracted from the logits [n, V],
+        which changes no probability, and then each piece's mean over the positions.
 
         Args:
           hidden: [n, H], at least two positions.
 
         Returns:
-          float64 [at most r], largest first; the other ones are exactly 0.
+          float64 [at most r], largest first; all others are exactly 0.
         """
         features = triangle(
             self._features(hidden[start : start + _BLOCK_ROWS])
@@ -186,7 +187,7 @@ class OutputPath:
         normals, scales = self._normal(activated.numpy())
         for slope, normal, scale in zip(slopes, normals, scales, strict=True):
             changes = slope[:, np.newaxis] * kernel.T
-            # Of the layer norm: neither the mean nor the length of its input matters.
+            # The layer norm ignores the mean and the length of its input.
             changes -= changes.mean(0)
             changes -= np.outer(normal, normal @ changes) / len(normal)
             yield self._behind(changes * (self._gamma / scale)[:, np.newaxis])
@@ -205,13 +206,13 @@ class OutputPath:
     def _decompose(self, jacobian: np.ndarray):
         """R J, its singular values and right vectors, and its rank.
 
-        R is that of the table as it is, not less its mean row.
+        R is that of the table itself, without subtracting its mean row.
         """
         if self._decomposed is not None:
             return self._decomposed
         image = self._triangle[:, 1:] @ jacobian
         _, singular, right = np.linalg.svd(image, full_matrices=False)
-        # As numpy's matrix_rank would say of the whole [V, H].
+        # The tolerance of numpy's matrix_rank for the whole [V, H] matrix.
         precision = len(self._table) * np.finfo(np.float64).eps
         rank = int((singular > singular[0] * precision).sum())
         found = (image, singular, right, rank)
@@ -220,18 +221,18 @@ class OutputPath:
         return found
 
     def _blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Rows of the table, a float64 copy of some at a time."""
+        """Yields blocks of rows of the table, each copied to float64."""
         for start in range(0, len(self._table), _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
             yield rows, self._table[rows].astype(np.float64)
 
 
 def triangle(blocks: Iterable[np.ndarray]) -> np.ndarray:
-    """The triangle R of a QR decomposition of [1, X], which is not held as a whole.
+    """The triangular factor R of a QR decomposition of [1, X], computed in blocks.
 
-    The column of ones makes one pass do for two matrices: R without its first column
-    has the norms and singular values of X; without its first row, too, those of X less
-    its mean row.
+    Because of the column of ones, one pass serves two matrices. R without its first
+    column has the norms and singular values of X. Without its first row as well, it has
+    those of X minus its mean row.
 
     Args:
       blocks: the rows of X, float64 [n, width] each.
@@ -249,9 +250,9 @@ def triangle(blocks: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def rank_of(spectrum: np.ndarray) -> int:
-    """How many singular values of logits are more than the error of rounding.
+    """The number of singular values of logits above the rounding error.
 
-    Hidden vectors are float32: a direction that they lack has about 1e-8 of the
-    largest value; 1e-6 is the threshold.
+    Hidden vectors are float32. A direction that they lack has about 1e-8 of the largest
+    singular value; the threshold is 1e-6 of it.
     """
     return int((spectrum > spectrum[0] * 1e-6).sum())

@@ -1,4 +1,4 @@
-"""Translations found by the vectors of sentences: Tatoeba's search, BUCC's mining."""
+"""Finds translations with sentence vectors: search in Tatoeba, mining in BUCC."""
 
 import dataclasses
 import os
@@ -37,7 +37,7 @@ from decoupled.xtreme.retrieval_results import (
     tatoeba_results,
 )
 
-# Languages of Tatoeba are encoded together up to about so many sentences.
+# Languages of Tatoeba are encoded together, up to about this many sentences.
 _SENTENCES_AT_ONCE = 1 << 15
 
 # Sentences -> float32 [sentences, H].
@@ -52,9 +52,9 @@ class Mined(NamedTuple):
 
 
 class MinedTest(NamedTuple):
-    """What BUCC asks for: the pairs of the test set above the threshold.
+    """The predictions for BUCC: the pairs of the test set above the threshold.
 
-    threshold: tuned on the dev set. dev_f1: what it gives there, in percent.
+    threshold: tuned on the dev set. dev_f1: the F1 score there, in percent.
     """
 
     pairs: list[Pair]
@@ -68,9 +68,9 @@ def search(
     """Best matches in both directions by the configured scoring, with progress.
 
     Args:
-      first, second: float32 [sentences, H]; with config.centre they are changed, so
-        that millions of vectors need no second copy.
-      config: what a score is.
+      first, second: float32 [sentences, H]. With config.centre they are changed in
+        place, so that millions of vectors need no second copy.
+      config: the scoring.
       description: for the progress.
     """
     if config.centre:
@@ -88,9 +88,9 @@ def search(
 def find_translations(
     languages: Sequence[Tatoeba], encode: Encode, config: RetrievalConfig
 ) -> dict[str, list[int]]:
-    """Language -> for each of its sentences the place of the best English candidate.
+    """Language -> for each of its sentences, the index of the best English candidate.
 
-    Equal sentences, also of different languages, are encoded once.
+    Equal sentences, even of different languages, are encoded once.
     """
     texts = {
         text: None for pair in languages for text in [*pair.sources, *pair.candidates]
@@ -111,16 +111,16 @@ def find_translations(
 def mine_test(
     dev: Bucc, read_test: Callable[[], Bucc], encode: Encode, config: RetrievalConfig
 ) -> MinedTest:
-    """Mines both splits and keeps of the test set what the dev set's threshold lets in.
+    """Mines both splits and keeps the test pairs above the threshold of the dev set.
 
     Args:
       dev: with gold pairs.
       read_test: called after the dev set is done.
       encode: gives vectors.
-      config: what a score is.
+      config: the scoring.
 
     Raises:
-      UserError: the dev set has no gold pairs, or no sentence that stands once.
+      UserError: the dev set has no gold pairs, or no sentence that occurs only once.
     """
     if not dev.gold:
         raise UserError(
@@ -138,8 +138,9 @@ def mine_test(
 def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
     """Candidates for translations (`decoupled.metrics.neighbours`), no sentence twice.
 
-    A sentence that stands several times is one for the search, and is left out after
-    it, since nothing tells which of its ids is meant; so does XTREME's baseline.
+    A sentence that occurs several times is searched once. Its pairs are left out
+    afterwards, because it is unknown which of its ids is meant. XTREME's baseline does
+    the same.
 
     Raises:
       UserError: no pair is left.
@@ -163,7 +164,7 @@ def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
 
 
 def _ids_by_sentence(text: Text) -> dict[str, str | None]:
-    """Sentence -> its id; None where it has several."""
+    """Sentence -> its id; None if it has several."""
     times = Counter(text.sentences)
     return {
         sentence: name if times[sentence] == 1 else None
@@ -172,7 +173,7 @@ def _ids_by_sentence(text: Text) -> dict[str, str | None]:
 
 
 class Found(NamedTuple):
-    """A language's predictions, a line each, and its results."""
+    """A language's predictions, as lines, and its results."""
 
     language: str
     lines: list[str]
@@ -186,11 +187,11 @@ class TranslationSearch:
       task: "tatoeba" or "bucc2018". data_dir: the folder with a folder per task.
       init_checkpoint: of a run, or one of its checkpoints.
       output_dir: of `RetrievalResults`.
-      languages: only these; None for all that have files.
+      languages: the languages to run; None for all that have files.
 
     Raises:
-      UserError: checkpoint, settings, data and folder do not fit each other; of the
-        first three all mistakes are named.
+      UserError: checkpoint, settings, data and folder do not fit each other. All
+        mistakes in the first three are named.
     """
 
     def __init__(
@@ -211,7 +212,7 @@ class TranslationSearch:
         self._results = RetrievalResults(output_dir, self._description())
 
     def run(self) -> dict[str, Any]:
-        """Finds what is missing; returns what results.json holds."""
+        """Runs the missing languages; returns the content of results.json."""
         results = self._results
         data = {name: self._fingerprint(name) for name in self._languages}
         missing = [name for name in data if not results.has(name, data[name])]
@@ -224,7 +225,7 @@ class TranslationSearch:
         return results.content
 
     def _description(self) -> dict[str, Any]:
-        """What decides the results of a language beside its data."""
+        """Everything except the data that the results of a language depend on."""
         checkpoint, settings = self._encoder.checkpoint, self._config.retrieval
         return {
             "task": self._task,
@@ -240,7 +241,7 @@ class TranslationSearch:
         }
 
     def _fingerprint(self, language: str) -> str:
-        """Of all files of a language."""
+        """The fingerprint of all files of a language."""
         paths = language_files(self._task, self._data_dir, language)
         return files.fingerprint("".join(map(files.file_fingerprint, paths)))
 
@@ -283,7 +284,7 @@ class TranslationSearch:
 def _open_encoder(
     path: str, settings: RetrievalConfig, mistakes: Mistakes
 ) -> TrainedEncoder | None:
-    """The encoder, which has what the settings need; None after a mistake."""
+    """The encoder, checked against the settings; None after a mistake."""
     encoder = None
     with mistakes.noted():
         encoder = open_encoder(path)
@@ -296,7 +297,7 @@ def _open_encoder(
 def _wanted_languages(
     task: str, data_dir: str, languages: Sequence[str] | None, mistakes: Mistakes
 ) -> list[str]:
-    """The languages of a run; all of their files were read."""
+    """The languages of a run; all of their files are read as a check."""
     known = []
     with mistakes.noted():
         known = parallel_sentences.languages(task, data_dir)

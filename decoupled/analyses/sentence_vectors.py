@@ -35,7 +35,7 @@ from decoupled.training.model_fn import PredictionSpec
 from decoupled.training.network import Network
 
 _LENGTH = "RetrievalConfig.max_sequence_length"
-# What the sizes of the mesh's dimensions come from here.
+# The settings that the sizes of the mesh's dimensions come from.
 _SETTINGS = {
     "batch": "RetrievalConfig.batch_size",
     "sequence": _LENGTH,
@@ -44,7 +44,7 @@ _SETTINGS = {
 
 
 class TrainedEncoder(NamedTuple):
-    """A checkpoint with what is known of it.
+    """A checkpoint with its configuration.
 
     checkpoint: prefix. step: of training. model: sizes. vocabulary: its pieces.
     """
@@ -63,8 +63,8 @@ def open_encoder(path: str) -> TrainedEncoder:
     """Opens the folder of a run, or the prefix of a checkpoint; see `open_run`.
 
     Raises:
-      UserError: it is no run, has no complete checkpoint, or another vocabulary than
-        its own.
+      UserError: it is no run, has no complete checkpoint, or its vocabulary is not the
+        one of the training.
     """
     run = open_run(path)
     step = checkpoint_step(run.prefix)
@@ -75,7 +75,7 @@ def check_lengths(encoder: TrainedEncoder, config: RetrievalConfig) -> None:
     """Checks that the model has a position for every token.
 
     Raises:
-      UserError: it has not.
+      UserError: the model has too few positions.
     """
     if config.max_sequence_length > encoder.model.max_positions:
         raise UserError(
@@ -111,7 +111,7 @@ def encode_texts(
     config: RetrievalConfig,
     mesh: MeshConfig,
 ) -> Iterator[tuple[np.ndarray, dict[int, np.ndarray]]]:
-    """Encodes texts batch by batch, with progress; those of similar length together.
+    """Encodes texts in batches of similar length, with progress.
 
     One graph and one session serve all lengths.
 
@@ -119,17 +119,17 @@ def encode_texts(
       encoder: the trained model.
       texts: sentences.
       layers: from 0 to L.
-      config: lengths, batches and what is pooled; its layer is ignored here.
+      config: lengths, batches and pooling; its layer is ignored here.
       mesh: where the model runs.
 
     Yields:
-      (places in `texts` int64 [n], each once, layer -> float32 [n, H]). A text that
-      was divided into windows may come again in other batches; its vectors add up to
+      (indices in `texts` int64 [n], each once, layer -> float32 [n, H]). A text that
+      was divided into windows may occur again in other batches; its vectors add up to
       the mean over its tokens.
 
     Raises:
-      UserError: the model has too few positions, does not fit the mesh, or gives
-        numbers that are not finite.
+      UserError: the model has too few positions, does not fit the mesh, or gives values
+        that are not finite.
     """
     check_lengths(encoder, config)
     if not texts:
@@ -169,7 +169,7 @@ def encode_texts(
 
 
 def _shares(tokens: Tokens, owners: np.ndarray, config: RetrievalConfig) -> np.ndarray:
-    """float32 [windows], the share of a text's pooled tokens that a window has."""
+    """float32 [windows], the share of its text's pooled tokens in each window."""
     pieces = np.diff(tokens.ends, prepend=0)
     # [CLS] and [SEP]; an empty text has a share of 1.
     pooled = np.maximum(1, pieces + 2 * config.pool_special_tokens)
@@ -178,11 +178,11 @@ def _shares(tokens: Tokens, owners: np.ndarray, config: RetrievalConfig) -> np.n
 
 
 def _batch_size(sentences: int, config: RetrievalConfig, mesh: MeshConfig) -> int:
-    """Of batches that are alike, so that few rows of the last one are empty."""
+    """The size of equal batches, so that the last one has few empty rows."""
     batches = -(-sentences // config.batch_size)
     even = -(-sentences // batches)
     processors = mesh_size(mesh)
-    # Any part of the mesh can split a multiple of its size.
+    # Every dimension of the mesh can split a multiple of its size.
     return min(config.batch_size, -(-even // processors) * processors)
 
 
@@ -193,10 +193,10 @@ def _batches(
     mesh: MeshConfig,
     batch_size: int,
 ) -> list[Batch]:
-    """Sentences of similar length together, the longest first.
+    """Batches of sentences of similar length, the longest first.
 
-    A batch is as long as its longest sentence, rounded up to one of the few lengths
-    that the graph is built for.
+    The length of a batch is that of its longest sentence, rounded up to one of the few
+    lengths that the graph is built for.
     """
     longest = config.max_sequence_length
     sizes = tokens.lengths(longest)

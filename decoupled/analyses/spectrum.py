@@ -1,11 +1,12 @@
 """How many dimensions do embeddings use? Singular values and effective rank against E.
 
 The singular values of a table [V, E] are the roots of the eigenvalues of its Gram
-matrix [E, E], which is summed over groups of rows: a table of 250,000 rows costs little
-more memory than itself. Squaring loses what is below 1e-8 of the largest value.
+matrix [E, E]. This matrix is summed over groups of rows, so a table of 250,000 rows
+needs little additional memory. Because of the squares, values below 1e-8 of the largest
+are lost.
 
-Each table is also measured with its mean row taken away: a mean that all rows share is
-one strong direction that says nothing about any piece.
+Each table is also measured after its mean row is subtracted. The mean row is one strong
+direction that all rows share and that says nothing about single pieces.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from decoupled.analyses.models import INPUT, AnalysedModel
 from decoupled.core import console, plots
 
 _BLOCK_ROWS = 8192
-# As they are, and with the mean row taken away.
+# The tables themselves, and the tables minus their mean row.
 FORMS = ("raw", "centred")
 
 
@@ -28,8 +29,7 @@ def singular_values(table: np.ndarray) -> dict[str, np.ndarray]:
       table: [rows, E].
 
     Returns:
-      "raw" and "centred" -> float64 [E]; those of `table - table.mean(0)` for the
-      latter.
+      "raw" and "centred" -> float64 [E], of `table` and of `table - table.mean(0)`.
     """
     width = table.shape[1]
     gram, total = np.zeros([width, width]), np.zeros(width)
@@ -44,7 +44,7 @@ def singular_values(table: np.ndarray) -> dict[str, np.ndarray]:
 def effective_rank(values: np.ndarray) -> float:
     """exp of the entropy of the singular values' shares (Roy and Vetterli 2007).
 
-    E where all are equal, 1 where all but one are 0; 0 for a table of zeros.
+    It is E if all values are equal, 1 if all but one are 0, and 0 for a table of zeros.
     """
     total = values.sum()
     if total == 0:
@@ -54,9 +54,9 @@ def effective_rank(values: np.ndarray) -> float:
 
 
 def participation_ratio(values: np.ndarray) -> float:
-    """(sum of variances)^2 / sum of squared variances, a variance being a value^2.
+    """(sum of variances)^2 / sum of variances^2; a variance is a squared value.
 
-    E where all are equal, 1 where all but one are 0; 0 for a table of zeros.
+    It is E if all values are equal, 1 if all but one are 0, and 0 for a table of zeros.
     """
     variances = values**2
     total = (variances**2).sum()
@@ -67,9 +67,9 @@ def measure(models: Sequence[AnalysedModel]) -> dict[str, Any]:
     """Spectra of all models' embeddings.
 
     Returns:
-      `models`: what `AnalysedModel.describe` says, with `embeddings`, a list of entries
-      with `embedding`, `rows`, `width` (E), and for "raw" and "centred" a dict of
-      `effective_rank`, `participation_ratio` and `singular_values`.
+      `models`: the entries of `AnalysedModel.describe`, with `embeddings`, a list of
+      entries with `embedding`, `rows`, `width` (E), and for "raw" and "centred" a dict
+      of `effective_rank`, `participation_ratio` and `singular_values`.
     """
     pairs = [(model, kind) for model in models for kind in model.embeddings]
     entries: dict[str, list] = {model.name: [] for model in models}

@@ -1,7 +1,7 @@
-"""How alike the embeddings of models are: linear CKA, and common nearest neighbours.
+"""The similarity of models' embeddings: linear CKA, and common nearest neighbours.
 
-Lopardo et al. (2026, arXiv 2603.26663) ask whether a coupled table is an input or an
-output embedding: it can be compared with both tables of a decoupled model.
+Lopardo et al. (2026, arXiv 2603.26663) ask whether a coupled table is more like an
+input or an output embedding. So it is compared with both tables of a decoupled model.
 """
 
 import itertools
@@ -19,7 +19,7 @@ _BLOCK_ROWS = 8192
 
 
 class Table(NamedTuple):
-    """An embedding of a model: which of `AnalysedModel.embeddings`."""
+    """An embedding of a model, one of `AnalysedModel.embeddings`."""
 
     model: AnalysedModel
     embedding: str
@@ -28,14 +28,15 @@ class Table(NamedTuple):
 def compare(
     tables: Sequence[Table], neighbours: int, pieces: int, seed: int
 ) -> dict[str, Any]:
-    """The likeness of every two embeddings of one vocabulary.
+    """The similarity of every two embeddings of one vocabulary.
 
-    Special pieces are left out. Neighbours are nearest by cosine among all ordinary
-    pieces, for the same drawn pieces in every table. Tables of different vocabularies
-    are left out with a line.
+    Special pieces are left out. The neighbours of a piece are the nearest ordinary
+    pieces by cosine. They are compared for the same drawn pieces in every table. Pairs
+    of different vocabularies are skipped, with a printed message.
 
     Args:
-      neighbours: of a piece. pieces: whose neighbours are compared, drawn by `seed`.
+      neighbours: per piece.
+      pieces: the number of pieces whose neighbours are compared; `seed` draws them.
 
     Returns:
       `pairs`: entries of `first` and `second` (a `model` and its `embedding`), `cka`

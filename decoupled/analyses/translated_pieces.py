@@ -1,13 +1,15 @@
 """Pieces of a vocabulary that translate each other, found in aligned training text.
 
-A piece stands for a whole word where it begins a word and the next piece begins another
-one, or begins with a punctuation mark or a symbol, or where the sentence ends after it.
-It is a whole-word piece of a language if it does so in a given share of its
-occurrences. Its count is the number of sentences in which it does so.
+An occurrence of a piece is a whole word if the piece begins a word and one of these
+follows: a piece that begins another word, a piece that begins with a punctuation mark
+or a symbol, or the end of the sentence. A piece is a whole-word piece of a language if
+a given share of its occurrences are whole words. Its count is the number of sentences
+in which it is a whole word.
 
-Two whole-word pieces of two languages translate each other if each has with the other
-the highest Dice coefficient, 2 n(a, b) / (n(a) + n(b)), n being sentences with one or
-both (Dice 1945). Equal pieces (names) are left out: they would translate themselves.
+The Dice coefficient (Dice 1945) of two pieces is 2 n(a, b) / (n(a) + n(b)), where n is
+the number of sentences with the given pieces. Whole-word pieces of two languages
+translate each other if each is the piece with the highest coefficient for the other.
+Equal pieces (names) are left out: they would translate themselves.
 """
 
 import itertools
@@ -26,16 +28,16 @@ from decoupled.corpora.parallel.sentences import read_sentences
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.words import MARK, word_pieces
 
-# Occurrences whose partners are counted at once.
+# Number of occurrences whose partners are counted at once.
 _BLOCK = 1 << 17
 
 
 class TranslatedPieces(NamedTuple):
     """The pairs of two languages.
 
-    languages: codes. sentences: that both have. pairs: ids of pieces, int64 [pairs, 2],
-    sorted. candidates: ids of the frequent whole-word pieces of each language, sorted,
-    int64; those of `pairs` are among them.
+    languages: codes. sentences: the number that both have. pairs: ids of pieces, int64
+    [pairs, 2], sorted. candidates: ids of the frequent whole-word pieces of each
+    language, int64, sorted; they include the pieces of `pairs`.
     """
 
     languages: tuple[str, str]
@@ -48,7 +50,7 @@ class _Words(NamedTuple):
     """The whole-word pieces of a language's sentences.
 
     has: bool [sentences], whether the language has the sentence. sentence, piece: int64
-    [occurrences], sorted, a piece of a sentence once.
+    [occurrences], sorted; each piece of a sentence occurs once.
     """
 
     has: np.ndarray
@@ -59,16 +61,16 @@ class _Words(NamedTuple):
 def translated_pieces(
     corpus: Corpus, vocabulary: Vocabulary, settings: WordTranslationSettings
 ) -> list[TranslatedPieces]:
-    """The pairs of pieces of each pair of languages, the same whenever it is called.
+    """The pairs of pieces of each pair of languages; the result is deterministic.
 
-    Memory holds the training text, and 8 bytes for each two pieces of a pair of
-    languages.
+    Memory holds the training text, and 8 bytes for every combination of pieces of a
+    pair of languages.
 
     Args:
-      corpus: of parallel text. vocabulary: whose pieces. settings: see there.
+      corpus: of parallel text. vocabulary: of the pieces. settings: see its class.
 
     Raises:
-      UserError: the corpus has no training sentences with ids, or there is no pair.
+      UserError: the corpus has no training sentences with ids, or no pair is found.
     """
     folder = os.path.join(corpus.folder, "parallel", TRAIN, "sentences")
     if not gfile.isdir(folder):
@@ -104,10 +106,10 @@ def translated_pieces(
 
 
 def word_groups(translated: Sequence[TranslatedPieces]) -> np.ndarray:
-    """Which pairs share words: int64 [all pairs], the index of the group of each.
+    """The groups of pairs that share words: int64 [all pairs], the index of the group.
 
-    A pair is in a group with every pair that has one of its pieces, as a piece of the
-    same language: "und and", "and y", "und et". Values of such pairs go together.
+    Two pairs are in one group if they share a piece of the same language: "und and",
+    "and y", "und et". The values of such pairs are not independent.
     """
     above: dict[tuple[str, int], tuple[str, int]] = {}
 
@@ -128,7 +130,7 @@ def word_groups(translated: Sequence[TranslatedPieces]) -> np.ndarray:
 
 
 def _kinds(vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
-    """Which pieces may be words, and before which a word ends: bool [pieces] both."""
+    """Which pieces may be words, and before which pieces words end: bool [pieces]."""
     pieces = map(vocabulary.id_to_piece, range(vocabulary.size))
     words = [piece[0] == MARK and any(map(str.isalpha, piece)) for piece in pieces]
     ends = word_pieces(vocabulary).begins
@@ -137,7 +139,7 @@ def _kinds(vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _whole_words(places, encoded, sentences, kinds, share) -> _Words:
-    """Args: places: int64 [own], indices of the sentences; encoded: their ids."""
+    """Args: places: int64 [own], indices of the sentences; encoded: their pieces."""
     words, ends = kinds
     lengths = np.array([len(pieces) for pieces in encoded], np.int64)
     pieces = np.fromiter(itertools.chain.from_iterable(encoded), np.int64)
@@ -180,13 +182,16 @@ def _pair(languages, first, second, size, settings) -> TranslatedPieces:
 
 
 def _together(first, second, shape, sentences) -> np.ndarray:
-    """Sentences with both pieces, int64 of `shape`; args: (sentence, column) each."""
+    """Counts of sentences with both pieces, int64 of `shape`.
+
+    first, second: (sentence, column) of each occurrence.
+    """
     begins = np.searchsorted(second[0], np.arange(sentences + 1))
     together = np.zeros(shape[0] * shape[1], np.int64)
     for start in range(0, len(first[0]), _BLOCK):
         sentence, column = (own[start : start + _BLOCK] for own in first)
         partners = begins[sentence + 1] - begins[sentence]
-        # Each occurrence beside all of the other language in its sentence.
+        # Each occurrence with all occurrences of the other language in its sentence.
         skipped = np.cumsum(partners) - partners
         places = np.arange(partners.sum()) + np.repeat(
             begins[sentence] - skipped, partners

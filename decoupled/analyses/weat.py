@@ -1,9 +1,10 @@
 """WEAT: are two sets of words associated with two others? (Caliskan et al. 2017)
 
-X and Y are target words, A and B attributes. A word's association is its mean cosine
-with A minus that with B. The effect size is the difference of X's and Y's mean
-associations in standard deviations; the p-value is the share of all ways to divide the
-targets into sets of these sizes that give at least as large a difference.
+X and Y are sets of target words, A and B are sets of attributes. A word's association
+is its mean cosine with A minus its mean cosine with B. The effect size is the
+difference of the mean associations of X and Y, in standard deviations. The p-value is
+the share of the divisions of the targets into sets of these sizes that give at least
+this difference.
 """
 
 import dataclasses
@@ -25,19 +26,19 @@ SETS = {
     "attributes_a": "A",
     "attributes_b": "B",
 }
-# Rows of permutations that are summed at once.
+# Number of permutations that are summed at once.
 _BLOCK = 4096
-# Sums of the same associations in another order differ by rounding.
+# Sums of the same associations in another order differ by rounding errors.
 _TOLERANCE = 1e-12
 
 
 class Association(NamedTuple):
     """A test's outcome.
 
-    difference: of the mean associations of X and Y. effect_size: in standard
-    deviations of the associations of X and Y together (n - 1 below the root).
-    p_value: one-sided. permutations: how many divisions were counted, the given one
-    among them. exact: whether these are all.
+    difference: of the mean associations of X and Y. effect_size: the difference in
+    standard deviations of the associations of X and Y together (divided by n - 1).
+    p_value: one-sided. permutations: the number of divisions that were counted,
+    including the given one. exact: whether these are all divisions.
     """
 
     difference: float
@@ -82,7 +83,7 @@ def associate(x: np.ndarray, y: np.ndarray, settings: WeatSettings) -> Associati
 
     Args:
       x, y: associations of the words of X and Y, [n] and [m].
-      settings: see there.
+      settings: see its class.
     """
     together = np.concatenate([x, y])
     difference = float(x.mean() - y.mean())
@@ -95,7 +96,7 @@ def associate(x: np.ndarray, y: np.ndarray, settings: WeatSettings) -> Associati
     else:
         drawn = _drawn_divisions(len(together), len(x), settings)
         at_least, counted = _count(together, x, drawn)
-        # The given division is one of those that could have been drawn.
+        # The given division is one of the possible draws, so it is counted as well.
         at_least, counted = at_least + 1, counted + 1
     return Association(difference, effect_size, at_least / counted, counted, exact)
 
@@ -106,9 +107,9 @@ def measure(
     """The test on all models' embeddings.
 
     Returns:
-      `sets`; `models`: what `AnalysedModel.describe` says, with `tests`, a list of
-      entries with `embedding`, `used` (words with a vector, per set) and what
-      `Association` has.
+      `sets`; `models`: the entries of `AnalysedModel.describe`, with `tests`, a list of
+      entries with `embedding`, `used` (words with a vector, per set) and the fields of
+      `Association`.
 
     Raises:
       UserError: a set has no word that the vocabulary knows.
@@ -208,8 +209,11 @@ def _drawn_divisions(count, chosen, settings):
 
 
 def _count(together, x, blocks):
-    """How many divisions have at least the sum of X instead of X, and how many
-    there are. The mean difference grows with that sum, as all sums add up to one."""
+    """The number of divisions whose sum is at least that of X, and of all divisions.
+
+    The sum of all associations is fixed, so the mean difference grows with the sum of
+    the first set.
+    """
     least = float(np.sort(x).sum()) - _TOLERANCE
     at_least = counted = 0
     for block in blocks:

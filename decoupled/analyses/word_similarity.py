@@ -1,7 +1,8 @@
 """Do embeddings place similar words close together? (paper Table 8)
 
-A pair's score by the model is the dot product, or the cosine, of the two words'
-vectors; Spearman's correlation compares its order with that of people's scores.
+The model's score of a pair is the dot product, or the cosine, of the vectors of the two
+words. Spearman's correlation compares the order of these scores with the order of human
+scores.
 """
 
 import math
@@ -23,17 +24,17 @@ from decoupled.core import console, files, gfile, plots
 from decoupled.core.errors import UserError
 from decoupled.metrics.correlation import spearman
 
-# The order of Table 8; sets beside these come after them.
+# The order of Table 8; other sets come after these.
 PAPER_SETS = ("men", "mturk771", "rare_word", "simlex999", "verb143")
 CONFIDENCE = 0.95
 SCORES = {"dot": "dot product", "cosine": "cosine"}
-# Below this many pairs the interval's variance is not defined.
+# With fewer pairs the variance of the interval is not defined.
 _FEWEST_PAIRS = 4
 _LOOK = {INPUT: (plots.BLUE, "o"), OUTPUT: (plots.ORANGE, "s")}
 
 
 class WordPairs(NamedTuple):
-    """A set of pairs with people's scores; the file is named in results."""
+    """A set of pairs with human scores; results name the file."""
 
     name: str
     path: str
@@ -45,7 +46,8 @@ def find_sets(folder: str | None, paths: Sequence[str]) -> list[WordPairs]:
     """Reads all *.tsv of a folder, in the paper's order, and single files.
 
     Raises:
-      UserError: there is nothing to read, a file is malformed, or two have one name.
+      UserError: there is nothing to read, a file is malformed, or two files have the
+        same name.
     """
     found = gfile.glob(os.path.join(gfile.escape(folder), "*.tsv")) if folder else []
     if folder and not found:
@@ -66,7 +68,7 @@ def find_sets(folder: str | None, paths: Sequence[str]) -> list[WordPairs]:
 
 
 def read_pairs(path: str) -> WordPairs:
-    """Reads word, word, score with tabs (or spaces) between them, a pair a line.
+    """Reads one pair per line: word, word, score, separated by tabs or spaces.
 
     Raises:
       UserError: the file is missing, empty, not UTF-8, or a line is malformed.
@@ -92,7 +94,7 @@ def measure(models: Sequence[AnalysedModel], sets: Sequence[WordPairs]) -> dict:
     """Correlations of all models, embeddings and sets.
 
     Returns:
-      `sets`: where each is from; `models`: what `AnalysedModel.describe` says, with
+      `sets`: the file of each; `models`: the entries of `AnalysedModel.describe`, with
       `masked_lm_accuracy` and `correlations`, a list of entries with `set`,
       `embedding`, `score` ("dot" or "cosine"), `pairs`, `covered`, `spearman`, `low`,
       `high`.
@@ -279,7 +281,7 @@ def _draw(panel, models, name, score):
 
 
 class Correlation(NamedTuple):
-    """Spearman's rho and its interval at `CONFIDENCE`; None where not defined."""
+    """Spearman's rho and its interval at `CONFIDENCE`; None if not defined."""
 
     spearman: float | None
     low: float | None
@@ -293,8 +295,8 @@ def correlate(first: np.ndarray, second: np.ndarray) -> Correlation:
       first, second: [n] each.
 
     Returns:
-      None for rho where a sequence is constant or shorter than 2; None for the bounds
-      with fewer than 4 pairs.
+      rho is None if a sequence is constant or shorter than 2; the bounds are None if
+      there are fewer than 4 pairs.
     """
     rho = spearman(first, second)
     if rho is None:

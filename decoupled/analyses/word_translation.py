@@ -1,12 +1,12 @@
 """Do the rows of an embedding translate words? Whole-word pieces of two languages.
 
-Each piece of a pair that translate each other (`translated_pieces`) asks for the other:
-the frequent whole-word pieces of the other language are ranked by their dot product
-with its row, or by their cosine. Its own row, where the piece is in both languages, is
-left out. The value of a pair is the reciprocal rank of the translation, the mean of
-both directions; of equal scores half are counted as better. Where rows are centred, the
-mean row of a language's frequent whole-word pieces is subtracted from its rows, as from
-sentences in `decoupled.analyses.neighbours`.
+In a pair of translated pieces (`translated_pieces`), each piece is a query for the
+other. The frequent whole-word pieces of the other language are ranked by the dot
+product or the cosine of their rows with the query's row. The query itself is left out
+if it is a piece of both languages. The value of a pair is the reciprocal rank of the
+translation, averaged over both directions; half of the equal scores count as better. If
+rows are centred, the mean row of a language's frequent whole-word pieces is subtracted
+from its rows, as for sentences in `decoupled.analyses.neighbours`.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.metrics.neighbours import mean_interval
 
 SCORES = {"dot": "dot product", "cosine": "cosine"}
-# Rows that ask at once.
+# Number of queries that are ranked at once.
 _BLOCK = 1024
 _LOOK = {INPUT: (plots.BLUE, "o", -0.13), OUTPUT: (plots.ORANGE, "s", 0.13)}
 
@@ -36,7 +36,7 @@ _LOOK = {INPUT: (plots.BLUE, "o", -0.13), OUTPUT: (plots.ORANGE, "s", 0.13)}
 def reciprocal_ranks(
     table: np.ndarray, translated: TranslatedPieces, score: str, centre: bool
 ) -> np.ndarray:
-    """The reciprocal rank of each pair, the mean of both directions.
+    """The reciprocal rank of each pair, averaged over both directions.
 
     Args:
       table: a row for each piece, float [V, E].
@@ -67,19 +67,19 @@ def measure(
     """Mean reciprocal ranks of all models' embeddings.
 
     Args:
-      models: of one vocabulary. corpus: of parallel text. settings: see there.
+      models: of one vocabulary. corpus: of parallel text. settings: see its class.
 
     Returns:
-      `corpus`, its fingerprint; `settings`; `pairs`: of each two languages `languages`
-      ("de-en"), `sentences`, `items`, `candidates` and `random_order`, the mean
-      reciprocal rank x 100 that a random order has; `items`: both pieces and the
-      languages of each; `groups`: of each item the number of its group, those that
-      share words (`word_groups`); `models`: what `AnalysedModel.describe` says, with
-      `embeddings`, a list of entries with `embedding`, `score` ("dot" or "cosine"),
-      `mrr` (x 100, over all items), `interval` (95%, over the groups), `pairs`:
-      languages -> `mrr`. `arrays`: "MODELINDEX/input", "/output" by dot product,
-      "/input_cosine", "/output_cosine": float32 [items]. The output embedding of a
-      coupled model is its input embedding.
+      `corpus`, its fingerprint; `settings`; `pairs`: for each pair of languages
+      `languages` ("de-en"), `sentences`, `items`, `candidates` and `random_order`, the
+      mean reciprocal rank x 100 of a random order; `items`: both pieces and the
+      languages of each item; `groups`: for each item the index of its group of items
+      that share words (`word_groups`); `models`: the entries of
+      `AnalysedModel.describe`, with `embeddings`, a list of entries with `embedding`,
+      `score` ("dot" or "cosine"), `mrr` (x 100, over all items), `interval` (95%, over
+      the groups), `pairs`: languages -> `mrr`. `arrays`: "MODELINDEX/input", "/output"
+      by dot product, "/input_cosine", "/output_cosine": float32 [items]. The output
+      embedding of a coupled model is its input embedding.
 
     Raises:
       UserError: the models have several vocabularies, the corpus has no training
@@ -216,7 +216,7 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
 
 
 class _Side(NamedTuple):
-    """A language: ids of the pieces that ask and of the candidates, and their rows."""
+    """A language: the ids of the queries and of the candidates, and their rows."""
 
     ids: np.ndarray
     candidates: np.ndarray
@@ -234,7 +234,7 @@ def _one_direction(own: _Side, other: _Side) -> np.ndarray:
         right = np.searchsorted(other.candidates, other.ids[block])
         translation = scores[np.arange(len(scores)), right][:, None]
         better = (scores > translation).sum(1)
-        # The translation equals itself.
+        # The translation itself is not counted.
         equal = (scores == translation).sum(1) - 1
         found[block] = 1 / (1 + better + equal / 2)
     return found
@@ -258,5 +258,5 @@ def _summary(translated, ranks, groups) -> dict[str, Any]:
 
 
 def _random_order(candidates: int) -> float:
-    """The mean over all ranks of their reciprocal, x 100."""
+    """The mean of the reciprocals of all ranks, x 100."""
     return float(100 * np.mean(1 / np.arange(1, candidates + 1)))

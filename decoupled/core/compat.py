@@ -1,12 +1,12 @@
 """The only import of Mesh-TensorFlow and of the estimator, after the repairs they need.
 
-tensorflow-estimator 2.15.0 and mesh-tensorflow 0.1.21 are the last of their kind. Both
-are Python alone, and run with later releases of TensorFlow than those that they were
-made for. Each repair below says which release removed something. It does nothing where
-that is still there, and what it puts there cannot be called.
+tensorflow-estimator 2.15.0 and mesh-tensorflow 0.1.21 are the last releases. Both are
+pure Python, and run with later releases of TensorFlow than they were made for. The name
+of each repair below says which release removed something. A repair does nothing if the
+original still exists, and its replacement cannot be called.
 
-What the package uses of TensorFlow's private modules comes from here too. TF 2
-behaviour stays on, so that variables are resource variables: under reference variables
+The names that the package uses from TensorFlow's private modules come from here too. TF
+2 behaviour stays on, so that variables are resource variables: with reference variables
 the stock Mesh-TF optimizer races with the reads of the same step.
 """
 
@@ -18,7 +18,7 @@ import types
 
 import gin
 
-# Before all else of TensorFlow: it checks the release, and imports it quietly.
+# Imported before the rest of TensorFlow: it checks the release and silences the import.
 import decoupled.core.release  # noqa: F401
 from decoupled.core.machine import release_library_pages
 
@@ -32,9 +32,9 @@ from tensorflow.python.tpu import tpu as tpu_rewriting
 from tensorflow.python.training.saver import BulkSaverBuilder
 from tensorflow.python.util import tf_export
 
-# Modules that TensorFlow 2.16 removed, and what the estimator's modules take from them.
-# Nothing here calls any of it: it serves distribution strategies, the embeddings of
-# TPUs, and a hook that `training.estimator` turns off.
+# Modules that TensorFlow 2.16 removed -> the names that the estimator imports from
+# them. This package calls none of them: they serve distribution strategies, the
+# embeddings of TPUs, and a hook that `training.estimator` turns off.
 REMOVED = {
     "tensorflow.python.distribute.estimator_training": (
         "estimator_evaluate",
@@ -91,7 +91,7 @@ class _Removed:
 
 
 def _modules_that_2_16_removed():
-    """The estimator imports them at once, whatever it is used for."""
+    """The estimator always imports these modules."""
     for module, names in REMOVED.items():
         if importlib.util.find_spec(module) is None:
             stand_in = types.ModuleType(module)
@@ -109,7 +109,7 @@ def _register_of_conversions_that_2_13_moved():
 
 
 def _names_of_exports_that_2_16_removed():
-    """The estimator writes its public name on each of its classes, as an attribute that
+    """The estimator sets the public name of each of its classes as an attribute, which
     TensorFlow lists by package."""
     if not hasattr(tf_export, "ESTIMATOR_API_NAME"):
         tf_export.ESTIMATOR_API_NAME = name = "estimator"
@@ -129,7 +129,7 @@ def _estimator_that_2_16_removed():
 
 
 class _Unused(type):
-    """The type of a class that has itself as any attribute."""
+    """The type of a class whose every attribute is the class itself."""
 
     def __getattr__(cls, name):
         if name.startswith("__"):
@@ -138,13 +138,13 @@ class _Unused(type):
 
 
 class _Keras(metaclass=_Unused):
-    """Stands in for Keras while classes that nothing here uses are defined."""
+    """Replaces Keras while the estimator defines classes that nothing here uses."""
 
 
 @contextlib.contextmanager
 def _without_keras():
-    """The estimator's ready-made models name classes of Keras, which takes as long to
-    import as TensorFlow. Where it is imported already they get the real ones."""
+    """The estimator's ready-made models name classes of Keras, whose import takes as
+    long as TensorFlow's. If Keras is already imported, they get the real classes."""
     if "keras" in sys.modules:
         yield
         return
@@ -170,12 +170,12 @@ with _without_keras():
 
 _estimator_that_2_16_removed()
 
-# Mesh-TensorFlow registers functions of its own with gin, which a command has locked
-# after reading its settings.
+# Mesh-TensorFlow registers its functions with gin, which a command locks after it has
+# read its settings.
 with gin.unlock_config():
     import mesh_tensorflow as mtf
 
-# TensorFlow 2.21's libraries would keep 0.2 GB more in memory than those of 2.15.
+# The libraries of TensorFlow 2.21 would take 0.2 GB more memory than those of 2.15.
 release_library_pages()
 
 __all__ = [

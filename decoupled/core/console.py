@@ -15,7 +15,7 @@ from decoupled.core.tables import GAP, shown
 T = TypeVar("T")
 
 SECONDS_BETWEEN_LINES = 10.0
-# Numbers, also with a unit or a sign: 12, -3.4, 84.2%, 1.5M, +0.3, 20 bytes.
+# Numbers, perhaps with a unit or a sign: 12, -3.4, 84.2%, 1.5M, +0.3, 20 bytes.
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?\s?([%a-zA-Z]{0,3}|bytes)")
 
 
@@ -25,7 +25,7 @@ def say(message: str) -> None:
 
 
 def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
-    """Prints a table: first column to the left, columns of numbers to the right.
+    """Prints a table; the first column is left-aligned, number columns right-aligned.
 
     Args:
       title: the line above the table.
@@ -40,10 +40,10 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
         grid.add_column(name, justify=justify, overflow="fold")
     for row in cells:
         grid.add_row(*row)
-    # A file has no width: there a row stays one line, however long.
+    # A file has no width, so a row is one line, however long.
     width = None if sys.stdout.isatty() else 1000
     output = Console(width=width, markup=False, highlight=False)
-    # Not as the table's own title, which would be broken at the table's width.
+    # Printed separately: a title within the table would be wrapped at its width.
     if title:
         output.print(title, style="table.title", soft_wrap=True)
     output.print(grid)
@@ -51,7 +51,7 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a reader says them: "42 s", "3 min 05 s", "2 h 07 min"."""
+    """Seconds in readable form: "42 s", "3 min 05 s", "2 h 07 min"."""
     minutes, seconds = divmod(int(seconds + 0.5), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -62,15 +62,15 @@ def duration(seconds: float) -> str:
 def track(
     items: Iterable[T], description: str, total: int | None = None
 ) -> Iterator[T]:
-    """Yields `items` and shows how far the loop is, its rate and the time left.
+    """Yields `items` and shows the progress of the loop, its rate and the time left.
 
-    On a terminal this is one line that changes; elsewhere a line is printed every 10
-    seconds and none for a shorter loop.
+    On a terminal this is one line that is updated. Elsewhere a line is printed every 10
+    seconds, and no line for a shorter loop.
 
     Args:
-      items: what is looped over.
-      description: what one item is part of, e.g. "reading catalogs".
-      total: number of items, where `len(items)` does not tell.
+      items: to iterate over.
+      description: of the work, e.g. "reading catalogs".
+      total: number of items, if `items` has no length.
     """
     if total is None and hasattr(items, "__len__"):
         total = len(items)

@@ -1,9 +1,9 @@
-"""What a command needs, read from the source without running it, and what it lacks.
+"""The packages that a command needs, read from its source, and those that it lacks.
 
-Imports are followed from module to module, also those inside functions. Calls of
-`installed.need`, `installed.lacking` and `installed.Package` say what a module is for.
-A call that stands by itself in a command's `main` is about every run; others are about
-some inputs or flags.
+The source is not run. Imports are followed from module to module, including those
+inside functions. Calls of `installed.need`, `installed.lacking` and `installed.Package`
+give the purpose of a module. A call directly in the body of a command's `main` concerns
+every run; other calls concern some inputs or flags.
 """
 
 import ast
@@ -21,7 +21,7 @@ from decoupled.core.installed import CHECKOUT, Found, in_brackets, requirement_o
 # Top-level packages of a checkout, whose imports are followed.
 _OWN = ("decoupled", "tests", "benchmarks")
 _CALLS = ("installed.need", "installed.lacking", "installed.Package")
-# Programs of make targets -> the distributions that they are, and their plugins.
+# Programs of make targets -> their distributions and plugins.
 _PROGRAMS = {
     "pytest": ("pytest", "pytest-timeout", "pytest-xdist"),
     "ruff": ("ruff",),
@@ -33,7 +33,8 @@ _WITHOUT_CORE = ("decoupled doctor", "make lint")
 class Need(NamedTuple):
     """Top-level modules that are needed together.
 
-    purpose: what for; empty where the source does not say it. always: by every run.
+    purpose: their use; empty if the source does not say it. always: whether every run
+    needs them.
     """
 
     modules: tuple[str, ...]
@@ -42,10 +43,11 @@ class Need(NamedTuple):
 
 
 class Command(NamedTuple):
-    """What can be started, and what that runs.
+    """A command, and the files that it runs.
 
-    shown: as the report names it. starts: source files, whose imports are followed.
-    programs: distributions. all_of_it: whether what only some inputs need is needed.
+    shown: its name in the report. starts: source files, whose imports are followed.
+    programs: distributions. all_of_it: whether packages that only some inputs need
+    count as needed.
     """
 
     shown: str
@@ -55,7 +57,7 @@ class Command(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """imports: dotted names; of `from a import b` it is a.b. needs: of its calls."""
+    """imports: dotted names; a.b for `from a import b`. needs: from its calls."""
 
     imports: tuple[str, ...]
     needs: tuple[Need, ...]
@@ -67,12 +69,12 @@ def command_path(name: str) -> pathlib.Path:
 
 
 def imports_of(path: pathlib.Path) -> tuple[str, ...]:
-    """What a file imports, also inside functions; of `from a import b` it is a.b."""
+    """The imports of a file and its functions; a.b for `from a import b`."""
     return _read(path).imports
 
 
 def reached(starts: Iterable[pathlib.Path]) -> set[pathlib.Path]:
-    """The files that are imported by some files, directly or not, and these files."""
+    """The given files and all files that they import, directly or indirectly."""
     found: set[pathlib.Path] = set()
     left = list(starts)
     while left:
@@ -85,15 +87,16 @@ def reached(starts: Iterable[pathlib.Path]) -> set[pathlib.Path]:
 
 
 def other_modules(paths: Iterable[pathlib.Path]) -> set[str]:
-    """The top-level modules that files import, but for Python's and the project's."""
+    """The top-level modules that files import, except Python's and the project's."""
     names = {name.partition(".")[0] for path in paths for name in _read(path).imports}
     return names - sys.stdlib_module_names - set(_OWN)
 
 
 def needs(starts: Iterable[pathlib.Path]) -> list[Need]:
-    """What running some files takes beside the core: all that extras bring.
+    """The modules of extras that running some files needs.
 
-    Modules that no requirement names, as those of other environments, are left out.
+    Modules that no requirement names, such as those of other environments, are left
+    out.
     """
     starts = list(starts)
     files = sorted(reached(starts))
@@ -146,7 +149,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 
 
 def _texts(nodes: Iterable[ast.expr]) -> tuple[str, ...]:
-    """The texts that are written out; what a variable holds is not known."""
+    """The string literals; the values of variables are unknown."""
     return tuple(node.value for node in nodes if isinstance(node, ast.Constant))
 
 
@@ -174,7 +177,7 @@ def commands() -> list[Command]:
 def make_targets() -> list[Command]:
     """The targets of a checkout's Makefile that run the package, its tests or checks.
 
-    Those of comparisons with other software make environments of their own first.
+    Targets that compare with other software first make their own environments.
     """
     path = CHECKOUT / "Makefile"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -200,11 +203,11 @@ def _target(name, recipe):
 
 
 def missing(command: Command, packages: Sequence[Found], works: bool) -> str:
-    """What a command lacks in every run, and the cure; empty where it can run.
+    """The packages that every run of a command lacks, and the cure; "" if it can run.
 
     Args:
-      packages: what is required, and installed.
-      works: whether TensorFlow and Mesh-TensorFlow do.
+      packages: the required packages, with their installed versions.
+      works: whether TensorFlow and Mesh-TensorFlow work.
     """
     absent = {package.name: package for package in packages if not package.installed}
     if command.shown not in _WITHOUT_CORE:
@@ -226,7 +229,7 @@ def missing(command: Command, packages: Sequence[Found], works: bool) -> str:
 
 
 def limitations(command: Command, packages: Sequence[Found]) -> list[str]:
-    """A line for each thing that a command can do only with more packages."""
+    """A line for each feature of a command that needs more packages."""
     absent = {package.name for package in packages if not package.installed}
     lines = []
     for need in needs(command.starts):

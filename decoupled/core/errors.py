@@ -1,24 +1,24 @@
-"""The exceptions that a user is meant to read, and how they tell of unknown names."""
+"""The exceptions for users, and the form of messages about unknown names."""
 
 import contextlib
 import difflib
 from collections.abc import Iterator, Sequence
 
-# More names than this are listed only where none of them is close to what was written.
+# All known names are listed if there are at most this many, or if none is similar.
 _MOST_NAMES = 20
 
 
 class UserError(Exception):
-    """Something the user can mend: the message says what, where, and what to do.
+    """A mistake that the user can fix: the message says what, where, and what to do.
 
     Commands print it in one line, without a traceback, and exit with code 2
-    (`decoupled.launch`). Everything else that is raised is a defect of ours and keeps
-    its traceback.
+    (`decoupled.launch`). Any other exception is a defect of this package and keeps its
+    traceback.
     """
 
 
 class Mistakes:
-    """Collects mistakes of the user, so that all of them are told at once."""
+    """Collects mistakes of the user, so that all of them are reported at once."""
 
     def __init__(self):
         self._found: list[str] = []
@@ -32,10 +32,10 @@ class Mistakes:
             self._found.append(str(error))
 
     def raise_all(self) -> None:
-        """Raises what was noted.
+        """Raises the collected mistakes as one error.
 
         Raises:
-          UserError: there was a mistake; of several each has a number.
+          UserError: there was a mistake; several mistakes are numbered.
         """
         if len(self._found) > 1:
             numbered = [f"({n}) {text}" for n, text in enumerate(self._found, start=1)]
@@ -45,33 +45,33 @@ class Mistakes:
 
 
 class Terminated(Exception):
-    """SIGTERM came; the run has saved a checkpoint, and the same command goes on.
+    """SIGTERM arrived; the run has saved a checkpoint, and the same command resumes it.
 
     Commands print the message in one line and exit with code 143 (`decoupled.launch`).
     """
 
 
 class Interrupted(Exception):
-    """Ctrl-C came; the run has saved a checkpoint, and the same command goes on.
+    """Ctrl-C was pressed; the run has a checkpoint, and the same command resumes it.
 
     Commands print the message and the command in one line and exit with code 130
     (`decoupled.launch`).
     """
 
 
-# Of the driver whose worker died; a supervisor starts both again.
+# Exit code of a driver whose worker died; a supervisor restarts both.
 WORKER_LOST_CODE = 75
 
 
 class WorkerLost(Exception):
-    """A process that a mesh spans is gone; the run can go on from its checkpoint.
+    """A process of the mesh has died; the run can resume from its checkpoint.
 
     Commands print the message in one line and exit with code 75 (`decoupled.launch`).
     """
 
 
 def close_names(name: str, known: Sequence[str]) -> str:
-    """The end of a message about an unknown name: those close to it, or all."""
+    """The end of a message about an unknown name: the similar names, or all."""
     near = difflib.get_close_matches(name, known, n=3)
     guess = f"; did you mean {' or '.join(near)}?" if near else ""
     if near and len(known) > _MOST_NAMES:

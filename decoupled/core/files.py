@@ -1,10 +1,10 @@
 """Files and folders that are never half written: atomic writes, fingerprints.
 
-Every path may be local or remote (`gs://`), see `gfile`. A file is
-written under a temporary name in its own folder and renamed when it is complete and,
-where it is local, on disk (`gfile.rename`), so that neither a killed process nor a host
-without power leaves anything that looks finished. A folder is filled
-under a temporary name in the same way, and never replaces another's (`new_folder`)."""
+Every path may be local or remote (`gs://`), see `gfile`. A file is written under a
+temporary name in its own folder. It is renamed when it is complete and, if it is local,
+on disk (`gfile.rename`). So neither a killed process nor a power failure leaves a file
+that looks finished. A folder is filled under a temporary name in the same way, and
+never replaces the folder of another process (`new_folder`)."""
 
 import contextlib
 import csv
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 # TensorFlow's file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
-# The cause stands on the line after the node's name, behind a file that it is about.
+# The cause is on the line after the node's name, after the name of a file.
 _SESSION_FAILED = re.compile(
     r"\AGraph execution error:\n.*^Node: [^\n]*\n"
     r"(?:\d+ root error\(s\) found\.\n\s*\(0\) \w+: )?(?:/\S+; )?([^\n]+)$",
     re.DOTALL | re.MULTILINE,
 )
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
-# A part of a path: neither "." nor "..", no separator, nothing that a file system or a
-# terminal reads as more than a name.
+# A part of a path: neither "." nor "..", no separator, and no character with a special
+# meaning for a file system or a terminal.
 _PART = r"(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+"
 _BELOW = re.compile(rf"{_PART}(?:/{_PART})*")
 
@@ -63,7 +63,7 @@ def make_folder(path: str) -> str:
 
 
 def temporary_name(path: str) -> str:
-    """A name beside `path` that no reader takes for a finished file."""
+    """A name in the folder of `path` that no reader takes for a finished file."""
     return f"{path}.tmp-{uuid.uuid4().hex[:8]}"
 
 
@@ -73,7 +73,7 @@ def is_temporary(path: str) -> bool:
 
 
 def remove_temporaries(folder: str) -> None:
-    """Removes what a killed process left unfinished directly below `folder`."""
+    """Removes unfinished files of killed processes directly below `folder`."""
     if not gfile.isdir(folder):
         return
     for name in gfile.listdir(folder):
@@ -90,8 +90,8 @@ def remove_temporaries(folder: str) -> None:
 def atomic_path(path: str) -> Iterator[str]:
     """Yields a temporary name; on a clean exit it is renamed to `path`.
 
-    What is written may be a file or, for a `path` that does not exist yet, a folder. On
-    an error the temporary is removed and `path` stays as it was.
+    The name is for a file or, if `path` does not exist yet, a folder. On an error the
+    temporary file or folder is removed and `path` is unchanged.
     """
     temporary = temporary_name(path)
     try:
@@ -140,14 +140,14 @@ def read_text(path: str) -> str:
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:
-    """The value of JSON text that comes from elsewhere.
+    """The value of JSON text that is not trusted.
 
     Args:
       text: bytes are UTF-8. options: of `json.loads`.
 
     Raises:
-      json.JSONDecodeError: it is not JSON, or Python cannot hold it: it is nested too
-        deeply, or a number has too many digits.
+      json.JSONDecodeError: it is not JSON, is nested too deeply for Python, or has a
+        number with too many digits for Python.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
@@ -162,7 +162,7 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
 
 
 def parse_json_line(line: str, where: str) -> Any:
-    """The value of a line of JSON that comes from elsewhere.
+    """The value of a line of JSON that is not trusted.
 
     Args:
       where: file and line, for the message.
@@ -194,8 +194,8 @@ def read_json(path: str) -> Any:
 def csv_reader(text: str, delimiter: str = ",") -> Any:
     """`csv.reader` of a whole text, whose quoted cells may hold line ends.
 
-    A quote without its partner is a `csv.Error`. A cell may be as long as the text;
-    Python's module refuses more than 131,072 characters otherwise.
+    An unmatched quote is a `csv.Error`. A cell may be as long as the text; by default
+    Python's module refuses more than 131,072 characters.
     """
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -213,10 +213,10 @@ def check_output(flag: str, path: str) -> None:
 
 
 def is_below(name: Any) -> bool:
-    """True for the name of a file below some folder, as "a.txt" or "train/en/a.txt".
+    """True for the name of a file below a folder, such as "a.txt" or "train/en/a.txt".
 
     False for anything else that a manifest or a note may hold: absolute paths, "..",
-    empty parts, backslashes, control characters, what is no string.
+    empty parts, backslashes, control characters, and values that are no strings.
     """
     return isinstance(name, str) and _BELOW.fullmatch(name) is not None
 
@@ -225,11 +225,11 @@ def path_below(folder: str, name: Any, source: str) -> str:
     """The path of a file that a manifest or a note names.
 
     Args:
-      folder: that the file lies in. name: what stands in `source`, the file that names
-        it, which may come from anybody.
+      folder: the folder that must contain the file.
+      name: the value in `source`, a file that is not trusted.
 
     Raises:
-      UserError: the name would lead out of the folder, or is none.
+      UserError: the name leads out of the folder, or is no file name.
     """
     if not is_below(name):
         raise UserError(
@@ -259,10 +259,10 @@ def write_arrays(path: str, arrays: Mapping[str, "np.ndarray"]) -> None:
 
 
 def read_arrays(path: str) -> dict[str, "np.ndarray"]:
-    """Reads what `write_arrays` wrote. Objects, which could run code, are refused.
+    """Reads a file of `write_arrays`. Objects, which could run code, are refused.
 
     Raises:
-      UserError: the file is missing or damaged, or holds something else than arrays of
+      UserError: the file is missing or damaged, or holds something other than arrays of
         numbers.
     """
     import numpy as np
@@ -306,10 +306,10 @@ def shard_name(stem: str, index: int, count: int, suffix: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of an error's own message, for use inside one of ours.
+    """The first line of an error's message, for use in messages of this package.
 
-    Where a TensorFlow session failed, that is the cause, which TensorFlow writes below
-    the place in the code that built the failing node.
+    For a failed TensorFlow session it is the cause, which TensorFlow writes below the
+    location of the code that built the failing node.
     """
     message = (
         getattr(error, "message", None)
@@ -327,7 +327,7 @@ _FULL = "No space left on device"
 
 
 def check_target(folder: str) -> None:
-    """Refuses to write where something is.
+    """Refuses to write to a folder that is in use.
 
     Raises:
       UserError: `folder` exists and is not an empty folder.
@@ -337,8 +337,8 @@ def check_target(folder: str) -> None:
 
 
 def is_empty_folder(path: str) -> bool:
-    """True for a folder, and no link to one, that holds nothing."""
-    # A link is not replaced: the rename would end in an error.
+    """True for an empty folder that is not a link."""
+    # A link cannot be replaced: the rename would fail.
     if "://" not in path and os.path.islink(path.rstrip("/")):
         return False
     return gfile.isdir(path) and not gfile.listdir(path)
@@ -348,17 +348,17 @@ def is_empty_folder(path: str) -> bool:
 def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
     """Yields a temporary name for a folder; on a clean exit it becomes `folder`.
 
-    On an error nothing is left. A rename replaces an empty folder only, so that what
-    another process puts there in the meantime stays.
+    On an error nothing is left. A rename replaces only an empty folder, so that files
+    that another process writes there in the meantime are kept.
 
     Args:
-      folder: to be written.
-      replaces: the caller has made sure that what is there now may be removed, which
-        happens when the new folder is complete.
+      folder: the folder to write.
+      replaces: whether the existing content may be removed, which happens when the new
+        folder is complete.
 
     Raises:
       UserError: `folder` exists and is not an empty folder, or it cannot be written,
-        because the disk is full for example.
+        for example because the disk is full.
     """
     target, retired = folder.rstrip("/"), None
     if not replaces:
@@ -386,7 +386,7 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
 
 
 def _remove_leftovers(target):
-    """Removes what a killed process left that wrote the same folder."""
+    """Removes the leftovers of a killed process that wrote the same folder."""
     parent, name = os.path.split(target)
     for entry in gfile.listdir(parent or "."):
         path = os.path.join(parent, entry.rstrip("/"))
@@ -396,5 +396,5 @@ def _remove_leftovers(target):
 
 
 def _cause(error):
-    """The reason alone: TensorFlow puts names of operations and files around it."""
+    """The cause without the names of operations and files that TensorFlow adds."""
     return _FULL if _FULL in str(error) else reason(error)

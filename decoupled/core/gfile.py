@@ -1,13 +1,14 @@
 """Files and folders, local or remote (`gs://`), under the names of `tf.io.gfile`.
 
-Local ones are the standard library's, so that a command that only reads and writes
-them starts in a fraction of a second and its worker processes stay small: importing
-TensorFlow takes seconds and 300 MB. Paths with "://" are TensorFlow's, which is
-imported for the first of them.
+Local paths use the standard library. So a command that only uses local files starts in
+a fraction of a second and its worker processes stay small: importing TensorFlow takes
+seconds and 300 MB. Paths with "://" use TensorFlow, which is imported for the first of
+them.
 
-    except gfile.OpError    OSError, and tf.errors.OpError where TensorFlow was imported
+    except gfile.OpError    OSError, and tf.errors.OpError if TensorFlow was imported
 
-It may be a tuple, and `except` refuses tuples in tuples: it is caught alone.
+OpError may be a tuple, and `except` refuses tuples in tuples. So it must be caught
+alone.
 """
 
 import errno
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 _REMOTE = "://"
-# What fsync says of a folder that it cannot sync, beside a defect of the disk.
+# The errors of fsync for a folder that cannot be synced, other than a disk failure.
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
 
@@ -66,14 +67,14 @@ def size(path: str) -> int:
 
 
 def changed_ns(path: str) -> int:
-    """When a file was last written, in nanoseconds; of remote ones in whole seconds."""
+    """The time of the last write in nanoseconds; whole seconds for remote files."""
     if _REMOTE in path:
         return _remote().stat(path).mtime_nsec
     return os.stat(path).st_mtime_ns
 
 
 def GFile(path: str, mode: str = "r") -> IO:
-    """An open file; text is UTF-8 and its line breaks are as they are."""
+    """An open file; text is UTF-8, and line breaks are not translated."""
     if _REMOTE in path:
         return _remote().GFile(path, mode)
     if "b" in mode:
@@ -82,7 +83,7 @@ def GFile(path: str, mode: str = "r") -> IO:
 
 
 def makedirs(path: str) -> None:
-    """Creates a folder and those above it, where they are missing."""
+    """Creates a folder and its missing parents."""
     if _REMOTE in path:
         _remote().makedirs(path)
     else:
@@ -106,10 +107,10 @@ def rmtree(path: str) -> None:
 
 
 def rename(source: str, target: str, overwrite: bool = False) -> None:
-    """Renames a file or a folder; `overwrite` replaces a file that is there.
+    """Renames a file or a folder; `overwrite` replaces an existing file.
 
-    What a local source holds is on disk before the new name is, and the new name is on
-    disk on return: a host that loses power never has an empty file under it.
+    The content of a local source is on disk before the new name is, and the new name is
+    on disk on return. So after a power failure no empty file has the new name.
     """
     if _REMOTE in source:
         _remote().rename(source, target, overwrite)
@@ -122,10 +123,10 @@ def rename(source: str, target: str, overwrite: bool = False) -> None:
 
 
 def sync(path: str) -> None:
-    """Returns when a file, or a folder with all below it, is on disk.
+    """Returns when a file, or a folder and everything below it, is on disk.
 
-    Nothing is done for remote paths: an object store shows an object when all of it is
-    stored.
+    Nothing is done for remote paths: an object store shows an object only when it is
+    completely stored.
     """
     if _REMOTE in path:
         return
@@ -138,7 +139,7 @@ def sync(path: str) -> None:
 
 
 def sync_names(folder: str) -> None:
-    """Returns when the names of what lies in a local folder are on disk."""
+    """Returns when the names of the entries of a local folder are on disk."""
     if _REMOTE not in folder:
         _sync_one(folder)
 
@@ -148,7 +149,7 @@ def _sync_one(path):
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems of networks and of virtual machines sync files alone.
+        # Some file systems of networks and of virtual machines can sync only files.
         if error.errno not in _NO_SYNC or not os.path.isdir(path):
             raise
     finally:
@@ -156,7 +157,7 @@ def _sync_one(path):
 
 
 def __getattr__(name: str) -> Any:
-    """OpError and NotFoundError, each with what TensorFlow would raise in its place."""
+    """OpError and NotFoundError, each including TensorFlow's corresponding error."""
     local = {"OpError": OSError, "NotFoundError": FileNotFoundError}
     if name not in local:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

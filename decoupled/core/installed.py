@@ -1,6 +1,6 @@
-"""What the project requires, by extra, what is installed, and what can be imported.
+"""The project's requirements by extra, and the installed and importable packages.
 
-Nothing but Python is needed here, so that a broken installation can be explained too. A
+This module needs only Python, so that it can also explain a broken installation. A
 command that needs an extra calls `need` before its work starts; `decoupled doctor`
 finds these calls.
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from decoupled.core.errors import UserError
 
 CHECKOUT = pathlib.Path(__file__).parent.parent.parent
-# Distributions whose modules have another name.
+# Distributions whose modules have a different name.
 _DISTRIBUTIONS = {
     "absl": "absl-py",
     "gin": "gin-config",
@@ -23,7 +23,7 @@ _DISTRIBUTIONS = {
 
 
 class Requirement(NamedTuple):
-    """A distribution, its version limits, and its extras: none is always installed."""
+    """A distribution, its version limits, and its extras; without extras, required."""
 
     name: str
     limits: str
@@ -31,7 +31,7 @@ class Requirement(NamedTuple):
 
 
 class Package(NamedTuple):
-    """A module that an extra brings, and what needs it, e.g. "MediaWiki dumps"."""
+    """A module of an extra, and its purpose, e.g. "MediaWiki dumps"."""
 
     module: str
     purpose: str
@@ -42,10 +42,10 @@ class Package(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A requirement beside what is installed.
+    """A requirement and the installed version.
 
-    installed: the version, None where it is missing. fits: whether it is within the
-    limits.
+    installed: the version, or None if it is missing. fits: whether the version is
+    within the limits.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Found(NamedTuple):
 
 
 def requirements() -> list[Requirement]:
-    """What the installed package requires, or requirements.txt of a checkout."""
+    """The requirements of the installed package, or requirements.txt of a checkout."""
     try:
         lines = importlib.metadata.requires("decoupled") or []
     except importlib.metadata.PackageNotFoundError:
@@ -64,7 +64,7 @@ def requirements() -> list[Requirement]:
     found: dict[str, Requirement] = {}
     for line in lines:
         text, _, condition = line.partition(";")
-        # tensorflow[and-cuda] is no distribution: doctor runs a function on the GPUs.
+        # tensorflow[and-cuda] is no distribution; doctor tests the GPUs instead.
         if "[" in text:
             continue
         name, limits = re.fullmatch(r"([\w.-]+)\s*\(?([^)]*)\)?\s*", text).groups()
@@ -105,7 +105,7 @@ def _fits(version, limits):
 
 
 def requirement_of(module: str) -> Requirement | None:
-    """The requirement that brings a top-level module; None where none names it."""
+    """The requirement that provides a top-level module, or None."""
     distribution = _DISTRIBUTIONS.get(module, module).replace("_", "-").lower()
     for requirement in requirements():
         if requirement.name.lower() == distribution:
@@ -114,11 +114,11 @@ def requirement_of(module: str) -> Requirement | None:
 
 
 def in_brackets(choices: Sequence[Sequence[str]]) -> str:
-    """What follows a name in pip's arguments to install distributions, e.g. [data].
+    """The extras after a name in pip's arguments to install distributions, e.g. [data].
 
     Args:
-      choices: the extras of each distribution; the first is the one with least beside
-        it, and one that brings all of the distributions is better.
+      choices: the extras of each distribution, the smallest extra first. An extra that
+        has all of the distributions is preferred.
     """
     first = choices[0] if choices else ()
     shared = [extra for extra in first if all(extra in each for each in choices)]
@@ -134,10 +134,10 @@ def cure(modules: Iterable[str]) -> str:
 
 
 def lacking(*modules: str, purpose: str) -> str:
-    """One line that says which of the modules are missing; empty where none is.
+    """One line that names the missing modules; empty if none is missing.
 
     Args:
-      modules: top-level names of modules that extras bring.
+      modules: top-level names of modules of extras.
       purpose: what needs them, e.g. "plots".
     """
     absent = [name for name in modules if importlib.util.find_spec(name) is None]
@@ -156,6 +156,6 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 def need(*modules: str, purpose: str) -> None:
-    """Raises a UserError with the line of `lacking` where a module is missing."""
+    """Raises a UserError with the line of `lacking` if a module is missing."""
     if problem := lacking(*modules, purpose=purpose):
         raise UserError(problem)

@@ -1,12 +1,12 @@
 """A lock on the folder that a command writes to for a long time.
 
-A second command in the same folder would write over the files of the first. It is
-refused, and told who is at work there. The lock is flock's, through `filelock`: it goes
-with the process that holds it, however that ends, so that a run that was killed can be
-started again at once. The file .lock lies in the folder as long as the lock is held; a
-process that was killed leaves it behind, which does no harm.
+A second command in the same folder would overwrite the files of the first. It is
+refused, and the message names the process that holds the lock. The lock is flock's,
+through `filelock`. It is released when the process that holds it ends in any way, so
+that a run that was killed can be restarted at once. The file .lock is in the folder
+while the lock is held. A process that was killed leaves it behind, which does no harm.
 
-Remote folders (`gs://`) have no such lock: a line says so.
+Remote folders (`gs://`) have no such lock; a message says so.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 
 LOCK = ".lock"
-# A folder that cannot be written to needs no lock; what writes there says why not.
+# A folder that cannot be written to needs no lock; the write itself reports the error.
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 _SHOWN = 60
 
@@ -32,9 +32,9 @@ def hold(folder: str, reading: bool = False) -> Iterator[None]:
     """Keeps other commands out of a folder while the block runs.
 
     Args:
-      folder: made where it is missing; removed again if nothing is in it at the end.
-      reading: the command evaluates what is there, which it may do beside another;
-        nothing is locked.
+      folder: made if it is missing; removed again if it is empty at the end.
+      reading: whether the command only reads the folder, which it may do in parallel
+        with another command; then nothing is locked.
 
     Raises:
       UserError: another process holds the folder (its command, host, process id and
@@ -55,7 +55,7 @@ def hold(folder: str, reading: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        # A copy of this process has no part in the lock.
+        # A fork of this process does not hold the lock.
         if os.getpid() == process:
             if lock is not None:
                 _release(lock)
@@ -63,7 +63,7 @@ def hold(folder: str, reading: bool = False) -> Iterator[None]:
 
 
 def _acquire(folder):
-    """The lock, held; None where the folder cannot have one."""
+    """The acquired lock; None if the folder cannot have one."""
     import filelock
 
     path = os.path.join(folder, LOCK)
@@ -79,14 +79,14 @@ def _acquire(folder):
         if error.errno not in _READ_ONLY:
             _say_unlocked(folder, files.reason(error))
         return None
-    # On a full disk the lock holds all the same, without a name.
+    # On a full disk the lock still works, but the file does not name its holder.
     with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as handle:
         handle.write(json.dumps(_own_description()))
     return lock
 
 
 def _release(lock):
-    # Removed before it is released: filelock takes no file that has lost its name.
+    # Removed before the release: filelock does not acquire a file without a name.
     with contextlib.suppress(OSError):
         os.remove(lock.lock_file)
     lock.release()
@@ -104,7 +104,7 @@ def _own_description():
 
 
 def _holder(path):
-    """The process that holds the lock, as a message names it."""
+    """The process that holds the lock, for a message."""
     try:
         found = files.read_json(path)
         shown = {name: str(found[name])[:_SHOWN] for name in _own_description()}
@@ -125,7 +125,7 @@ def _say_unlocked(folder, reason):
 
 
 def _missing_folders(folder):
-    """The folder and those above it that are not there, the lowest first."""
+    """The folder and its parents that do not exist, the lowest first."""
     missing = []
     path = os.path.abspath(folder)
     while not os.path.lexists(path):

@@ -1,12 +1,11 @@
 """This machine: its processor, GPUs and memory, as the system describes them.
 
-Needs nothing but Python.
+This module needs only Python.
 
-Linux says what memory is free in the whole machine. A container, a batch system or
-systemd limits groups of processes ("control groups", of version 1 or 2) further; what a
-group has left is its limit without what its processes use. Files that the system keeps
-in memory count as used there, although it gives the inactive ones up where memory is
-short.
+Linux reports the free memory of the whole machine. A container, a batch system or
+systemd can limit groups of processes further ("control groups", version 1 or 2). The
+free memory of a group is its limit minus the memory that its processes use. Cached
+files count as used there, although the system drops inactive ones if memory is short.
 """
 
 import contextlib
@@ -21,13 +20,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _DEVICES = "/dev"
-# NVIDIA's tool, and how long it may take where its driver hangs.
+# NVIDIA's tool, and its time limit in seconds, as its driver may hang.
 _NVIDIA_SMI, _SECONDS = "nvidia-smi", 20
 # Instruction sets that the speed of training depends on.
 _FEATURES = "avx avx2 fma avx512f avx512_vnni avx512_bf16 amx_bf16 amx_tile".split()
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
-# In /proc/self/smaps: the addresses of a library's part that cannot be written to, and
-# that has no page of its own, as one that relocation has written to does.
+# In /proc/self/smaps: the addresses of a part of a library that is not writable and has
+# no private page, as a part that relocation has written to would have.
 _MAPPING = re.compile(
     r"^([0-9a-f]+)-([0-9a-f]+) r-[x-]p .*\.so[.0-9]*\n(?:\w+:.*\n)*?Anonymous: +0 kB$",
     re.MULTILINE,
@@ -35,8 +34,8 @@ _MAPPING = re.compile(
 
 
 class Processor(NamedTuple):
-    """name: of the model. vendor: such as "AuthenticAMD", "" where unknown. flags: its
-    instruction sets as Linux names them; none where it does not."""
+    """name: of the model. vendor: such as "AuthenticAMD", "" if unknown. flags: its
+    instruction sets by Linux's names; empty on other systems."""
 
     name: str
     vendor: str
@@ -47,13 +46,13 @@ class Processor(NamedTuple):
         return [name for name in _FEATURES if name in self.flags]
 
     def multiplies_bfloat16(self) -> bool:
-        """Whether it has instructions that multiply matrices of bfloat16."""
+        """Whether it has instructions for products of bfloat16 matrices."""
         return not self.flags.isdisjoint(("avx512_bf16", "amx_bf16"))
 
 
 @functools.cache
 def processor(root: str = "/") -> Processor:
-    """The first core, to which the others of a machine are alike.
+    """The processor, as its first core describes it.
 
     Args:
       root: where /proc is.
@@ -71,16 +70,16 @@ def processor(root: str = "/") -> Processor:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, which a container or taskset can limit."""
+    """The number of cores for this process, which a container or taskset may limit."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def nvidia_gpus() -> int:
-    """GPUs of NVIDIA that this process may use, whether or not TensorFlow can.
+    """The number of NVIDIA GPUs for this process, even if TensorFlow cannot use them.
 
-    A line of `nvidia-smi -L` each; where that tool is missing, a device file each.
+    It is the number of lines of `nvidia-smi -L` or, without that tool, of device files.
     """
     try:
         done = subprocess.run(
@@ -114,10 +113,10 @@ _VERSIONS = {
 
 
 def readable_bytes(count: float, digits: int = 2) -> str:
-    """Bytes in the unit that suits them: "512 bytes", "3.50 MiB", "15.20 GiB".
+    """Bytes in a suitable unit: "512 bytes", "3.50 MiB", "15.20 GiB".
 
     Args:
-      digits: behind the point.
+      digits: after the point.
     """
     value, unit = float(count), 0
     # A number that rounds to 1024 belongs to the next unit.
@@ -127,11 +126,11 @@ def readable_bytes(count: float, digits: int = 2) -> str:
 
 
 def release_library_pages() -> None:
-    """Takes the pages of shared libraries out of this process that it only reads.
+    """Removes the read-only pages of shared libraries from this process's memory.
 
-    Loading TensorFlow 2.21 reads some 400 MB of its libraries, and training half of
-    them again: the system maps these pages anew, from its cache of files, where they
-    are used. Pages that this process has written to stay. Linux only; elsewhere nothing
+    Loading TensorFlow 2.21 reads some 400 MB of its libraries, and training needs only
+    half of them. The system maps the needed pages again from its file cache. Pages that
+    this process has written to are kept. This works on Linux; elsewhere nothing
     happens.
     """
     # linux/mman.h: the next access reads the file again.
@@ -146,10 +145,10 @@ def release_library_pages() -> None:
 
 
 def choose_kernels() -> None:
-    """Has TensorFlow take oneDNN's kernels on every x86 processor with AVX2.
+    """Makes TensorFlow use oneDNN's kernels on every x86 processor with AVX2.
 
-    By itself it takes them where there is AVX-512 VNNI. On an EPYC without it they
-    compute steps of training in 0.82 of the time, in less memory (docs/performance.md).
+    By default it uses them only with AVX-512 VNNI. On an EPYC without VNNI they reduce
+    the time of a training step to 0.82, with less memory (docs/performance.md).
     TF_ENABLE_ONEDNN_OPTS=0 turns them off.
     """
     if "avx2" in processor().flags:
@@ -157,7 +156,7 @@ def choose_kernels() -> None:
 
 
 def memory_sizes(root: str = "/") -> dict[str, int]:
-    """Entries of /proc/meminfo in bytes, such as MemTotal; none where it is not Linux.
+    """Entries of /proc/meminfo in bytes, such as MemTotal; empty on other systems.
 
     Args:
       root: where /proc is.
@@ -168,13 +167,13 @@ def memory_sizes(root: str = "/") -> dict[str, int]:
 
 
 def available_memory(root: str = "/") -> int | None:
-    """Bytes that a new process can have, swap included where no group limits it.
+    """Bytes available to a new process, including swap if no group limits it.
 
     Args:
       root: where /proc and /sys are.
 
     Returns:
-      None where the system does not say, which is not Linux then.
+      None if the system does not report it, that is, on other systems than Linux.
     """
     sizes = memory_sizes(root)
     if "MemAvailable" not in sizes:
@@ -184,12 +183,13 @@ def available_memory(root: str = "/") -> int | None:
 
 
 def _left_in_groups(root: str) -> Iterator[int]:
-    """What each limited group that this process belongs to has left."""
+    """The free memory of each limited group that this process belongs to."""
     for version, own in _own_groups(_content(os.path.join(root, "proc/self/cgroup"))):
         names = _VERSIONS[version]
         folder = os.path.join(root, names.folder)
-        # The limits of all groups around a group hold, too. Inside a container the
-        # outer ones are not there, and its own may stand where the outermost would.
+        # The limits of all outer groups hold as well. Inside a container the outer
+        # groups are invisible, and the container's own group may be at the path of the
+        # root.
         parts = [part for part in own.split("/") if part not in ("", "..")]
         for depth in range(len(parts) + 1):
             left = _left(os.path.join(folder, *parts[:depth]), names)
@@ -198,7 +198,7 @@ def _left_in_groups(root: str) -> Iterator[int]:
 
 
 def _own_groups(content: str) -> Iterator[tuple[str, str]]:
-    """(version, path) of each group, of lines such as "4:memory:/a" and "0::/a"."""
+    """(version, path) of each group, from lines such as "4:memory:/a" and "0::/a"."""
     for line in content.splitlines():
         number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if number == "0" and not controllers:
@@ -208,7 +208,7 @@ def _own_groups(content: str) -> Iterator[tuple[str, str]]:
 
 
 def _left(folder: str, names: _Version) -> int | None:
-    """A group's limit without what cannot be given up; None where it has no limit."""
+    """A group's limit minus the memory that cannot be freed; None without a limit."""
     limit = _content(os.path.join(folder, names.limit)).strip()
     used = _content(os.path.join(folder, names.used)).strip()
     # "max" stands for no limit.
@@ -221,7 +221,7 @@ def _left(folder: str, names: _Version) -> int | None:
 
 
 def _content(path: str) -> str:
-    """The text of a file of the system; "" where there is none."""
+    """The text of a system file; "" if it does not exist."""
     try:
         with open(path, encoding="utf-8", errors="replace") as handle:
             return handle.read()

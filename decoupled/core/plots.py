@@ -1,7 +1,7 @@
-"""What all plots share: colours, panels, and PNG and SVG that are always the same.
+"""Common parts of all plots: colours, panels, and reproducible PNG and SVG files.
 
-The colours are Okabe and Ito's, which colour-blind readers tell apart; series differ in
-their markers and lines, too. Needs matplotlib, which the [plots] extra installs.
+The colours are Okabe and Ito's, which colour-blind readers can tell apart. Series also
+differ in their markers and lines. Plots need matplotlib from the [plots] extra.
 """
 
 import os
@@ -24,7 +24,7 @@ def look(index: int) -> dict[str, object]:
         "color": COLOURS[index % len(COLOURS)],
         "marker": MARKERS[index % len(MARKERS)],
         "linestyle": LINES[index // len(COLOURS) % len(LINES)],
-        # Open markers in the second round, also where no line tells series apart.
+        # Open markers in the second round, for plots without lines.
         "fillstyle": ("full", "none")[index // len(COLOURS) % 2],
         "markersize": 5,
         "linewidth": 1.4,
@@ -57,21 +57,21 @@ def tidy(axes, grid: str = "both") -> None:
 
 
 def whole_numbers(axes) -> None:
-    """Marks the x axis at whole numbers alone, also where it shows one or two."""
+    """Sets ticks of the x axis only at whole numbers, even on a short axis."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def over_seeds(seeds: int) -> str:
-    """What error bars are, for a title: nothing is spread over one seed."""
+    """The description of error bars for a title; one seed has none."""
     if seeds < 2:
         return "one seed"
     return f"bars: standard deviation over {seeds} seeds"
 
 
 def title_and_legend(figure, axes, title: str) -> None:
-    """The title of the figure and, below the panels, the legend of one's series."""
+    """Adds the figure's title and, below the panels, the legend of `axes`."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     handles, labels = axes.get_legend_handles_labels()
     if handles:
@@ -86,7 +86,7 @@ def title_and_legend(figure, axes, title: str) -> None:
 
 
 def save(figure, stem: str) -> list[str]:
-    """Writes `stem`.png and `stem`.svg; the same numbers give the same bytes."""
+    """Writes `stem`.png and `stem`.svg; equal data give equal bytes."""
     import matplotlib
 
     fixed = {"svg.hashsalt": "decoupled", "svg.fonttype": "none"}
@@ -95,14 +95,14 @@ def save(figure, stem: str) -> list[str]:
 
 
 def draw(plot: Callable[[dict, str], list[str]], result: dict, stem: str) -> list[str]:
-    """Calls `plot(result, stem)`; without matplotlib it says so and draws nothing."""
+    """Calls `plot(result, stem)`; without matplotlib it only prints a message."""
     return plot(result, stem) if can_draw() else []
 
 
 def can_draw() -> bool:
-    """False, with a line that says so, where matplotlib is not installed.
+    """False, with a printed message, if matplotlib is not installed.
 
-    Commands that take long call it before they start.
+    Commands that take long call this before they start.
     """
     if problem := installed.lacking("matplotlib", purpose="plots"):
         console.say(f"no plots: {problem}")

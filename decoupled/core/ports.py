@@ -1,10 +1,11 @@
-"""Who can reach the port of a TensorFlow server, which has no authentication.
+"""Protects the port of a TensorFlow server, which has no authentication.
 
 A server of TensorFlow 2.15 listens on all interfaces, whatever address it is given, and
-runs the programs of all who connect. No setting changes that. So a server whose address
-is of the loopback interface is bound to that interface here, through its socket, before
-it serves anybody: Linux lets a process do so from version 5.7 on. Where that is not
-possible, and for addresses that other hosts must reach, the user has to accept it.
+runs the programs of everybody who connects. No setting changes that. So if the address
+of a server is on the loopback interface, this module binds its socket to that interface
+before it serves anybody, which Linux allows from version 5.7 on. If this is not
+possible, or if other hosts must reach the address, the user has to accept the open
+port.
 """
 
 import contextlib
@@ -21,15 +22,15 @@ _LOOPBACK = b"lo"
 # Linux's codes for two ioctl requests, and its flag for an interface that is up.
 _GET_FLAGS, _GET_ADDRESS, _UP = 0x8913, 0x8915, 0x1
 _ADDRESSES_OF_IPV6 = "/proc/net/if_inet6"
-# Where Linux takes ports from when a program leaves the choice to it.
+# The range from which Linux chooses free ports.
 _FREE_PORTS = "32768:60999"
 
 
 def check_addresses(workers: Sequence[str], index: int, where: str) -> None:
-    """Checks the addresses of all workers, and which one is this process'.
+    """Checks the addresses of all workers, and the index of this process.
 
     Raises:
-      UserError: naming `where` they come from.
+      UserError: one is wrong; the message names `where` they come from.
     """
     for address in workers:
         host, colon, port = address.rpartition(":")
@@ -45,7 +46,7 @@ def check_addresses(workers: Sequence[str], index: int, where: str) -> None:
 def is_loopback(address: str) -> bool:
     """Whether "host:port" names the loopback interface itself.
 
-    A host's own name does not, even where it resolves to 127.0.1.1 on that host: other
+    A host's own name does not, even if it resolves to 127.0.1.1 on that host: other
     hosts know it by another address.
     """
     host = address.rpartition(":")[0].strip("[]")
@@ -60,15 +61,15 @@ def is_loopback(address: str) -> bool:
 def check_exposure(
     workers: Sequence[str], index: int, accepted: bool, accept: str = FLAG
 ) -> str | None:
-    """Whether strangers can reach the server of worker `index`.
+    """Checks whether other hosts can reach the server of worker `index`.
 
     Args:
-      workers: "host:port" of all; port 0 stands for one that is free.
-      accepted: the user takes open ports. accept: what the user writes to do so.
+      workers: "host:port" of all; port 0 stands for a free port.
+      accepted: whether the user accepts open ports. accept: the text to do so.
 
     Returns:
-      None where nobody from outside can reach it, or else a warning with the rule of a
-      firewall that helps.
+      None if other hosts cannot reach it, otherwise a warning with a firewall rule that
+      helps.
 
     Raises:
       UserError: the port is open and the user has not accepted it.
@@ -90,7 +91,7 @@ def check_exposure(
 
 
 def firewall_rule(workers: Sequence[str], index: int) -> str:
-    """Commands that leave the port of worker `index` to the other workers alone."""
+    """Commands that open the port of worker `index` only to the other workers."""
     port = workers[index].rpartition(":")[2]
     port = _FREE_PORTS if port == "0" else port
     rule = f"iptables -A INPUT -p tcp --syn --dport {port}"
@@ -107,10 +108,10 @@ def can_bind_to_loopback() -> bool:
 
 
 def bind_to_loopback(port: int) -> bool:
-    """Binds what listens on a port of this process to the loopback interface.
+    """Binds this process's listening sockets on a port to the loopback interface.
 
-    Connections that came before, perhaps through another interface, are closed where
-    nobody has taken them yet: call it before the server starts to answer.
+    Earlier connections, perhaps through another interface, are closed if they were not
+    accepted yet. So call this before the server starts to answer.
 
     Returns:
       Whether the port is closed to all other interfaces.
@@ -128,9 +129,9 @@ def bind_to_loopback(port: int) -> bool:
 
 
 def outside_interfaces() -> list[str]:
-    """Names of the interfaces that are up and have an address, the loopback's left out.
+    """Names of the interfaces that are up and have an address, except the loopback's.
 
-    Where the system is not Linux, interfaces cannot be told apart: all but "lo" count.
+    On other systems than Linux the state is unknown, so all except "lo" count.
     """
     names = [name for _, name in socket.if_nameindex() if name.encode() != _LOOPBACK]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:

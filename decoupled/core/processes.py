@@ -1,7 +1,7 @@
-"""Processes: commands that are run and ended, signals, and pools of workers.
+"""Processes: runs and ends commands, handles signals, and runs pools of workers.
 
 Workers end with the block that started them. They also end with the process that
-started them, even where it was killed. A terminal sends Ctrl-C to all processes: the
+started them, even if it was killed. A terminal sends Ctrl-C to all processes: the
 workers ignore it, and the process that started them ends them.
 """
 
@@ -22,7 +22,7 @@ from decoupled.core.machine import usable_cores
 
 
 def command_line(*words: str) -> list[str]:
-    """`decoupled COMMAND ...` as a command of this Python; any other as it is."""
+    """`decoupled COMMAND ...` as a command of this Python; other commands unchanged."""
     if words[0] == "decoupled":
         return [sys.executable, "-m", *words]
     return list(words)
@@ -33,9 +33,9 @@ def handled(
     handler: Callable[[int, Any], None],
     numbers: Sequence[int] = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP),
 ) -> Iterator[None]:
-    """Signals that end a process go to the handler while the block runs.
+    """Sends signals that end a process to the handler while the block runs.
 
-    Those that this process ignores, as nohup has it, stay ignored.
+    Signals that this process ignores, for example because of nohup, stay ignored.
     """
     previous = {
         number: signal.signal(number, handler)
@@ -52,11 +52,11 @@ def handled(
 def start_apart(
     command: Sequence[str], environment: Mapping[str, str], stderr: IO | None = None
 ) -> subprocess.Popen:
-    """Starts a process that Ctrl-C on the terminal does not reach by itself.
+    """Starts a process that does not get Ctrl-C from the terminal.
 
     Args:
       command: with its arguments. environment: all variables.
-      stderr: an open file that takes its errors; those of this process by default.
+      stderr: an open file for its stderr; by default the stderr of this process.
     """
     return subprocess.Popen(
         command, env=environment, start_new_session=True, stderr=stderr
@@ -64,7 +64,7 @@ def start_apart(
 
 
 def end_all(running: Iterable[subprocess.Popen], grace: float) -> None:
-    """Sends SIGTERM to all; kills those that have not ended `grace` seconds later."""
+    """Sends SIGTERM to all; kills those that still run `grace` seconds later."""
     running = list(running)
     for process in running:
         if process.poll() is None:
@@ -82,16 +82,16 @@ def run_command(
     environment: Mapping[str, str] | None = None,
     stderr: IO | None = None,
 ) -> int:
-    """Runs a command to its end; its exit code, as `subprocess` has it.
+    """Runs a command to its end; returns its exit code, as in `subprocess`.
 
     Args:
-      command: with its arguments. environment: variables beside those of this process.
-      stderr: an open file that takes its errors; those of this process by default.
+      command: with its arguments. environment: variables in addition to this process's.
+      stderr: an open file for its stderr; by default the stderr of this process.
 
     Raises:
-      Interrupted: Ctrl-C came, and the command has ended since. The message is the name
-        of the signal.
-      Terminated: SIGTERM or SIGHUP came, in the same way.
+      Interrupted: Ctrl-C was pressed, and the command has ended. The message is the
+        name of the signal.
+      Terminated: SIGTERM or SIGHUP arrived, and the command has ended.
     """
     received, process = None, None
 
@@ -114,12 +114,12 @@ def run_command(
 
 
 def choose_workers(wanted: int, tasks: int, are_small: bool) -> int:
-    """How many processes share a number of tasks: at least 1, at most one per task.
+    """The number of processes for some tasks: at least 1, at most one per task.
 
     Args:
-      wanted: what the user said; 0 means one per core that this process may use.
-      are_small: to start processes takes longer than the tasks: with `wanted` 0 there
-        is one.
+      wanted: the user's number; 0 means one per core that this process may use.
+      are_small: whether starting processes takes longer than the tasks. Then `wanted` 0
+        means one process.
     """
     if not wanted:
         wanted = 1 if are_small else usable_cores()
@@ -130,19 +130,18 @@ def choose_workers(wanted: int, tasks: int, are_small: bool) -> int:
 def started(
     function: Callable[[Any], Any], tasks: Sequence[Any], workers: int, where: str
 ) -> Iterator[list[concurrent.futures.Future]]:
-    """Yields a future of function(task) for each task; other processes work on them.
+    """Yields a future of function(task) for each task, computed by other processes.
 
-    Where an error or Ctrl-C ends the block, the processes are killed: `function` must
-    leave its files in a state that a second start can go on from.
+    If an error or Ctrl-C ends the block, the processes are killed. So `function` must
+    leave its files in a state from which another start can resume.
 
     Args:
       function: importable by the processes, or a partial of such a function.
-      tasks: what it is called with. Tasks and results pass through a pipe: keep them
-        small.
+      tasks: the arguments. Tasks and results pass through a pipe: keep them small.
       workers: the number of processes. where: a folder or file that a message names.
 
     Raises:
-      UserError: a process was killed by somebody else.
+      UserError: a process was killed from outside.
     """
     others = set(multiprocessing.active_children())
     executor = concurrent.futures.ProcessPoolExecutor(
@@ -171,7 +170,7 @@ def started(
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block; processes started in it never get it."""
+    """Delays Ctrl-C to the end of the block; processes started there never get it."""
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -179,7 +178,7 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
-# What a worker process does with each task.
+# The function that a worker process calls with each task.
 _function: Callable[[Any], Any] | None = None
 
 

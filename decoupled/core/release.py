@@ -1,7 +1,8 @@
-"""TensorFlow itself: which releases are supported, imported without its chatter.
+"""TensorFlow: checks the release and imports it without its log messages.
 
-All modules of the package take `tf` from here, or from `decoupled.core.compat` where
-they train. `compat` mends what later releases have lost of what training needs.
+All modules of the package import `tf` from here, or from `decoupled.core.compat` if
+they train. `compat` repairs the parts that training needs and later releases have
+removed.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from decoupled.core.errors import UserError
 from decoupled.core.machine import choose_kernels, processor
 
-# Those that the tests have passed with, the oldest and the newest among them.
+# The oldest and the newest release with which the tests have passed.
 OLDEST, NEWEST = (2, 15), (2, 21)
 # A line of TensorFlow's C++ side below a fatal one, and one of absl about such lines.
 _LOG_LINE = re.compile(
@@ -26,8 +27,8 @@ def check_release(version: str) -> tuple[int, int]:
     """The release of a version: "2.21.0" is (2, 21).
 
     Raises:
-      UserError: it is none that this package knows. What TensorFlow's private modules
-        hold changes from release to release, and training would fail somewhere.
+      UserError: the release is not supported. TensorFlow's private modules change from
+        release to release, and training would fail somewhere.
     """
     found = re.match(r"(\d+)\.(\d+)\b", version)
     release = tuple(map(int, found.groups())) if found else ()
@@ -43,16 +44,17 @@ def check_release(version: str) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def early_lines_as_the_level_says() -> Iterator[None]:
-    """Holds what is logged while TensorFlow is imported to TF_CPP_MIN_LOG_LEVEL.
+    """Applies TF_CPP_MIN_LOG_LEVEL to the messages during the import of TensorFlow.
 
-    TensorFlow reads that level only when its libraries are loaded. Releases from 2.16
-    on log before, on every machine, that oneDNN is on and that there is no GPU, and
-    those with CUDA that its libraries are registered twice. All else that is written
-    to stderr meanwhile comes after the import.
+    TensorFlow reads this level only when its libraries are loaded. Before that,
+    releases from 2.16 on log on every machine that oneDNN is on and that there is no
+    GPU, and releases with CUDA log that its libraries are registered twice. Other
+    output to stderr during the import appears after the import.
     """
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
     hidden = [b"I", b"W", b"E"][: int(level)] if level.isdigit() else []
-    # A processor without AVX ends the process here, after a line that must be seen.
+    # On a processor without AVX the process ends here, after a message that must
+    # appear.
     if not hidden or "avx" not in processor().flags:
         yield
         return
@@ -75,15 +77,15 @@ def early_lines_as_the_level_says() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_keras() -> Iterator[None]:
-    """TensorFlow is imported, but not Keras with it.
+    """Keeps TensorFlow's import from importing Keras.
 
-    Keras registers classes for models of its own, which this package has none of. It
-    takes as long to import as TensorFlow, where scikit-learn and matplotlib are
-    installed, which it imports too. TensorFlow goes on where the import fails;
+    Keras registers classes for Keras models, which this package does not use. If
+    scikit-learn and matplotlib are installed, Keras imports them too, and its import
+    takes as long as TensorFlow's. TensorFlow tolerates that the import of Keras fails;
     `tf.keras` imports Keras when it is first used.
     """
     eager = ("keras.src.optimizers", "tf_keras.src.optimizers")
-    # A None says that there is no such module.
+    # None in sys.modules makes an import fail.
     held = [name for name in eager if name not in sys.modules]
     sys.modules.update(dict.fromkeys(held))
     try:

@@ -9,16 +9,16 @@ import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-# A cell whose number is missing.
+# The text of a cell without a number.
 GAP = "-"
 _LATEX = (("_", r"\_"), ("±", r"$\pm$"), ("->", r"$\rightarrow$"), ("%", r"\%"))
 
 
 class Cell(NamedTuple):
-    """A number of ours as shown, and what is told with it.
+    """A number of our runs with its format and the paper's number.
 
-    text: the number. bold: the best of its column. link: a page with details. paper:
-    the published number.
+    text: the number. bold: whether it is the best of its column. link: a page with
+    details. paper: the published number.
     """
 
     text: str
@@ -34,7 +34,8 @@ def shown(value: Any, gap: str = GAP) -> str:
     """A value as a cell: an int with thousands separators, a float with 4 digits.
 
     Args:
-      value: other types are shown as they are. gap: stands for None.
+      value: a bool becomes yes or no; other types are converted by `str`.
+      gap: the text for None.
     """
     if value is None:
         return gap
@@ -53,12 +54,12 @@ def to_markdown(
     words: int = 1,
     gap: str = GAP,
 ) -> str:
-    """The table in Markdown, without an end of its last line.
+    """The table in Markdown, without a final line end.
 
     Args:
       columns: their heads, or the first two lines of the table in Markdown.
       rows: cells, `Cell` or of the types of `shown`.
-      words: so many columns stand to the left, the others to the right.
+      words: the number of left-aligned columns; the others are right-aligned.
       gap: see `shown`.
     """
     if isinstance(columns, str):
@@ -84,7 +85,7 @@ def _in_markdown(cell, gap):
 
 
 def to_latex(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """The table in LaTeX, for the package booktabs; the first column to the left."""
+    """The table in LaTeX with booktabs; only the first column is left-aligned."""
     lines = [
         rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
         r"\toprule",
@@ -108,7 +109,7 @@ def _in_latex(cell):
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """The table as comma-separated values, a line a row; values as `str` gives them."""
+    """The table as comma-separated values, one row per line; values by `str`."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

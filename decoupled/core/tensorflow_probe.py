@@ -1,6 +1,6 @@
-"""Whether TensorFlow works here, found out in a process that it may end.
+"""Tests whether TensorFlow works here, in a separate process, which may crash.
 
-Nothing but Python is needed here, so that a broken installation can be explained too.
+This module needs only Python, so that it can also explain a broken installation.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 from decoupled.core.installed import CHECKOUT
 
 SECONDS = 180
-# Run by an interpreter of its own: a TensorFlow built for another processor ends it.
+# Run by another interpreter: a TensorFlow built for another processor crashes it.
 PROBE = """
 import json
 from decoupled.core.compat import mtf, tf, estimator
@@ -34,11 +34,11 @@ def run() -> dict[str, Any]:
     """Computes with TensorFlow and Mesh-TensorFlow in another process.
 
     Returns:
-      "devices": names of the physical ones. "cuda": the version of CUDA that TensorFlow
-      was built for, or None.
+      "devices": names of the physical devices. "cuda": the version of CUDA that
+      TensorFlow was built for, or None.
 
     Raises:
-      RuntimeError: it failed; the message is its last line or how it ended.
+      RuntimeError: it failed; the message is its last line, or its exit status.
     """
     paths = [str(CHECKOUT), os.getenv("PYTHONPATH", "")]
     environment = {

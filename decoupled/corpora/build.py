@@ -14,7 +14,7 @@ from decoupled.corpora.parallel.from_parallel import ParallelBuild
 from decoupled.corpora.parallel.kinds import KINDS
 from decoupled.corpora.runners import LOCAL, Runner
 
-# Languages of the table; a corpus may have a hundred.
+# The printed table has at most this many languages; a corpus may have a hundred.
 _SHOWN_LANGUAGES = 12
 
 
@@ -26,12 +26,12 @@ def build(
     languages: Sequence[str] = (),
     runner: Runner = LOCAL,
 ) -> bool:
-    """Builds the corpus and prints its languages; False where it was complete already.
+    """Builds the corpus and prints its languages; False if it was already complete.
 
     Args:
       source: "catalogs:PACKAGE,...", "KIND:PLACE" of parallel text, or None.
       inputs: "LANGUAGE=GLOB", if no source.
-      languages: those of `source` to keep; empty keeps all.
+      languages: the languages of `source` to keep; empty keeps all.
       runner: where `inputs` and parallel text are read.
 
     Raises:

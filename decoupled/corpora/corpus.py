@@ -5,10 +5,11 @@
     manifest.json
         files with their SHA-256 and size, counts per language, what it was built from
     tasks/, parallel/
-        further files of sources that have them (catalogs, parallel text)
+        further files, for sources that have them (catalogs, parallel text)
 
-Text of files (`decoupled.corpora.from_files`) lies one folder deeper, a folder for each
-part of an input. The manifest is written last: a folder without one is not a corpus.
+Text built from files (`decoupled.corpora.from_files`) lies one folder deeper: each part
+of an input has its own folder. The manifest is written last: a folder without a
+manifest is not a corpus.
 """
 
 import hashlib
@@ -24,11 +25,12 @@ from decoupled.corpora import locales
 FORMAT = "decoupled-corpus-1"
 MANIFEST = "manifest.json"
 SPLITS = ("train", "eval")
-# A warning names so many languages.
+# A warning names at most this many languages.
 _NAMED_LANGUAGES = 10
-# What the manifest counts of each language.
+# The manifest holds these counts for each language.
 COUNTED = ("documents", "sentences", "characters", "bytes")
-# Says that a folder without a manifest is ours to clear: a killed run left it.
+# This file marks a folder without a manifest as the rest of a killed build. Such a
+# folder may be cleared.
 BUILDING = "building.txt"
 
 Document = list[str]
@@ -41,8 +43,9 @@ class Corpus:
       folder, manifest; fingerprint: SHA-256 of the manifest, hence of all text.
 
     Raises:
-      UserError: the folder holds no corpus, an empty one, or a file of another size; or
-        its manifest is damaged, or names files or languages that it must not.
+      UserError: the folder holds no corpus, the corpus is empty, or a file has another
+        size than in the manifest; or the manifest is damaged, or names files or
+        languages that are not allowed.
     """
 
     def __init__(self, folder: str):
@@ -81,8 +84,8 @@ class Corpus:
         """Yields the documents of one language, as lists of sentences, in their order.
 
         Raises:
-          UserError: a file is not the one that the manifest describes (found when the
-            end of the file is reached).
+          UserError: a file differs from the one that the manifest describes. This is
+            known only at the end of the file.
         """
         entries = self.manifest["splits"][split][language]["files"]
         return read_documents(self.folder, entries)
@@ -114,7 +117,7 @@ class Corpus:
 
 
 def _check_manifest(folder: str, path: str, manifest: dict[str, Any]) -> None:
-    """Raises a UserError for a hostile name, another error for what is missing."""
+    """Raises a UserError for an unsafe name, another error for a missing entry."""
     for name in ("inputs", "dropped", "tasks"):
         if not isinstance(manifest.get(name, {}), dict):
             raise TypeError(f"{name} are no object")
@@ -140,11 +143,12 @@ def read_documents(
     """Yields the documents of text files, each as its sentences, in their order.
 
     Args:
-      folder: the corpus folder. entries: of its manifest: "name", "sha256".
+      folder: the corpus folder.
+      entries: entries of its manifest, each with "name" and "sha256".
 
     Raises:
-      UserError: a file is not the one that its entry describes (found when the end of
-        the file is reached).
+      UserError: a file differs from the one that its entry describes. This is known
+        only at the end of the file.
     """
     for entry in entries:
         document = []
@@ -172,16 +176,16 @@ def _lines(folder: str, entry: dict[str, Any]) -> Iterator[str]:
 
 
 def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
-    """The complete corpus in `folder` that was built from `inputs`; None if none is.
+    """The complete corpus in `folder` that was built from `inputs`, or None.
 
     Raises:
       UserError: the folder holds a corpus of other inputs (the first difference is
-        named), or files of somebody else.
+        named), or files that no build of a corpus wrote.
     """
     if files.exists(os.path.join(folder, MANIFEST)):
         corpus = Corpus(folder)
         saved = corpus.manifest.get("inputs", {})
-        # Manifests of before do not say which versions of the libraries made the text.
+        # Older manifests do not record which versions of the libraries made the text.
         known = {"libraries": inputs.get("libraries"), **saved}
         different = difference(known, inputs)
         if different:

@@ -1,7 +1,7 @@
-"""Writes a corpus folder: its text, in files of bounded size, and last its manifest.
+"""Writes a corpus folder: first its text, in files of bounded size, then its manifest.
 
-A folder without a manifest is not a corpus, so a build that was killed leaves
-none.
+A folder without a manifest is not a corpus. So a build that was killed does not leave a
+corpus that looks complete.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from decoupled.corpora.corpus import (
 )
 
 MAX_FILE_BYTES = 64 << 20
-# Notes on finished parts, while a corpus is being built.
+# The folder of the notes on finished parts, while a corpus is being built.
 WORK = "work"
-# In the work folder: what the build was begun with.
+# This file in the work folder holds the inputs that the build was begun with.
 _INPUTS = "inputs.json"
 _CONTENTS = ("text", "tasks", "parallel", WORK)
 
@@ -40,16 +40,17 @@ def write_corpus(
     tasks: Mapping[str, Any],
     max_file_bytes: int = MAX_FILE_BYTES,
 ) -> Corpus:
-    """Writes a corpus folder; on an error nothing of it is left.
+    """Writes a corpus folder. After an error, nothing of it is left.
 
     Args:
-      source: what it is, for people. inputs: what it was built from, for `find_corpus`.
+      source: a description for people.
+      inputs: what the corpus is built from, for `find_corpus`.
       languages: language -> its documents, each with its split. Streamed.
       dropped: reason -> count. extra_files: name below `folder` -> content.
       tasks: name -> what the manifest says about it.
 
     Raises:
-      UserError: there is no document in train, or the folder cannot be written.
+      UserError: no document is in train, or the folder cannot be written.
     """
     with _building(folder):
         splits = {split: {} for split in SPLITS}
@@ -80,8 +81,8 @@ def write_manifest(
 
     Args:
       splits: split -> language -> counts of `TextShards`.
-      languages: language -> its input files and what was dropped of them, for corpora
-        that are made of files.
+      languages: language -> its input files and the counts of what was dropped from
+        them, for corpora that are built from files.
       pairs: split -> language -> pairs with English, for parallel text.
     """
     manifest = {
@@ -101,7 +102,7 @@ def write_manifest(
 
 @contextlib.contextmanager
 def _building(folder: str) -> Iterator[None]:
-    """Marks the folder as unfinished; clears what a killed run or a failure left."""
+    """Marks the folder as unfinished; clears what a killed or failed build left."""
     existed = gfile.isdir(folder)
     mark_unfinished(folder)
     try:
@@ -117,7 +118,7 @@ def _building(folder: str) -> Iterator[None]:
 
 
 def mark_unfinished(folder: str) -> None:
-    """Makes the folder, if there is none, and says in it that no corpus is there yet.
+    """Makes the folder if it does not exist, and marks it as not yet a corpus.
 
     Raises:
       UserError: the folder cannot be made or written to.
@@ -133,12 +134,12 @@ def is_unfinished(folder: str) -> bool:
 
 
 def mark_finished(folder: str) -> None:
-    """Takes back `mark_unfinished`."""
+    """Removes the mark of `mark_unfinished`."""
     gfile.remove(os.path.join(folder, BUILDING))
 
 
 def clear(folder: str) -> None:
-    """Removes all that a corpus may hold, but for its manifest."""
+    """Removes everything that a corpus may hold, except its manifest."""
     files.remove_temporaries(folder)
     for name in _CONTENTS:
         path = os.path.join(folder, name)
@@ -147,7 +148,7 @@ def clear(folder: str) -> None:
 
 
 def note_inputs(work_dir: str, inputs: Mapping[str, Any]) -> None:
-    """Says so where the build that was begun here had other inputs."""
+    """Saves the inputs; prints a message if the build was begun with other inputs."""
     path = os.path.join(work_dir, _INPUTS)
     begun = files.read_json(path) if files.exists(path) else inputs
     if different := difference(begun, inputs):
@@ -159,7 +160,7 @@ def note_inputs(work_dir: str, inputs: Mapping[str, Any]) -> None:
 
 
 def forget_without_text(folder: str, existed: bool) -> None:
-    """Takes the build back where no unit has left text."""
+    """Removes the unfinished build if no unit has written text."""
     if gfile.glob(os.path.join(gfile.escape(folder), "text", "*", "*", "*")):
         return
     clear(folder)
@@ -169,9 +170,9 @@ def forget_without_text(folder: str, existed: bool) -> None:
 
 
 def clean_up(folder: str) -> None:
-    """Removes what a complete corpus does not need: notes, and text left out of it.
+    """Removes what a complete corpus does not need: notes, and text of unused units.
 
-    Text of files lies in a folder for each unit, text of catalogs does not.
+    Text built from files lies in one folder per unit; text of catalogs does not.
     """
     names = [
         entry["name"]
@@ -222,10 +223,10 @@ def write_documents(
 
 
 class TextShards:
-    """Writes documents into files of about `max_bytes`; leaves `counts` when closed.
+    """Writes documents into files of about `max_bytes`; sets `counts` when closed.
 
-    The number of files is part of their names and known only at the end, so they are
-    written under temporary names first.
+    The file names contain the number of files, which is known only at the end. So the
+    files have temporary names at first.
     """
 
     def __init__(self, root: str, folder: str, max_bytes: int):

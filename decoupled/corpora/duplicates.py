@@ -1,10 +1,10 @@
-"""What a language's documents together decide: equal ones, and one that is held out.
+"""Duplicates within a language, and a held-out document for languages without one.
 
-Of equal documents the first stays, in the order of the files and of the documents in
-them, however many processes read them. Where a language's digests hold out none of its
-documents, the one with the lowest is held out: a larger share would take it first.
-Units that this changes are written anew, into UNIT-unique beside UNIT; most units of
-most corpora stay as they are.
+The first of several equal documents is kept. "First" refers to the order of the files
+and of the documents in them, and does not depend on the number of processes. If the
+digests assign no document of a language to eval, the document with the lowest digest is
+held out, because a larger share would hold it out first. Units that change are written
+again, into UNIT-unique beside UNIT; most units of most corpora do not change.
 """
 
 import dataclasses
@@ -27,15 +27,15 @@ DOCUMENTS_AT_ONCE = 1 << 24
 def find_duplicates(
     paths: Sequence[str], documents_at_once: int = DOCUMENTS_AT_ONCE
 ) -> list[np.ndarray]:
-    """The documents of each file of digests that occur before, there or in a file
-    before it.
+    """The documents of each file that occurred earlier, in that file or one before it.
 
     Args:
-      paths: files of digests, in the order in which the first document wins.
-      documents_at_once: bounds the memory; the files are read once for each so many.
+      paths: files of digests; the first of equal documents in this order is kept.
+      documents_at_once: bounds the memory. The files are read once per this many
+        documents.
 
     Returns:
-      counts of documents in each file, int64, ascending.
+      for each file, the indices of its repeated documents, int64, ascending.
     """
     counts = [_read(path).size for path in paths]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -52,13 +52,14 @@ def find_duplicates(
 
 
 def find_held_out(paths: Sequence[str]) -> int | None:
-    """The digest of the document to hold out, of a language that has none held out.
+    """The digest of the document to hold out, for a language without held-out text.
 
     Args:
-      paths: files of the digests of all of its documents.
+      paths: files with the digests of all documents of the language.
 
     Returns:
-      None for a language of one document, or of equal ones: it is needed for training.
+      None if all documents of the language are equal, or if there is only one: it is
+      needed for training.
     """
     ends = [
         (int(digests.min()), int(digests.max()))
@@ -72,7 +73,7 @@ def find_held_out(paths: Sequence[str]) -> int | None:
 
 
 def has_document(path: str, number: int) -> bool:
-    """True where a file of digests has this one."""
+    """True if a file of digests contains this digest."""
     return bool((_read(path) == number).any())
 
 
@@ -97,10 +98,11 @@ def _read(path: str) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class UniqueUnit:
-    """A unit to write anew: the documents to leave out or to hold out, and its text.
+    """A unit to write again, with the documents to leave out or to hold out.
 
-    splits: of the unit's result. duplicates: a file of numbers, int64; sha256: its.
-    held_out: the digest of a document that goes from train to eval, or None.
+    splits: from the unit's result. duplicates: a file of indices, int64.
+    sha256: of that file.
+    held_out: the digest of a document that moves from train to eval, or None.
     """
 
     unit: TextUnit
@@ -126,7 +128,7 @@ class UniqueUnit:
 
 @dataclasses.dataclass(frozen=True)
 class UniqueJob:
-    """Writes units anew, without some of their documents or with one held out."""
+    """Writes units again, without some of their documents or with one held out."""
 
     text_job: TextJob
 
@@ -142,7 +144,7 @@ class UniqueJob:
         return {**given, "splits": unit.splits, **changes}
 
     def run(self, unit: UniqueUnit) -> dict[str, Any]:
-        """Writes a unit's text anew; returns counts by split."""
+        """Writes a unit's text again; returns counts by split."""
         language = unit.unit.language
         folder = self.text_job.corpus_dir
         text_units.clear(folder, unit.name, language)
@@ -176,7 +178,7 @@ def unique_unit(
 def _without_duplicates(
     folder: str, unit: UniqueUnit, eval_share: float
 ) -> Iterator[tuple[int, Document]]:
-    """The documents that stay, with their digests; train first, then eval."""
+    """The documents that are kept, with their digests; train first, then eval."""
     digests = _read(digests_path(folder, unit.unit))
     stays = np.ones(digests.size, bool)
     stays[np.frombuffer(files.read_bytes(unit.duplicates), "<i8")] = False

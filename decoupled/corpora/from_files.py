@@ -1,8 +1,7 @@
-"""Files -> a corpus folder: clean each part, leave out equal documents, list the rest.
+"""Files -> a corpus folder: clean each part, drop duplicates, write the manifest.
 
-A build that was begun and then killed, or stopped by a mistake in one input, goes on
-with what is missing; the text does not depend on how many processes made it. The
-manifest comes last.
+A build that was killed, or that failed at one input, resumes with the missing parts.
+The text does not depend on the number of processes. The manifest is written last.
 """
 
 import collections
@@ -36,11 +35,11 @@ REPEATED_FILE = "repeated file"
 # A comma separates inputs only before a language: paths may have commas.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BETWEEN_INPUTS = re.compile(rf",(?={locales.CODE}=)")
-# Input files that are checked at once; most of the time is the disk's.
+# Number of input files that are checked at once; most of the time is spent on reading.
 _FILES_AT_ONCE = 8
-# Below this many bytes of input, other processes would start for longer than they work.
+# Below this many bytes of input, starting other processes takes longer than the work.
 _SMALL_BYTES = 4 << 20
-# Writing a unit anew takes a copy of its text.
+# The same for writing units again, which only copies their text.
 _SMALL_TEXT_BYTES = 256 << 20
 
 
@@ -57,7 +56,7 @@ _Files = Mapping[str, Sequence[_File]]
 
 
 class _Part(NamedTuple):
-    """A unit and what became of it: its counts by split, and what was dropped."""
+    """A unit and its result: its counts by split, and what was dropped."""
 
     unit: TextUnit
     splits: dict[str, Any]
@@ -105,8 +104,8 @@ class FilesBuild:
           inputs: of this build.
 
         Raises:
-          UserError: an input is bad (all others are done, and kept for the next try), a
-            language has no text, or the folder cannot be written.
+          UserError: an input is bad (all others are finished and kept for the next
+            build), a language has no text, or the folder cannot be written.
         """
         job = TextJob(folder, self._settings)
         existed = gfile.isdir(folder)
@@ -135,11 +134,12 @@ def find_inputs(inputs: list[str], flag: str = "--input=") -> dict[str, list[str
     """Language -> sorted files, from inputs such as `en=/en/*.txt,de=/de/*.jsonl`.
 
     Args:
-      flag: what stands before an input in messages.
+      flag: the text before an input in messages.
 
     Raises:
-      UserError: an input is no LANGUAGE=GLOB, its language is no code
-        (`locales.check_language`), it matches no file, or matches one again.
+      UserError: an input is not LANGUAGE=GLOB, its language is not a valid code
+        (`locales.check_language`), it matches no file, or it matches a file that this
+        language already has.
     """
     found: dict[str, list[str]] = {}
     for value in (part for given in inputs for part in _BETWEEN_INPUTS.split(given)):
@@ -208,7 +208,7 @@ def _units(job, given: _Files, repeated: collections.Counter) -> list[TextUnit]:
 
 
 def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
-    """The parts, written anew those with duplicates or with a document to hold out."""
+    """The parts; those with duplicates or a document to hold out are written again."""
     anew = {}
     for language in console.track(_languages(parts), "looking for equal documents"):
         own = [part for part in parts if part.unit.language == language]
@@ -260,7 +260,7 @@ def _check_text(given: _Files, parts: list[_Part], settings: TextSettings) -> No
 
 
 def _languages_instead(language: str, parts: list[_Part], settings) -> str:
-    """Which languages a file's rows are in, for a message; "" where all are read."""
+    """The languages of a file's rows, for a message; "" if no row was left out."""
     for part in parts:
         left_out = part.dropped[OTHER_LANGUAGE] + part.dropped[NO_LANGUAGE]
         if part.unit.language == language and left_out:
@@ -308,7 +308,7 @@ def _write_manifest(folder, given: _Files, inputs, parts, repeated) -> None:
 
 
 def _sum(counts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The files of several parts, one after the other, and their counts together."""
+    """The files of several parts, one after the other, and the sums of their counts."""
     return {
         name: sum((part[name] for part in counts), [] if name == "files" else 0)
         for name in counts[0]

@@ -1,18 +1,18 @@
-"""Language codes: what they may be, and those of locale folders.
+"""Language codes: their form, and the codes of locale folders.
 
-A code is the name of a folder, and what settings and inputs call a language: ASCII
-letters and digits, in parts with a single "-", "_" or "@" between them, a letter first,
-as in `en`, `zh-Hant`, `zh_TW`, `be-tarask`, `sr@latin`.
+A code is the name of a folder, and the name of a language in settings and inputs. It
+consists of ASCII letters and digits, in parts with a single "-", "_" or "@" between
+them, and begins with a letter: `en`, `zh-Hant`, `zh_TW`, `be-tarask`, `sr@latin`.
 
 The rule for the locale folders of a package:
 
 * Codes are BCP 47: `zh_Hans` -> `zh-Hans`, `sr@latin` -> `sr-Latn`, `es_AR` -> `es-AR`.
 * English variants (`en_GB`) are left out: English comes from the message ids alone.
-* A territory says nothing where a package has no other catalog of the language, and
-  where it repeats the language's own code beside other territories: `he_IL` -> `he`,
-  `pt_PT` -> `pt`.
-* What still carries a territory is a variant (`es-AR` beside `es`). Scripts make
-  languages of their own (`zh-Hans`, `zh-Hant`, `sr-Latn`).
+* A territory is removed if the package has no other catalog of the language
+  (`he_IL` -> `he`), or if it repeats the language's own code beside other territories
+  (`pt_PT` -> `pt`).
+* A code that still has a territory is a regional variant (`es-AR` beside `es`).
+  Different scripts are different languages (`zh-Hans`, `zh-Hant`, `sr-Latn`).
 """
 
 import re
@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from decoupled.core.errors import UserError
 
 ENGLISH = "en"
-# To be found within longer text; a code is also no longer than `MAX_CODE`. Whoever
-# names a language may call it anything that a folder can be called. `data.xtreme_files`
-# has a narrower rule: there a file's name has to tell a language from other words.
+# This pattern is searched in longer text; a code has at most `MAX_CODE` characters
+# besides. Users may choose any such code. `data.xtreme_files` has a narrower rule,
+# because it has to tell languages from other words in file names.
 CODE = r"[A-Za-z][A-Za-z0-9]*(?:[-_@][A-Za-z0-9]+)*"
 MAX_CODE = 64
 _LOCALE = re.compile(
@@ -43,9 +43,9 @@ class _Locale(NamedTuple):
 
 
 def check_language(code: Any, source: str) -> None:
-    """Raises a UserError, which begins with `source`, where `code` is no language code.
+    """Raises a UserError that begins with `source` if `code` is no language code.
 
-    Codes become names of folders, also those that a manifest or a dump's owner chose.
+    Codes become folder names, and those of a manifest or a dump are not trusted.
     """
     is_short = isinstance(code, str) and len(code) <= MAX_CODE
     if not (is_short and re.fullmatch(CODE, code)):
@@ -73,7 +73,7 @@ def is_variant(code: str) -> bool:
 
 
 def base_language(code: str) -> str:
-    """`es` for `es-AR`; `zh-Hant` for `zh-Hant-HK`; other codes are their own base."""
+    """`es` for `es-AR`, `zh-Hant` for `zh-Hant-HK`; other codes are unchanged."""
     return code.rsplit("-", 1)[0] if is_variant(code) else code
 
 

@@ -1,23 +1,23 @@
-"""Units of work, and what does them: this process, others of this machine, or Beam.
+"""Runs units of work: in this process, in other local processes, or on Apache Beam.
 
-A large job is cut into units that know nothing of each other, so that any number of
-processes or machines can share it, and so that a job that was killed, or one of whose
-inputs was bad, goes on with what is missing. A unit reads and writes files of its own,
-which do not depend on who does it, and leaves, last, a note that says what they are.
+A large job is divided into independent units. So any number of processes or machines
+can share it, and a job that was killed, or that failed at one input, resumes with the
+missing units. A unit reads and writes its own files, whose contents do not depend on
+where it runs. Its last step is to write a note that describes these files.
 The work folder holds, for a unit NAME,
 
     NAME.done.json      {"inputs": ..., "result": ...}, written last
-    NAME.failed.json    {"message": ...}, why Beam could not do it; removed at the next
-                        try
+    NAME.failed.json    {"message": ...}, why it failed on Beam; removed at the next
+                        attempt
 
-A unit is done where the inputs of its note are those that it would have now.
+A unit is done if the inputs in its note equal its current inputs.
 
-Apache Beam, whose runners share the units among other machines, runs
+Apache Beam, whose runners distribute the units to other machines, runs
 
     Create(units) | Reshuffle | Map(do a unit)
 
-No text goes through Beam, and what becomes of a unit is read from its note. Beam is
-imported only where a unit is done on it.
+No text passes through Beam; the result of a unit is read from its note. Beam is
+imported only if units run on it.
 """
 
 import concurrent.futures
@@ -39,7 +39,7 @@ DONE = ".done.json"
 FAILED = ".failed.json"
 
 _LOCAL = "local"
-# Beam's own on this machine.
+# Beam's own runner on this machine.
 _DIRECT = "DirectRunner"
 # Its job server may have options of its own.
 _PORTABLE = "PortableRunner"
@@ -49,9 +49,9 @@ _REMOTE_POLL_SECONDS = 10.0
 
 
 class Unit(Protocol):
-    """A part of a job. It travels to other processes and machines.
+    """A part of a job. It is pickled for other processes and machines.
 
-    name: unique in the job, a file's name. weight: large ones are begun first.
+    name: unique in the job, used as a file name. weight: heavy units are begun first.
     """
 
     name: str
@@ -59,28 +59,28 @@ class Unit(Protocol):
 
 
 class Job(Protocol):
-    """What is done with each unit. It travels to other processes and machines.
+    """The work on each unit. It is pickled for other processes and machines.
 
-    work_dir: folder of the notes, which every machine can reach.
+    work_dir: the folder of the notes, which every machine can reach.
     """
 
     work_dir: str
 
     def inputs(self, unit: Unit) -> dict[str, Any]:
-        """All that the result depends on, as JSON can hold it."""
+        """Everything that the result depends on, as JSON values."""
 
     def run(self, unit: Unit) -> dict[str, Any]:
-        """Does the unit, from its beginning or from where it was left.
+        """Does the unit, from its beginning or from where it stopped.
 
         Returns:
-          what the note keeps, as JSON can hold it.
+          the result for the note, as JSON values.
 
         Raises:
           UserError: an input is bad; other units go on.
         """
 
     def is_intact(self, result: dict[str, Any]) -> bool:
-        """False where files that the note speaks of are not there any more."""
+        """False if files that the note names no longer exist."""
 
 
 def attempt(job: Job, unit: Unit) -> str | None:
@@ -92,7 +92,7 @@ def attempt(job: Job, unit: Unit) -> str | None:
     except UserError as error:
         return str(error)
     except gfile.OpError as error:
-        # Readers name their own files, so that this one comes from writing.
+        # Errors of readers name their files, so this error comes from writing.
         told = f"{job.work_dir}: cannot write ({files.reason(error)})"
         return f"{told}; make room and run the same command again"
     return None
@@ -111,7 +111,7 @@ def note_failure(job: Job, unit: Unit, message: str) -> None:
 
 
 def result_of(job: Job, unit: Unit) -> dict[str, Any] | None:
-    """What the note of a unit keeps; None where the unit is yet to be done."""
+    """The result in the note of a unit; None if the unit is not done yet."""
     path = _path(job, unit.name, DONE)
     if not files.exists(path):
         return None
@@ -131,9 +131,9 @@ def forget(job: Job, units: Collection[Unit]) -> None:
 
 
 def ended(job: Job, waited: Collection[str]) -> dict[str, str | None]:
-    """Name of each unit with a note, of those waited for -> why it failed, or None.
+    """Name -> why it failed, or None, of each unit in `waited` that has a note.
 
-    One look at the folder, however many units there are.
+    The folder is listed once, however many units there are.
     """
     found = {}
     for entry in _notes(job):
@@ -158,12 +158,12 @@ def _path(job, name, suffix):
 class Runner:
     """Where the units are done.
 
-    name: "local", processes of this machine; or a Beam runner, e.g. "DataflowRunner",
-    "FlinkRunner", "SparkRunner", "PortableRunner", or "DirectRunner", Beam's own on
-    this machine.
-    workers: processes of "local"; 0: one per core, or none beside this one where the
-    job is small.
-    options: of Beam, "NAME=VALUE" or "NAME".
+    name: "local" for processes on this machine, or a Beam runner: "DataflowRunner",
+    "FlinkRunner", "SparkRunner", "PortableRunner", or "DirectRunner", which is Beam's
+    own runner on this machine.
+    workers: number of processes of "local"; 0 means one per core, or only this process
+    if the job is small.
+    options: Beam's options, "NAME=VALUE" or "NAME".
 
     Raises:
       UserError: an argument has no effect with this runner, or Beam is not installed.
@@ -199,19 +199,19 @@ def run_units(
     description: str,
     small: int,
 ) -> list[dict[str, Any]]:
-    """Does the units that are not done yet; shows how far they are.
+    """Does the units that are not done yet; shows the progress.
 
     Args:
-      job: what is done with each. wanted: the units, names unique.
-      runner: where. description: what a unit is part of, for the progress.
-      small: units that weigh less together are done in this process, unless the runner
-        says otherwise: to start others would take longer.
+      job: the work on each unit. wanted: the units, with unique names.
+      runner: where the units run. description: of the whole work, for the progress.
+      small: units whose total weight is below this are done in this process, unless
+        the runner names a number of workers: starting processes would take longer.
 
     Returns:
-      the result of each, in the order of `wanted`.
+      the result of each unit, in the order of `wanted`.
 
     Raises:
-      UserError: units failed. All others are done; the first reason is told.
+      UserError: units failed. All others are done; the message has the first reason.
     """
     results = {unit.name: result_of(job, unit) for unit in wanted}
     missing = [unit for unit in wanted if results[unit.name] is None]
@@ -228,15 +228,15 @@ def run_units(
 
 
 def _run(job, missing, runner, description, small):
-    """Does the units; failures are said at once, and raised when all else is done."""
-    # What takes longest is begun first.
+    """Does the units; prints failures at once, and raises after all units ended."""
+    # The units that take longest are begun first.
     ordered = sorted(missing, key=lambda unit: (-unit.weight, unit.name))
     if runner.name == _LOCAL:
         outcomes = _on_this_machine(job, ordered, runner.workers, small)
     else:
         outcomes = _on_beam(job, ordered, runner.name, runner.options)
     failures = []
-    # Closed whatever happens, and with it the processes.
+    # Closing the generator ends its processes, after errors as well.
     with contextlib.closing(outcomes):
         for failure in console.track(outcomes, description, total=len(ordered)):
             if failure is not None:
@@ -248,7 +248,7 @@ def _run(job, missing, runner, description, small):
 
 
 def _on_this_machine(job, ordered, workers, small) -> Iterator[str | None]:
-    """For each unit, as it ends, why it failed, or None."""
+    """Yields for each unit, as it ends, why it failed, or None."""
     are_small = sum(unit.weight for unit in ordered) < small
     workers = processes.choose_workers(workers, len(ordered), are_small)
     do_unit = functools.partial(attempt, job)
@@ -266,7 +266,7 @@ def _on_beam(
     """Yields for each unit, as it ends, why it failed, or None.
 
     Args:
-      job: what is done with each. wanted: the units, without notes.
+      job: the work on each unit. wanted: the units, without notes.
       runner: a Beam runner's name. options: Beam's, "NAME=VALUE" or "NAME".
 
     Raises:
@@ -285,8 +285,9 @@ def _on_beam(
 
 
 def _do_unit(job, unit):
-    """What Beam calls, in this process or on another machine; without annotations, as
-    Beam would check them, which a protocol does not allow.
+    """Does one unit; Beam calls it, in this process or on another machine.
+
+    It has no annotations: Beam would check them, which is impossible for a protocol.
 
     Raises:
       UserError: the unit failed, and there is no room for the note that says why.
@@ -309,7 +310,7 @@ def _follow(job, waited: set[str], pipeline: threading.Thread) -> Iterator[str |
     running = True
     while running:
         pipeline.join(wait)
-        # Asked before the look at the folder, so that no note comes after the last.
+        # Checked before the folder is listed, so that no later note is missed.
         running = pipeline.is_alive()
         for name, failure in sorted(ended(job, waited).items()):
             waited.remove(name)
@@ -340,7 +341,7 @@ def _make_pipeline(runner: str, options: Sequence[str]):
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
     given = [f"--{option.lstrip('-')}" for option in options]
-    # By name, "DirectRunner" would first try to download another one.
+    # Given the name "DirectRunner", Beam would first try to download another runner.
     direct = FnApiRunner() if runner == _DIRECT else None
     named = [] if direct else [f"--runner={runner}"]
     complaints = io.StringIO()
@@ -352,7 +353,7 @@ def _make_pipeline(runner: str, options: Sequence[str]):
                 raise ValueError(f"no option {', '.join(unknown)}")
             return apache_beam.Pipeline(direct, parsed)
     except (SystemExit, ValueError) as error:
-        # argparse prints what is wrong, and exits.
+        # argparse prints its complaint and exits.
         lines = complaints.getvalue().strip().splitlines()
         told = lines[-1] if isinstance(error, SystemExit) and lines else str(error)
         told = " ".join(told.split())
@@ -367,18 +368,19 @@ def _unknown_options(options) -> list[str]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps Beam's log from the terminal; what it raises says all that is wrong."""
+    """Keeps Beam's log off the terminal; its exceptions say everything of interest."""
     disabled = logging.root.manager.disable
-    # Beam logs to the root, also while it is imported.
+    # Beam logs to the root logger, even while it is imported.
     logging.disable(logging.CRITICAL)
     yield
-    # Left so where the command ends before the pipeline, whose threads then complain.
+    # This line is not reached if the command ends before the pipeline. Logging then
+    # stays off, because the pipeline's threads would log errors.
     logging.disable(disabled)
 
 
 def _as_user_error(error: BaseException) -> BaseException:
-    """A UserError out of Beam's account of it, which is text; or the error itself."""
-    # Of a worker process there is the traceback, as the message of another error.
+    """The UserError that Beam reports as text, or the error itself."""
+    # An error of a worker process arrives as a traceback in another error's message.
     lines = str(error).splitlines()
     if isinstance(error, UserError):
         lines = [f".UserError: {lines[0]}"]

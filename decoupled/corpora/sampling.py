@@ -1,7 +1,7 @@
 """How often each language is drawn: shares, limits, samples, and a table of them.
 
-Source: paper appendix A.1 (alpha 0.5), after multilingual BERT and XLM. Weights and
-limits on epochs come on top; `SamplingConfig` says what they mean.
+Source: paper appendix A.1 (alpha 0.5), after multilingual BERT and XLM. This module
+adds weights and limits on epochs; `SamplingConfig` explains them.
 """
 
 import math
@@ -13,7 +13,7 @@ from decoupled.configs import EVERY_LANGUAGE, SamplingConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
 
-# Rounding of sums of shares.
+# Tolerance for rounding errors in sums of shares.
 _TOLERANCE = 1e-9
 # A table of more languages than this shows the largest and the smallest of them.
 _LARGEST, _SMALLEST = 8, 4
@@ -23,7 +23,7 @@ def language_probabilities(counts: Mapping[str, int], alpha: float) -> dict[str,
     """Probability of each language: (its share of the sentences) ** alpha, normalised.
 
     Args:
-      counts: language -> sentences; languages with none get probability 0.
+      counts: language -> sentences; a language without sentences gets probability 0.
       alpha: 1 keeps the natural shares, 0 makes all non-empty languages equal.
 
     Raises:
@@ -45,10 +45,11 @@ def bounded_shares(
 ) -> dict[str, float]:
     """The given shares, moved into bounds with as little change of ratios as possible.
 
-    What clipping takes from some languages or gives to them is divided among the rest
-    in proportion (water-filling): each result is clip(scale * share, lower, upper) with
-    the one scale that makes the sum 1. So languages that no bound holds keep their
-    ratios; where no bound holds any, the shares come back as they are.
+    The share that clipping takes from some languages or gives to them is divided among
+    the rest in proportion (water-filling): each result is
+    clip(scale * share, lower, upper), with the scale that makes the sum 1. So languages
+    that are not at a bound keep their ratios. If no language is at a bound, the shares
+    are returned unchanged.
 
     Args:
       shares: language -> share, not negative, sum 1.
@@ -61,7 +62,7 @@ def bounded_shares(
         return dict(shares)
 
     def scaled(scale: float) -> dict[str, float]:
-        # A share of 0 stays at its lower bound (0 * infinity is no number).
+        # A share of 0 is moved to its lower bound (0 * infinity would be NaN).
         return {
             name: min(max(scale * share, lower[name]), upper[name])
             if share
@@ -76,7 +77,7 @@ def bounded_shares(
 
 
 def _last_scale(holds: Callable[[float], bool]) -> float:
-    """The largest scale for which `holds`, which it does from 0 to some number."""
+    """The largest scale for which `holds`; it holds from 0 up to some scale."""
     low, high = 0.0, 1.0
     while holds(high):
         if math.isinf(high):
@@ -94,17 +95,18 @@ def language_shares(
     total: int | None,
     unit: str,
 ) -> dict[str, float]:
-    """The share of each language in what is drawn; see `SamplingConfig`.
+    """The share of each language among the draws; see `SamplingConfig`.
 
     Args:
-      sentences: language -> sentences, what alpha smooths; those with none get 0.
-      epoch: language -> how many draws take all its text once.
-      total: how many draws the run makes; None where epochs have no limits.
+      sentences: language -> sentences, the counts that alpha smooths; a language
+        without sentences gets 0.
+      epoch: language -> the number of draws that make one epoch of its text.
+      total: the number of draws of the run; None if epochs are not limited.
       unit: what is drawn, for messages.
 
     Raises:
-      UserError: a setting names a language that there is not, or one without text, or
-        the limits cannot be met.
+      UserError: a setting names a language that does not exist or has no text, or the
+        limits cannot be met.
       ValueError: there are no sentences at all.
     """
     _check_names(sentences, sampling)
@@ -126,7 +128,7 @@ def drawn_by(
 ) -> dict[str, str]:
     """What decides each language's share: "weight", "minimum", "maximum" or "alpha"."""
     lower, upper = _bounds(shares, sampling, epoch, total)
-    # The shares may come from integer counts of draws.
+    # Shares from integer counts of draws differ from the bounds by up to half a draw.
     half = 0.5 / total
     weights = sampling.weights or {}
     decided = {name: "weight" if name in weights else "alpha" for name in shares}
@@ -139,7 +141,7 @@ def drawn_by(
 
 
 def _weighted(shares: Mapping[str, float], sampling: SamplingConfig):
-    """Shares with the explicit weights instead of the smoothed ones."""
+    """Shares in which the explicit weights replace the smoothed shares."""
     weights = sampling.weights
     if weights is None:
         return dict(shares)
@@ -215,15 +217,15 @@ def sample_sizes(
     sentence_bytes: Mapping[str, float] | None = None,
     max_bytes: float = math.inf,
 ) -> dict[str, int]:
-    """How many sentences of each language make a sample.
+    """The number of sentences of each language in a sample.
 
-    The sample has all sentences, or `max_sentences` if there are more, and about
-    `max_bytes` at most; a language that is drawn gets at least one sentence.
+    The sample has all sentences, or `max_sentences` if there are more, and at most
+    about `max_bytes`. A language that is drawn gets at least one sentence.
 
     Args:
       counts: language -> sentences.
-      sentence_bytes: language -> mean length of its sentences; not needed where there
-        is no `max_bytes`.
+      sentence_bytes: language -> mean length of its sentences in bytes; only needed
+        with `max_bytes`.
 
     Raises:
       UserError: as `language_shares`.
@@ -244,7 +246,7 @@ def sample_sizes(
 
 
 def _most_sentences(counts: Mapping[str, int], sampling: SamplingConfig) -> float:
-    """How many sentences the maximal epochs allow, rounded down."""
+    """The number of sentences that the maximal epochs allow, rounded down."""
     weights = sampling.weights or {}
     drawn = [name for name in counts if counts[name] and weights.get(name) != 0]
     most = sum(sampling.epochs_of(name)[1] * counts[name] for name in drawn)
@@ -259,12 +261,12 @@ def draw_sample(
 ) -> Iterator[str]:
     """Yields a sample, language after language, in the order of the text.
 
-    A language that is to give more than it has is repeated whole as often as fits; the
-    rest is drawn without replacement. Nothing is held in memory, and the same arguments
-    give the same sample.
+    If a language needs more sentences than it has, all its sentences are repeated as
+    often as fits, and the rest is drawn without replacement. Nothing is held in memory,
+    and the same arguments give the same sample.
 
     Args:
-      counts: language -> sentences that there are.
+      counts: language -> available sentences.
       sentences: language -> a fresh pass over its `counts[language]` sentences.
       sizes: language -> sentences of the sample.
     """
@@ -290,10 +292,10 @@ def _chosen(population: int, size: int, seed: str) -> Iterator[bool]:
 class LanguageRow(NamedTuple):
     """One language of a run or a sample.
 
-    sentences: that there are. share: of all sentences. drawn: share of what is drawn.
+    sentences: available ones. share: of all sentences. drawn: share of the draws.
     epochs: how often its text is seen on average.
     by: what decides `drawn`: "alpha", "weight", "minimum" or "maximum" (of epochs), or
-      "-" where nothing is drawn.
+      "-" if nothing is drawn.
     """
 
     language: str

@@ -1,7 +1,7 @@
 """Paragraphs -> the sentences of a document, in any language.
 
-sentencex splits: rules of some 300 languages, with the rules of a related language for
-others and those of English for the rest.
+The package sentencex splits the paragraphs. It has rules for some 300 languages; it
+uses the rules of a related language for some others, and English rules for the rest.
 """
 
 import collections
@@ -12,8 +12,8 @@ import sentencex
 
 from decoupled.corpora.wikipedia.wiki_templates import HOLE
 
-# Version of the rules that split and choose sentences, counted up with every change of
-# them; a corpus of other rules is not taken for one of these.
+# Version of the rules that split and choose sentences. Every change of them adds 1, so
+# that a corpus made with older rules is not reused.
 RULES = 1
 
 SHORT = "lines that are too short"
@@ -41,24 +41,25 @@ _CODES = {
     "no": "nb",
 }
 
-# One character of these says about as much as two letters.
+# One character of these scripts holds about as much information as two letters.
 _WIDE = re.compile(
     "[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
 )
-# Digits of all scripts, ASCII and general punctuation, symbols. (Not \W: it has the
-# vowel signs of Indic scripts.)
+# Digits of all scripts, ASCII and general punctuation, symbols. (Not \W, which includes
+# the vowel signs of Indic scripts.)
 _NOISE = re.compile(
     r"[\d!-/:-@\[-`{-~\xa1-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf\u2010-\u2bff\u3001-\u3020"
     r"\uff01-\uff20]+"
 )
 _MAX_NOISE = 0.5
-# A character that can begin a mark, then how it goes on: the search skips all others.
+# The first character of a mark, then the rest of the mark. In this form the search
+# skips all other characters fast.
 _MARKUP = re.compile(
     r"[\[\]{}|<>='&:_~](?:(?<=[{}|<>])|(?<=\[)(?:\[|\d*\])|(?<=\])\]|(?<==)=|(?<=')'"
     r"|(?<=:)//|(?<=&)#?\w+;|(?<=_)_|(?<=~)~~)"
 )
 _LEADING = " \t,;:،؛、，；。)]）*#•·-–—"
-# Round ones only: "[A] trial" and "[a]ny trial" begin a sentence that is quoted.
+# Only round brackets: "[A] trial" and "[a]ny trial" begin a quoted sentence.
 _SMALL_IN_BRACKETS = re.compile(r"[(（][\"'“„«‹”‘‚]*(?P<letter>[^\W\d_])")
 _BRACKETS = re.compile(r"\([^()]*\)|（[^（）]*）")
 _CLOSING_QUOTES = tuple('"”“’»«›」』】》')
@@ -68,15 +69,16 @@ _SENTENCE_END = tuple(".!?…。！？．؟۔।॥։።")
 def split_sentences(paragraph: str, language: str) -> list[str]:
     """The sentences of a paragraph, without white space around them.
 
-    A part belongs to the sentence before, where an abbreviation was taken for its end,
-    if it begins with a small letter, also one in brackets; if it has neither letter nor
-    digit; or if it begins, after a closing quotation mark, with brackets that hold no
-    whole sentence: `„сл. Хр.“ (След Христа)`.
+    The splitter may take an abbreviation for the end of a sentence. So a part is joined
+    to the sentence before it in three cases: it begins with a lowercase letter, perhaps
+    in brackets; it has neither a letter nor a digit; or it follows a closing quotation
+    mark and begins with brackets that hold no whole sentence, as in
+    `„сл. Хр.“ (След Христа)`.
 
     Args:
       paragraph: one line.
-      language: any code; the rules of an unknown one are those of its first part, as
-        `sr` for `sr-Latn`, or of English.
+      language: any code. An unknown code gets the rules of its first part, such as `sr`
+        for `sr-Latn`, or those of English.
     """
     sentences = []
     separator = ""
@@ -96,12 +98,12 @@ def clean_sentences(
     min_characters: int,
     dropped: collections.Counter,
 ) -> list[str]:
-    """The sentences of a document that are text.
+    """The sentences of a document that are running text.
 
     Args:
       paragraphs: of one document, as from `wikitext.article_paragraphs`.
       language: as for `split_sentences`.
-      min_characters: of a sentence; one of a script without letters (漢字, かな, 한글)
+      min_characters: the least length of a sentence; a character of 漢字, かな or 한글
         counts twice.
       dropped: counts the sentences left out, by reason.
     """
@@ -118,7 +120,7 @@ def clean_sentences(
 
 
 def _goes_on(before: str, part: str) -> bool:
-    """True where `part` is no sentence of its own but belongs to the one before."""
+    """True if `part` is no sentence of its own but belongs to the sentence before."""
     if part[:1].islower() or not _WORD.search(part):
         return True
     if small := _SMALL_IN_BRACKETS.match(part):

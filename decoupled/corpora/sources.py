@@ -1,9 +1,10 @@
 """The kinds of files that a corpus is built from: an entry of `SOURCES` for each.
 
-A source reads a file into documents. A document is a list of lines: paragraphs, if the
-source says that they are split into sentences, or sentences.
+A source reads a file into documents. A document is a list of lines. A line is a
+paragraph if `Source.splits` is set, and a sentence otherwise.
 
-To read another kind of file, add an entry before the last one, which takes every name.
+To read another kind of file, add an entry before the last one, which matches every
+name.
 """
 
 import collections
@@ -28,8 +29,8 @@ from decoupled.corpora.text_lines import (
 NO_TEXT = "row without text"
 NO_LANGUAGE = "row without language"
 OTHER_LANGUAGE = "row in another language"
-# Rows of a table that are in memory as texts; columns or values that a message names;
-# rows whose values it may name.
+# At most this many rows of a table are in memory as texts; a message names at most this
+# many columns or values; it takes the values from this many rows.
 _ROWS = 256
 _SHOWN = 12
 _SEEN_ROWS = 10_000
@@ -45,14 +46,15 @@ class Source:
       reads: (path, language, settings, dropped, part, parts) -> the documents of a file
         in a language, each a list of lines. It yields every `parts`-th document from
         number `part` on, holds a few in memory, and counts in `dropped` what it leaves
-        out, by reason. It raises a UserError that names the file and the place where
-        the file is bad.
+        out, by reason. For a bad file it raises a UserError that names the file and the
+        place of the error.
       splits: whether lines are paragraphs, which are split into sentences. Large files
         are then cut into parts, because cleaning takes longer than reading.
       needs: packages that read the file. A corpus also depends on their versions.
-      rules: versions of the rules that turn the file into lines. Whoever changes what a
-        file becomes adds 1, so that a corpus of older rules is refused. A new source
-        has one too: the same file may be in a corpus that read it as plain text.
+      rules: versions of the rules that turn the file into lines. Add 1 with every
+        change of the lines that a file gives, so that a corpus made with older rules is
+        refused. A new source needs a version too, because an older corpus may have read
+        the same file as plain text.
     """
 
     name: str
@@ -72,7 +74,7 @@ def source_of(path: str) -> Source:
 
 def language_values(path: str, settings: TextSettings) -> list[str]:
     """Some values of the language column in the first rows of a file, for a message."""
-    # To the reader they are texts like all others.
+    # The language column is read as if it were the text column.
     columns = {"text_column": settings.language_column}
     columns |= {"language_column": None, "language_values": None}
     as_texts = dataclasses.replace(settings, **columns)
@@ -111,10 +113,10 @@ def read_json_lines(
     part: int,
     parts: int,
 ) -> Iterator[list[str]]:
-    """As `Source.reads`: a document is the text of an object, a paragraph a line.
+    """As `Source.reads`: a document is the text of an object, a paragraph is a line.
 
     Raises:
-      UserError: a line is not the JSON that it should be, or as `read_plain_text`.
+      UserError: a line is not the expected JSON; or as `read_plain_text`.
     """
     rows = _json_rows(path, _columns(settings), part, parts)
     return _row_documents(rows, language, settings, dropped)
@@ -198,10 +200,10 @@ def read_parquet(
     part: int,
     parts: int,
 ) -> Iterator[list[str]]:
-    """As `Source.reads`: a document is the text of a row, a paragraph a line.
+    """As `Source.reads`: a document is the text of a row, a paragraph is a line.
 
     Raises:
-      UserError: the file is missing or damaged, or has no such column of texts.
+      UserError: the file is missing or damaged, or lacks a text column of that name.
     """
     rows = _table_rows(path, _columns(settings), part, parts)
     return _row_documents(rows, language, settings, dropped)
@@ -218,7 +220,7 @@ def _table_rows(
     number = -1
     try:
         with gfile.GFile(path, "rb") as handle:
-            # Without its checksums, where it has some, a damaged text may pass.
+            # Damaged text may go unnoticed if the checksums (if any) are not verified.
             table = parquet.ParquetFile(
                 pyarrow.PythonFile(handle, mode="r"), page_checksum_verification=True
             )

@@ -1,4 +1,4 @@
-"""Lines of text files, plain, .gz or packed otherwise, and what a line of text is."""
+"""Reads lines of text files, plain or compressed, and cleans single lines."""
 
 import codecs
 import contextlib
@@ -17,9 +17,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def clean_sentence(line: str) -> str:
-    """A line without line breaks of any kind, white space in runs of one space.
+    """A line without line breaks of any kind; each run of white space is one space.
 
-    Half surrogate pairs, which JSON can hold and UTF-8 cannot, become U+FFFD.
+    Lone surrogates, which JSON can hold and UTF-8 cannot, become U+FFFD.
     """
     return _SURROGATE.sub("\ufffd", " ".join(line.split()))
 
@@ -29,7 +29,7 @@ def read_lines(path: str, unpack: Unpack | None = None) -> Iterator[tuple[int, s
 
     Args:
       path: of the file; .gz is unpacked.
-      unpack: opens what is in a file that is packed otherwise.
+      unpack: opens the contents of a file with another compression.
 
     Raises:
       UserError: the file is missing, damaged, or not UTF-8.
@@ -56,7 +56,7 @@ def read_lines(path: str, unpack: Unpack | None = None) -> Iterator[tuple[int, s
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether pyarrow could read a file and not unpack it: no number of an error."""
+    """Whether pyarrow read a file but could not unpack it: its error has no errno."""
     return isinstance(error, OSError) and error.errno is None
 
 

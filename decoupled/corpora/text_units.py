@@ -3,8 +3,8 @@
     text/{train,eval}/LANGUAGE/UNIT/text-00000-of-0000N.txt
     work/UNIT.digests       8 bytes a document, to find equal documents
 
-Each part of a dump reads the whole dump, because reading takes little time beside
-cleaning. So no document travels between processes.
+Each part of a dump reads the whole dump, because reading is much faster than cleaning.
+So no document is sent between processes.
 """
 
 import collections
@@ -24,7 +24,7 @@ from decoupled.corpora.corpus import COUNTED, SPLITS, Document
 from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_documents
 from decoupled.corpora.sources import Source, source_of
 
-# Raised when the same input gives other text or other files than before.
+# Increased when the same input gives other text or other files than before.
 RULES = 1
 DIGEST = np.dtype("<u8")
 _SPLITTER = installed.Package("sentencex", purpose="splitting text into sentences")
@@ -43,12 +43,12 @@ class TextUnit:
 
     @property
     def name(self) -> str:
-        """A folder's name: of the contents, as the same file may lie elsewhere."""
+        """The folder's name. It depends on the contents only, not on the path."""
         return f"{self.language}-{self.sha256[:16]}-{self.part}-of-{self.parts}"
 
     @property
     def weight(self) -> int:
-        """Bytes of the file that it stands for."""
+        """The unit's part of the file's size, in bytes."""
         return self.size // self.parts
 
 
@@ -85,7 +85,7 @@ class TextJob:
         with cleared_on_failure(self.corpus_dir, unit.name, unit.language):
             path = digests_path(self.corpus_dir, unit)
             with files.atomic_write(path, "wb") as digests:
-                # A file without documents is a file too.
+                # The file of digests exists even if there are no documents.
                 digests.write(b"")
                 numbered = _noted(documents, digests)
                 splits = write_documents(
@@ -102,10 +102,10 @@ class TextJob:
 
 
 def is_intact(corpus_dir: str, result: dict[str, Any]) -> bool:
-    """False where a text file is missing, has another size, or is none of ours.
+    """False if a text file is missing, has another size, or is not one of this job's.
 
     Args:
-      result: what the note of a unit keeps, which anybody may have written.
+      result: from the note of a unit; notes are not trusted.
     """
     try:
         entries = _described_files(result)
@@ -118,17 +118,17 @@ def is_intact(corpus_dir: str, result: dict[str, Any]) -> bool:
 
 
 def check_installed(paths: Iterable[str], settings: TextSettings) -> None:
-    """Raises a UserError where a package is missing that one of the files needs."""
+    """Raises a UserError if a package is missing that one of the files needs."""
     for package in _packages(paths, settings):
         package.check()
 
 
 def cleaning_rules(paths: Iterable[str], settings: TextSettings) -> list[int]:
-    """Versions of the rules that make text of such files."""
+    """Versions of the rules that turn such files into text."""
     rules = [RULES]
     used = _sources(paths)
     if any(source.splits(settings) for source in used):
-        # Imported here: text that stays as it is needs no library.
+        # Imported here: text that is not split needs no library.
         from decoupled.corpora import sentences
 
         rules.append(sentences.RULES)
@@ -138,12 +138,12 @@ def cleaning_rules(paths: Iterable[str], settings: TextSettings) -> list[int]:
 
 
 def libraries(paths: Iterable[str], settings: TextSettings) -> dict[str, str]:
-    """Versions of the libraries that decide what text such files become."""
+    """Versions of the libraries that the text of such files depends on."""
     return installed.versions(package.module for package in _packages(paths, settings))
 
 
 def _sources(paths: Iterable[str]) -> list[Source]:
-    """The sources that read some files, in the order of the table."""
+    """The sources that read the files, in the order of the table."""
     used = {source_of(path).name for path in paths}
     return [source for source in sources.SOURCES if source.name in used]
 
@@ -158,7 +158,7 @@ def _packages(paths: Iterable[str], settings: TextSettings) -> list[installed.Pa
 def make_units(
     language: str, path: str, sha256: str, size: int, settings: TextSettings
 ) -> list[TextUnit]:
-    """The parts of a file; their number depends on nothing but its size and kind."""
+    """The parts of a file; their number depends only on its size and kind."""
     parts = 1
     if source_of(path).splits(settings):
         parts = min(max(-(-size // settings.part_bytes), 1), settings.max_parts)
@@ -200,7 +200,7 @@ def read_unit(
 def digest(document: Document) -> int:
     """64 bits of a document's SHA-256.
 
-    Two of a billion different documents share theirs with a probability of 3 %.
+    The probability that any two of a billion different documents collide is 3 %.
     """
     content = "\n".join(document).encode("utf-8")
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
@@ -220,7 +220,7 @@ def with_splits(
 
     Args:
       documents: with their digests. eval_share: as of `split_of`.
-      held_out: digest of documents that belong to eval whatever their share.
+      held_out: digest of documents that belong to eval regardless of `eval_share`.
     """
     for number, document in documents:
         is_held_out = number == held_out
@@ -237,7 +237,7 @@ def clear(corpus_dir: str, folder: str, language: str) -> None:
 
 @contextlib.contextmanager
 def cleared_on_failure(corpus_dir: str, folder: str, language: str) -> Iterator[None]:
-    """A full disk gets its room back, and what stays is complete."""
+    """Removes the unit's text files after a failure, which also frees a full disk."""
     try:
         yield
     except BaseException:
@@ -253,10 +253,10 @@ def _noted(documents, digests) -> Iterator[tuple[int, Document]]:
 
 
 def _described_files(result: Any) -> list[tuple[str, int]]:
-    """(name, bytes) of each text file of a note, which anybody may have written.
+    """(name, bytes) of each text file in a note; notes are not trusted.
 
     Raises:
-      KeyError, TypeError, AttributeError: no job wrote it.
+      KeyError, TypeError, AttributeError: the note has another form than a job's.
     """
     entries = []
     numbers = list(result.get("dropped", {}).values())

@@ -1,8 +1,8 @@
-"""gin files and bindings to a configuration; every mistake as one line for the user.
+"""Turns gin files and bindings into a configuration; reports mistakes in one line.
 
-Files are found here and bound by `gin_reader`. gin's own file search asks
-Python's import system for packages named like the folders, which fails on some and logs
-errors about files that it then finds.
+Files are found here and bound by `gin_reader`. gin's own file search asks Python's
+import system for packages with the names of the folders. This fails for some folders
+and logs errors about files that it then finds.
 """
 
 import functools
@@ -61,7 +61,7 @@ def used_text() -> str:
 
 
 def unused_bindings() -> list[str]:
-    """Settings, macros and scopes that were given and that nothing has used."""
+    """The given settings, macros and scopes that were not used."""
     used = set(_BINDING.findall(gin.operative_config_str()))
     return sorted(
         name
@@ -85,7 +85,7 @@ def find_file(name: str, prefixes: Sequence[str] = ()) -> str:
     """The path of a gin file: as given, below a prefix, or in the package.
 
     Raises:
-      UserError: no such file; the folders that were searched and close names are told.
+      UserError: no such file. The message names the searched folders and similar names.
     """
     if os.path.isabs(name) or "://" in name:
         if _is_file(name):
@@ -126,7 +126,7 @@ def _call(root):
         gin.finalize()
         return root()
     except UserError as error:
-        # gin re-raises it as a class of its own with lines about the call below ours.
+        # gin re-raises it as another class and appends lines about the call.
         raise UserError(first_line(error)) from None
     except RecursionError as error:
         raise UserError(
@@ -140,7 +140,7 @@ def _call(root):
 
 
 def _call_mistake(message):
-    """What is missing, by gin's or Python's message; None for any other error."""
+    """The missing setting, from gin's or Python's message; None for other errors."""
     macro = re.match(r"No bindings specified for '(.+?)/(?:gin\.)?macro'", message)
     if macro:
         return f"gin: %{macro[1]} is used but defined nowhere; add {macro[1]} = ..."
@@ -176,7 +176,7 @@ def _missing(owner, names):
 
 
 def _check_references():
-    """Refuses `@Name`, the class, where `@Name()`, one of its kind, is meant."""
+    """Refuses `@Name`, the class, if `@Name()`, an instance, is meant."""
     found = re.search(r"^([\w./]+) = @([\w./]+)$", used_text(), re.MULTILINE)
     if found:
         raise UserError(

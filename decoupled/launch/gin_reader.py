@@ -1,9 +1,9 @@
-"""gin files to bindings: settings only, since no statement of a gin file runs code.
+"""Binds the settings of gin files without running any code from them.
 
-gin's own parser cuts a text into statements, and each is bound here: imports are
-refused however they are written, includes are resolved by the caller's search, and a
-value may name only classes and roots of this package. gin's `parse_config`, which
-imports modules, is never called.
+gin's own parser splits a text into statements, and this module binds each. It refuses
+all forms of imports, and it resolves includes with the caller's search. A value may
+name only classes and roots of this package. gin's `parse_config`, which imports
+modules, is never called.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from decoupled import configs
 from decoupled.core import files
 from decoupled.core.errors import UserError, close_names
 
-# Files that include others twice each would otherwise be read for ever.
+# A limit for files that include others twice each, which multiply at every level.
 _MOST_FILES = 100
 _BYTE_ORDER_MARK = "\ufeff"
 _MISTAKES = (
@@ -37,16 +37,16 @@ _MISTAKES = (
 
 
 class Reader:
-    """Binds the statements of texts in their order, included files in their place.
+    """Binds the statements of texts in order; an include binds its file at its place.
 
-    A text is cut into statements whole before the first of them is bound.
+    A text is parsed completely before its first statement is bound.
 
     Args:
-      root: the command's `@gin.configurable`, whose own module may be any.
+      root: the command's `@gin.configurable`, of any module.
       find_file: the name in an include statement -> the path of the file.
 
     Attributes:
-      macros: the names of all macros that were read in a value.
+      macros: the names of all macros that occurred in values.
     """
 
     def __init__(self, root: Callable, find_file: Callable[[str], str]):
@@ -79,17 +79,17 @@ class Reader:
         """Reads the text of one --gin_param, which holds one binding.
 
         Raises:
-          UserError: it holds another statement or several, or cannot be bound.
+          UserError: it has another statement or several, or cannot be bound.
         """
         where = f"--gin_param={param!r}"
         self._bind(self._setting(param, where), where)
 
     def check_setting(self, text: str, where: str, roots: Sequence[str]) -> None:
-        """Refuses a text that `read_param` will refuse in another command.
+        """Refuses a text that `read_param` would refuse in another command.
 
         Args:
-          text: one binding. where: what messages begin with.
-          roots: the names of commands, whose parameters are not known here.
+          text: one binding. where: the beginning of messages.
+          roots: the names of commands, whose parameters are unknown here.
 
         Raises:
           UserError: see `read_param`.
@@ -191,10 +191,10 @@ class Reader:
 
 
 class _References(ParserDelegate):
-    """What `@Name` and `%NAME` in a value become: something of this package, a macro.
+    """Resolves `@Name` in a value to an object of this package, `%NAME` to a macro.
 
-    gin's own delegate would also find gin's singletons and constants, and what other
-    libraries registered with it.
+    gin's own delegate would also find gin's singletons and constants, and objects that
+    other libraries registered with gin.
     """
 
     def __init__(self, reader: Reader):
@@ -202,7 +202,7 @@ class _References(ParserDelegate):
         self._reader = reader
 
     def configurable_reference(self, scoped_selector: str, evaluate: bool) -> Any:
-        """`@scope/Name`, and `@scope/Name()` where `evaluate`."""
+        """`@scope/Name`, or `@scope/Name()` if `evaluate`."""
         self._reader.find(scoped_selector.rpartition("/")[2])
         return super().configurable_reference(scoped_selector, evaluate)
 
@@ -232,7 +232,7 @@ def _line_number(error):
 
 
 def _parse_mistake(error):
-    """What is wrong with a text, in one line."""
+    """The mistake in a text, in one line."""
     if isinstance(error, RecursionError):
         return "a value is nested too deeply"
     if isinstance(error, tokenize.TokenError):

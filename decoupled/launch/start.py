@@ -1,11 +1,11 @@
-"""What every command does around its work: flags, settings, errors, records.
+"""The common start of all commands: flags, settings, errors, records.
 
 `decoupled NAME` runs the module `decoupled.commands.NAME`. Its settings are gin
 bindings, which build the dataclasses of `decoupled.configs`; its paths and machines are
-flags. Whatever the user can mend ends in one line on stderr and exit code 2.
+flags. A mistake that the user can fix gives one line on stderr and exit code 2.
 
-TensorFlow is imported by what needs it, so that `--help` and mistakes in flags answer
-at once.
+Only code that needs TensorFlow imports it, so that `--help` and mistakes in flags are
+answered at once.
 """
 
 import datetime
@@ -37,22 +37,22 @@ from decoupled.launch import gin_files
 T = TypeVar("T")
 # The command lines that `save_start` has recorded.
 _started: list[str] = []
-# What the running command is called, and its words that are no flags.
+# The name of the running command, and its words that are no flags.
 _name, _words = "decoupled", []
 FLAGS = flags.FLAGS
 
 USER_ERROR_CODE = 2
 INTERRUPTED_CODE = 130
 BROKEN_PIPE_CODE = 141
-# As a shell shows a process that SIGTERM (15) ended: 128 + 15.
+# The exit code that a shell shows after SIGTERM (15): 128 + 15.
 TERMINATED_CODE = 143
-# What absl says of a flag that is marked as required.
+# absl's message for a missing flag that is marked as required.
 _NOT_GIVEN = "must have a value other than None"
 _HELP = ("-h", "-help", "--help", "--helpfull")
 
 
 class Subcommand(NamedTuple):
-    """What the word after a command's name chooses; the text of `main` is its help."""
+    """The part of a command that its second word selects; `main`'s text is its help."""
 
     define_flags: Callable[[], None]
     main: Callable[[], None]
@@ -92,11 +92,11 @@ def parse_gin(root: Callable[[], T], defaults: str | None) -> T:
 
     Args:
       root: the command's `@gin.configurable`, whose keyword arguments are the
-        dataclasses the command needs. It is called without arguments.
+        dataclasses that the command needs. It is called without arguments.
       defaults: the package's gin file that is read first, e.g. "runs/pretrain.gin".
 
     Returns:
-      what `root` returns.
+      the result of `root`.
 
     Raises:
       UserError: a file is missing or wrong, a name is unknown, a value is missing or
@@ -109,9 +109,9 @@ def parse_gin(root: Callable[[], T], defaults: str | None) -> T:
 def save_start(folder: str) -> None:
     """Records the start of a command: folder/command.N and folder/config.N.gin.
 
-    N is the next number that is free. command.N can be run by a shell; config.N.gin
-    holds every setting that `parse_gin` used and can be given to --gin_file. A command
-    without settings leaves command.N alone.
+    N is the next free number. A shell can run command.N. config.N.gin has every setting
+    that `parse_gin` used and can be given to --gin_file. A command without settings
+    writes only command.N.
 
     Raises:
       UserError: the folder cannot be written to.
@@ -134,15 +134,15 @@ def save_start(folder: str) -> None:
 
 
 def words() -> list[str]:
-    """What belongs to no flag on the command line of a command with TAKES_WORDS."""
+    """The arguments of a command with TAKES_WORDS that belong to no flag."""
     return _words
 
 
 def command_to_run() -> list[str]:
-    """What stands after "--" on the command line, for commands that run another.
+    """The command after "--" on the command line, for commands that run another.
 
     Raises:
-      UserError: nothing does.
+      UserError: there is none.
     """
     command = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
     if not command:
@@ -155,18 +155,18 @@ def command_to_run() -> list[str]:
 def run(command: ModuleType) -> NoReturn:
     """Parses the flags, runs the command and exits.
 
-    A UserError is printed in one line, with exit code 2; so is a mistake in a flag.
-    Ctrl-C exits with code 130, after a line with the command that goes on where
-    `save_start` has recorded one, and a closed output, as of `| head`, with code 141,
-    both without a traceback. `Terminated` exits with code 143 and `WorkerLost` with
+    A UserError or a mistake in a flag is printed in one line, with exit code 2. Ctrl-C
+    exits with code 130; if `save_start` has recorded a command, a line shows the
+    command that resumes the run. A closed output, as with `| head`, exits with code
+    141. Both print no traceback. `Terminated` exits with code 143 and `WorkerLost` with
     code 75: a launcher may run the same command again. Any other exception is a defect
     and keeps its traceback.
 
     Args:
-      command: a module of `decoupled.commands`, whose name is the first word of the
-        command line and whose text is what --help prints above the flags. It has
-        `define_flags()` and `main()`; or SUBCOMMANDS, name -> `Subcommand`, of which
-        the second word chooses one. TAKES_WORDS = True: it also takes `words()`.
+      command: a module of `decoupled.commands`. Its name is the first word of the
+        command line, and --help prints its docstring above the flags. It has
+        `define_flags()` and `main()`, or SUBCOMMANDS, name -> `Subcommand`, from which
+        the second word selects. TAKES_WORDS = True: it also takes `words()`.
         RUNS_COMMAND = True: "--" and another command follow, `command_to_run()`.
     """
     global _name
@@ -272,7 +272,7 @@ def _is_required(flag):
 
 
 def _set_log_level():
-    """Warnings of ours and errors of TensorFlow, unless --verbosity says otherwise."""
+    """Logs our warnings and TensorFlow's errors, unless --verbosity is given."""
     quiet = FLAGS["verbosity"].using_default_value
     if quiet:
         # Only marked as given, or absl would raise it to "info".
@@ -300,7 +300,7 @@ def _flag_help(flag):
     name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}=..."
     mark = "  (required)" if _is_required(flag) else ""
     default = "" if flag.default in (None, [], "") else f" (default: {flag.default})"
-    # absl adds a line of its own to the help of flags that can be repeated.
+    # absl appends a line to the help of flags that can be repeated.
     text, _, repeated = flag.help.partition(";\n    repeat this option")
     again = " Can be repeated." if repeated else ""
     text = f"{' '.join(text.split())}{again}{default}"
@@ -329,6 +329,6 @@ def _flush_and_exit(code):
 
 
 def _exit_quietly(code):
-    # What is still buffered goes nowhere: the interpreter flushes once more at its end.
+    # Discards the buffered output, which the interpreter flushes again at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

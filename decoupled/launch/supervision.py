@@ -1,12 +1,12 @@
-"""Commands that other commands run: steps of a long command, a driver with its workers.
+"""Runs commands from other commands: steps of a long command, a driver with workers.
 
-A step is a command of its own, shown, run and timed.
+A step is a separate command, which is shown, run and timed.
 
-Where a driver or one of its workers dies, all are started again: a run loses what it
-did since its last checkpoint and nothing else. What the user has to mend (exit code 2)
-and defects (1) are not tried again.
+If a driver or one of its workers dies, all are restarted. A run loses only the work
+since its last checkpoint. Mistakes of the user (exit code 2) and defects (1) are not
+retried.
 
-Ctrl-C and SIGTERM are passed on to what runs, which saves before it ends."""
+Ctrl-C and SIGTERM are passed on to the running commands, which save before they end."""
 
 import itertools
 import json
@@ -38,9 +38,9 @@ SECONDS = "seconds.json"
 class Step(NamedTuple):
     """A command among several.
 
-    title: what it does, printed with the command; without one nothing is printed.
-    name: key of its seconds. command: as in a shell. quiet: its stderr is shown only
-    where it fails. environment: variables beside those of this process.
+    title: printed with the command; without a title nothing is printed.
+    name: key of its seconds. command: as in a shell. quiet: whether its stderr is shown
+    only if it fails. environment: variables in addition to those of this process.
     """
 
     title: str
@@ -51,13 +51,13 @@ class Step(NamedTuple):
 
 
 def run_step(work_dir: str, step: Step) -> None:
-    """Runs one step, its output as it comes.
+    """Runs one step and shows its output immediately.
 
-    The seconds of its first full run are kept in work_dir/seconds.json under its name.
+    The seconds of its first full run are saved in work_dir/seconds.json under its name.
 
     Raises:
       UserError: it failed.
-      Interrupted, Terminated: a signal came, and it has ended.
+      Interrupted, Terminated: a signal arrived, and the step has ended.
     """
     if step.title:
         console.say(f"\n{step.title}\n$ {shlex.join(step.command)}")
@@ -87,30 +87,30 @@ def run_step(work_dir: str, step: Step) -> None:
 
 
 def seconds_of_steps(work_dir: str) -> dict[str, float]:
-    """Name -> seconds of the first full run, of the steps that had one."""
+    """Name -> seconds of the first full run, for the steps that had one."""
     path = os.path.join(work_dir, SECONDS)
     return files.read_json(path) if files.exists(path) else {}
 
 
 # Seconds between two polls of the processes.
 _POLL = 0.1
-# Seconds that a process has to end after SIGTERM: a driver saves a checkpoint.
+# Seconds between SIGTERM and SIGKILL, in which a driver saves a checkpoint.
 _GRACE = 60.0
-# A driver that ran as long has made progress: earlier restarts are forgotten.
+# A driver that ran this long has made progress, and earlier restarts are not counted.
 _PROGRESS_SECONDS = 600.0
 # Seconds before a restart, doubled each time.
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 8.0
-# What tells CUDA which GPUs there are.
+# The variable that selects the GPUs for CUDA.
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class Group(NamedTuple):
-    """Commands of one run on this host, as argument lists, and what they share.
+    """The commands of one run on this host, as argument lists, and their resources.
 
-    driver: its exit ends the run; None where the driver is on another host. workers:
-    run as long as it does. environment: additional variables of the driver. gpus: of
-    the driver and of each worker, as `gpu_shares` gives them; () changes nothing.
+    driver: its exit ends the run; None if the driver is on another host. workers: run
+    as long as the driver. environment: additional variables of the driver. gpus: of the
+    driver and of each worker, as from `gpu_shares`; () changes nothing.
     """
 
     driver: Sequence[str] | None
@@ -120,16 +120,16 @@ class Group(NamedTuple):
 
 
 def gpu_shares(processes: int, gpus: int, visible: str | None) -> list[str]:
-    """Which GPUs of a host each of several processes uses: equal shares, in order.
+    """The GPUs of a host for each of several processes: equal shares, in order.
 
-    Without a share of its own every process would take all of the first GPU's memory.
+    Without separate shares every process would take all memory of the first GPU.
 
     Args:
-      processes: of one run. gpus: that the host has. visible: CUDA_VISIBLE_DEVICES of
-        this process, None where it is not set.
+      processes: of one run. gpus: the number of GPUs of the host. visible:
+        CUDA_VISIBLE_DEVICES of this process, None if it is not set.
 
     Returns:
-      CUDA_VISIBLE_DEVICES of each process; none where there is nothing to share.
+      CUDA_VISIBLE_DEVICES of each process; empty if there is nothing to share.
 
     Raises:
       UserError: there are GPUs, but fewer than processes.
@@ -137,7 +137,7 @@ def gpu_shares(processes: int, gpus: int, visible: str | None) -> list[str]:
     names = [str(number) for number in range(gpus)]
     if visible is not None:
         given = [name.strip() for name in visible.split(",")]
-        # As CUDA reads it: up to the first that is no GPU.
+        # CUDA reads the list up to the first entry that is no GPU.
         names = list(itertools.takewhile(lambda n: n and n != "-1", given))
     if processes == 1 or not names:
         return []
@@ -159,11 +159,11 @@ def groups_on_this_host(
     devices: int,
     accept_open_ports: bool,
 ) -> Callable[[], Group]:
-    """What makes the groups of a run whose processes are all on this host.
+    """A function that makes the groups of a run whose processes are all on this host.
 
     Args:
-      command: of the driver. processes: the driver included. devices: virtual CPU
-        devices of each. accept_open_ports: also where other hosts can reach them.
+      command: of the driver. processes: including the driver. devices: virtual CPU
+        devices of each. accept_open_ports: even if other hosts can reach the ports.
 
     Raises:
       UserError: there are fewer GPUs than processes, or a port is open and the user has
@@ -182,11 +182,11 @@ def groups_of_one_host(
     devices: int,
     accept_open_ports: bool,
 ) -> Callable[[], Group]:
-    """What makes this host's groups of a run over several hosts.
+    """A function that makes this host's groups of a run over several hosts.
 
     Args:
       command: of the driver, which is the worker with index 0; None for the others.
-      workers: host:port of all. index: which of them this host runs. devices,
+      workers: host:port of all. index: of the worker on this host. devices,
         accept_open_ports: as for `groups_on_this_host`.
 
     Raises:
@@ -210,9 +210,9 @@ def local_group(
     """A driver and workers on free ports of this host's loopback interface.
 
     Args:
-      command: of the driver. workers: processes, the driver included. devices: virtual
-        CPU devices of each. accept_open_ports: also where other hosts can reach them.
-        gpus: of `gpu_shares`.
+      command: of the driver. workers: processes, including the driver. devices: virtual
+        CPU devices of each. accept_open_ports: even if other hosts can reach the ports.
+        gpus: from `gpu_shares`.
     """
     addresses = [f"localhost:{port}" for port in free_ports(workers)]
     return Group(
@@ -229,7 +229,7 @@ def local_group(
 def worker_command(
     addresses: Sequence[str], index: int, devices: int, accept_open_ports: bool = False
 ) -> list[str]:
-    """What starts a worker that ends with this process."""
+    """The command that starts a worker that ends with this process."""
     return command_line(
         *("decoupled", "worker"),
         f"--workers={','.join(addresses)}",
@@ -265,11 +265,11 @@ def free_ports(count: int) -> list[int]:
 
 
 class Supervisor:
-    """Runs groups until one comes to its end.
+    """Runs groups, with restarts, until the run ends.
 
     Args:
-      make_group: gives the commands of the next start; addresses may be new each time.
-      max_restarts: in a row, without ten minutes of work between them.
+      make_group: makes the commands of the next start; addresses may change each time.
+      max_restarts: the number of restarts without ten minutes of work between them.
       say: prints a line.
     """
 
@@ -286,10 +286,10 @@ class Supervisor:
         self._processes: dict[str, subprocess.Popen] = {}
 
     def run(self) -> int:
-        """Runs to the end; returns the driver's exit code, or 75 where it gave up.
+        """Runs to the end; returns the driver's exit code, or 75 if it gave up.
 
-        SIGTERM and Ctrl-C are passed on to the driver, which saves before it ends, and
-        so is SIGHUP.
+        SIGTERM, SIGHUP and Ctrl-C are passed on to the driver, which saves before it
+        ends.
         """
         with handled(self._end):
             try:
@@ -325,7 +325,7 @@ class Supervisor:
         own = [{VISIBLE_GPUS: names} for names in group.gpus]
         own = own or [{}] * (1 + len(group.workers))
         for index, command in enumerate(group.workers, start=1):
-            # Not the driver's TF_CONFIG: a worker's flags say who it is.
+            # Without the driver's TF_CONFIG: a worker is identified by its flags.
             self._processes[f"worker {index}"] = start_apart(
                 command, {**os.environ, **own[index]}
             )
@@ -334,7 +334,7 @@ class Supervisor:
             self._processes["driver"] = start_apart(group.driver, environment)
 
     def _wait(self):
-        """(name, exit code) of the first process that ends, the driver's before all."""
+        """(name, exit code) of the first process that ends; the driver has priority."""
         while True:
             names = sorted(self._processes)
             for name in names:
@@ -350,7 +350,7 @@ class Supervisor:
                 process.send_signal(number)
 
     def _stop(self):
-        """Ends what still runs; a driver without its workers would wait for ever."""
+        """Ends the running processes; a driver without workers would wait forever."""
         driver = self._processes.get("driver")
         if driver is not None and driver.poll() is None:
             driver.kill()
@@ -359,7 +359,7 @@ class Supervisor:
 
 
 def _can_go_on(code):
-    """Whether a driver that ended so may be started again."""
+    """Whether a driver with this exit code may be restarted."""
     return code == WORKER_LOST_CODE or code < 0 and -code != signal.SIGINT
 
 

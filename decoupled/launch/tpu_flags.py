@@ -1,7 +1,7 @@
-"""The flags that say which Cloud TPU a command trains on.
+"""The flags that select the Cloud TPU on which a command trains.
 
-Beside `decoupled.launch`, which every command imports: finding a TPU by its node's name
-takes an extra that only these commands need.
+They are separate from `decoupled.launch.start`, which every command imports, because
+finding a TPU by its node's name needs an extra that only these commands need.
 """
 
 from absl import flags

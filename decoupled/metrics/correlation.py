@@ -6,14 +6,14 @@ import numpy as np
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """float64 [n]: ranks from 1; equal values share the mean of theirs."""
+    """float64 [n]: ranks from 1; equal values get the mean of their ranks."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[place]
 
 
 def pearson(first: np.ndarray, second: np.ndarray) -> float | None:
-    """Pearson's correlation; None where a sequence has one value only.
+    """Pearson's correlation; None if a sequence is constant.
 
     Raises:
       ValueError: the sequences differ in length.
@@ -21,7 +21,7 @@ def pearson(first: np.ndarray, second: np.ndarray) -> float | None:
     one, other = (np.asarray(values, np.float64) for values in (first, second))
     if len(one) != len(other):
         raise ValueError(f"{len(one)} values and {len(other)} values")
-    # One value may differ from its mean by rounding.
+    # A constant sequence may differ from its mean by a rounding error.
     if not len(one) or np.ptp(one) == 0 or np.ptp(other) == 0:
         return None
     one, other = _unit(one), _unit(other)
@@ -29,7 +29,7 @@ def pearson(first: np.ndarray, second: np.ndarray) -> float | None:
 
 
 def _unit(values):
-    """Centred and of length 1, also where squares would be 0 or infinite."""
+    """Centred and of length 1, even if the squares would be 0 or infinite."""
     values = values / np.abs(values).max()
     values = values - values.mean()
     values = values / np.abs(values).max()

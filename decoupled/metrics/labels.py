@@ -1,18 +1,17 @@
-"""Scores of labels: of texts (XNLI, PAWS-X, Tatoeba) and of words (PAN-X, UD-POS).
+"""Scores of labels for texts (XNLI, PAWS-X, Tatoeba) and for words (PAN-X, UD-POS).
 
-XTREME measures both tagging tasks with seqeval's F1, though parts of speech have no
-entities. What seqeval makes of a bare tag such as NOUN has changed between its
-releases:
+XTREME measures both tagging tasks with seqeval's F1, although parts of speech have no
+entities. Releases of seqeval treat a bare tag such as NOUN differently:
 
-* 0.0.12, of XTREME's time, takes a run of equal tags for an entity; SCONJ and SYM stand
-  alone, as S marks an entity of one word. The values that XTREME's own tests expect for
-  its mock data are of this kind.
-* 1.2.2 takes the first letter away as a prefix. X and _ lose all of their name, and one
-  of them before the end of a sentence is lost.
+* 0.0.12, the release of XTREME's time, counts a run of equal tags as an entity. SCONJ
+  and SYM are always entities of one word, because S marks such an entity. XTREME's own
+  tests expect these values for its mock data.
+* 1.2.2 removes the first letter as a prefix. X and _ lose their whole name, and one of
+  them before the end of a sentence is lost.
 
 For entities (B-PER, I-PER, O) the two agree. They read malformed entities as CoNLL's
-script does: an I-PER that follows no PER begins an entity. The strict reading of 1.2.2
-(its mode="strict" with the scheme IOB2) has an entity only where a B begins it.
+script does: an I-PER that follows no PER begins an entity. In the strict mode of 1.2.2
+(mode="strict" with the scheme IOB2) only a B begins an entity.
 
 All three rules are implemented here, so that scoring needs no other package;
 tests/metrics/test_labels.py compares them with seqeval 1.2.2 on random tags.
@@ -46,8 +45,8 @@ def accuracy(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, flo
 def macro_f1(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
     """The mean of the F1 of all labels, in percent, as `{"macro_f1": ...}`.
 
-    All labels that occur on either side weigh the same, as scikit-learn's f1_score has
-    it with average="macro".
+    All labels that occur on either side have equal weight, as in scikit-learn's
+    f1_score with average="macro".
 
     Raises:
       ValueError: labels and predictions differ in length, or are empty.
@@ -68,8 +67,8 @@ def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]
     """Scores of entities in percent, by seqeval 1.2.2.
 
     Args:
-      labels, predictions: sentences of the same lengths; a tag a word, B-TYPE, I-TYPE
-        or O.
+      labels, predictions: sentences of the same lengths, with one tag per word: B-TYPE,
+        I-TYPE or O.
 
     Returns:
       `f1`, `precision`, `recall`: the official scores;
@@ -91,7 +90,7 @@ def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]
 def entity_run_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
     """F1, precision and recall in percent of spans, by the default of seqeval 1.2.2.
 
-    Takes tags of any scheme. Raises ValueError where the lengths differ.
+    Accepts tags of any scheme. Raises ValueError if the lengths differ.
     """
     _check_lengths(labels, predictions)
     return _scores(
@@ -106,12 +105,12 @@ def part_of_speech_scores(
     """Scores of parts of speech in percent.
 
     Args:
-      labels, predictions: sentences of the same lengths; a tag a word.
+      labels, predictions: sentences of the same lengths, with one tag per word.
 
     Returns:
       `f1`, `precision`, `recall`: of runs of equal tags, the official score;
       `accuracy`: share of words whose tag is right;
-      `f1_seqeval_1_2_2`: what XTREME's script prints with that release.
+      `f1_seqeval_1_2_2`: the value that XTREME's script prints with that release.
 
     Raises:
       ValueError: the lengths differ, or there are no words.
@@ -149,7 +148,7 @@ def spans(
 ) -> Iterator[Span]:
     """(type, first, last) of the spans in sentences, by the rules of seqeval 0.0.12.
 
-    Words are numbered on through all sentences, with one number between two of them.
+    Words are numbered through all sentences, with one unused number between sentences.
     The first letter of a tag is its role (B, I, E, S, O or, for parts of speech, any);
     `type_of` gives its type.
     """
@@ -164,9 +163,9 @@ def spans(
 
 
 def strict_spans(sentences: Sentences) -> Iterator[Span]:
-    """(type, first, last) of each B with the I of its type that follow it.
+    """(type, first, last) of each B with the I tags of its type that follow it.
 
-    An I that continues no such span is in none. Words are numbered as for `spans`.
+    An I that continues no such span is ignored. Words are numbered as for `spans`.
 
     Raises:
       ValueError: a tag's role is not B, I or O.
@@ -207,7 +206,7 @@ def _check_lengths(labels, predictions):
 
 
 def _scores(labels: Iterable[Span], predictions: Iterable[Span]) -> dict[str, float]:
-    """F1, precision and recall in percent; 0 where there is nothing to divide by."""
+    """F1, precision and recall in percent; 0 instead of a division by 0."""
     wanted, found = set(labels), set(predictions)
     right = len(wanted & found)
     precision = right / len(found) if found else 0.0

@@ -1,19 +1,19 @@
-"""How alike two sets of vectors of the same things are, whatever their widths.
+"""The similarity of two sets of vectors for the same objects, of any two widths.
 
-Linear CKA (Kornblith et al. 2019) is 1 where one set is the other moved, rotated and
-scaled, and 0 where no linear function of one tells anything of the other. It is ruled
-by the directions of largest variance. The overlap of nearest neighbours looks at each
-vector's surroundings alone.
+Linear CKA (Kornblith et al. 2019) is 1 if one set is a shifted, rotated and scaled copy
+of the other, and 0 if the sets are linearly unrelated. It is dominated by the
+directions of largest variance. The overlap of nearest neighbours depends only on the
+neighbourhood of each vector.
 """
 
 import numpy as np
 
-# Cosines that are in memory at a time.
+# Number of cosines that are in memory at a time.
 _BLOCK_VALUES = 2**24
 
 
 class CrossMoments:
-    """Sums over tokens from which linear CKA comes, so that no token is kept."""
+    """Sums over tokens that give linear CKA, so that no token is stored."""
 
     def __init__(self, width: int, other_width: int):
         self._count = 0
@@ -31,7 +31,7 @@ class CrossMoments:
         self._cross += pair[0].T @ pair[1]
 
     def cka(self) -> float | None:
-        """|X'Y|^2 / (|X'X| |Y'Y|) of the centred vectors; None where one is constant.
+        """|X'Y|^2 / (|X'X| |Y'Y|) of the centred vectors; None if one is constant.
 
         The norms are Frobenius norms.
         """
@@ -53,10 +53,10 @@ def nearest(table: np.ndarray, queries: np.ndarray, count: int) -> np.ndarray:
     Args:
       table: float [rows, width]. A row of zeros has cosine 0 with all others.
       queries: int [n], indices of rows.
-      count: of neighbours; less than there are rows.
+      count: of neighbours; less than the number of rows.
 
     Returns:
-      int64 [n, count], indices of rows in no order; a row is not its own neighbour.
+      int64 [n, count], indices of rows, unordered; a row is not its own neighbour.
     """
     norms = np.linalg.norm(table, axis=1, keepdims=True)
     unit = table / np.where(norms == 0, 1, norms)
@@ -72,9 +72,9 @@ def nearest(table: np.ndarray, queries: np.ndarray, count: int) -> np.ndarray:
 
 
 def overlap(first: np.ndarray, second: np.ndarray) -> float:
-    """The mean share of neighbours that are the same in both.
+    """The mean share of common neighbours.
 
-    Neighbours that are drawn at random share their number over that of all candidates.
+    For random neighbours it is their number divided by the number of all candidates.
 
     Args:
       first, second: int [n, count], as from `nearest`.

@@ -1,6 +1,6 @@
 """Nearest neighbours between two sets of vectors: exact, in blocks, both directions.
 
-Scores of a pair of vectors x, y:
+The scores of a pair of vectors x, y are:
 
   cosine           cos(x, y)
   euclidean        minus the squared distance
@@ -11,9 +11,8 @@ The margins are those of Artetxe and Schwenk, Margin-based Parallel Corpus Minin
 2019). They lower the scores of sentences that are close to everything. The best match
 by margin is searched among all vectors, not only among the nearest by cosine.
 
-From them come the pairs of translations that are mined from two texts, as for BUCC, and
-their scores. The score of Tatoeba is an accuracy, of line numbers:
-`decoupled.metrics.labels`.
+The module also mines pairs of translations from two texts, as for BUCC, and scores
+them. The score of Tatoeba is the accuracy of line numbers: `decoupled.metrics.labels`.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,9 +25,9 @@ MARGINS = ("ratio_margin", "distance_margin")
 # Vectors of each side whose scores are in memory at a time: 16 MB of float32.
 BLOCK = 2048
 
-# A ratio to a mean cosine of 0 or less means nothing; this keeps it finite.
+# A ratio to a mean cosine of 0 or less has no meaning; this bound keeps it finite.
 _SMALLEST_MEAN = 1e-6
-# Two-sided, of the standard normal distribution.
+# Two-sided quantile of the standard normal distribution.
 _QUANTILE_95 = 1.959963984540054
 
 Progress = Callable[[list], Iterable]
@@ -36,7 +35,7 @@ Pair = tuple[str, ...]
 
 
 class Matches(NamedTuple):
-    """For every vector of either side the place and the score of its best match.
+    """The index and the score of the best match of every vector, for both sides.
 
     forward: int64 [first]. forward_scores: [first]. backward: int64 [second].
     backward_scores: [second].
@@ -63,9 +62,9 @@ def best_matches(
     Args:
       first, second: float [vectors, size], finite, at least one vector each.
       scoring: one of SCORINGS.
-      num_neighbours: k of the margins; all, where a side has fewer.
-      block: vectors of each side at a time. It changes memory and speed only.
-      progress: wraps the list that is looped over, once more for margins.
+      num_neighbours: k of the margins; all neighbours if a side has fewer.
+      block: vectors of each side at a time. It changes only memory and speed.
+      progress: wraps the iterated list; margins call it a second time.
     """
     score = _pair_scores(first, second, scoring, num_neighbours, block, progress)
     forward = _Best(len(first), first.dtype)
@@ -101,7 +100,7 @@ def neighbour_means(
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """95% interval of a share, by Wilson's score; it stays inside [0, 1]."""
+    """95% interval of a share, by Wilson's score; it is within [0, 1]."""
     share, z2 = successes / trials, _QUANTILE_95**2
     middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     variance = share * (1 - share) / trials + z2 / (4 * trials**2)
@@ -116,8 +115,8 @@ def mean_interval(
 
     Args:
       values: float [items].
-      groups: int [items], from 0 on; values of a group go together and groups are
-        independent. None: all values are independent.
+      groups: int [items], from 0 on. Groups are independent of each other, the values
+        within a group are not. None if all values are independent.
 
     Returns:
       the bounds; the mean itself, twice, for a single group.
@@ -135,7 +134,7 @@ def mean_interval(
 def _pair_scores(first, second, scoring, num_neighbours, block, progress):
     """A function of two slices that gives the scores of their pairs."""
     if scoring == "euclidean":
-        # Around their common mean the terms that cancel out are small.
+        # Centred at their common mean, the terms that cancel out are small.
         centre = (first.mean(axis=0) + second.mean(axis=0)) / 2
         return lambda rows, columns: (
             -_squared_distances(first[rows] - centre, second[columns] - centre)
@@ -178,14 +177,14 @@ def _squared_distances(first, second):
 
 
 class _Best:
-    """The best score of each vector so far, and its place on the other side."""
+    """The best score of each vector so far, and the index of its match."""
 
     def __init__(self, vectors, dtype):
         self.places = np.zeros(vectors, np.int64)
         self.scores = np.full(vectors, -np.inf, dtype)
 
     def add(self, own, other, scores):
-        """Takes the scores [own, other] of two slices in."""
+        """Adds the scores [own, other] of two slices."""
         places = scores.argmax(axis=1)
         highest = scores[np.arange(len(scores)), places]
         better = highest > self.scores[own]
@@ -194,23 +193,23 @@ class _Best:
 
 
 class _Highest:
-    """The k highest scores of each vector so far, in no order."""
+    """The k highest scores of each vector so far, unordered."""
 
     def __init__(self, vectors, count, dtype):
         self._count = count
         self.values = np.full([vectors, count], -np.inf, dtype)
 
     def add(self, own, scores):
-        """Takes the scores [own, ...] of a slice in."""
+        """Adds the scores [own, ...] of a slice."""
         values = self.values[own]
-        # In most blocks most vectors meet none of their nearest neighbours.
+        # Most blocks have no nearest neighbour for most vectors.
         changed = scores.max(axis=1) > values.min(axis=1)
         both = np.concatenate([values[changed], scores[changed]], axis=1)
         values[changed] = np.partition(both, -self._count, axis=1)[:, -self._count :]
 
 
 class Candidates(NamedTuple):
-    """Pairs of places in two texts, the best first; no place stands in two pairs.
+    """Pairs of indices in two texts, the best first; no index is in two pairs.
 
     pairs: int64 [pairs, 2]. scores: [pairs].
     """
@@ -229,9 +228,9 @@ class Threshold(NamedTuple):
 def mine(matches: Matches) -> Candidates:
     """Pairs of best matches, of both directions, taken greedily by score.
 
-    The retrieval "max" of Artetxe and Schwenk (ACL 2019) and of XTREME's baseline: of
-    all pairs of a vector and its best match, the best whose vectors are both still free
-    is taken, until none is left.
+    This is the retrieval "max" of Artetxe and Schwenk (ACL 2019) and of XTREME's
+    baseline. Among all pairs of a vector and its best match, the pair with the highest
+    score whose vectors are both free is taken, until there is none.
     """
     first, second = len(matches.forward), len(matches.backward)
     pairs = np.concatenate(
@@ -255,15 +254,15 @@ def mine(matches: Matches) -> Candidates:
 def best_threshold(
     scores: np.ndarray, are_right: np.ndarray, num_gold: int
 ) -> Threshold:
-    """The threshold with the highest F1; of several, the highest threshold.
+    """The threshold with the highest F1; among several, the highest threshold.
 
-    It lies halfway between the last score that is kept and the next one, or at the
-    lowest score where all are kept.
+    It is halfway between the last score that is kept and the next one, or the lowest
+    score if all are kept.
 
     Args:
       scores: of candidates, descending, at least one.
       are_right: bool [candidates], which of them are translations.
-      num_gold: number of translations that are to be found, at least one.
+      num_gold: number of gold translations, at least one.
     """
     scores = scores.astype(np.float64)
     extracted = np.arange(1, len(scores) + 1)
@@ -279,7 +278,7 @@ def best_threshold(
 def pair_scores(gold: Iterable[Pair], predictions: Iterable[Pair]) -> dict[str, float]:
     """F1, precision and recall in percent of the set of predicted pairs.
 
-    A pair that is given twice counts once. All three are 0 where no pair is right.
+    A pair that is given twice counts once. All three are 0 if no pair is right.
     """
     gold, predictions = set(gold), set(predictions)
     right = len(gold & predictions)

@@ -1,14 +1,14 @@
 """Exact match and F1 of answers, by the rules of SQuAD 1.1 and by those of MLQA.
 
-SQuAD (XQuAD and TyDiQA-GoldP): the rules are those of its published script, English in
-every language: text is lowered, ASCII punctuation and English articles go, words are
-what white space parts.
+SQuAD (XQuAD and TyDiQA-GoldP): the rules are those of its published script. They are
+English for every language: text is lowercased, ASCII punctuation and English articles
+are removed, and words are separated by white space.
 
 MLQA: the rules are those of its published script and depend on the language.
-Punctuation is Unicode's; articles are those of the language; Chinese characters are
-words of their own. The script has no rules for other languages: there no word is an
-article, and white space parts words. A language with a region or a script (zh-TW) has
-the rules of the language itself.
+Punctuation is Unicode's, articles are those of the language, and each Chinese character
+is a word. The script has no rules for other languages: there no word is an article, and
+words are separated by white space. A language with a region or a script (zh-TW) has the
+rules of the language itself.
 """
 
 import collections
@@ -27,8 +27,8 @@ _ARTICLES = {
     "es": r"\b(?:un|una|unos|unas|el|la|los|las)\b",
     "vi": r"\b(?:của|là|cái|chiếc|những)\b",
     "de": r"\b(?:ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b",
-    # The article is a prefix. The script takes it out wherever the two letters stand,
-    # also within a word.
+    # The article is a prefix. The script removes the two letters everywhere, even
+    # within a word.
     "ar": "ال",
     "hi": None,
     "zh": None,
@@ -51,7 +51,8 @@ def squad_scores(
 
     Args:
       questions: (id, its right answers, at least one) of each question.
-      predictions: id -> answer; a question without one scores 0, other ids are ignored.
+      predictions: id -> answer; a question without an answer scores 0, and other ids
+        are ignored.
 
     Raises:
       ValueError: there are no questions, or one has no right answer.
@@ -66,7 +67,7 @@ def answer_scores(
 ) -> dict[str, float]:
     """As `squad_scores`, where `to_words` gives the words of an answer.
 
-    Each metric takes the right answer that suits it best.
+    Each metric takes the maximum over the right answers.
     """
     matches = count = 0
     f1 = 0.0
@@ -84,7 +85,7 @@ def answer_scores(
 
 
 def word_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
-    """F1 of two bags of words, 0 to 1; 0 where they share none, both empty included."""
+    """F1 of two bags of words, 0 to 1; 0 if they share no word or both are empty."""
     shared = (collections.Counter(predicted) & collections.Counter(right)).total()
     if shared == 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""The demo: its steps, commands of this package, and the table and plot of them."""
+"""The demo: its steps, which are commands of this package, and its table and plot."""
 
 import os
 import resource
@@ -12,7 +12,7 @@ from decoupled.launch.supervision import Step, run_step, seconds_of_steps
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.runs import run_folder
 
-# gin/models/demo_NAME.gin. The second and the third are of equal size in fine-tuning.
+# gin/models/demo_NAME.gin. The last two have the same size in fine-tuning.
 MODELS = ("coupled", "small_output", "decoupled")
 LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
 SENTENCES = (
@@ -24,11 +24,11 @@ SENTENCES = (
 
 
 def run_demo(work_dir: str, data_only: bool) -> None:
-    """Runs the steps, then reports.
+    """Runs the steps, then writes the report.
 
     Args:
-      work_dir: folder of everything that is made. data_only: corpus, vocabulary and
-        records only.
+      work_dir: the folder of all outputs.
+      data_only: whether to make only the corpus, the vocabulary and the records.
 
     Raises:
       UserError: a step fails.
@@ -77,7 +77,7 @@ def corpus_step(languages: str, corpus: str) -> Step:
     """Text, a task and pairs from message catalogs.
 
     Args:
-      languages: "en,de". corpus: the folder that is made.
+      languages: such as "en,de". corpus: the folder to write.
     """
     command = [
         *("decoupled", "build_corpus"),
@@ -92,7 +92,7 @@ def vocabulary_step(settings: str, corpus: str, folder: str) -> Step:
     """A vocabulary of a corpus.
 
     Args:
-      settings: name of gin/runs/NAME_vocabulary.gin. folder: that is made.
+      settings: name of gin/runs/NAME_vocabulary.gin. folder: the folder to write.
     """
     command = [
         *("decoupled", "build_vocabulary"),
@@ -105,7 +105,7 @@ def vocabulary_step(settings: str, corpus: str, folder: str) -> Step:
 
 
 def records_step(corpus: str, vocabulary: str, folder: str) -> Step:
-    """A corpus as token ids, in the folder that is made."""
+    """Writes the token ids of a corpus to `folder`."""
     command = [
         *("decoupled", "build_records"),
         f"--corpus_dir={corpus}",
@@ -163,11 +163,11 @@ def _export_steps(work_dir):
     package = os.path.dirname(os.path.dirname(__file__))
     script = os.path.join(package, "exports", "serving", "run_text_model.py")
     classifier = f"{work_dir}/export/text_classifier"
-    # -I: neither the current folder nor the script's is searched for modules.
+    # -I: modules are searched neither in the current folder nor in the script's.
     serve = [sys.executable, "-I", script, classifier, *SENTENCES]
     return [
         Step("export the fine-tuned decoupled model", "export", export),
-        # TensorFlow alone prints lines about oneDNN and GPUs, whatever its level is.
+        # TensorFlow prints lines about oneDNN and GPUs at every log level.
         Step(
             "run the export on raw sentences, without this package",
             "serve",
@@ -212,7 +212,7 @@ def _results(work_dir, model, seconds):
 
 def _translation(work_dir, model):
     """Accuracy by layer, the mean over languages and both directions, in percent."""
-    # It loads TensorFlow, which the steps' parent needs at the end alone.
+    # Imported here: it loads TensorFlow, which this process needs only at the end.
     from decoupled.analyses.neighbours import DIRECTIONS
 
     path = os.path.join(work_dir, "neighbours", "neighbours.json")
@@ -302,7 +302,7 @@ def _plot(work_dir, results, stem):
 
 
 def _draw_languages(axes, results):
-    """A bar for each model and language, and what the commonest answer would reach."""
+    """A bar for each model and language, and the accuracy of the majority class."""
     tested = [results[model]["languages"] for model in MODELS]
     languages = list(tested[0])
     width = 0.8 / len(MODELS)
@@ -327,8 +327,8 @@ def _draw_languages(axes, results):
 
 
 def _curve(folder, window=5):
-    """Steps and smoothed training accuracy of a run, as far as its events are whole."""
-    # It loads TensorFlow, which the steps' parent needs at the end alone.
+    """Steps and smoothed training accuracy of a run, from its complete events."""
+    # Imported here: it loads TensorFlow, which this process needs only at the end.
     from decoupled.training.events import read_scalars
 
     points = sorted(read_scalars(folder, "masked_lm_accuracy").items())

@@ -1,6 +1,6 @@
 """Fine-tuning results over seeds: means and spreads, a table, CSV and a picture.
 
-What is combined is what `decoupled.runs.finetuning_run` writes per run.
+The input is the results that `decoupled.runs.finetuning_run` writes for each run.
 """
 
 import math
@@ -14,13 +14,13 @@ from decoupled.runs.task_data import SPLITS
 from decoupled.tasks.task import ENGLISH
 from decoupled.xtreme.official import is_official
 
-# After the name of a metric: the sample standard deviation over seeds.
+# Suffix of a metric's name for its sample standard deviation over seeds.
 SPREAD = "_spread"
-# Shown beside the metrics that make a task's score.
+# Shown in addition to the metrics of a task's score.
 _ALSO_SHOWN = "accuracy"
-# Beside the name of a language that XTREME does not list for the task.
+# Suffix of a language that XTREME does not list for the task.
 OUTSIDE = " (outside XTREME)"
-# Of the picture: the width of a language's bars, their hatches, inches.
+# The picture: the width of a language's bars, their hatches, sizes in inches.
 _GROUP = 0.8
 _HATCHES = ("", "//")
 _INCHES_PER_BAR, _FEWEST_INCHES, _HEIGHT = 0.3, 4.0, 3.6
@@ -28,10 +28,10 @@ _COLUMNS = "task split language metric value spread trivial examples official".s
 
 
 def combine(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict]]:
-    """Results of runs that differ in the seed only, as one.
+    """Combines the results of runs that differ only in the seed.
 
     Returns:
-      split -> language -> metric -> mean over the runs and, where there are several,
+      split -> language -> metric -> mean over the runs and, if there are several runs,
       metric + "_spread" -> their sample standard deviation. The trivial baseline
       ("trivial_...") and "examples" are those of the first run.
     """
@@ -57,7 +57,7 @@ def _combined(rows):
 
 
 def shown_metrics(metrics: Sequence[str], headline: Sequence[str]) -> list[str]:
-    """The metrics that have a place in the table: few, where a task has many."""
+    """The metrics that the table shows; few of them if a task has many."""
     also = [name for name in metrics if name == _ALSO_SHOWN and name not in headline]
     return [*headline, *also]
 
@@ -68,11 +68,11 @@ def mean_over(
     """The mean of a metric over languages.
 
     Args:
-      languages: language -> what `combine` has of it.
-      metric: its name. left_out: languages, such as those of training.
+      languages: language -> its values, as from `combine`.
+      metric: its name. left_out: languages to leave out, such as those of training.
 
     Returns:
-      None where no language has the metric.
+      The mean, or None if no language has the metric.
     """
     values = [
         values[metric]
@@ -97,7 +97,7 @@ def print_table(
 ) -> None:
     """Prints a row per language: each metric beside the trivial baseline's.
 
-    Languages outside XTREME come after the means, which are without them.
+    Languages outside XTREME come after the means and are not part of them.
 
     Args:
       title: above the table. task: its name. results: of `combine`.
@@ -165,9 +165,9 @@ def write_csv(
 ) -> None:
     """Writes a line per split, language and metric, atomically.
 
-    Columns: task, split, language, metric, value, spread (over seeds), trivial (the
-    value of the trivial baseline), examples; empty where there is none; official:
-    no for a language that XTREME does not list for the task, else yes.
+    The columns are task, split, language, metric, value, spread (over seeds), trivial
+    (the value of the trivial baseline), examples and official ("no" for a language that
+    XTREME does not list for the task, else "yes"). Missing values are empty.
     """
     rows = []
     for split in SPLITS:
@@ -185,13 +185,12 @@ def write_csv(
 def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     """Draws `stem`.png and `stem`.svg; returns their paths, none without labels.
 
-    Bars are of the test files, or where these have no labels of the dev files. A line
-    over a bar is the spread over seeds, a short black line across it the trivial
-    baseline.
+    Bars show the test files, or the dev files if the test files have no labels. The
+    error bars are the spread over seeds. A short black line is the trivial baseline.
 
     Args:
       result: `task`, `metrics` (those to draw), and split -> language -> values, as
-        `combine` gives them; `training_languages`, and `trained_on` in words, where
+        from `combine`; `training_languages`, and their description `trained_on`, if
         these are not English.
       stem: of the files' paths.
     """

@@ -1,7 +1,7 @@
 """A page in Markdown, written block by block: headings, paragraphs, tables, pictures.
 
-Pictures lie in a folder beside the page, and so does the page of the runs that numbers
-link to (`decoupled.reports.sweeps.write_runs`).
+A folder beside the page has the pictures, and the page of the runs that numbers link to
+(`decoupled.reports.sweeps.write_runs`).
 """
 
 import os
@@ -18,12 +18,12 @@ RUNS = "runs.md"
 
 
 class Page:
-    """A page that is put together from top to bottom, then written.
+    """A page that is built from top to bottom, then written.
 
     Args:
       path: of the Markdown file.
-      beside: the folder of pictures and of the runs' page, seen from the page; "" is
-        the page's own. formats: of pictures that are kept.
+      beside: the folder of pictures and of the runs' page, relative to the page; "" is
+        the page's own folder. formats: of the pictures that are kept.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Page:
         self._blocks += filter(None, paragraphs)
 
     def items(self, items: Iterable[str]) -> None:
-        """A list with a line an item."""
+        """A list with one line per item."""
         self._blocks.append("\n".join(f"- {item}" for item in items))
 
     def table(
@@ -76,8 +76,8 @@ class Page:
         """Means ± standard deviations over seeds, linked to the runs of a model.
 
         Args:
-          row: name of the model. values: of one number or of several, which stand
-            beside each other; empty ones are left out. paper: the published ones.
+          row: name of the model. values: of one number, or of several that are shown
+            together; empty ones are left out. paper: the published numbers.
           digits: after the point.
         """
         text = " / ".join(mean(found, digits=digits) for found in values if found)
@@ -90,7 +90,7 @@ class Page:
     def runs(self, row: str = "") -> str:
         """Link to the page of the runs, or to the section of a model."""
         page = self.beside(RUNS)
-        # As Markdown names the section of a heading: of "control:a", #controla.
+        # The anchor that Markdown gives a heading: "control:a" becomes #controla.
         section = re.sub(r"[^\w-]", "", row)
         return f"{page}#{section}" if row else page
 
@@ -100,7 +100,7 @@ class Page:
 
 
 def mean(*values: Values, digits: int = 1) -> str:
-    """Mean ± standard deviation over seeds, without the latter for one seed.
+    """Mean ± standard deviation over seeds; only the mean for one seed.
 
     Args:
       values: of one number, or of several of the same seeds: "40.0/55.0 ± 1.1/0.9".

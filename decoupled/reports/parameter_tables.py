@@ -23,7 +23,7 @@ _DIFFERS = "differs"
 
 
 class Comparison(NamedTuple):
-    """A paper row's numbers: exact by its way of counting, so in millions, printed."""
+    """Counts for a row of the paper: computed, computed in millions, and printed."""
 
     exact: tuple[int, int]
     computed: tuple[int, int]
@@ -31,15 +31,15 @@ class Comparison(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """Empty where computed and printed agree."""
+        """Empty if the computed and the printed number agree."""
         return "" if self.computed == self.printed else _DIFFERS
 
 
 def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) -> None:
-    """Prints PT and FT per group, and the paper's numbers where it has the model.
+    """Prints PT and FT per group, and the paper's numbers if it has the model.
 
     Args:
-      config: the model, and how many layers fine-tuning keeps.
+      config: the model, and the number of layers that fine-tuning keeps.
       shipped: gin file -> model, of all models of the package.
 
     Raises:
@@ -69,7 +69,7 @@ def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) ->
 
 
 def print_shipped(shipped: Mapping[str, ModelConfig]) -> None:
-    """Prints a line for every model: counted, counted as in the paper, and printed."""
+    """Prints a line for each model: our count, the paper's rule, the paper's number."""
     rows, remarks = [], []
     for row in console.track(ROWS, "counting"):
         counts = _count(shipped[row.gin_file], row.keep_layers)
@@ -131,6 +131,6 @@ def _published_row(
 
 
 def _sizes(model: ModelConfig) -> list[int]:
-    """What tells the paper's models apart: all but rates, activation and MLM head."""
+    """The sizes of a model: everything but rates, activation and MLM head."""
     names = [field.name for field in fields(model) if field.type in (int, bool)]
     return [getattr(model, name) for name in names]

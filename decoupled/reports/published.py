@@ -1,10 +1,10 @@
-"""What the paper prints of its models: Tables 2 to 6, 8, 9, 12, 13, Figures 1 and 2.
+"""The paper's results: Tables 2 to 6, 8, 9, 12, 13, Figures 1 and 2.
 
 The values of the figures are read off the plots.
 """
 
-# Scores on XTREME's dev files in percent, means of three runs; a task of questions has
-# exact match and F1. `average` is the paper's own.
+# Scores on XTREME's dev files in percent, means of three runs. Question answering has
+# exact match and F1. `average` is the paper's own average.
 AVERAGE = "average"
 
 SCORES = {
@@ -52,11 +52,11 @@ SCORES = {
     "english_additional_layers_15": {"mnli": (80.1,), "squad": (78.7, 86.3)},
     "english_additional_layers_24": {"mnli": (79.0,), "squad": (77.8, 85.5)},
 }  # fmt: skip
-# What the paper scores instead of a task of XTREME with the same training set.
+# Task of XTREME -> the task with the same training set that the paper scores instead.
 _RELATIVES = {"xnli": "mnli", "xquad": "squad"}
 
 # Spearman x 100 of the dot product: set -> (input, output embedding); the coupled model
-# has one. Then masked-LM accuracy in percent.
+# has one embedding. Below: masked-LM accuracy in percent.
 WORD_SIMILARITY = {
     "coupled": {
         "men": (40.8,), "mturk771": (37.5,), "rare_word": (25.0,),
@@ -87,7 +87,7 @@ MASKED_LM = {
     "e_out_3072": 62.3,
 }
 
-# Table 9, F1 of probes on a mix of all layers, of the tasks that treebanks have.
+# Table 9, F1 of probes on a mix of all layers, for the tasks that treebanks have.
 PROBES = {
     "e_out_128": {"pos": 96.7, "dependencies": 94.3},
     "e_out_768": {"pos": 96.7, "dependencies": 94.4},
@@ -115,7 +115,7 @@ TRANSLATION = {
 def printed(row: str, name: str) -> str:
     """The paper's numbers for a model and a task as it prints them: "46.2/63.2".
 
-    Where it has only another set of examples, this stands behind: "79.8 (mnli)".
+    If the paper has only another set of examples, its name is appended: "79.8 (mnli)".
     """
     scores, other = SCORES.get(row, {}), _RELATIVES.get(name)
     marked = f" ({other})" if name not in scores and other in scores else ""

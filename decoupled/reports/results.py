@@ -1,7 +1,7 @@
-"""What finished runs measured, by model, task, metric and seed, from their folders.
+"""Reads the results of finished runs, by model, task, metric and seed.
 
-sweep.json, and of complete jobs eval.json (pre-training) and results.json
-(fine-tuning). A run that is missing or not complete leaves a gap."""
+The sources are sweep.json and, for complete jobs, eval.json (pre-training) and
+results.json (fine-tuning). A run that is missing or incomplete leaves a gap."""
 
 import os
 import statistics
@@ -14,7 +14,7 @@ from decoupled.core.errors import UserError
 from decoupled.runs.finetuning_run import RESULTS
 from decoupled.xtreme import official
 
-# A task of numbers beside those of fine-tuning, and its metric.
+# The `task` and the `metric` of numbers of pre-training.
 PRETRAINING, MLM = "pretrain", "MLM acc"
 
 # Seed -> value.
@@ -24,7 +24,7 @@ Values = Mapping[int, float]
 class Row(NamedTuple):
     """A model of a sweep.
 
-    name: of its gin file. model: sizes. keep_layers: in fine-tuning, 0: all.
+    name: of its gin file. model: sizes. keep_layers: in fine-tuning; 0 means all.
     pretraining, finetuning: parameters, as counted in the graphs.
     """
 
@@ -38,9 +38,9 @@ class Row(NamedTuple):
 class Number(NamedTuple):
     """A single number.
 
-    row: name of the model. task: or PRETRAINING. metric: what it is.
-    value: as tables show it, scores in percent. folder: it was read from. settings: the
-    gin file of what it was measured with.
+    row: name of the model. task: of fine-tuning, or PRETRAINING. metric: its name.
+    value: as tables show it, scores in percent. folder: where it was read. settings:
+    the gin file of the run.
     """
 
     row: str
@@ -56,7 +56,7 @@ class Results(NamedTuple):
     """Every value of sweeps, or of the paper.
 
     rows: by name. tasks: of fine-tuning that have scores. numbers: in the order in
-    which they are listed. folder: of all runs, where it is one.
+    which they are listed. folder: the common folder of all runs, if there is one.
     """
 
     rows: Mapping[str, Row]
@@ -71,7 +71,7 @@ class Results(NamedTuple):
         return self._replace(rows=rows, numbers=numbers)
 
     def values(self, row: str, task: str, metric: str) -> dict[int, float]:
-        """One number of a model by seed; empty where it was not measured."""
+        """One number of a model by seed; empty if it was not measured."""
         key = row, task, metric
         return {n.seed: n.value for n in self.numbers if n[:3] == key}
 
@@ -89,7 +89,7 @@ class Results(NamedTuple):
 
 
 def over_seeds(values: Iterable[Values]) -> dict[int, float]:
-    """The mean of several numbers, for the seeds that have all of them."""
+    """The mean of several numbers, for the seeds that all of them have."""
     found = list(values)
     if not found:
         return {}
@@ -100,7 +100,7 @@ def over_seeds(values: Iterable[Values]) -> dict[int, float]:
 
 
 class Spread(NamedTuple):
-    """A mean, the sample standard deviation (0 for one value), and how many."""
+    """A mean, the sample standard deviation (0 for one value), and the count."""
 
     mean: float
     deviation: float
@@ -108,7 +108,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: Values) -> Spread | None:
-    """Over the seeds; None where there are none."""
+    """The spread over the seeds; None if there are none."""
     if not values:
         return None
     numbers = list(values.values())
@@ -124,12 +124,12 @@ def headline(task: str) -> tuple[str, ...]:
 DESCRIPTION = "sweep.json"
 _RECORD = "job.json"
 _SETTINGS = "config.1.gin"
-# A task's score is over its dev files where these are in several languages.
+# A task's score is that of its dev files if these are in several languages.
 _SPLITS = ("dev", "test")
 
 
 def settings_of(folder: str) -> str:
-    """The gin file with every setting that a run used when it was first started."""
+    """The gin file with all settings that a run was first started with."""
     return os.path.join(folder, _SETTINGS)
 
 
@@ -137,7 +137,7 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
     """sweep.json of a sweep.
 
     Raises:
-      UserError: there is none, it is damaged, or it names folders outside the sweep's.
+      UserError: it is missing or damaged, or names folders outside the sweep's folder.
     """
     path = os.path.join(sweep_dir, DESCRIPTION)
     if not files.exists(path):
@@ -157,11 +157,11 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
 
 
 def read_sweeps(sweep_dirs: Sequence[str]) -> Results:
-    """The rows of all sweeps, in their order; equal models' seeds are put together.
+    """The rows of all sweeps, in their order; the seeds of equal models are joined.
 
     Raises:
-      UserError: a folder holds no sweep, or two sweeps have different models of one
-        name.
+      UserError: a folder holds no sweep, or two sweeps have different models of the
+        same name.
     """
     rows: dict[str, Row] = {}
     tasks: dict[str, None] = {}
@@ -199,7 +199,7 @@ def _row(entry):
 
 
 def _numbers(folder, described, row):
-    """Of pre-training, then of each task."""
+    """Yields the numbers of pre-training, then of each task."""
     seeds = described["seeds"]
     for seed in seeds:
         run = os.path.join(folder, "models", row, f"seed_{seed}")
@@ -219,7 +219,7 @@ def _number(run, *measured):
 
 
 def _task_means(run, task):
-    """Metric -> mean over the languages, of a complete run that has a score."""
+    """Metric -> mean over the languages, for a complete run that has a score."""
     paths = [os.path.join(run, name) for name in (_RECORD, RESULTS)]
     if not all(map(files.exists, paths)):
         return {}
@@ -233,14 +233,14 @@ def _task_means(run, task):
 
 
 def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, float]]:
-    """language -> values of dev, or of test where dev has fewer than two languages.
+    """language -> values of dev, or of test if dev has fewer than two languages.
 
     Args:
       results: results.json of a run of fine-tuning.
 
     Returns:
-      those of XTREME's languages, for a task of XTREME, that have all metrics of the
-      task's score; maybe none.
+      the languages that have all metrics of the task's score, perhaps none. For a task
+      of XTREME these are only XTREME's languages.
     """
     metrics, found = headline(task), {}
     for split in _SPLITS:

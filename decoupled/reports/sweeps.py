@@ -1,12 +1,12 @@
 """Reports of sweeps in the paper's layout: table, pictures, every number by seed.
 
-A row of the table for each model: sizes, parameters, masked-LM accuracy, the score of
-every task as mean ± standard deviation over seeds, and their average; the best of a
-column in bold, the paper's number below ours. A number links to the page of the runs
-that it is made of.
+The table has a row for each model: sizes, parameters, masked-LM accuracy, the score of
+every task as mean ± standard deviation over seeds, and the average of the scores. The
+best value of a column is bold, and the paper's number is below ours. A number links to
+its runs on the page of the runs.
 
-Pictures show means over seeds. A bar is the standard deviation over seeds; one seed has
-none.
+Pictures show means over seeds. Error bars are the standard deviation over seeds; with
+one seed there are none.
 """
 
 import os
@@ -31,10 +31,10 @@ from decoupled.reports.results import (
     spread,
 )
 
-# The line of a gin file by which runs of one row differ.
+# The only line of a gin file that differs between the runs of a row.
 _SEED = re.compile(r"^\w+\.seed = \d+$", re.MULTILINE)
 SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
-# Of the length of an axis: what a label takes, and the distance of equal places.
+# As shares of an axis: the space for a label, and the distance between equal positions.
 _LABEL, _STEP = 0.06, 0.012
 
 
@@ -54,8 +54,9 @@ def write_report(
     """Writes report.md, .tex, .csv, runs.md and pictures, and prints the table.
 
     Args:
-      sweep_dirs: folders of sweeps; the rows of all. output_dir: made if missing.
-      names: only these models, in this order. title: the first sweep's by default.
+      sweep_dirs: folders of sweeps, whose rows are joined. output_dir: made if missing.
+      names: the models to show, in this order; None for all.
+      title: the first sweep's by default.
 
     Raises:
       UserError: a folder holds no sweep, or a model is in none.
@@ -96,7 +97,7 @@ def _chosen(results, names):
 
 
 def make_table(results: Results, page: Page) -> Table:
-    """The table of all rows; its numbers link as those of the page do."""
+    """The table of all rows; its numbers have the same links as on the page."""
     columns = [MLM, *results.tasks, *([AVERAGE] if len(results.tasks) > 1 else [])]
     rows = [[name, *sizes(row)] for name, row in results.rows.items()]
     for column in columns:
@@ -117,7 +118,7 @@ def make_table(results: Results, page: Page) -> Table:
 
 
 def _values(results, row, column):
-    """What models are compared by, and what is shown: of a task each of its metrics."""
+    """The values by which models are compared, and the values shown (each metric)."""
     if column == MLM:
         return [results.masked_lm(row)] * 2
     if column == AVERAGE:
@@ -151,7 +152,7 @@ def _millions(count):
 
 
 def numbers_as_csv(numbers: Iterable[Number]) -> str:
-    """A line for each: model, task, metric, seed, value and the folder of its run."""
+    """A line per number: model, task, metric, seed, value and the folder of its run."""
     columns = "model task metric seed value folder".split()
     return tables.to_csv(columns, (number[:-1] for number in numbers))
 
@@ -159,12 +160,12 @@ def numbers_as_csv(numbers: Iterable[Number]) -> str:
 def write_runs(path: str, numbers: Sequence[Number]) -> None:
     """Writes the page that values in tables link to: each value by seed.
 
-    A section for each model, a line for each number, a column for each seed; every
-    value links to the settings of its run.
+    There is a section for each model, a line for each number, and a column for each
+    seed. Every value links to the settings of its run.
 
     Args:
-      path: of the Markdown file. numbers: models come in the order of their first one;
-        those whose `settings` are not there are written without a link.
+      path: of the Markdown file. numbers: their first occurrences give the order of the
+        models; numbers whose `settings` file is missing are written without a link.
     """
     page = Page(path)
     page.heading("Runs", level=1)
@@ -193,11 +194,11 @@ def write_runs(path: str, numbers: Sequence[Number]) -> None:
 
 
 def copy_settings(results: Results, folder: str) -> list[Number]:
-    """Copies settings to `folder`; numbers with the copies.
+    """Copies settings to `folder`; returns the numbers with the paths of the copies.
 
-    Runs whose settings differ by the seed alone share one copy, and it is called by
-    what they have in common: tasks/udpos.gin, or tasks/udpos/ROW.gin where another
-    row's differ.
+    Runs whose settings differ only in the seed share one copy. Its name is the common
+    part of their names: tasks/udpos.gin, or tasks/udpos/ROW.gin if the settings of
+    other rows differ.
     """
     kinds: dict[str, dict[str, list[Number]]] = {}
     for one in results.numbers:
@@ -223,7 +224,7 @@ def copy_settings(results: Results, folder: str) -> list[Number]:
 
 
 def _kind(number, results):
-    """Folders of the run without those of its row and its seed: tasks/udpos."""
+    """The run's path without the folders of its row and its seed: tasks/udpos."""
     place = os.path.relpath(os.path.dirname(number.settings), results.folder)
     names = place.split(os.sep)[:-1]
     row = number.row.rpartition(":")[2]
@@ -278,7 +279,7 @@ def _scatter(axes, rows, values, places):
         bar = found.deviation if found.count > 1 else None
         axes.errorbar(drawn[index], found.mean, bar, label=row, **look)
     axes.set_xscale("log")
-    # Marks at the places themselves: those of a logarithmic axis are too few.
+    # Ticks at the positions themselves: a logarithmic axis has too few ticks.
     marked = ticks(places)
     axes.set_xticks(marked, [f"{tick:.3g}" for tick in marked], rotation=45)
     axes.minorticks_off()
@@ -286,7 +287,7 @@ def _scatter(axes, rows, values, places):
 
 
 def ticks(places: Sequence[float]) -> list[float]:
-    """Those places, ascending, whose labels do not touch on a logarithmic axis."""
+    """The positions, ascending, whose labels do not touch on a logarithmic axis."""
     ordered = sorted(set(places))
     factor = (ordered[-1] / ordered[0]) ** _LABEL if ordered else 1.0
     marked: list[float] = []
@@ -297,7 +298,7 @@ def ticks(places: Sequence[float]) -> list[float]:
 
 
 def apart(places: Sequence[float]) -> list[float]:
-    """The places, equal ones moved a little to either side on a logarithmic axis."""
+    """The positions; equal ones are moved apart slightly on a logarithmic axis."""
     span = max(places) / min(places) if max(places) > min(places) else 10.0
     moved = []
     for index, place in enumerate(places):
@@ -307,7 +308,7 @@ def apart(places: Sequence[float]) -> list[float]:
 
 
 def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], stem: str) -> list:
-    """Masked-LM accuracy in training, the mean over seeds, a line for each model.
+    """Draws masked-LM accuracy in training, a line per model, averaged over seeds.
 
     Args:
       curves: model -> (step, percent). stem: of the files.
@@ -324,7 +325,7 @@ def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], stem: str) 
 
 
 def training_curves(results: Results) -> dict[str, list[tuple[float, float]]]:
-    """model -> its training curve, of the models that have one."""
+    """model -> its training curve, for the models that have one."""
     found = {}
     for row in results.rows:
         runs = [
@@ -337,10 +338,10 @@ def training_curves(results: Results) -> dict[str, list[tuple[float, float]]]:
 def training_curve(
     folders: Sequence[str], points: int = 40
 ) -> list[tuple[float, float]]:
-    """(step, percent) of runs of one model, averaged over runs and parts of the run.
+    """(step, percent) for one model, averaged over its runs and over parts of a run.
 
     Args:
-      folders: of pre-training runs. points: how many parts.
+      folders: of pre-training runs. points: the number of parts.
     """
     from decoupled.training.events import read_scalars
 

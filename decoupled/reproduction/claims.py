@@ -1,4 +1,4 @@
-"""The paper's claims 1 to 7: the contrast that decides each, and the rule.
+"""The paper's claims 1 to 7, each with the contrasts and the rule that decide it.
 
 Everything here was fixed before any contrast was computed and depends on no result.
 `decoupled.reproduction.verdicts` applies it.
@@ -11,37 +11,38 @@ from typing import NamedTuple
 from decoupled.reports import published
 from decoupled.reproduction.measured import LOGITS, NATS, POINTS, RANKS
 
-# Measures, as `verdicts.judge` takes them. In points: translations of held-out verses
-# found by nearest neighbours, all ordered pairs of languages, in the layer that is best
-# on dev verses (1 or above); words tagged right after fine-tuning; right answers of
-# probes of the frozen model, for dependencies and for parts of speech; masked-LM
-# accuracy on held-out text, mean of the languages; classification of verses by groups
-# of books, and of SIB-200's sentences by topic, both trained on English alone.
+# The names of measures for `verdicts.judge`. These are in points: accuracy of
+# nearest-neighbour translation of held-out verses, over all ordered pairs of languages,
+# in the layer (1 or above) that is best on dev verses; accuracy of part-of-speech tags
+# after fine-tuning; accuracy of probes of the frozen model, for dependencies and for
+# parts of speech; masked-LM accuracy on held-out text, mean over the languages;
+# accuracy of classifying verses by groups of books, and SIB-200's sentences by topic,
+# both trained on English only.
 RETRIEVAL, UD_POS, PROBES = "retrieval", "udpos", "probes"
 POS_PROBES = "pos_probes"
 ACCURACY, BOOKS, SIB200 = "masked_lm_accuracy", "books", "sib200"
-# In nats: held-out masked-LM loss, mean of the languages.
+# In nats: held-out masked-LM loss, mean over the languages.
 LOSS = "masked_lm_loss"
 # Reciprocal rank x 100 of a word's translation among the rows of an embedding table.
 INPUT_WORDS, OUTPUT_WORDS = "word_translation_input", "word_translation_output"
 # Retrieval in the last layer minus the mean of layers 1 to L - 1, in logits of P@1 and
 # in points.
 LAST_LAYER, LAST_LAYER_POINTS = "last_layer", "last_layer_points"
-# In points: share of right tags with all layers minus that without the last one.
+# In points: share of right tags with all layers minus the share without the last one.
 LAYER_DROP = "layer_drop"
 
-# The score S is the mean of those of these whose data are at hand. They are the
-# measures on which, in pilot runs with seeds of their own, the coupled model beat its
-# control and its baseline; probes of parts of speech, groups of books and SIB-200 did
-# not. The list does not follow the results of a study:
-# where one of them fails its control there, claims on S are not testable. Leaving it
-# out then would choose a measure by its outcome.
+# The score S is the mean of these measures, as far as their data are available. On
+# these measures the coupled model beat its control and its baseline in pilot runs with
+# separate seeds. On probes of parts of speech, groups of books and SIB-200 it did not.
+# The list does not depend on the results of a study: if one of the measures fails its
+# control there, claims on S are not testable. To leave it out then would select a
+# measure by its outcome.
 SCORE = "S"
 SCORE_PARTS = (RETRIEVAL, UD_POS, PROBES)
 
-# The measures that must be above their controls for a measure to decide; those that
-# are not named here stand for themselves. A fall in the last layer may have either
-# sign, so that it is the retrieval below it that must show pre-training.
+# Measure -> the measures that must exceed their controls before it can decide a claim.
+# Measures that are not named must exceed their own controls. The difference of the last
+# layer may have either sign, so the retrieval must show an effect of pre-training.
 CHECKED_BY = {
     SCORE: SCORE_PARTS,
     LAST_LAYER: (RETRIEVAL,),
@@ -50,12 +51,12 @@ CHECKED_BY = {
 }
 CONTROLLED = ("coupled", "e_small")
 
-# Differences up to a margin count as none. A point is two and a half times what the
-# paper calls little (0.4), and 0.1 logits are a point at P@1 of 11%.
+# Differences up to a margin count as no effect. One point is two and a half times the
+# difference that the paper calls small (0.4). 0.1 logits equal a point at a P@1 of 11%.
 MARGINS = {POINTS: 1.0, RANKS: 1.0, NATS: 0.05, LOGITS: 0.1}
 MIN_SEEDS = 5
-# Every seed of a row has to end this far below the unigram entropy, in nats, and to
-# cross within this share of its steps.
+# Every seed of a row must end at least this far below the unigram entropy, in nats, and
+# must cross the level within this share of its steps.
 ENDS_BELOW, CROSSED_BY = 1.5, 0.6
 
 # Rules on a contrast, as documents write them.
@@ -80,8 +81,8 @@ PAPER_ROWS = {
 class Contrast(NamedTuple):
     """A linear combination of rows on one measure.
 
-    measure: its name above. weights: row -> weight. rule: what supports the claim; ""
-    for a secondary contrast, which is exploratory and decides nothing.
+    measure: its name above. weights: row -> weight. rule: the condition that supports
+    the claim; "" for a secondary contrast, which is exploratory and decides nothing.
     """
 
     measure: str
@@ -95,7 +96,7 @@ class Contrast(NamedTuple):
         return text.removeprefix(" + ")
 
     def paper(self) -> float | None:
-        """The same combination of the paper's numbers; None where it has none."""
+        """The same combination of the paper's numbers; None if the paper has none."""
         values = _PAPER.get(self.measure, {})
         rows = {PAPER_ROWS.get(row): sign for row, sign in self.weights.items()}
         if not rows.keys() <= values.keys():
@@ -106,8 +107,8 @@ class Contrast(NamedTuple):
 class Claim(NamedTuple):
     """A claim of the paper.
 
-    parts: contrasts that decide it; it takes all of them. secondary: exploratory ones.
-    note: what limits the verdict whatever the numbers are.
+    parts: the contrasts that decide it; all must support it. secondary: exploratory
+    ones. note: a limitation of the verdict that does not depend on the numbers.
     """
 
     number: int
@@ -125,10 +126,10 @@ def _differences(first, second, measures):
     return [_difference(measure, first, second) for measure in measures]
 
 
-# Of the rows that S compares.
+# Secondary measures for the rows that S compares.
 _BESIDE_S = (*SCORE_PARTS, LOSS, ACCURACY, POS_PROBES, BOOKS, SIB200)
-# Does a larger E_out help by rank or by optimisation? A linear map from H to E_out
-# leaves logits of rank H; a nonlinear one does not.
+# Does a larger E_out help because of rank or of optimisation? With a linear map from H
+# to E_out the rank of the logits is at most H; with a nonlinear map it is not.
 _HEADS = [
     contrast
     for measure in (SCORE, LOSS)
@@ -238,7 +239,7 @@ CLAIMS = (
 
 
 def _last_layers(value):
-    """The last layer minus the mean of the others, of the paper's Figure 2."""
+    """The last layer minus the mean of the others, from the paper's Figure 2."""
     found = {}
     for row, layers in published.TRANSLATION.items():
         *lower, last = (value(layers[layer] / 100) for layer in sorted(layers))
@@ -247,7 +248,7 @@ def _last_layers(value):
 
 
 def _paper_words(kind):
-    """Mean Spearman x 100 of a table's sets; of the coupled model, its one table."""
+    """Mean Spearman x 100 over sets for a table; the coupled model has one table."""
     return {
         row: sum(values[min(kind, len(values) - 1)] for values in sets.values())
         / len(sets)

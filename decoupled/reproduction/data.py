@@ -1,4 +1,4 @@
-"""The data of a reproduction: the best text at hand, and all that is made of it.
+"""The data of a reproduction: the best available text, and everything made from it.
 
 DATA, the folder that a user gives, may hold
   parallel_bible/    LANGUAGE.tsv(.gz) with lines id<TAB>verse
@@ -8,8 +8,8 @@ DATA, the folder that a user gives, may hold
   sib200/            topics of sentences: a task
   ud/                en_*-ud-dev.conllu and others, for probes
   word_similarity/   men.tsv and others
-Of the first three the first that is there is trained on; without any, messages of
-Django's catalogs are.
+The training text is the first of the first three that exists. If none exists, it is the
+messages of Django's catalogs.
 """
 
 import os
@@ -33,9 +33,9 @@ from decoupled.runs import run_folder
 _TREEBANK = re.compile(r"en_(\w+)-ud-(train|dev|test)\.conllu")
 LANGUAGES = ("en", "de", "es", "fr")
 _CATALOGS, _CORPUS_GIN = "catalogs:django", "runs/build_corpus.gin"
-# Of the held-out messages of catalogs.
+# The share of the held-out messages of catalogs that become dev sentences.
 _DEV_SHARE = 1 / 3
-# Word similarity needs a vocabulary that holds most words as a piece.
+# Word similarity needs a vocabulary in which most words are one piece.
 ENOUGH_PIECES = 16000
 # Folder of DATA -> the kind of --source that reads it.
 _TEXTS = {
@@ -46,10 +46,10 @@ _TEXTS = {
 
 
 class Folders(NamedTuple):
-    """Where everything lies below the working folder, and what the user gave.
+    """The paths below the working folder, and the folder that the user gave.
 
-    data_dir: what the user gave, "" for nothing. source: of the corpus, as
-    `decoupled build_corpus --source` takes it. runs: folder of the jobs.
+    data_dir: the folder that the user gave, or "". source: of the corpus, as for
+    `decoupled build_corpus --source`. runs: folder of the jobs.
     """
 
     work_dir: str
@@ -58,12 +58,12 @@ class Folders(NamedTuple):
     runs: str
 
     def made(self, *names: str) -> str:
-        """A path below the folder of the data that are made."""
+        """A path below the folder of generated data."""
         return os.path.join(self.work_dir, "data", *names)
 
     @property
     def corpus(self) -> str:
-        """Text, tasks and pairs of it."""
+        """The corpus folder: text, tasks and pairs."""
         return self.made("corpus")
 
     @property
@@ -94,7 +94,7 @@ class Folders(NamedTuple):
         return os.path.isdir(folder) and len(os.listdir(folder)) > 1
 
     def tasks(self) -> dict[str, str]:
-        """Task -> the folder that its own folder lies in, for tasks that are there."""
+        """Task -> the parent of its folder, for the tasks that exist."""
         places = {
             "udpos": os.path.join(self.data_dir, "xtreme"),
             "books": os.path.join(self.corpus, "tasks"),
@@ -119,7 +119,7 @@ class Folders(NamedTuple):
         return []
 
     def given(self, *names: str) -> str | None:
-        """A folder below the one that the user gave; None where it is not there."""
+        """A folder below the one that the user gave; None if it does not exist."""
         path = os.path.join(self.data_dir, *names)
         return path if self.data_dir and os.path.isdir(path) else None
 
@@ -128,11 +128,11 @@ def find_folders(work_dir: str, data_dir: str | None, runs: str) -> Folders:
     """The folders of a reproduction.
 
     Args:
-      work_dir: of everything that is made. data_dir: of the user, or None. runs: name
-        of the jobs' folder below work_dir.
+      work_dir: of all outputs. data_dir: of the user, or None. runs: name of the jobs'
+        folder below work_dir.
 
     Raises:
-      UserError: the folder that was given is not there.
+      UserError: the given folder does not exist.
     """
     if data_dir and not os.path.isdir(data_dir):
         raise UserError(f"--data_dir: no folder {data_dir}")
@@ -144,10 +144,11 @@ def find_folders(work_dir: str, data_dir: str | None, runs: str) -> Folders:
 
 
 def choose_languages(folders: Folders, wanted: Sequence[str]) -> list[str]:
-    """The languages of the text: those wanted that are there, English among them.
+    """The languages of the text: the wanted ones that exist, and English.
 
-    Where fewer than two are, others take their place, as many as were wanted. English
-    alone is English alone: nothing is then compared between languages.
+    If fewer than two of them exist, other languages replace the missing ones, as many
+    as were wanted. If only English is wanted, only English is used: then nothing is
+    compared between languages.
 
     Raises:
       UserError: the text has fewer than two languages, or cannot be read.
@@ -172,13 +173,13 @@ def choose_languages(folders: Folders, wanted: Sequence[str]) -> list[str]:
 
 
 def make_data(folders: Folders, languages: Sequence[str]) -> None:
-    """Makes what is missing of corpus, vocabulary, records, pairs and probing files.
+    """Makes the missing ones of corpus, vocabulary, records, pairs and probing files.
 
     Args:
       languages: of the text.
 
     Raises:
-      UserError: one of the commands fails, or a file that was given is malformed.
+      UserError: one of the commands fails, or a given file is malformed.
     """
     corpus = [
         *("decoupled", "build_corpus"),
@@ -202,7 +203,7 @@ def make_data(folders: Folders, languages: Sequence[str]) -> None:
 
 
 def _check_sentences(folder):
-    """Refuses text of which too little is held out to look for translations in."""
+    """Refuses text whose held-out part is too small for the search of translations."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
     texts = [files.read_text(os.path.join(folder, name)) for name in names]
     if sum(bool(text) for text in texts) < 2:
@@ -213,9 +214,9 @@ def _check_sentences(folder):
 
 
 def _write_sentences(folders):
-    """The held-out messages of catalogs as sentences with ids, a third of them dev.
+    """Writes the held-out messages of catalogs as sentences with ids; a third is dev.
 
-    A message has the same split in every language: its English text chooses.
+    A message has the same split in every language, because its English text decides.
     """
     source = os.path.join(folders.corpus, "parallel")
     texts: dict[str, dict[str, str]] = {}
@@ -246,7 +247,7 @@ def _lines(path):
 
 
 def _write_edges(folders):
-    """Files for probing, if there is a treebank."""
+    """Writes the files for probing, if there is a treebank."""
     paths, folder = folders.treebank(), folders.made("edges")
     if paths and not os.path.isdir(folder):
         with files.atomic_path(folder) as temporary:
@@ -254,8 +255,7 @@ def _write_edges(folders):
 
 
 def describe_text(folders: Folders) -> list[str]:
-    """Sentences on the text that is trained on: how much, in which languages, from
-    where, under which licences."""
+    """Sentences on the training text: its size, languages, source and licences."""
     manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
     splits = manifest["splits"]
     count, characters = (
@@ -279,7 +279,7 @@ def describe_text(folders: Folders) -> list[str]:
 
 
 def left_out(folders: Folders, wanted: Sequence[str], pieces: int) -> list[str]:
-    """Sentences on what is not measured, for want of data.
+    """Sentences on the measures that are left out because their data are missing.
 
     Args:
       wanted: languages. pieces: of the vocabulary.

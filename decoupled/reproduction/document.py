@@ -1,8 +1,8 @@
-"""The page of a reproduction: verdicts, what they teach, curves, measures, tables.
+"""The page of a reproduction: verdicts, conclusions, curves, measures, tables.
 
-Beside the page lie, in a folder of its name: pictures, every number by seed
-(scores.csv), and the page that means link to, runs.md, which has them by seed too, each
-with the settings of its run. The design, design.md, is written by hand.
+A folder of the same name beside the page has pictures, every number by seed
+(scores.csv), and runs.md, the page that means link to. It also has the numbers by seed,
+each with the settings of its run. The design, design.md, is written by hand.
 """
 
 import os
@@ -37,7 +37,7 @@ from decoupled.reproduction.verdicts import (
 DESIGN = "design.md"
 _OUT_OF_REACH = "out of reach: it takes 1.8T tokens"
 
-# The paper's tables of models, by our rows. One is shown where its last row was run.
+# The paper's tables of models, with our rows. A table is shown if its last row was run.
 PAPER_TABLES = {
     "Table 2: coupled or decoupled": ("coupled", "decoupled"),
     "Table 3: large input or large output embedding": (
@@ -69,7 +69,7 @@ _SCORES = {
 
 
 class _Story(NamedTuple):
-    """What the parts of the page are written from."""
+    """The input of the parts of the page."""
 
     findings: Findings
     measured: Mapping[str, Measured]
@@ -79,13 +79,13 @@ class _Story(NamedTuple):
 
 
 def write_document(path: str, findings: Findings) -> list[Judged]:
-    """Writes the page and what lies beside it; returns the claims with verdicts.
+    """Writes the page and the folder beside it; returns the claims with verdicts.
 
     Args:
       path: of the Markdown file. findings: of the finished jobs.
 
     Raises:
-      UserError: what was measured does not fit together; see `measured.checked`.
+      UserError: the measured values do not fit together; see `measured.checked`.
     """
     training = trained(findings)
     measured = with_score(findings.measured)
@@ -168,7 +168,7 @@ def _head(page, story):
 class Bar(NamedTuple):
     """An estimate with its 95% interval.
 
-    label: of its line. margin: below it a difference counts as none.
+    label: of its line. margin: a smaller difference counts as no effect.
     """
 
     label: str
@@ -202,7 +202,7 @@ def plot_contrasts(bars: Sequence[Bar], stem: str) -> list[str]:
 
 
 def _numbers(part: Part) -> list[str]:
-    """Difference, interval, the smallest effect and the paper's, each with digits."""
+    """Difference, interval, smallest effect and the paper's effect, as text."""
     digits = 2 if part.unit in (NATS, LOGITS) else 1
     paper = GAP if part.paper is None else f"{part.paper:+.{digits}f}"
     if part.found is None:
@@ -238,7 +238,7 @@ def _learned(page, story):
 
 
 def _pretraining(page, story):
-    """Every measure of the rows with a control, beside it and the baseline."""
+    """Every measure of the rows with a control, with the control and the baseline."""
     page.heading("What pre-training brings")
     if not any(story.checks.values()):
         page.text(

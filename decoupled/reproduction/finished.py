@@ -1,6 +1,6 @@
-"""All that a document of the reproduction is written from, read from finished jobs.
+"""Reads everything that a document of the reproduction needs from finished jobs.
 
-A job that is missing or not complete leaves a gap.
+A job that is missing or incomplete leaves a gap.
 """
 
 import os
@@ -19,12 +19,12 @@ from decoupled.sweeps.jobs import RECORD, Job
 
 
 class Told(NamedTuple):
-    """What a document tells of the study, beside what jobs measured.
+    """Facts about the study that are not measured by jobs.
 
-    text: sentences on the text that was trained on. steps: of pre-training.
-    activation_dtype: of it. machine: cores, processor, Python. seconds: of the steps
-    that made the data. command: that makes the document. left_out: sentences on what is
-    missing or other than in the paper.
+    text: sentences on the training text. steps: of pre-training.
+    activation_dtype: of pre-training. machine: cores, processor, Python. seconds: of
+    the steps that made the data. command: the command that makes the document.
+    left_out: sentences on what is missing or differs from the paper.
     """
 
     text: Sequence[str]
@@ -37,21 +37,22 @@ class Told(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """All that a document tells of.
+    """The contents of a document.
 
-    told: see there. folder: of the jobs. rows: by name, with sizes and parameters, in
-    their order; those that were run. seeds: that were to be run.
+    told: see `Told`. folder: of the jobs. rows: the rows that were run, by name, in
+    order, with sizes and parameters. seeds: the planned seeds.
     measured: name as in `reproduction.claims` -> values; a seed that is missing in one
     row is left out of all.
     numbers: every mean by row, measure (`task`), detail (`metric`) and seed, each with
     the folder that it was read from and its settings. Rows of controls are called
     "control:ROW".
     curves: (row, seed) -> loss of pre-training by step.
-    unigram_entropy: language -> nats a token of held-out text. shares: language -> its
-    share of the training sequences.
-    results: name of an analysis -> seed -> its JSON, for what has no items (geometry,
-    spectrum) and for details.
-    seconds: of the data and of all complete jobs, added. complete, jobs: how many.
+    unigram_entropy: language -> nats per token of held-out text. shares: language ->
+    its share of the training sequences.
+    results: name of an analysis -> seed -> its JSON, for analyses without items
+    (geometry, spectrum) and for details.
+    seconds: the sum over the data and all complete jobs. complete, jobs: the numbers of
+    complete jobs and of all jobs.
     """
 
     told: Told
@@ -76,14 +77,14 @@ def read_findings(
     tasks: Mapping[str, str],
     told: Told,
 ) -> Findings:
-    """Reads all that is complete.
+    """Reads all complete jobs.
 
     Args:
       jobs: of all seeds. rows: the models, `decoupled.sweeps.jobs.Row`. folder: of the
-        jobs. tasks: task -> the folder that its own folder lies in. told: the rest.
+        jobs. tasks: task -> the parent of its folder. told: the facts about the study.
 
     Raises:
-      UserError: a file is damaged, or analyses of two seeds have other items.
+      UserError: a file is damaged, or the analyses of two seeds have different items.
     """
     complete = [job for job in jobs if job.is_complete()]
     reader = Reader(complete, tasks)

@@ -1,4 +1,4 @@
-"""The jobs of a reproduction: one folder and one command each, seed by seed.
+"""The jobs of a reproduction, seed by seed; each has one folder and one command.
 
   RUNS/models/ROW/seed_S                  pre-training
   RUNS/control/models/ROW/seed_S          the same for a single step
@@ -7,7 +7,7 @@
   RUNS/analyses/NAME/seed_S               an analysis of all models of a seed
   RUNS/features                           tokenised task files, which runs share
 
-`Job` tells how a job is known to be complete: by its arguments.
+`Job` explains how a complete job is recognised: by its arguments.
 """
 
 import dataclasses
@@ -30,17 +30,17 @@ from decoupled.sweeps.jobs import (
 )
 
 CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
-# Of fine-tuning without the last layers.
+# The task of fine-tuning without the last layers.
 DROPPED_TASK = "udpos"
-# All rows are run from this size on.
+# From this size on all rows are run.
 ALL_ROWS = 4
 _STEPS = re.compile(r"(ScheduleConfig\.(?:train|warmup)_steps) = (\d+)")
-# The last of equal settings wins.
+# These override earlier settings of the same names.
 _ONE_STEP = ("ScheduleConfig.train_steps = 1", "ScheduleConfig.warmup_steps = 0")
 
 
 def times_steps(size: float) -> float:
-    """What the steps of pre-training are multiplied by.
+    """The factor for the steps of pre-training.
 
     Raises:
       UserError: `size` is not above 0.
@@ -53,11 +53,11 @@ def times_steps(size: float) -> float:
 def sized(root: ReproductionRoot, size: float) -> ReproductionRoot:
     """The settings with the rows and the steps of a size.
 
-    Below 4 there are the first rows only, trained for `size` times the steps; from 4 on
-    all rows, trained for `size` / 4 times the steps.
+    Below 4 only the first rows are run, with `size` times the steps. From 4 on all rows
+    are run, with `size` / 4 times the steps.
 
     Raises:
-      UserError: `size` is not above 0, or the steps are not in the settings.
+      UserError: `size` is not above 0, or the settings do not have the steps.
     """
     sweep, times = root.sweep, times_steps(size)
     if size < ALL_ROWS:
@@ -92,7 +92,7 @@ def read_rows(names: Sequence[str], sweep: SweepConfig, pieces: int) -> list[Row
     """The models by the names of their rows, from models/mini_ROW.gin.
 
     Args:
-      sweep: says how many layers fine-tuning keeps. pieces: of the vocabulary.
+      sweep: has the number of layers that fine-tuning keeps. pieces: of the vocabulary.
 
     Raises:
       UserError: a row has no gin file.
@@ -111,8 +111,8 @@ class JobMaker:
     """Makes the jobs of one seed.
 
     Args:
-      root: the settings. folders: of the data and of the jobs; the data are made.
-      activation_dtype: of pre-training, as `MeshConfig` has it.
+      root: the settings. folders: of the data, which must exist, and of the jobs.
+      activation_dtype: of pre-training, as in `MeshConfig`.
     """
 
     def __init__(self, root: ReproductionRoot, folders: Folders, activation_dtype: str):
@@ -130,7 +130,7 @@ class JobMaker:
         self._analyses = analyses(folders, self.pieces)
 
     def pretraining(self, row: Row, seed: int, control: bool = False) -> Job:
-        """Pre-training of a row, or of its control: for a single step."""
+        """Pre-training of a row, or of its control, which trains for a single step."""
         name = f"{CONTROL}/" * control + f"models/{row.name}/seed_{seed}"
         folder = os.path.join(self._folders.runs, name)
         params = [
@@ -154,8 +154,7 @@ class JobMaker:
         """Fine-tuning of a pre-trained model.
 
         Args:
-          keep: only so many layers, for the study of dropped layers; 0: those of the
-            row.
+          keep: the number of layers, for the study of dropped layers; 0 for the row's.
         """
         *control, _, name, seed = model.name.split("/")
         kept = [f"keep_{keep}"] if keep else []
@@ -182,7 +181,7 @@ class JobMaker:
         return Job(FINETUNING, name, folder, arguments, (model.name,))
 
     def layer_drops(self, model: Job, row: Row) -> list[Job]:
-        """Fine-tuning without the last layers, for the rows that have it."""
+        """Fine-tuning without the last layers, for the rows of that study."""
         layers = row.model.num_layers
         if DROPPED_TASK not in self.tasks or row.name not in self._study.dropped_rows:
             return []
@@ -193,7 +192,7 @@ class JobMaker:
         ]
 
     def analyses(self, models: Sequence[Job], seed: int) -> list[Job]:
-        """Each analysis of all models of a seed, the controls among them."""
+        """Each analysis of all models of a seed, including the controls."""
         jobs = []
         for analysis, (command, *arguments) in self._analyses.items():
             name = f"{ANALYSES}/{analysis}/seed_{seed}"
@@ -209,7 +208,7 @@ class JobMaker:
         return jobs
 
     def of_seed(self, seed: int) -> list[Job]:
-        """All jobs of a seed, every one after those that it needs."""
+        """All jobs of a seed; each comes after the jobs that it needs."""
         trained = [(row, self.pretraining(row, seed)) for row in self.rows]
         controls = [
             (row, self.pretraining(row, seed, True)) for row in self.control_rows
@@ -224,12 +223,12 @@ class JobMaker:
 
 
 def seed_of(name: str) -> int:
-    """Of the name of a job, which ends in seed_S."""
+    """The seed in the name of a job, which ends in seed_S."""
     return int(name.rpartition("seed_")[2])
 
 
 def row_of_model(name: str) -> str:
-    """Of a pre-training's name: ROW, or "control:ROW"; "" of any other job's."""
+    """ROW or "control:ROW" from the name of a pre-training; "" for other jobs."""
     *control, kind, row, _ = name.split("/")
     if kind != "models":
         return ""
@@ -237,7 +236,7 @@ def row_of_model(name: str) -> str:
 
 
 def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
-    """Name of the folder -> the analysis and its own flags, where the data are there.
+    """Name of the folder -> the analysis and its flags, if its data exist.
 
     Args:
       pieces: of the vocabulary.
@@ -272,7 +271,7 @@ def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
     found["geometry"] = ("geometry", masking, f"--corpus_dir={folders.corpus}")
     found["spectrum"] = ("spectrum",)
     words = folders.given("word_similarity")
-    # With fewer pieces words are means of fragments.
+    # With fewer pieces most words would be means of fragments.
     if words and pieces >= ENOUGH_PIECES:
         found["word_similarity"] = ("word_similarity", f"--data_dir={words}")
     return found

@@ -1,7 +1,7 @@
-"""What was learned about embedding coupling, in sentences chosen by verdicts.
+"""The conclusions about embedding coupling, as sentences that the verdicts select.
 
-A sentence says what its numbers say and no more. Verdicts that say nothing about the
-paper give a sentence that says so.
+A sentence states only what its numbers show. If a verdict says nothing about the paper,
+the sentence states this.
 """
 
 import statistics
@@ -20,7 +20,7 @@ from decoupled.reproduction.verdicts import (
     Training,
 )
 
-# Of each claim: what it is about, and what the verdicts say of that.
+# Claim -> its subject, and the sentence of each verdict.
 _SENTENCES: Mapping[int, tuple[str, Mapping[str, str]]] = {
     1: (
         "Untying the input from the output embedding, without any other change,",
@@ -115,10 +115,10 @@ def lessons(
     training: Training,
     findings: Findings,
 ) -> Iterator[str]:
-    """Sentences in Markdown, each with its numbers.
+    """Yields sentences in Markdown, each with its numbers.
 
     Args:
-      judged: the claims. checks: of all measures. training: of all rows. findings: for
+      judged: the claims. checks: of all measures. training: of all rows. findings: has
         the ranks of logits.
     """
     judged = list(judged)
@@ -154,7 +154,7 @@ def in_words(part: Part) -> str:
 
 
 def _on_pretraining(checks):
-    """Which measures show what pre-training brings, and which do not."""
+    """Which measures show an effect of pre-training, and which do not."""
     passed: dict[str, bool] = {}
     for one in checks:
         passed[one.name] = passed.get(one.name, True) and one.passed()
@@ -168,7 +168,7 @@ def _on_pretraining(checks):
 
 
 def _on_speed(training):
-    """Which rows leave the plateau first and last, where all do."""
+    """Which rows leave the plateau first and last, if all do."""
     steps = {
         row: [run.crossed for run in runs.values()] for row, runs in training.items()
     }
@@ -188,7 +188,7 @@ def _on_speed(training):
 
 
 def _on_heads(judged, findings):
-    """Whether a nonlinear head changes what a wide output embedding brings."""
+    """Whether a nonlinear head changes the effect of a wide output embedding."""
     for one in judged:
         for part in one.secondary:
             if len(part.contrast.weights) != 4 or part.found is None:

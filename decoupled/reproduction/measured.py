@@ -1,7 +1,7 @@
 """One measure of all models, with a value for each seed and each item.
 
-An item is what could be drawn anew with the text: a verse in all languages, a sentence,
-a word. Values that belong to one item in one model are averaged before they come here.
+An item is the unit of sampling of the text: a verse in all languages, a sentence, or a
+word. Values of one item and one model are averaged before.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 from decoupled.core.errors import UserError
 
 POINTS, NATS, LOGITS, RANKS = "points", "nats", "logits", "MRR x 100"
-# Before the name of a row: the same row after one step of pre-training.
+# Prefix of a row's name for its control: the row after one step of pre-training.
 CONTROL = "control:"
 
 # Component -> values of its items.
@@ -24,12 +24,12 @@ class Measured(NamedTuple):
 
     The value of a model is the mean over its components of the mean over items.
 
-    name: what the document calls it. unit: POINTS (accuracies x 100), NATS, LOGITS or
-    RANKS. seeds: of all rows; a seed that is missing in one row is left out of all.
-    values: row -> component -> float64 [seeds, items]; components have items of their
-    own, the same in every row. Rows that begin with `CONTROL` are controls.
-    baseline: the value that needs no model (word lookup, majority class, unigram
-    entropy), None without one. better: +1 where higher is better, -1 for losses.
+    name: in the document. unit: POINTS (accuracies x 100), NATS, LOGITS or RANKS.
+    seeds: of all rows; a seed that is missing in one row is left out of all.
+    values: row -> component -> float64 [seeds, items]. Each component has its own
+    items, the same in every row. Rows that begin with `CONTROL` are controls.
+    baseline: the value of a trivial baseline (word lookup, majority class, unigram
+    entropy), or None. better: +1 if higher is better, -1 for losses.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Measured(NamedTuple):
 
 
 def checked(measured: Measured, rows: Iterable[str]) -> dict[str, Components]:
-    """The values of some rows, after a look at their shapes.
+    """The values of some rows, after checks of their shapes.
 
     Raises:
-      UserError: a row is missing, has other components, seeds or items than the first
-        one, or has values that are not finite.
+      UserError: a row is missing, differs from the first one in components, seeds or
+        items, or has values that are not finite.
     """
     found: dict[str, Components] = {}
     shapes = None
@@ -90,8 +90,8 @@ def checked(measured: Measured, rows: Iterable[str]) -> dict[str, Components]:
 def average(name: str, measures: Sequence[Measured]) -> Measured:
     """The mean of several measures, each with the same weight.
 
-    Components keep their own items. It has the seeds and the rows that all measures
-    have, and a baseline if all have one. Where measures differ in their number of
+    Components keep their own items. The mean has the seeds and the rows that all
+    measures have, and a baseline if all have one. If measures differ in the number of
     components, items are scaled so that the plain mean over components still gives
     each measure the same weight.
 
@@ -125,8 +125,8 @@ def ratios(correct: np.ndarray, counts: np.ndarray) -> np.ndarray:
     section 6.3).
 
     Args:
-      correct: [seeds, items], sums over an item. counts: [seeds, items] or [items],
-        what they are sums of; 0 is allowed, but not for all items.
+      correct: [seeds, items], sums over an item. counts: [seeds, items] or [items], the
+        numbers of summands; 0 is allowed, but not for all items.
 
     Returns:
       float64 [seeds, items].
@@ -141,8 +141,8 @@ def logits(hits: np.ndarray) -> np.ndarray:
     """Pseudo-values of the logit of a share of hits.
 
     logit(p) + (x_i - p) / (p (1 - p)): their mean is logit(p), and their spread that
-    of logit(p) by the delta method. A share of 0 or 1 has no logit; shares are moved
-    to half an item from 0 and from 1 where they are nearer.
+    of logit(p) by the delta method. A share of 0 or 1 has no logit. So p is kept at
+    least half an item away from 0 and from 1.
 
     Args:
       hits: [seeds, items], each from 0 to 1.

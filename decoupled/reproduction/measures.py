@@ -1,7 +1,7 @@
-"""What is measured, and how its values come from finished jobs.
+"""The measures of a reproduction, read from finished jobs.
 
-A job that is missing leaves its seed out of its measure, and so does a row that a seed
-lacks while another seed has it: every comparison has the same seeds.
+If a job is missing, its seed is left out of its measure. A seed is also left out if it
+lacks a row that another seed has. So every comparison uses the same seeds.
 """
 
 import os
@@ -32,11 +32,11 @@ Read = Callable[[Reader, int], Mapping[str, Components]]
 
 
 class Source(NamedTuple):
-    """Where a measure comes from.
+    """The source of a measure.
 
     name, unit, better: of the measure. folder: name of the analysis or task.
-    read: its values; empty without them. baseline: reader -> what needs no model, or
-    None.
+    read: reads its values; empty if there are none. baseline: reader -> the value of a
+    trivial baseline, or None.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Source(NamedTuple):
 
 
 def read_measures(reader: Reader) -> dict[str, Measured]:
-    """Name in `decoupled.reproduction.claims` -> the measure, of those there."""
+    """Name in `decoupled.reproduction.claims` -> measure, for available measures."""
     found = {}
     for key, source in SOURCES.items():
         by_seed = {seed: source.read(reader, seed) for seed in reader.seeds}
@@ -101,7 +101,7 @@ def _numbers(reader):
             for layer, own in enumerate(hits):
                 value = 100 * float(own.mean())
                 yield row, "layers", f"layer {layer}", seed, value, folder
-    # With all layers, they are the task's.
+    # The scores with all layers are those of the task.
     for seed in reader.seeds:
         for row, kept, scores, folder in _dropped(reader, seed):
             value = float(np.mean([one.mean() for one in scores.values()]))
@@ -118,7 +118,7 @@ def _dropped(reader: Reader, seed: int) -> Iterator[tuple[str, int, Components, 
 
 
 def _retrieval(reader, seed):
-    """In the layer of each model that is best on dev sentences."""
+    """Retrieval in the layer of each model that is best on dev sentences."""
     dev = reader.analysed("neighbours_dev").get(seed)
     layers = dict(zip(dev.rows, best_layer(dev.result), strict=True)) if dev else {}
     hits = reader.arrays("neighbours", seed, "hits")
@@ -196,7 +196,7 @@ def _probes(task: str) -> Read:
 
 
 def _by_group(component, groups, values):
-    """Row -> the component x 100, an item for each group of values."""
+    """Row -> the component x 100; each group of values is one item."""
     counts = np.bincount(groups)[None]
     return {
         row: {component: 100.0 * ratios(np.bincount(groups, own)[None], counts)[0]}
@@ -205,7 +205,7 @@ def _by_group(component, groups, values):
 
 
 def _drop(reader, seed):
-    """The score of tags with all layers minus that without the last one."""
+    """The tagging score with all layers minus the score without the last one."""
     whole, found = reader.tuned_rows(seed, DROPPED_TASK), {}
     for row, kept, scores, _ in _dropped(reader, seed):
         if row in whole and kept > found.get(row, (0,))[0]:
@@ -243,7 +243,7 @@ def _task(name, task):
 
 def _probe(name, task):
     def lookup(reader):
-        """What a lookup of words reaches; None without it."""
+        """The score of the word lookup, or None."""
         tasks = (reader.any_result("probing") or {"tasks": {}})["tasks"]
         return 100 * tasks[task]["baseline"] if task in tasks else None
 

@@ -1,8 +1,8 @@
-"""Finished jobs, item by item: values of analyses, and right answers of fine-tunings.
+"""Reads finished jobs by item: values of analyses, right answers of fine-tunings.
 
-An item of a fine-tuning is an example of its file: a text, or a sentence with as many
-answers as it has words. They come from the predictions that every run wrote and from
-the files with the labels, and must give the accuracies that the runs reported.
+An item of a fine-tuning is an example of its file: a text, or a sentence with one
+answer per word. Right answers come from the predictions that every run wrote and from
+the files with the labels. They must give the accuracies that the runs reported.
 """
 
 import os
@@ -51,12 +51,13 @@ class Analysed(NamedTuple):
 class Items(NamedTuple):
     """The items of a language, the runs of a model averaged.
 
-    Items are equal for all models, and in files of parallel text for all languages.
+    Items are the same for all models and, in files of parallel text, for all languages.
 
-    right: float64 [items], right answers. total: float64 [items], answers: 1 for a
-      text, the words of a sentence. The accuracy is sum(right) / sum(total).
-    baseline: accuracy in percent without a model, on the same items: of the most
-      frequent class, or of each word's most frequent tag.
+    right: float64 [items], the number of right answers. total: float64 [items], the
+      number of answers: 1 for a text, the number of words for a sentence. The accuracy
+      is sum(right) / sum(total).
+    baseline: the accuracy of a trivial baseline on the same items, in percent: the most
+      frequent class, or each word's most frequent tag.
     """
 
     right: np.ndarray
@@ -68,10 +69,10 @@ class Reader:
     """Reads complete jobs.
 
     Args:
-      jobs: complete ones. tasks: task -> the folder that its own folder lies in.
+      jobs: complete ones. tasks: task -> the parent of its folder.
 
     Raises:
-      UserError: a file is damaged, or analyses of two seeds have other items.
+      UserError: a file is damaged, or the analyses of two seeds have different items.
     """
 
     def __init__(self, jobs: Sequence[Job], tasks: Mapping[str, str]):
@@ -104,7 +105,7 @@ class Reader:
         return self._analysed.get(name, {})
 
     def arrays(self, name: str, seed: int, key: str) -> dict[str, np.ndarray]:
-        """Row -> values of one analysis; empty where it is not there."""
+        """Row -> values of one analysis; empty if it is missing."""
         found = self.analysed(name).get(seed)
         if not found:
             return {}
@@ -122,11 +123,11 @@ class Reader:
         }
 
     def any_result(self, name: str) -> Mapping[str, Any] | None:
-        """The JSON of an analysis, of whatever seed: for what comes from the data."""
+        """The JSON of an analysis, of any seed, for entries that depend on the data."""
         return next((one.result for one in self.analysed(name).values()), None)
 
     def models(self) -> Iterator[tuple[str, int, Job]]:
-        """Row, seed and job of each pre-training, controls among them."""
+        """Yields row, seed and job of each pre-training, including controls."""
         for job in self.jobs.values():
             if row := row_of_model(job.name):
                 yield row, seed_of(job.name), job
@@ -146,9 +147,10 @@ class Reader:
     def tuned(self, name: str, task: str) -> Components:
         """Component -> percent of right answers by item; empty without the job.
 
-        Tags: a component for each language, items are sentences. Other tasks: languages
-        that they were not trained on; where all have as many texts these translate each
-        other line by line, and an item is a text in all languages.
+        A tagging task has a component for each language, and its items are sentences.
+        Other tasks use the languages that they were not trained on. If all languages
+        have equally many texts, the texts are translations of each other, line by line,
+        and an item is a text in all languages.
         """
         found = {
             language: 100 * ratios(items.right[None], items.total[None])[0]
@@ -159,7 +161,7 @@ class Reader:
         return found
 
     def tuned_rows(self, seed: int, task: str) -> dict[str, Components]:
-        """Row -> component -> values, controls among them."""
+        """Row -> component -> values, including controls."""
         found = {}
         for name in self.jobs:
             parts = name.split("/")
@@ -170,7 +172,7 @@ class Reader:
         return found
 
     def guess(self, task: str) -> float | None:
-        """What needs no model on a task, in percent; None without its runs."""
+        """The trivial baseline of a task, in percent; None without its runs."""
         for name in self.jobs:
             if name.startswith(f"tasks/{task}/"):
                 tested = self._tested(name, task).values()
@@ -179,7 +181,7 @@ class Reader:
         return None
 
     def _tested(self, name, task):
-        """Language -> items of those that a task is measured in."""
+        """Language -> items, for the languages that a task is measured in."""
         if name not in self.jobs:
             return {}
         if name not in self._scores:
@@ -201,11 +203,11 @@ def read_items(folder: str, data_dir: str) -> dict[str, Items]:
     """The test items of one model's fine-tuning, by language.
 
     Args:
-      folder: of `finetune`, with one run or several. data_dir: as it was given then.
+      folder: of `finetune`, with one run or several. data_dir: the same as in that run.
 
     Raises:
       UserError: a file is missing, predictions do not fit the file with the labels, or
-        their accuracy is not that of results.json.
+        their accuracy differs from results.json.
     """
     runs = read_results(folder)
     task = _task(folder, data_dir)
@@ -251,7 +253,7 @@ def _task(folder: str, data_dir: str) -> FinetuningTask:
 
 
 def _labels(example: Any) -> list[str]:
-    """The labels of a text, which is one, or of a sentence."""
+    """The one label of a text, or the labels of a sentence."""
     return example.tags if hasattr(example, "tags") else [example.label]
 
 

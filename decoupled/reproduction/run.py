@@ -29,15 +29,16 @@ from decoupled.tasks.registry import TASKS
 
 GIN_FILES = ["runs/reproduce.gin", "sweeps/reproduce.gin"]
 DESCRIPTION = "reproduction.json"
-# Each job takes about 1 GB of memory.
+# The most parallel jobs by default; each takes about 1 GB of memory.
 _MOST_JOBS = 4
 _FILE, _PARAM = "--gin_file=", "--gin_param="
-# Checkpoints, their copies and predictions of a run; analyses leave little.
+# Disk space for a run's checkpoints, their copies and predictions. Analyses need
+# little.
 _BYTES = {PRETRAINING: 60 << 20, FINETUNING: 40 << 20}
 
 
 class Options(NamedTuple):
-    """Flags of `decoupled reproduce`, which tells what they mean."""
+    """The flags of `decoupled reproduce`, which documents them."""
 
     work_dir: str
     document: str = "docs/reproduction.md"
@@ -50,18 +51,18 @@ class Options(NamedTuple):
     gin_location_prefix: Sequence[str] = ()
 
     def folders(self) -> Folders:
-        """Where the data lie; see `find_folders`."""
+        """The folders of the data; see `find_folders`."""
         times = times_steps(self.size)
         runs = "runs" if times == 1 else f"runs_{times:g}"
         return find_folders(self.work_dir, self.data_dir, runs)
 
     def parallel(self) -> int:
-        """Jobs that run at a time: one a core unless a number was given."""
+        """The number of parallel jobs: the given one, or one per core."""
         return self.jobs or min(usable_cores(), _MOST_JOBS)
 
 
 def run(options: Options, arguments: Sequence[str]) -> bool:
-    """Makes the data, runs the jobs, writes the document; False where a job failed.
+    """Makes the data, runs the jobs, writes the document; False if a job failed.
 
     Args:
       options: the flags. arguments: of the command, as they were given.
@@ -89,17 +90,17 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
 
 
 def write(options: Options, arguments: Sequence[str]) -> None:
-    """Writes the document from what is complete, and prints the verdicts.
+    """Writes the document from the complete jobs, and prints the verdicts.
 
     Args:
       options: the flags. arguments: of the command, as they were given.
 
     Raises:
-      UserError: the data are not there yet, or a finished job's files are damaged.
+      UserError: the data do not exist yet, or the files of a finished job are damaged.
     """
     folders, root = options.folders(), configure(options)
     maker, jobs = plan(root, folders)
-    # They load TensorFlow, which the parent of the jobs needs at the end alone.
+    # Imported here: they load TensorFlow, which this process needs only at the end.
     from decoupled.reproduction.document import write_document
     from decoupled.reproduction.finished import Told, read_findings
 
@@ -124,10 +125,10 @@ def write(options: Options, arguments: Sequence[str]) -> None:
 
 
 def configure(options: Options) -> configs.ReproductionRoot:
-    """The settings that the flags ask for.
+    """The settings for the flags.
 
     Raises:
-      UserError: a setting is wrong, or --size cannot be.
+      UserError: a setting is wrong, or --size is impossible.
     """
     names = [*GIN_FILES, *options.gin_file]
     prefixes = options.gin_location_prefix
@@ -138,7 +139,7 @@ def configure(options: Options) -> configs.ReproductionRoot:
 def plan(
     root: configs.ReproductionRoot, folders: Folders
 ) -> tuple[JobMaker, list[Job]]:
-    """All jobs in their order, and what made them.
+    """All jobs in their order, and the maker of the jobs.
 
     Raises:
       UserError: there is no vocabulary yet, or a setting is wrong.
@@ -153,14 +154,16 @@ def plan(
 
 
 def check(jobs: Sequence[Job], folder: str) -> None:
-    """Checks all that jobs need before the first of them begins.
+    """Checks the needs of all jobs before the first one begins.
+
+    A message is printed if matplotlib is missing.
 
     Args:
-      jobs: all. folder: where they write.
+      jobs: all jobs. folder: where they write.
 
     Raises:
-      UserError: a setting is none that its command takes, a task is unknown, or the
-        disk has too little space. Without matplotlib a line says so.
+      UserError: a command does not have one of its settings, a task is unknown, or the
+        disk has too little space.
     """
     seen = set()
     for job in jobs:
@@ -218,10 +221,11 @@ def _existing(folder):
 
 
 def activation_dtype(work_dir: str) -> str:
-    """The type of activations in pre-training, the same for all sittings.
+    """The dtype of activations in pre-training, the same for the whole study.
 
-    It is bfloat16 where the first processor multiplies in it, and is kept in
-    work_dir/reproduction.json: a study that goes on elsewhere keeps its type.
+    It is bfloat16 if the processor that begins the study can multiply in bfloat16. It
+    is saved in work_dir/reproduction.json, so that a study that continues on another
+    machine keeps its dtype.
     """
     path = os.path.join(work_dir, DESCRIPTION)
     if not files.exists(path):
@@ -232,7 +236,7 @@ def activation_dtype(work_dir: str) -> str:
 
 
 def announcement(jobs: Sequence[Job], parallel: int) -> str:
-    """How many jobs there are, and how long is left where complete ones tell."""
+    """The number of jobs and, if complete jobs allow an estimate, the time left."""
     left = [job for job in jobs if not job.is_complete()]
     seconds: dict[str, list[float]] = {}
     for job in jobs:
@@ -253,10 +257,10 @@ def _seconds(job):
 
 
 def shown_command(arguments: Sequence[str]) -> str:
-    """The command line that makes what a document tells of.
+    """The command line of the study, as the document shows it.
 
-    Absolute paths come without the folders of this machine, and flags of the document
-    itself not at all.
+    Absolute paths are shown without the folders of this machine. Flags of the document
+    itself are left out.
     """
     told = [_shorter(one) for one in arguments if not one.startswith("--document")]
     return shlex.join(["decoupled", "reproduce", *told])

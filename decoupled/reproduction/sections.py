@@ -1,7 +1,7 @@
 """Tables of the document with a line for each row and a column for each detail.
 
-What they hold is said once, in `SECTIONS`; where nothing was measured, a section is
-left out. Some are drawn too.
+`SECTIONS` defines their contents. A section without measured values is left out. Some
+sections also have a picture.
 """
 
 import math
@@ -22,14 +22,14 @@ from decoupled.reproduction.measured import CONTROL
 # column -> row -> seed -> value.
 Columns = Mapping[str, Mapping[str, Values]]
 EFFECTIVE_RANK = "effective rank"
-# Rows in pictures by layer: more would hide each other.
+# The rows in pictures by layer; more rows would overlap.
 _DRAWN = ("coupled", "e_small", "in_small", "e_large")
-# Between the points of two models at the same place.
+# The distance between the points of two models at the same position.
 _SHIFT = 0.05
 
 
 class _Columns(dict[str, dict[str, dict[int, float]]]):
-    """Columns that grow; controls and missing values are left out."""
+    """Columns that are filled value by value, without controls and missing values."""
 
     def add(self, column: str, row: str, seed: int, value: float | None) -> None:
         if value is not None and not row.startswith(CONTROL):
@@ -42,9 +42,9 @@ Read = Callable[[Findings], Columns]
 class Section(NamedTuple):
     """A table of rows.
 
-    title, text: above it. read: its columns. digits: after the point. drawn: the name
-    of a picture, of its places and of its values; None without one. paper: what the
-    paper measured, and its row -> column -> its number.
+    title, text: above it. read: reads its columns. digits: after the point. drawn: the
+    name of a picture and the labels of its axes, x then y; or None. paper: what the
+    paper measured, and row -> column -> the paper's number.
     """
 
     title: str
@@ -61,7 +61,8 @@ def _of_numbers(
     """The values of a task, a column for each metric.
 
     Args:
-      prefix: of the metrics, which columns go without. change: what becomes of values.
+      prefix: of the metrics, removed from the names of columns.
+      change: applied to the values.
     """
 
     def read(findings):
@@ -99,7 +100,7 @@ def by_seed(measured: Any, row: str) -> dict[int, float]:
 
 
 def _dropped(findings):
-    """Scores with the first layers alone, and with all of them."""
+    """Scores with only the first layers, and with all layers."""
     columns = _of_numbers(claims.LAYER_DROP, "layers 1 to ")(findings)
     some = {row for rows in columns.values() for row in rows}
     whole = _of_measured({claims.UD_POS: "all"})(findings).get("all", {})
@@ -109,7 +110,7 @@ def _dropped(findings):
 
 
 def _logit(percent):
-    # A share of 0 has none: half a verse of a thousand stands for it.
+    # A share of 0 has no logit; it is replaced by half a verse of a thousand.
     share = min(max(percent / 100, 0.0005), 0.9995)
     return math.log(share / (1 - share))
 
@@ -270,10 +271,10 @@ SECTIONS = (
 
 
 def write_sections(page: Page, findings: Findings) -> None:
-    """All sections of which something was measured, with their pictures.
+    """Writes all sections that have measured values, with their pictures.
 
     Args:
-      page: that they are added to. findings: of the finished jobs.
+      page: the page that they are added to. findings: of the finished jobs.
     """
     for section in SECTIONS:
         found = section.read(findings)
@@ -310,7 +311,7 @@ def row_cells(
 
 
 def _write_paper(page, section, rows):
-    """A table of what the paper has for the same rows."""
+    """A table of the paper's numbers for the same rows."""
     if section.paper is None:
         return
     what, printed = section.paper
@@ -324,7 +325,7 @@ def _write_paper(page, section, rows):
 
 
 def _lines(columns):
-    """row -> float64 [seeds, columns] of the rows that are drawn; NaN in gaps."""
+    """row -> float64 [seeds, columns], for the rows that are drawn; NaN in gaps."""
     found = {}
     for row in _DRAWN:
         values = [by.get(row, {}) for by in columns.values()]
@@ -337,10 +338,10 @@ def _lines(columns):
 
 
 class Lines(NamedTuple):
-    """Values at places, such as layers, of several rows.
+    """Values of several rows at positions such as layers.
 
-    across, up: labels of the axes. places: their names. rows: row -> float64 [seeds,
-    places], NaN where it has no such place.
+    across, up: labels of the axes. places: names of the positions. rows: row -> float64
+    [seeds, places], NaN where the row has no value.
     """
 
     title: str
@@ -364,7 +365,7 @@ def plot_lines(drawn: Lines, stem: str) -> list[str]:
         values = values[:, :count]
         mean = values.mean(axis=0)
         sides = [mean - values.min(axis=0), values.max(axis=0) - mean]
-        # Side by side, or bars would hide each other.
+        # Shifted, so that the error bars do not overlap.
         shift = _SHIFT * (index - (len(drawn.rows) - 1) / 2)
         at = np.arange(len(mean)) + shift
         axes.errorbar(at, mean, sides, label=row, capsize=2, **plots.look(index))

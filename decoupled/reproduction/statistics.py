@@ -1,10 +1,11 @@
-"""Differences between models, estimated over seeds and items that are crossed.
+"""Differences between models, estimated over crossed seeds and items.
 
-All rows have the same seeds and the same items, and both are samples: training again
-would give other seeds, another text other items. A difference of two rows therefore has
-a part that varies over seeds, one that varies over items, and a rest (Searle, Casella
-and McCulloch 1992, Variance Components, chapter 4). A paired test over seeds alone
-takes the items for fixed: at 5 seeds its 95% interval covers 84% where items matter.
+All rows have the same seeds and the same items, and both are samples: another training
+would have other seeds, and another text other items. So the variance of a difference of
+two rows has a component for seeds, a component for items, and a residual (Searle,
+Casella and McCulloch 1992, Variance Components, chapter 4). A paired test over seeds
+alone treats the items as fixed: with 5 seeds its 95% interval covers only 84% if items
+matter.
 """
 
 import functools
@@ -21,16 +22,16 @@ CONFIDENCE = 0.95
 ALPHA = 0.05
 POWER = 0.8
 REPLICATES = 2000
-# Of the bootstrap, so that the same values give the same interval.
+# The seed of the bootstrap, so that the same values give the same interval.
 _SEED = 20210503
-# Values that are resampled at a time.
+# Number of values that are resampled at a time.
 _CHUNK = 4_000_000
-# Spread over seeds, beside the values, that rounding alone explains.
+# A spread over seeds that is rounding error, relative to the values.
 _ROUNDING = 1e-12
 _ITERATIONS = 100_000
-# Points of an integral over the estimated standard error.
+# Number of points for the integral over the estimated standard error.
 _GRID = 600
-# The normal distribution function in between is interpolated, within 1e-6.
+# The normal distribution function is interpolated between these, within 1e-6.
 _PLACES = np.linspace(-8, 8, 4001)
 _SHARES = np.array([NormalDist().cdf(place) for place in _PLACES])
 
@@ -38,10 +39,10 @@ _SHARES = np.array([NormalDist().cdf(place) for place in _PLACES])
 class Estimate(NamedTuple):
     """A difference, or any linear combination of rows.
 
-    value: it is. error: its standard error, infinite where the value is exactly the
-    same for all seeds: such runs are copies of each other, or the measure is constant,
-    and nothing follows from them. freedom: degrees of freedom of Student's t. seeds,
-    items: how many; items are those of all components together.
+    value: the estimate. error: its standard error. It is infinite if the value is
+    exactly the same for all seeds: then the runs are copies of each other, or the
+    measure is constant, and nothing can be inferred. freedom: degrees of freedom of
+    Student's t. seeds, items: their numbers; items of all components together.
     """
 
     value: float
@@ -51,24 +52,24 @@ class Estimate(NamedTuple):
     items: int
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """The two-sided interval of that confidence."""
+        """The two-sided confidence interval."""
         width = student_quantile((1 + confidence) / 2, self.freedom) * self.error
         return self.value - width, self.value + width
 
     def p_above(self, bound: float = 0.0) -> float:
-        """One-sided p: small where the value lies above `bound`."""
+        """One-sided p: small if the value is above `bound`."""
         return student_above((self.value - bound) / self.error, self.freedom)
 
     def p_below(self, bound: float = 0.0) -> float:
-        """One-sided p: small where the value lies below `bound`."""
+        """One-sided p: small if the value is below `bound`."""
         return student_above((bound - self.value) / self.error, self.freedom)
 
     def p_differs(self, bound: float = 0.0) -> float:
-        """Two-sided p: small where the value is not `bound`."""
+        """Two-sided p: small if the value differs from `bound`."""
         return min(1.0, 2 * min(self.p_above(bound), self.p_below(bound)))
 
     def p_within(self, margin: float) -> float:
-        """p of equivalence: small where the value lies within `margin` of 0.
+        """p of equivalence: small if the value is within `margin` of 0.
 
         The larger of two one-sided tests (Schuirmann 1987). At level a it agrees with
         the interval of confidence 1 - 2 a.
@@ -76,12 +77,12 @@ class Estimate(NamedTuple):
         return max(self.p_above(-margin), self.p_below(margin))
 
     def smallest_effect(self, alpha: float = ALPHA, power: float = POWER) -> float:
-        """The distance from the bound that a two-sided test sees with that power."""
+        """The distance from the bound that a two-sided test detects with this power."""
         critical = student_quantile(1 - alpha / 2, self.freedom)
         return self.error * _smallest(_normal, critical, self.freedom, power)
 
     def smallest_margin(self, alpha: float = ALPHA, power: float = POWER) -> float:
-        """The margin within which a true 0 is shown to lie with that power."""
+        """The smallest margin for which a true 0 passes `p_within` with this power."""
         critical = student_quantile(1 - alpha, self.freedom)
 
         def both_sides(distance: np.ndarray) -> np.ndarray:
@@ -94,17 +95,16 @@ def estimate(measured: Measured, weights: Mapping[str, float]) -> Estimate:
     """A linear combination of rows with its standard error.
 
     For one component with S seeds and I items the variance of the mean is
-    (MS_seed + MS_item - MS_rest) / (S I). For several components, which share seeds
-    but not items, the part of the seeds is the variance over seeds of the mean of the
-    components / S, and each component with weight w adds
-    w^2 (MS_item - MS_rest) / (S I). Degrees of freedom are Satterthwaite's (1946) over
-    the mean squares.
+    (MS_seed + MS_item - MS_rest) / (S I). Several components share seeds but not items.
+    Then the term of the seeds is the variance over seeds of the mean of the components
+    / S, and each component with weight w adds w^2 (MS_item - MS_rest) / (S I). Degrees
+    of freedom are Satterthwaite's (1946) over the mean squares.
 
-    A component's part below 0 is set to 0. The price is a variance that is too large
-    on average where items do not matter: by at most 0.4 sqrt(2 S / ((S - 1) I)) of
-    MS_rest, 2% at 5 seeds and 1,000 items, so that intervals are slightly too wide.
-    A component with one item (a measure that keeps no items) has no such part: what
-    remains is the paired t test over seeds.
+    A negative term of a component is set to 0. So the variance is too large on average
+    if items do not matter, by at most 0.4 sqrt(2 S / ((S - 1) I)) of MS_rest. This is
+    2% with 5 seeds and 1,000 items, and intervals are slightly too wide. A component
+    with one item (a measure without items) has no such term, which leaves the paired t
+    test over seeds.
 
     Args:
       weights: row -> weight; {"a": 1, "b": -1} is the difference a - b.
@@ -148,9 +148,9 @@ def bootstrap(
     """The percentile interval of a bootstrap over seeds and over items.
 
     Seeds are drawn with replacement for all components together, items for each
-    component. It stands beside `estimate` and decides nothing: at 5 seeds a 95%
-    interval covers 99% where items matter and 91% where seeds do. The generator has a
-    fixed seed.
+    component. The interval is reported with `estimate` and decides nothing: with 5
+    seeds a 95% interval covers 99% if items matter and 91% if seeds matter. The
+    generator has a fixed seed.
 
     Args and errors: see `estimate`; replicates: of the bootstrap.
     """
@@ -186,10 +186,10 @@ def combined(measured: Measured, weights: Mapping[str, float]) -> dict[str, np.n
 
 
 def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
-    """p values that are corrected for their number, by Holm's method (1979).
+    """p values corrected for multiple tests, by Holm's method (1979).
 
-    A corrected value of at most alpha is significant with a family-wise error of
-    alpha, however the tests depend on each other.
+    A corrected value of at most alpha is significant with a family-wise error of alpha,
+    for any dependence between the tests.
     """
     corrected, largest = {}, 0.0
     ordered = sorted(p_values.items(), key=lambda one: one[1])
@@ -203,7 +203,7 @@ def student_above(t: float, freedom: float) -> float:
     """The share of Student's distribution above t.
 
     Args:
-      freedom: degrees of freedom, above 0, whole or not.
+      freedom: degrees of freedom, above 0; need not be an integer.
     """
     if not freedom > 0 or math.isnan(t):
         raise ValueError(f"t = {t} with {freedom} degrees of freedom")
@@ -216,7 +216,7 @@ def student_above(t: float, freedom: float) -> float:
 
 @functools.cache
 def student_quantile(probability: float, freedom: float) -> float:
-    """The t below which a share `probability` of Student's distribution lies.
+    """The quantile of Student's distribution for `probability`.
 
     Args:
       probability: above 0 and below 1. freedom: degrees of freedom, above 0.
@@ -243,9 +243,9 @@ def _normal(places):
 def _smallest(shown, critical, freedom, power):
     """The distance in standard errors at which the mean of `shown` is the power.
 
-    The mean of shown(distance - critical s) over the estimated standard error s: s^2
-    is chi square distributed over its degrees of freedom. With the normal distribution
-    function it is the power of the non-central t.
+    This is the mean of shown(distance - critical s) over the estimated standard error
+    s, where s^2 is chi square distributed, divided by its degrees of freedom. If
+    `shown` is the normal distribution function, it is the power of the non-central t.
     """
     wide = 7 / math.sqrt(2 * freedom)
     logarithm = np.linspace(-21 / freedom - wide, wide, _GRID)
@@ -279,7 +279,7 @@ def _mean_squares(values):
 
 
 def _counts(generator, size, replicates):
-    """How often each of `size` is drawn in each replicate: [replicates, size]."""
+    """How often each of `size` elements is drawn: [replicates, size]."""
     drawn = generator.integers(size, size=(replicates, size))
     drawn += size * np.arange(replicates)[:, None]
     counts = np.bincount(drawn.ravel(), minlength=replicates * size)
@@ -289,8 +289,8 @@ def _counts(generator, size, replicates):
 def _incomplete_beta(a, b, x, rest):
     """The regularised incomplete beta function I_x(a, b); rest is 1 - x.
 
-    By its continued fraction (Abramowitz and Stegun, 26.5.8), which converges fast for
-    x below (a + 1) / (a + b + 2); above, by I_x(a, b) = 1 - I_(1-x)(b, a).
+    It uses the continued fraction (Abramowitz and Stegun, 26.5.8), which converges fast
+    for x below (a + 1) / (a + b + 2), and I_x(a, b) = 1 - I_(1-x)(b, a) above.
     """
     if x <= 0:
         return 0.0
@@ -304,7 +304,7 @@ def _incomplete_beta(a, b, x, rest):
 
 
 def _beta_fraction(a, b, x):
-    """1 + d_1 / (1 + d_2 / (1 + ...)), by Lentz's method as Thompson and Barnett's."""
+    """1 + d_1 / (1 + d_2 / (1 + ...)), by Thompson and Barnett's form of Lentz."""
     tiny = 1e-300
     value = ratio = 1.0
     inverse = 0.0

@@ -1,4 +1,4 @@
-"""When rows leave the plateau of word frequencies: what curves say, and their section.
+"""When rows leave the plateau of word frequencies, from their curves; the section.
 
 `decoupled.runs.curve` has the definitions.
 """
@@ -20,9 +20,9 @@ from decoupled.runs.curve import CROSSED_BELOW, crossing, crossing_level, smooth
 
 
 def trained(findings: Findings) -> Training:
-    """What curves and held-out losses say of each row and seed.
+    """The progress of training of each row and seed, from curves and held-out losses.
 
-    A run whose held-out loss was not measured has NaN there, which is no training.
+    A run without a measured held-out loss has NaN there and counts as untrained.
     """
     entropy = findings.unigram_entropy
     if not entropy:
@@ -47,12 +47,12 @@ def trained(findings: Findings) -> Training:
 def write_curves(
     page: Page, findings: Findings, training: Training, judged: Iterable[Judged]
 ) -> None:
-    """The section on curves: losses by step, crossings, and which rows are void.
+    """Writes the section on curves: losses by step, crossings, and which rows are void.
 
     Args:
-      page: that it is added to. findings: have the curves. training: what these say,
-        see `trained`; nothing is written without. judged: claims whose rows are
-        compared after as many steps since their crossing.
+      page: the page that it is added to. findings: have the curves. training: from
+        `trained`; nothing is written if it is empty. judged: the claims whose rows are
+        compared after equally many steps since their crossings.
     """
     if not training:
         return
@@ -94,7 +94,7 @@ def write_curves(
 
 
 def _since_crossing(findings, training):
-    """The steps that every run has after its crossing, and row -> seed -> loss then."""
+    """The steps that every run has after crossing; row -> seed -> loss after these."""
     curves = findings.curves
     crossed = {
         (row, seed): run.crossed
@@ -112,9 +112,9 @@ def _since_crossing(findings, training):
 
 
 def _only_speed(findings, judged, common, later):
-    """Which differences of losses have another sign after equally many steps.
+    """The differences of losses that change sign after equally many steps.
 
-    Those within the margin are left out.
+    Differences within the margin are left out.
     """
     pairs = dict.fromkeys(
         tuple(part.contrast.weights) for one in judged for part in one.parts
@@ -138,7 +138,7 @@ def _only_speed(findings, judged, common, later):
 
 
 def _drawn(findings, training, level):
-    """Smoothed losses of the seeds that have the same steps as the row's first one."""
+    """Smoothed losses of the seeds with the same steps as the row's first seed."""
     steps, losses, crossings = {}, {}, {}
     for row, runs in training.items():
         curves = [findings.curves[row, seed] for seed in runs]
@@ -155,8 +155,8 @@ class Curves(NamedTuple):
     """Training losses.
 
     steps: row -> its steps. losses: row -> float64 [seeds, steps], in nats. level: the
-    unigram entropy. crossings: row -> the mean step of its crossing; a row without one
-    is missing.
+    unigram entropy. crossings: row -> the mean step of its crossing; rows without a
+    crossing are left out.
     """
 
     steps: Mapping[str, Sequence[int]]
@@ -166,7 +166,7 @@ class Curves(NamedTuple):
 
 
 def curves_as_csv(drawn: Curves) -> str:
-    """The curves at every logged step: mean over seeds, least and most."""
+    """The curves at every logged step: mean, minimum and maximum over seeds."""
     lines = ["row,step,loss,least,most"]
     for row, losses in drawn.losses.items():
         for step, found in zip(drawn.steps[row], losses.T, strict=True):

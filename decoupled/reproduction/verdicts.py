@@ -1,11 +1,11 @@
-"""Judges the claims: what may decide at all, then what the numbers decide.
+"""Judges the claims: first whether the numbers may decide, then what they decide.
 
-In this order a claim is
-  not run at this size  where a row of it was not run;
+A claim gets the first of these verdicts that applies:
+  not run at this size  if one of its rows was not run;
   too few seeds         with fewer than 5: the rule is fixed for 5 or more;
-  void                  where a row of it did not train, see `untrained`;
-  not testable          where a measure of it was not taken, or does not show what
-                        pre-training brings, see `check`;
+  void                  if one of its rows did not train, see `untrained`;
+  not testable          if one of its measures was not taken, or does not show an
+                        effect of pre-training, see `check`;
   supported, contradicted, no effect above the margin, or undecided: see `judge`.
 The first four say nothing about the paper.
 """
@@ -50,11 +50,11 @@ TOO_FEW = "too few seeds"
 
 
 class Trained(NamedTuple):
-    """How far the training of a run came.
+    """The progress of training of a run.
 
-    below: how far its held-out loss ends below the unigram entropy, in nats, in the
-    language where that is least. crossed: the first step from which its smoothed
-    training loss stays below the level that ends the plateau; None if there is none.
+    below: the unigram entropy minus the final held-out loss, in nats, in the language
+    where this is least. crossed: the first step from which the smoothed training loss
+    stays below the level that ends the plateau, or None.
     steps: of the run.
     """
 
@@ -67,11 +67,11 @@ Training = Mapping[str, Mapping[int, Trained]]
 
 
 class Checked(NamedTuple):
-    """A measure beside its control and its baseline, for one row.
+    """A measure of one row, compared with its control and its baseline.
 
     name: of the measure. row: see `claims.CONTROLLED`. gain: the row minus its control,
-    None where one of them was not measured. over_baseline: the row minus what needs no
-    model, None without a baseline. Both are positive where the row is better.
+    None if one of them was not measured. over_baseline: the row minus the trivial
+    baseline, None without a baseline. Both are positive if the row is better.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Checked(NamedTuple):
     over_baseline: Estimate | None
 
     def passed(self) -> bool:
-        """Whether the 95% intervals lie above 0, of the gain and over the baseline."""
+        """Whether the 95% intervals of both differences are above 0."""
         found = [one for one in (self.gain, self.over_baseline) if one]
         return bool(self.gain) and all(one.interval()[0] > 0 for one in found)
 
@@ -88,15 +88,16 @@ class Checked(NamedTuple):
 class Part(NamedTuple):
     """A contrast with its numbers.
 
-    name: of the measure. unit: of all numbers. state: why it decides nothing, one of
-    the first four verdicts; "" where it can. reason: the same as a sentence.
-    found, None where nothing could be computed: the estimate, with its degrees of
-    freedom, seeds and items. interval, resampled: 95% intervals of the formula and of
-    the bootstrap. p_value: of the contrast's own rule, two-sided against 0 for a
-    secondary one, not corrected. margin: below it a difference counts as none.
-    smallest, smallest_corrected: the distance from the rule's bound that is seen with
-    80% power, without correction and at Holm's first step; for a rule of equivalence
-    the margin within which no difference is shown to lie. paper: the paper's number.
+    name: of the measure. unit: of all numbers. state: one of the first four verdicts
+    if the contrast decides nothing, else "". reason: the same as a sentence.
+    found: the estimate with its degrees of freedom, seeds and items; None if nothing
+    could be computed. interval, resampled: 95% intervals of the formula and of the
+    bootstrap. p_value: of the contrast's own rule, or two-sided against 0 for a
+    secondary contrast; not corrected. margin: a smaller difference counts as no effect.
+    smallest, smallest_corrected: the distance from the rule's bound that is detected
+    with 80% power, without correction and at Holm's first step; for a rule of
+    equivalence, the smallest margin for which equivalence is shown with that power if
+    there is no difference. paper: the paper's number.
     """
 
     contrast: Contrast
@@ -117,10 +118,10 @@ class Part(NamedTuple):
 class Judged(NamedTuple):
     """A claim with its verdict.
 
-    p_value: the largest of its parts; corrected: by Holm's method over the claims that
-    were run; None where nothing is tested. parts, secondary: its contrasts; secondary
-    ones are exploratory, and those whose measure was not taken are left out.
-    sentences: why the verdict is what it is.
+    p_value: the largest of its parts. corrected: by Holm's method over the claims that
+    were run. Both are None if nothing is tested. parts, secondary: its contrasts.
+    Secondary ones are exploratory; those whose measure was not taken are left out.
+    sentences: the reasons for the verdict.
     """
 
     claim: Claim
@@ -133,7 +134,7 @@ class Judged(NamedTuple):
 
 
 def with_score(measures: Mapping[str, Measured]) -> dict[str, Measured]:
-    """The measures and the score S, the mean of those of its parts that were taken."""
+    """The measures and the score S, the mean of its parts that were measured."""
     found = dict(measures)
     if parts := [found[part] for part in SCORE_PARTS if part in found]:
         found[SCORE] = average(SCORE, parts)
@@ -143,16 +144,16 @@ def with_score(measures: Mapping[str, Measured]) -> dict[str, Measured]:
 def untrained(row: str, training: Training, seeds: Iterable[int]) -> str:
     """Why contrasts with a row are void, as a sentence; "" if it trained.
 
-    Every seed has to end at least `ENDS_BELOW` nats below the unigram entropy and to
+    Every seed must end at least `ENDS_BELOW` nats below the unigram entropy and must
     cross within `CROSSED_BY` of its steps. If one row has not left the plateau, a
-    contrast tells when models learn, and not what they learn.
+    contrast shows when models learn, not what they learn.
     """
     for seed in seeds:
         run = training[row].get(seed)
         where = f"Row {row}, seed {seed},"
         if run is None:
             return f"{where} has no curve of its training."
-        # So that a loss that is not a number fails too.
+        # Written with `not`, so that NaN fails too.
         if not run.below >= ENDS_BELOW:
             return (
                 f"{where} ends {run.below:.2f} nats below the unigram entropy, not "
@@ -171,9 +172,9 @@ def untrained(row: str, training: Training, seeds: Iterable[int]) -> str:
 def check(measured: Measured, training: Training) -> list[Checked]:
     """Compares the rows that have controls with them and with the baseline.
 
-    Rows that were not run are left out, and so are rows that did not train: contrasts
-    with them are void, and they cannot tell what the measure shows. With fewer than two
-    seeds nothing can be told.
+    Rows that were not run are left out. Rows that did not train are left out as well:
+    contrasts with them are void, and they cannot show whether the measure works. With
+    fewer than two seeds nothing can be estimated.
 
     Raises:
       UserError: see `measured.checked`.
@@ -201,20 +202,20 @@ def judge(
 ) -> list[Judged]:
     """All claims with their verdicts, in their order.
 
-    A part's p is that of its rule in the direction that the estimate has: two-sided
-    against 0, or against minus the margin; for equivalence the larger of two one-sided
-    tests, or, where the estimate lies outside the margin, the one-sided p of lying
-    outside. A claim of several parts takes the largest p. Claims are corrected by
-    Holm's method over all that were run; those that are void or not testable take part
-    with a p of 1. Where the corrected p is at most 5%, a claim is supported if every
-    part lies on the paper's side, and contradicted otherwise. Else there is no effect
-    above the margin if the 95% interval of every part lies within its margin (for
-    rules that compare with 0; a rule with a margin has said this itself), and the
-    claim is undecided if not.
+    The p of a part tests its rule in the direction of the estimate. It is two-sided
+    against 0, or against minus the margin. For equivalence it is the larger of two
+    one-sided tests or, if the estimate is outside the margin, the one-sided p of being
+    outside. A claim of several parts takes the largest p. The p of claims are corrected
+    by Holm's method over all claims that were run; claims that are void or not testable
+    enter with a p of 1. If the corrected p is at most 5%, a claim is supported if every
+    part is on the paper's side, and contradicted otherwise. If the corrected p is
+    larger, there is no effect above the margin if the 95% interval of every part is
+    within its margin. (This holds for rules that compare with 0; a rule with a margin
+    tests this itself.) All other claims are undecided.
 
     Args:
       measures: by the names in `decoupled.reproduction.claims`, without the score.
-      training: row -> seed -> how far it came, of all rows that were run.
+      training: row -> seed -> its progress, for all rows that were run.
 
     Raises:
       UserError: see `measured.checked`.
@@ -238,12 +239,12 @@ def judge(
 
 
 class _Judging:
-    """Makes parts of contrasts; family: how many claims Holm's method corrects for."""
+    """Makes parts of contrasts; family: the number of claims in Holm's correction."""
 
     def __init__(self, measures, training, family):
         self._measures, self._training = measures, training
         self._first_step = ALPHA / max(1, family)
-        # Measure -> why it decides nothing.
+        # Measure -> the reason why it decides nothing.
         self._unchecked = {}
 
     def measured(self, contrast):
@@ -299,7 +300,7 @@ class _Judging:
             if reason := untrained(row, self._training, measured.seeds):
                 return VOID, reason
         for key in CHECKED_BY.get(contrast.measure, (contrast.measure,)):
-            # A part of S whose data are not at hand is no part of it.
+            # S does not include measures whose data are not available.
             if contrast.measure == SCORE and key not in self._measures:
                 continue
             if key not in self._unchecked:
@@ -338,7 +339,7 @@ def _p_value(part):
 
 
 def _as_claimed(part):
-    """Whether the estimate lies on the paper's side of the rule."""
+    """Whether the estimate is on the paper's side of the rule."""
     if part.contrast.rule == WITHIN:
         return abs(part.found.value) < part.margin
     return part.found.value > (-part.margin if part.contrast.rule == NOT_BELOW else 0)

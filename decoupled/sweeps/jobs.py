@@ -4,11 +4,12 @@
   SWEEP_DIR/tasks/TASK/ROW/seed_S      fine-tuning, needs the model of its row and seed
   SWEEP_DIR/features                   tokenised task files, which runs share
 
-job.json in a folder says that the command in it ended well; job.log is what it printed.
-SWEEP_DIR/sweep.json describes the whole sweep. Jobs stand in the order of their needs.
+job.json in a folder records the command that succeeded there; job.log has its output.
+SWEEP_DIR/sweep.json describes the whole sweep. A job comes after the jobs that it
+needs.
 
-One rule makes small models of a paper's: at a scale every width and depth is divided by
-the same numbers for all models.
+Small models are made from the paper's models by one rule: a scale divides the widths by
+one number and the depths by another, the same for all models.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 from decoupled.launch.gin_reader import Reader
 
-# H = heads * head size: their divisors multiply to the widths'.
+# H = heads * head size, so the product of their divisors is the divisor of widths.
 _WIDTHS = (
     "input_embedding_size",
     "output_embedding_size",
@@ -38,7 +39,7 @@ RECORD = "job.json"
 LOG = "job.log"
 PRETRAINING = "pretrain"
 FINETUNING = "finetune"
-# More steps continue a run; another optimizer or schedule makes another model.
+# More steps continue a run; another optimizer or schedule gives another model.
 _DECIDES_TRAINING = re.compile(
     r"--gin_param=(OptimizerConfig\.|ScheduleConfig\.(?!train_steps\b))"
 )
@@ -47,7 +48,8 @@ _DECIDES_TRAINING = re.compile(
 class Row(NamedTuple):
     """A model of the sweep.
 
-    name: of its gin file in models/. model: sizes. keep_layers: in fine-tuning, 0: all.
+    name: of its gin file in models/. model: sizes. keep_layers: in fine-tuning; 0 means
+    all.
     """
 
     name: str
@@ -68,7 +70,7 @@ def make_rows(
       read_model: name of a row -> the paper's sizes.
 
     Raises:
-      UserError: a row has no gin file, or sizes that the scale cannot divide.
+      UserError: a row has no gin file, or has sizes that the scale cannot divide.
     """
     rows = []
     for name in sweep.rows:
@@ -91,7 +93,7 @@ def read_model(name: str) -> ModelConfig:
 def scaled_model(
     model: ModelConfig, scale: ScaleConfig, vocab_size: int
 ) -> ModelConfig:
-    """The model with the vocabulary at hand and its sizes divided.
+    """The model with the given vocabulary size and with divided sizes.
 
     Args:
       model: of the paper. scale: divisors. vocab_size: pieces of the vocabulary.
@@ -111,13 +113,13 @@ def scaled_model(
         head_size=head_size,
         num_heads=widths["hidden_size"] // head_size,
         num_layers=scaled_layers(model.num_layers, scale),
-        # Sums over fewer inputs get terms that are larger, as in the original.
+        # Sums over fewer inputs need larger terms to have the same variance.
         initializer_range=model.initializer_range * math.sqrt(scale.width_divisor),
     )
 
 
 def scaled_layers(layers: int, scale: ScaleConfig) -> int:
-    """A number of layers divided, rounded to the nearest (half up), at least 1."""
+    """The divided number of layers, rounded to the nearest (half up), at least 1."""
     return max(1, int(layers / scale.depth_divisor + 0.5))
 
 
@@ -149,14 +151,14 @@ class Job(NamedTuple):
     needs: tuple[str, ...]
 
     def is_complete(self) -> bool:
-        """Whether this very command ended well in its folder."""
+        """Whether exactly this command succeeded in its folder."""
         return self._is_recorded() and self._saved_arguments() == list(self.arguments)
 
     def conflicts(self) -> list[str]:
-        """Settings by which the folder's finished model was trained, but not this one.
+        """Settings in which the folder's finished model differs from this job.
 
-        `pretrain` would take such a model for its own: it does not bind a folder to
-        optimizer and schedule, so that a run can go on with another learning rate.
+        `pretrain` would accept such a model: it does not bind a folder to an optimizer
+        and a schedule, so that a run can continue with another learning rate.
         """
         if self.kind != PRETRAINING:
             return []
@@ -167,12 +169,12 @@ class Job(NamedTuple):
         ]
 
     def has_settings(self) -> bool:
-        """Whether a command of these settings ended well here, of whatever paths."""
+        """Whether a command with these settings succeeded here, with any paths."""
         saved, own = self._saved_arguments(), self.arguments
         return self._is_recorded() and _settings(saved) == _settings(own)
 
     def set_aside(self) -> str | None:
-        """Renames the folder, if there is one, to FOLDER.replaced.N; the new name."""
+        """Renames the folder, if any, to FOLDER.replaced.N; returns the new name."""
         if not files.exists(self.folder):
             return None
         numbers = itertools.count(1)
@@ -207,7 +209,7 @@ def _settings(arguments):
 class Inputs(NamedTuple):
     """Folders and files that jobs read.
 
-    data_dirs: task -> the folder that its own folder lies in.
+    data_dirs: task -> the parent of its folder.
     """
 
     records_dir: str
@@ -218,14 +220,14 @@ class Inputs(NamedTuple):
 def make_jobs(
     sweep: SweepConfig, rows: Sequence[Row], inputs: Inputs, sweep_dir: str
 ) -> list[Job]:
-    """All jobs, every one after those that it needs, seed by seed.
+    """All jobs, seed by seed; each comes after the jobs that it needs.
 
     The first seed of all rows comes first, so that an interrupted sweep already has
     results.
 
     Raises:
-      UserError: a setting of the runs is none that their commands take, or a task's gin
-        file does not exist.
+      UserError: a command does not have one of the settings of its runs, or a task's
+        gin file does not exist.
     """
     _check_settings(sweep)
     jobs = []
@@ -304,7 +306,7 @@ def describe(
     rows: Sequence[Row],
     jobs: Sequence[Job],
 ) -> None:
-    """Keeps in the sweep's folder what tables need to know of it: sweep.json."""
+    """Writes sweep.json, the facts about the sweep that tables need, to its folder."""
     content = {
         "title": sweep.title,
         "scale": scale_name,

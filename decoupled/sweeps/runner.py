@@ -1,8 +1,8 @@
-"""Runs jobs side by side, each once.
+"""Runs jobs in parallel, each once.
 
-Complete jobs are skipped. A job that fails does not stop the others; those that need it
-are left out. Killed at any moment and started again, the runner goes on: the commands
-resume in their own folders.
+Complete jobs are skipped. A job that fails does not stop the others, but the jobs that
+need it are left out. A runner that was killed at any moment can be started again: the
+commands resume in their folders.
 """
 
 import os
@@ -18,13 +18,13 @@ from decoupled.core.processes import command_line, end_all, handled
 from decoupled.sweeps.jobs import LOG, RECORD, Job
 from decoupled.sweeps.warm_jobs import Fork, Place
 
-# Seconds between two polls of the processes; that a process has to end after SIGTERM.
+# Seconds between two polls of the processes; seconds to end after SIGTERM.
 _POLL = 0.1
 _GRACE = 120.0
 
 
 class Failure(NamedTuple):
-    """A job that did not end well: its name, why, and the last line that it printed."""
+    """A job that failed: its name, the reason, and the last line that it printed."""
 
     name: str
     reason: str
@@ -44,13 +44,13 @@ class JobRunner:
     """Runs the jobs of a sweep.
 
     Args:
-      jobs: each after those that it needs.
-      parallel: how many run at a time. Each has its own share of the cores, where the
-        system can say so and there are enough of them.
+      jobs: each after the jobs that it needs.
+      parallel: the number of jobs at a time. Each gets its own share of the cores if
+        the system supports this and there are enough cores.
       say: prints a line.
       warm: whether jobs run in forks of processes that have imported TensorFlow, one
         for each of `parallel`; see `decoupled.sweeps.warm_jobs`.
-      command: job -> its argument list, where it is a process of its own.
+      command: job -> its argument list, if it runs as a separate process.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class JobRunner:
         self._asked_to_end = False
 
     def run(self) -> list[Failure]:
-        """Runs what is not complete; returns what failed or could not be started.
+        """Runs the incomplete jobs; returns those that failed or could not start.
 
         Raises:
-          Terminated: SIGTERM came; running jobs were ended and have saved.
+          Terminated: SIGTERM arrived; running jobs have saved and were ended.
         """
         with handled(self._end, [signal.SIGTERM]):
             try:
@@ -89,7 +89,7 @@ class JobRunner:
         self._set_aside_outdated()
         complete = set()
         for job in self._jobs:
-            # What was made of another result than its needs have now is made again.
+            # A job whose needs have changed is run again.
             if job.is_complete() and complete.issuperset(job.needs):
                 complete.add(job.name)
         waiting = [job for job in self._jobs if job.name not in complete]
@@ -106,9 +106,9 @@ class JobRunner:
         return list(failures.values())
 
     def _set_aside_outdated(self):
-        """Makes way for jobs whose needs are made anew, as by more steps.
+        """Renames the folders of jobs whose needs run again, as for more steps.
 
-        Their commands would refuse the folders, or take the old results for new ones.
+        Their commands would refuse these folders, or reuse the outdated results.
         """
         changed = set()
         for job in self._jobs:
@@ -119,7 +119,7 @@ class JobRunner:
                 changed.add(job.name)
 
     def _start(self, waiting, complete, failures):
-        """Starts what can be started; returns what still waits."""
+        """Starts the jobs that can start; returns the jobs that still wait."""
         left = []
         for job in waiting:
             lost = [name for name in job.needs if name in failures]
@@ -138,7 +138,7 @@ class JobRunner:
         files.make_folder(job.folder)
         record = os.path.join(job.folder, RECORD)
         if files.exists(record):
-            # A report would take what this job leaves for the earlier one's.
+            # Otherwise a report would combine this job's files with the old record.
             gfile.remove(record)
         self._say(f"start {job.name}")
         taken = {place for _, _, place in self._running.values()}
@@ -192,13 +192,14 @@ class JobRunner:
 
 
 def shares_of_cores(parallel: int) -> list[set[int]]:
-    """The cores of this process divided among so many jobs.
+    """The cores of this process, divided among `parallel` jobs.
 
-    Two jobs with a core each are faster than with two that they share: threads of one
-    do not wait for those of the other.
+    Two jobs with one core each are faster than two jobs that share two cores, because
+    the threads of one job do not wait for those of the other.
 
     Returns:
-      nothing where there is one job, or more jobs than cores, or no such system call.
+      a set of cores per job; empty if there is one job, more jobs than cores, or no
+      such system call.
     """
     if parallel == 1 or not hasattr(os, "sched_setaffinity"):
         return []

@@ -1,9 +1,9 @@
-"""Jobs in forks of a process that has imported TensorFlow, and jobs without it.
+"""Runs jobs in forks of a process that has imported TensorFlow, or as new processes.
 
-`decoupled.sweeps.warm_worker` tells how, and why that is safe. Each job is a process of
-its own where forks cannot be had (another system than Linux, a thread that a module has
-started, a module that cannot be imported) and where `SweepConfig.warm_processes` is
-False. Its results, log and exit code are the same in both ways.
+`decoupled.sweeps.warm_worker` explains the forks and why they are safe. Each job is a
+new process if forking is not possible (the system is not Linux, a module has started a
+thread, a module cannot be imported) or if `SweepConfig.warm_processes` is False. Its
+results, log and exit code are the same in both cases.
 """
 
 import contextlib
@@ -20,25 +20,25 @@ from collections.abc import Callable, Sequence
 from decoupled.sweeps import warm_worker
 from decoupled.sweeps.jobs import LOG, Job
 
-# Seconds between two looks at a job that is waited for.
+# Seconds between two polls of a job.
 _POLL = 0.02
 
 
 def _pin(process: int, cores: set[int] | None) -> None:
-    """Before it starts threads, which inherit this."""
+    """Pins a process to cores, before it starts threads, which inherit this."""
     if cores:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(process, cores)
 
 
 class Place:
-    """Where one job runs at a time, on cores of its own.
+    """A slot for one job at a time, with its own cores.
 
     Args:
-      kinds: of the jobs, whose modules it imports.
-      cores: that it and its jobs may use; None for all.
-      command: job -> the argument list with which it is a process of its own.
-      warm: whether jobs are forks of one process, the worker, that is kept.
+      kinds: of the jobs; their modules are imported.
+      cores: the cores that it and its jobs may use; None for all.
+      command: job -> its argument list as a separate process.
+      warm: whether jobs are forks of one permanent process, the worker.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Place:
         self._forks = warm and warm_worker.can_fork()
 
     def start(self, job: Job) -> "subprocess.Popen | Fork":
-        """Starts a job; the one before has ended."""
+        """Starts a job; the previous one must have ended."""
         if not self._forks:
             return self.start_alone(job)
         request = {
@@ -63,13 +63,13 @@ class Place:
         }
         if self._worker is None:
             self._start_worker()
-        # One that has died meanwhile is seen where its reply is read.
+        # A worker that has died is noticed when its reply is read.
         with contextlib.suppress(BrokenPipeError):
             self._worker.stdin.write(json.dumps(request).encode() + b"\n")
         return Fork(self._worker, job, self)
 
     def start_alone(self, job: Job) -> subprocess.Popen:
-        """Starts a job as a process of its own."""
+        """Starts a job as a separate process."""
         with open(os.path.join(job.folder, LOG), "ab") as log:
             process = subprocess.Popen(
                 self._command(job),
@@ -81,14 +81,14 @@ class Place:
         return process
 
     def drop(self, forks: bool) -> None:
-        """Forgets a process that died; forks: whether another may be started."""
+        """Forgets a worker that died; forks: whether another one may be started."""
         self.close()
         self._forks = forks
 
     def close(self) -> None:
         """Ends the process; its job has ended."""
         if self._worker is not None:
-            # It may still import. No job is in it, and nothing of it is kept.
+            # It may still be importing. It runs no job and holds nothing to save.
             self._worker.kill()
             self._worker.wait()
             self._worker.stdin.close()
@@ -107,9 +107,9 @@ class Place:
 
 
 class Fork:
-    """A job in a fork, with those methods of `subprocess.Popen` that a runner needs.
+    """A job in a fork, with the methods of `subprocess.Popen` that a runner needs.
 
-    Where the worker cannot fork, the job becomes a process of its own.
+    If the worker cannot fork, the job becomes a separate process.
 
     Attributes: `pid` of the fork, None before it has begun.
     """
@@ -137,10 +137,10 @@ class Fork:
         return self._code
 
     def _worker_died(self):
-        """The code of a job that died with its worker; None where it had not begun."""
+        """The code of a job that died with its worker; None if it had not begun."""
         code = self._worker.wait()
         if self.pid is not None:
-            # Another job may have better luck: most likely memory was short.
+            # Another job may succeed: most likely memory was short.
             self._owner.drop(forks=True)
             self._code = code or 1
             return self._code
@@ -170,7 +170,7 @@ class Fork:
             self._code = -number
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code; raises `subprocess.TimeoutExpired` after so many seconds."""
+        """The exit code; raises `subprocess.TimeoutExpired` after `timeout` seconds."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > end:

@@ -2,24 +2,26 @@
 
   python -m decoupled.sweeps.warm_worker pretrain finetune
 
-imports what these commands use. Each line on stdin is then a job, a JSON object of
-"command", "arguments" and "log": a fork of this process runs it as
-`decoupled COMMAND ARGUMENTS`, with the log as stdout and stderr. Each job is told of in
-two lines on stdout: {"pid": N} once it has begun, {"code": N} when it has ended, as
-`subprocess` gives codes. The process ends where stdin does, after its job.
+imports the modules that these commands use. Then each line on stdin is a job, a JSON
+object with "command", "arguments" and "log". A fork of this process runs it as
+`decoupled COMMAND ARGUMENTS`, with the log as stdout and stderr. Each job is reported
+in two lines on stdout: {"pid": N} when it has begun, and {"code": N} when it has ended,
+with the codes of `subprocess`. The process ends at the end of stdin, after its current
+job.
 
-Why a fork is safe here, although TensorFlow does not survive one: what does not survive
-are its threads and the locks that they hold. They start with the first session, eager
-operation or dataset, and not while TensorFlow is imported (seen with 2.15 and 2.21).
-This process never gets so far. OpenBLAS, below NumPy and SciPy, starts threads when it
-is loaded; it ends them before each fork by a handler of its own, and parent and child
-start them again where they multiply. Before each fork this process counts its threads;
-unless it is the only one, it ends, and the job runs in a process of its own.
+A fork is safe here, although a running TensorFlow does not survive one. The reason it
+does not survive are its threads and the locks that they hold. These start with the
+first session, eager operation or dataset, but not when TensorFlow is imported (observed
+with 2.15 and 2.21), and this process only imports it. OpenBLAS, which NumPy and SciPy
+use, starts threads when it is loaded. It ends them before each fork by its own handler,
+and parent and child start them again when they multiply. Before each fork this process
+counts its threads. If there is more than one, it ends, and the job runs as a new
+process.
 
-So a job finds the state of a process that has only imported modules: no graph, no
-setting of gin, no flag, no session. Nothing that a job does reaches another's memory,
-and its memory is given back when it ends. Cores, environment variables and the number
-of OpenBLAS's threads are those of this process, as with a process of its own.
+So a job starts in the state of a process that has only imported modules: no graph, no
+gin setting, no flag, no session. A job cannot change the memory of another job, and its
+memory is freed when it ends. Cores, environment variables and the number of OpenBLAS's
+threads are those of this process, as for a new process.
 """
 
 import contextlib
@@ -37,13 +39,13 @@ from collections.abc import Iterable
 from decoupled.core import dependencies
 
 _THREADS = "/proc/self/task"
-# A thread that was joined stays in /proc for a moment.
+# A joined thread stays in /proc for a moment.
 _SECONDS_TO_END = 2.0
 # linux/prctl.h
 _PARENT_DEATH_SIGNAL = 1
-# Those that a terminal or a service manager sends to all processes of a sweep.
+# Signals that a terminal or a service manager sends to all processes of a sweep.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# What the package imports where it draws, in functions.
+# Modules that the package imports within the functions that draw.
 _DRAWING = (
     "matplotlib.figure",
     "matplotlib.backends.backend_agg",
@@ -59,24 +61,25 @@ def can_fork() -> bool:
 def main() -> None:
     """Imports, forks for each job, and runs the job in the fork."""
     requests, replies = _own_channel()
-    # Ctrl-C of a terminal is for the jobs; whoever started this process ends it.
+    # Ctrl-C of a terminal is for the jobs; the parent ends this process.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     _import_what_jobs_use(sys.argv[1:])
     _end_threads_of_openblas()
     gc.collect()
-    # The collector would write to each object, and so copy all memory to each fork.
+    # The garbage collector would write to every object, and so copy all memory per
+    # fork.
     gc.freeze()
     job = _serve(requests, replies)
     if job is None:
         return
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     sys.argv[1:] = [job["command"], *job["arguments"]]
-    # As `python -m decoupled` does it: locks name the main module as who holds them.
+    # As `python -m decoupled` does: locks name the main module as their holder.
     runpy.run_module("decoupled", run_name="__main__", alter_sys=True)
 
 
 def _own_channel():
-    """Files of requests and replies. What modules print or read meets nothing."""
+    """Files of requests and replies, separate from what modules print or read."""
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -87,9 +90,9 @@ def _own_channel():
 
 
 def _import_what_jobs_use(commands: Iterable[str]) -> None:
-    """TensorFlow, the commands, and what their functions import.
+    """Imports TensorFlow, the commands, and the modules that their functions import.
 
-    A module that is missing here is missed by the jobs that need it, if any does.
+    If a module is missing, the jobs that need it report this.
     """
     names = ["decoupled.core.compat", *_DRAWING, "decoupled.launch.start"]
     for command in commands:
@@ -105,7 +108,7 @@ def _import_what_jobs_use(commands: Iterable[str]) -> None:
 
 
 def _end_threads_of_openblas():
-    """Forks once in vain: OpenBLAS ends its threads before that."""
+    """Forks once without a job, because OpenBLAS ends its threads before a fork."""
     child = os.fork()
     if not child:
         os._exit(0)
@@ -126,8 +129,8 @@ def _serve(requests, replies):
     me, child = os.getpid(), 0
     for line in requests:
         if child:
-            # Only now, so that its number is free for no other process while whoever
-            # asked for the job can still send it a signal.
+            # Reaped only now: until then no other process can get its number, and the
+            # requester can still send it a signal.
             os.waitpid(child, 0)
         if not _is_single_thread():
             break
@@ -141,7 +144,7 @@ def _serve(requests, replies):
             ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
             _tell(replies, code=_code(ended))
         except BrokenPipeError:
-            # Whoever asked has been killed. The job goes on to its end.
+            # The requester has been killed. The job continues to its end.
             os.waitpid(child, 0)
             break
     return None
@@ -160,8 +163,8 @@ def _code(ended):
 
 
 def _begin(job, parent):
-    """Makes this fork what a process of its own would be."""
-    # Nobody could tell how it ends without its parent: it ends with that.
+    """Gives this fork the state of a new process."""
+    # The fork ends with its parent, because nobody else could report its exit code.
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

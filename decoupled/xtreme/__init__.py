@@ -1,1 +1,1 @@
-"""What is XTREME's alone: files, labels, predictions, languages, official averages."""
+"""The parts specific to XTREME: files, labels, predictions, languages, averages."""

@@ -1,7 +1,7 @@
 """A file of XTREME in one language: its lines, sentences or JSON, checked.
 
-Errors name file, line and language. A line is what text mode of Python takes for one;
-the special characters that Unicode also calls line ends are text.
+Errors name file, line and language. Lines are those of Python's text mode; other
+characters that Unicode counts as line ends are text.
 """
 
 import json
@@ -16,7 +16,7 @@ from decoupled.core.errors import UserError
 PARTS_OF_SPEECH = (
     "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X _"
 ).split()
-# What stands on a line with a label or a prediction.
+# Task -> the form of a line with a label or a prediction.
 FORMS = {
     "xnli": ("contradiction|entailment|neutral", "contradiction, entailment, neutral"),
     "pawsx": ("0|1", "0 or 1"),
@@ -26,9 +26,9 @@ FORMS = {
     "tatoeba": ("0|[1-9][0-9]*", "a line number, from 0"),
 }
 
-# A language in the name of a file of others: ur, zh-TW, zh_Hant. Narrower than
-# `corpora.locales.CODE`, the names that users may choose: test-v2.tsv and test-b.tsv
-# have no language in their names, and no file of XTREME has an @.
+# A language in the name of a file from elsewhere: ur, zh-TW, zh_Hant. This is narrower
+# than `corpora.locales.CODE`, the codes that users may choose: test-v2.tsv and
+# test-b.tsv have no language in their names, and no file of XTREME has an @.
 _LANGUAGE = "[A-Za-z]{2,}(?:[-_][A-Za-z0-9]+)*"
 _LINE_END = re.compile("\r\n|\r|\n")
 _SHOWN = 60
@@ -44,8 +44,8 @@ def languages_of(folder: str, *templates: str) -> list[str]:
 
     Args:
       folder: above the files; it may be missing.
-      templates: paths below it; {language}, once or more in the name of the file,
-        stands for the language. Templates without it are ignored.
+      templates: paths below the folder. {language} in the name of the file, once or
+        more, stands for the language. Templates without it are ignored.
     """
     found: set[str] = set()
     for template in templates:
@@ -76,7 +76,7 @@ class LanguageFile(NamedTuple):
     language: str
 
     def error(self, problem: str, line: int | None = None) -> UserError:
-        """What to raise: file, line (from 1) and language before the problem."""
+        """The error to raise: file, line (from 1) and language, then the problem."""
         where = self.path if line is None else f"{self.path}:{line}"
         return UserError(f"{where} (language {self.language}): {problem}")
 
@@ -114,11 +114,11 @@ class LanguageFile(NamedTuple):
             raise self.error(problem, error.lineno) from error
 
     def values(self, lines: Iterable[str], advice: str = "") -> list[str]:
-        """What stands on each line, between white space, in the form of the task.
+        """The value on each line without outer white space, in the task's form.
 
         Args:
           lines: all lines of the file, or the relevant part of each.
-          advice: what to do, for the message.
+          advice: what the user can do, for the message.
 
         Raises:
           UserError: a line is empty or of another form.
@@ -129,7 +129,7 @@ class LanguageFile(NamedTuple):
         return values
 
     def sentences(self, lines: Iterable[str], advice: str = "") -> list[Sentence]:
-        """The tags between empty lines, however many of these; see `values`."""
+        """The tags of sentences, separated by one or more empty lines; see `values`."""
         sentences: list[Sentence] = []
         inside = False
         for number, line in enumerate(lines, start=1):

@@ -1,6 +1,6 @@
 """Labels of XTREME's test sets, and predictions in its submission format.
 
-Labels lie as its evaluation script or its download keeps them:
+Labels are in the format of the evaluation script or of the download:
 
 | task | file of the script | file of the download, with its labels |
 |---|---|---|
@@ -10,10 +10,10 @@ Labels lie as its evaluation script or its download keeps them:
 | bucc2018 | id, tab, id | the same |
 | tatoeba | place of the translation on the sorted English side | that side, unsorted |
 
-XTREME's preprocessing takes the labels of test sets away; such files are recognised.
+XTREME's preprocessing removes the labels of test sets; such files are recognised.
 
-Predictions are checked against the labels. Their files are those of the script, but for
-xquad, mlqa and tydiqa: one JSON object, id -> answer.
+Predictions are checked against the labels. Their files have the format of the script,
+except for xquad, mlqa and tydiqa: one JSON object, id -> answer.
 """
 
 import csv
@@ -50,10 +50,10 @@ def read_labels(file: LanguageFile) -> Any:
 
 
 def sorted_positions(sentences: list[str]) -> list[int]:
-    """Where each sentence stands, from 0, once all of them are sorted.
+    """The index of each sentence, from 0, after all of them are sorted.
 
-    XTREME sorts the English side of Tatoeba by code points, white space at the ends
-    left out, to hide which lines belong together; predictions are line numbers of the
+    XTREME sorts the English side of Tatoeba by code points, ignoring white space at the
+    ends, to hide which lines belong together. Predictions are line numbers of the
     sorted side. Equal sentences keep their order.
     """
     stripped = [sentence.strip() for sentence in sentences]
@@ -71,7 +71,7 @@ def _classes(file: LanguageFile) -> list[str]:
         return file.values(lines, _REMOVED)
     if min(columns) < _COLUMNS:
         return _classes_across_lines(file, columns)
-    # Quotes do not matter here: no label has any.
+    # Quotes do not matter here, because labels have none.
     return file.values((line.rpartition("\t")[2] for line in lines), _REMOVED)
 
 
@@ -146,7 +146,7 @@ def read_predictions(
       file: with the predictions.
       labels: of the same task and language, from `read_labels`.
       labels_path: their file, for messages.
-      answers_may_miss: whether questions without an answer are accepted.
+      answers_may_miss: whether missing answers to questions are accepted.
 
     Returns:
       as `read_labels`; for questions a dict, id -> answer.

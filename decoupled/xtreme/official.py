@@ -1,9 +1,9 @@
 """XTREME as a whole: its tasks, languages, files and groups, and the official averages.
 
-After Hu et al., XTREME (ICML 2020), and its evaluation script. A task's score is the
-mean over its languages, of F1 or accuracy, or of exact match and F1 in question
-answering. A group's score is the mean over its tasks, the overall score the mean over
-all nine tasks; neither exists before the last of its tasks.
+Source: Hu et al., XTREME (ICML 2020), and its evaluation script. A task's score is the
+mean over its languages of F1 or accuracy, or of exact match and F1 in question
+answering. A group's score is the mean over its tasks, and the overall score is the mean
+over all nine tasks. Both need the scores of all their tasks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,14 +35,14 @@ _TYDIQA_NAMES = {
 
 
 class XtremeTask(NamedTuple):
-    """What XTREME says of a task.
+    """XTREME's definition of a task.
 
-    languages: two-letter codes, all of which its score needs.
+    languages: two-letter codes; the score needs all of them.
     suffix: of the files with predictions.
     headline: the metrics whose mean is the score.
-    label_files: where labels may lie in the task's folder, the first that is there;
-      {language} and {name}, TyDi QA's own word for it, stand for the language.
-    folders: names that the task's folder with labels or data may have.
+    label_files: possible files of labels in the task's folder; the first that exists is
+      read. {language} stands for the code, {name} for TyDi QA's name of the language.
+    folders: possible names of the task's folder with labels or data.
     """
 
     languages: tuple[str, ...]
@@ -127,9 +127,10 @@ def prediction_file(task: str, language: str) -> str:
 
 
 def label_templates(task: str) -> list[str]:
-    """Paths where labels may lie below the folder with all of them, best first.
+    """Possible paths of labels below the folder with all labels, best first.
 
-    {language} stands for the language, and in one of TyDi QA {name} for its own word.
+    {language} stands for the code, and in one path of TyDi QA {name} for its name of
+    the language.
     """
     described = TASKS[task]
     return [
@@ -138,7 +139,7 @@ def label_templates(task: str) -> list[str]:
 
 
 def label_files(task: str, language: str) -> list[str]:
-    """`label_templates` of a language, without those for which it has no word."""
+    """`label_templates` of a language, without those that need a name it lacks."""
     name = _TYDIQA_NAMES.get(language)
     return [
         template.format(language=language, name=name)
@@ -148,22 +149,22 @@ def label_files(task: str, language: str) -> list[str]:
 
 
 def is_official(task: str, language: str) -> bool:
-    """Whether a language is one of those over which XTREME averages a task.
+    """Whether XTREME's average of a task includes a language.
 
-    For a task that XTREME does not have, every language is.
+    True for every language if XTREME does not have the task.
     """
     return task not in TASKS or language in TASKS[task].languages
 
 
 def in_order(task: str, languages: Iterable[str]) -> list[str]:
-    """Those of XTREME's languages of the task in its order, then the others by name."""
+    """XTREME's languages of the task in XTREME's order, then the others by name."""
     given = set(languages)
     official = [name for name in TASKS[task].languages if name in given]
     return official + sorted(given.difference(official))
 
 
 def english_first(task: str, languages: Iterable[str]) -> list[str]:
-    """`in_order`, but English before all others."""
+    """`in_order`, but with English first."""
     return sorted(in_order(task, languages), key=lambda name: name != "en")
 
 
@@ -189,12 +190,12 @@ def task_scores(
 
     Args:
       task: its name in XTREME.
-      by_language: language -> metric -> value, of one of the task's languages or more;
-        languages that XTREME does not list are left out.
+      by_language: language -> metric -> value, for at least one of the task's
+        languages; languages that XTREME does not list are ignored.
 
     Returns:
       metric -> language -> value; "avg_" + metric -> mean over these languages; and
-      "avg_metric", the task's score, only where no language of the task is missing.
+      "avg_metric", the task's score, only if no language of the task is missing.
     """
     languages = [name for name in TASKS[task].languages if name in by_language]
     metrics = list(by_language[languages[0]])
@@ -211,10 +212,10 @@ def task_scores(
 
 
 def group_scores(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """The overall score (`all_task`) and those of groups, as far as tasks are there.
+    """The overall score (`all_task`) and the scores of groups whose tasks all exist.
 
     Args:
-      tasks: task -> what `task_scores` gives.
+      tasks: task -> the result of `task_scores`.
     """
     scores = {
         name: value["avg_metric"] for name, value in tasks.items() if _whole(value)

@@ -3,8 +3,8 @@
 Below --data_dir, L being a language other than English:
 
   tatoeba/L-en.L, tatoeba/L-en.en
-      a sentence a line. XTREME sorts the English side; a prediction is a place in the
-      sorted side. Where it is unsorted, line i translates line i. Labels can also stand
+      one sentence per line. XTREME sorts the English side; a prediction is an index in
+      the sorted side. If it is unsorted, line i translates line i. Labels can also be
       in tatoeba/test-L.tsv. The folder may be called tatoeba_parallel.
   bucc2018/L-en.dev.L, .dev.en, .dev.gold, L-en.test.L, .test.en
       id, tab, sentence; in .gold id, tab, id. Gold pairs of the test set are optional:
@@ -35,8 +35,8 @@ Pair = tuple[str, str]
 class Tatoeba(NamedTuple):
     """A language of Tatoeba.
 
-    sources: its sentences. candidates: the English ones, sorted. gold: for each source
-    the place of its translation among the candidates, or None where it is not known.
+    sources: its sentences. candidates: the English sentences, sorted. gold: for each
+    source the index of its translation among the candidates, or None if not known.
     """
 
     language: str
@@ -75,7 +75,7 @@ def task_folder(task: str, data_dir: str) -> str:
 
 
 def languages(task: str, data_dir: str) -> list[str]:
-    """The languages that have a file of the task, by name, also outside XTREME.
+    """The languages that have a file of the task, by name, in XTREME or not.
 
     Raises:
       UserError: there are none.
@@ -90,10 +90,10 @@ def languages(task: str, data_dir: str) -> list[str]:
 
 
 def language_files(task: str, data_dir: str, language: str) -> list[str]:
-    """All files of a language that are read; those with labels may be missing.
+    """All files of a language that are read; files with labels may be missing.
 
     Raises:
-      UserError: others are missing; all of them are named.
+      UserError: other files are missing; all of them are named.
     """
     folder = task_folder(task, data_dir)
     paths = [
@@ -122,7 +122,7 @@ def check_language(task: str, data_dir: str, language: str) -> None:
 
 
 def read_tatoeba(data_dir: str, language: str) -> Tatoeba:
-    """The sentences of a language, and which is the translation of which if known.
+    """The sentences of a language and, if known, their translations.
 
     Raises:
       UserError: a file is missing, empty or malformed, or the sides differ in length.
@@ -213,12 +213,12 @@ def read_parallel(
 ) -> tuple[list[str], list[str]]:
     """The first pairs of two files in which line i translates line i.
 
-    Pairs of which a side is empty are left out.
+    Pairs with an empty side are left out.
 
     Args:
-      source_path, target_path: UTF-8, a sentence a line.
+      source_path, target_path: UTF-8, one sentence per line.
       language: for messages.
-      max_pairs: the most pairs that are read; 0 for all.
+      max_pairs: the maximal number of pairs; 0 for all.
 
     Raises:
       UserError: a file is missing, the sides differ in length, or no pair is left.

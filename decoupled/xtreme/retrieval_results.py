@@ -1,4 +1,4 @@
-"""Results of Tatoeba and BUCC in a folder, to which a run adds language by language.
+"""A folder of results of Tatoeba and BUCC; a run adds one language after another.
 
     results.json    settings; the metrics of each language and the fingerprint of its
                     files ("data"); means
@@ -6,7 +6,7 @@
     predictions/TASK/test-LANGUAGE.tsv
                     for `decoupled score` and XTREME's own script
 
-Languages that XTREME does not list for the task are marked and in no mean.
+Languages that XTREME does not list for the task are marked and excluded from means.
 """
 
 import os
@@ -21,10 +21,11 @@ _MEAN = "mean"
 
 
 def tatoeba_results(pair: Tatoeba, places: list[int]) -> dict[str, float]:
-    """Metrics in percent; accuracy only where the right places are known.
+    """Metrics in percent; accuracy only if the translations are known.
 
     Args:
-      pair: the sentences of a language. places: what was found for each source.
+      pair: the sentences of a language.
+      places: for each source the index of the candidate that was found.
     """
     results = {}
     if pair.gold is not None:
@@ -35,19 +36,19 @@ def tatoeba_results(pair: Tatoeba, places: list[int]) -> dict[str, float]:
 
 
 def bucc_results(test: Bucc, pairs: list[Pair]) -> dict[str, float]:
-    """Metrics of the pairs that were found in percent; none without gold pairs."""
+    """Metrics of the pairs that were found, in percent; none without gold pairs."""
     if not test.gold:
         return {}
     results = official.score_language("bucc2018", test.language, test.gold, pairs)
-    # What as many random pairs as there are gold pairs would give, in expectation.
+    # The expected score of as many random pairs as there are gold pairs.
     possible = len(test.source.ids) * len(test.english.ids)
     return {**results, "random_f1": 100 * len(test.gold) / possible}
 
 
 class RetrievalResults:
-    """The folder of a run; one that was stopped goes on with what it lacks.
+    """The folder of a run; a run that was stopped resumes with the missing languages.
 
-    content: what results.json holds. path: of that file.
+    content: of results.json. path: of that file.
 
     Args:
       folder: made if missing.
@@ -94,7 +95,7 @@ class RetrievalResults:
         lines: list[str],
         results: dict[str, float],
     ) -> None:
-        """Writes a language's predictions, a line each, then its results."""
+        """Writes a language's predictions, one per line, then its results."""
         path = self._predictions(language)
         files.make_folder(os.path.dirname(path))
         files.write_text(path, "".join(f"{line}\n" for line in lines))

@@ -1,8 +1,8 @@
 """Scores of predictions by XTREME's rules, and their tables.
 
-A task needs all of XTREME's languages: one of them that lacks a file is an error. Any
-other language is taken where both of its files, predictions and labels, are there and
-the one with labels has some.
+A task needs all of XTREME's languages: it is an error if one of them lacks a file. Any
+other language is scored if both of its files, predictions and labels, exist and the
+labels are not empty.
 """
 
 import os
@@ -20,7 +20,7 @@ NO_LABELS = "no labels"
 NO_LANGUAGES = "none of these languages"
 _NOT_CHOSEN = "not asked for"
 _ONLY_OUTSIDE = "only languages outside XTREME"
-# Shown per language, beside what the task's score is made of.
+# Shown per language, in addition to the metrics of the task's score.
 _ALSO_SHOWN = {"udpos": ("accuracy",)}
 
 
@@ -36,7 +36,7 @@ class Inputs(NamedTuple):
     left_out: dict[str, str]
 
     def languages(self, listed: bool) -> list[str]:
-        """Those with both files that XTREME lists for the task, or does not list."""
+        """Languages with both files: those that XTREME lists, or all others."""
         return [
             name
             for name, file in self.labels.items()
@@ -50,12 +50,12 @@ def find_files(
     task: str,
     languages: Sequence[str] | None = None,
 ) -> Inputs:
-    """The files of a task, for those of its languages that are wanted.
+    """The files of a task, for the wanted languages.
 
-    All of XTREME's languages that are wanted need both files as soon as one of them has
-    one; other languages are taken where both files are there. Where all are wanted, an
-    other language whose labels cannot be read is left out: test sets often come without
-    them.
+    If one of XTREME's wanted languages has a file, all of them need both files. Other
+    languages are scored if both files exist. If all languages are wanted, another
+    language whose labels cannot be read is left out, because test sets often come
+    without labels.
 
     Args:
       languages: the wanted ones; None for all.
@@ -93,7 +93,7 @@ def scorable(
     task: str,
     languages: Sequence[str] | None = None,
 ) -> list[str]:
-    """Those of some languages that have both files; of all, where None are given."""
+    """The given languages, or all if None, that have both files."""
     if languages is None:
         languages = _wanted(prediction_folder, label_folder, task, None)
     predictions, labels = _both_kinds(prediction_folder, label_folder, task, languages)
@@ -109,7 +109,7 @@ def score_command(
       labelled: the languages of files that have labels.
 
     Returns:
-      no words where XTREME has no such task, or no file can be scored.
+      no words if XTREME has no such task, or no file can be scored.
     """
     if task not in official.TASKS:
         return []
@@ -122,7 +122,7 @@ def score_command(
         f"--label_folder={label_folder}",
         f"--tasks={task}",
     ]
-    # Without the flag, all of XTREME's languages and all others with both files.
+    # Without the flag: all of XTREME's languages, and all others with both files.
     others = scorable(prediction_folder, label_folder, task)
     if {*official.TASKS[task].languages, *others} != set(languages):
         command.append(f"--languages={','.join(languages)}")
@@ -150,7 +150,7 @@ def _wanted(prediction_folder, label_folder, task, languages):
 
 
 def _existing(folder, task, paths):
-    """Language -> the first of its paths that is there, for languages that have one."""
+    """Language -> the first of its paths that exists, for languages that have one."""
     found = {}
     for language, names in paths.items():
         for name in names:
@@ -164,7 +164,7 @@ def _existing(folder, task, paths):
 def _left_out(task, languages, predictions, labels, reads):
     """Languages outside XTREME -> which of their two files they lack.
 
-    reads: whether a file with labels that cannot be read is as good as none.
+    reads: whether a file whose labels cannot be read counts as missing.
     """
     left_out = {}
     for name in languages:
@@ -210,12 +210,11 @@ def score(
       answers_may_miss: whether questions without an answer count 0.
 
     Returns:
-      what XTREME's script writes: group -> score, `all_task` -> overall score, task
-      -> what `official.task_scores` gives; beside it `missing`, task -> why it has no
-      score;
-      `outside_xtreme`, task -> metric -> language -> value, of languages that XTREME
-      does not list for the task; `left_out`, task -> such a language -> which file it
-      lacks; and `files`, task -> language -> the two files.
+      the output of XTREME's script: group -> score, `all_task` -> overall score, task
+      -> the result of `official.task_scores`; in addition `missing`, task -> why it has
+      no score; `outside_xtreme`, task -> metric -> language -> value, for languages
+      that XTREME does not list for the task; `left_out`, task -> such a language -> the
+      file that it lacks; and `files`, task -> language -> the two files.
 
     Raises:
       UserError: a file is missing, malformed or does not fit its labels, or there is

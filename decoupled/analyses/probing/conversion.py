@@ -1,8 +1,8 @@
-"""Treebanks and tagged words to probing tasks.
+"""Converts treebanks and tagged words to probing tasks.
 
 parts_of_speech   CoNLL-U -> the tag of each word (UPOS)
-dependencies      CoNLL-U -> span1 a word, span2 its head, the label their relation
-entities          BIO tags, a word a line -> the type of each entity
+dependencies      CoNLL-U -> span1 is a word, span2 its head, the label their relation
+entities          BIO tags, one word per line -> the type of each entity
 """
 
 import os
@@ -66,8 +66,8 @@ def dependencies(path: str) -> list[Example]:
 def entities(path: str) -> list[Example]:
     """The type of each entity; sentences without entities have no targets.
 
-    The first column is the word, the last its tag: B-TYPE, I-TYPE or O. An I- that
-    continues nothing of its type begins an entity, as conlleval has it.
+    The first column is the word, the last its tag: B-TYPE, I-TYPE or O. An I- tag that
+    does not continue an entity of its type begins a new entity, as in conlleval.
     """
     return [
         Example([word for word, _ in words], _entities([tag for _, tag in words]))
@@ -83,10 +83,10 @@ CONVERTERS: dict[str, Callable[[str], list[Example]]] = {
 
 
 def convert(task: str, source: str, target: str) -> None:
-    """Writes a file for probing and says what it holds.
+    """Writes a file for probing and prints a summary of it.
 
     Args:
-      task: of `CONVERTERS`. source: CoNLL-U or tagged words. target: to be written.
+      task: of `CONVERTERS`. source: CoNLL-U or tagged words. target: the file to write.
 
     Raises:
       UserError: the source is malformed, or the target cannot be written.
@@ -99,22 +99,24 @@ def convert(task: str, source: str, target: str) -> None:
 
 
 def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
-    """Makes `pos` and `dependencies` of a language's treebanks.
+    """Makes the tasks `pos` and `dependencies` from a language's treebanks.
 
-    Files are told apart by the `train`, `dev` or `test` that ends their names before
-    .conllu, as Universal Dependencies has it; those of a split are joined. Test is what
-    the test files hold. Where training or development files are missing, the other ones
-    give both: a hash of its words puts about one sentence in five into development.
+    The split of a file is the `train`, `dev` or `test` at the end of its name before
+    .conllu, as in Universal Dependencies. Files of a split are joined. The test split
+    always consists of the test files. If training or development files are missing, the
+    other ones give both splits: a hash of its words puts about one sentence in five
+    into development.
 
     Args:
-      paths: of CoNLL-U. folder: gets pos/SPLIT.jsonl and dependencies/SPLIT.jsonl.
+      paths: of CoNLL-U files.
+      folder: pos/SPLIT.jsonl and dependencies/SPLIT.jsonl are written there.
 
     Returns:
       The paths written.
 
     Raises:
-      UserError: a name says no split, test files or all others are missing, or a file
-        is malformed. Nothing is written then.
+      UserError: a name has no split, the test files or all others are missing, or a
+        file is malformed. Nothing is written then.
     """
     by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
     for path in paths:
@@ -155,7 +157,7 @@ def _is_development(example: Example) -> bool:
 
 
 def _sentences(path: str) -> Iterator[list[tuple[int, str]]]:
-    """Lines and their numbers, up to each empty line.
+    """Yields sentences: the numbered lines up to each empty line.
 
     Raises:
       UserError: there are none.
@@ -189,7 +191,7 @@ def _read_treebank(path) -> Iterator[list[_Word]]:
                 raise UserError(
                     f"{path}:{number}: {len(cells)} columns, CoNLL-U has {_COLUMNS}"
                 )
-            # 3-4 is a contraction of words that follow, 5.1 a word that is not written.
+            # 3-4 is a contraction of the words that follow; 5.1 is an omitted word.
             if cells[0].isdigit():
                 words.append(_word(cells, f"{path}:{number}"))
         _check_heads(words, f"{path}:{lines[0][0]}")
@@ -200,7 +202,7 @@ def _read_treebank(path) -> Iterator[list[_Word]]:
 def _word(cells, where) -> _Word:
     if not cells[6].isdigit() and cells[6] != "_":
         raise UserError(f"{where}: head {cells[6]!r} is no number")
-    # Spaces within a word would make two of it.
+    # A space within a word would split it in two.
     form = "".join(cells[1].split()) or "_"
     head = 0 if cells[6] == "_" else int(cells[6])
     return _Word(int(cells[0]), form, cells[3], head, cells[7])

@@ -1,8 +1,8 @@
-"""What do frozen layers tell of the words' grammar and meaning? (paper Table 9)
+"""How much grammar and meaning can a probe read from frozen layers? (paper Table 9)
 
-Edge probing (Tenney et al. 2019). Variants:
+This is edge probing (Tenney et al. 2019). Its variants are:
 
-  mix          one probe on a learned mix of all layers, the input embedding among them
+  mix          one probe on a learned mix of all layers, including the input embedding
   layers       a probe on each layer by itself
   cumulative   a probe on a mix of layers 0 to l, for each l
 """
@@ -42,27 +42,27 @@ def measure(
     """Trains and scores all probes.
 
     Args:
-      variants: of `VARIANTS`. cache_dir: where vectors are kept meanwhile; None for the
-        system's folder of temporary files.
+      variants: of `VARIANTS`.
+      cache_dir: the folder for the temporary files of vectors; None for the system's.
 
     Returns:
-      `settings`; `tasks`: files and counts of targets; `models`: what
-      `AnalysedModel.describe` says, with `probes`, a list of entries with `task`,
-      `variant`, `layer` (None for "mix"), `dev` and, where there is one, `test` (f1,
-      precision, recall, targets), `mix` (the share of each layer), `steps`, `lost`
-      (targets beyond the length), and on "test", or "dev" where there is none,
-      `majority_f1` and `lookup_f1` (see `baselines`).
+      `settings`; `tasks`: files and counts of targets; `models`: the entries of
+      `AnalysedModel.describe`, with `probes`, a list of entries with `task`, `variant`,
+      `layer` (None for "mix"), `dev` and, if there is test data, `test` (f1, precision,
+      recall, targets), `mix` (the share of each layer), `steps`, `lost` (targets beyond
+      the length), and the baselines `majority_f1` and `lookup_f1` on "test", or on
+      "dev" if there is no test data (see `baselines`).
 
-      Tasks with test data also have one value a target, of the targets that are within
-      the length of every model: `arrays`, uint8 [items], 1 where the label of the
-      highest score is right, as "MODELINDEX/TASK" of the mix and
-      "MODELINDEX/TASK/VARIANT/LAYER" of others; `items` of the task, [sentence, target]
-      among the sentences of the file that have targets, from 0; and its `baseline`, the
-      share that `word_lookup` has right.
+      Tasks with test data also have one value per target, for the targets that are
+      within the length of every model: `arrays`, uint8 [items], 1 if the label with the
+      highest score is right, under "MODELINDEX/TASK" for the mix and
+      "MODELINDEX/TASK/VARIANT/LAYER" for other variants; `items` of the task,
+      [sentence, target], where sentences without targets are not counted, from 0; and
+      its `baseline`, the share of items that `word_lookup` has right.
 
     Raises:
-      UserError: a variant is unknown, a file is malformed, or nothing of it can be
-        used.
+      UserError: a variant is unknown, a file is malformed, or no target of a file can
+        be used.
     """
     for name in variants:
         if name not in VARIANTS:
@@ -113,7 +113,7 @@ def expected_layer(scores: Sequence[float]) -> float | None:
       scores: with layers 0 to l, for each l.
 
     Returns:
-      sum l (score_l - score_(l-1)) / (score_L - score_0); None where nothing is gained.
+      sum l (score_l - score_(l-1)) / (score_L - score_0); None if there is no gain.
     """
     gains = [after - before for before, after in zip(scores, scores[1:], strict=False)]
     total = sum(gains)
@@ -132,7 +132,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def plot(result: dict[str, Any], stem: str) -> list[str]:
-    """Draws F1 by layer where there is such a variant; the mixes otherwise."""
+    """Draws F1 by layer if there is such a variant; the mixes otherwise."""
     drawn = [variant for variant in _BY_LAYER if _found(result, variant)] or ["mix"]
     tasks = list(result["tasks"])
     figure, axes = plots.grid(len(drawn), len(tasks), 3.0, 2.6)
@@ -186,7 +186,7 @@ def _describe(task, read):
 
 
 class _Items(NamedTuple):
-    """Names of a model's items of a task, [sentence, target], and hits by key.
+    """A model's items of a task, [sentence, target], and its hits by key.
 
     baseline: bool [items], hits of the word lookup. hits: bool [items] each.
     """

@@ -1,8 +1,8 @@
 """Sentences of a probing task as frozen vectors, and batches of them.
 
-The encoder runs once per sentence. All layers' vectors go to a file that is mapped into
-memory, in float16: OntoNotes with a BERT-base takes about 50 GB, more than most
-machines have, and what fits is read at the speed of memory.
+The encoder runs once per sentence. The vectors of all layers are written in float16 to
+a memory-mapped file. OntoNotes with a BERT-base takes about 50 GB, more memory than
+most machines have; the part that fits into memory is read at its speed.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ _ENCODED_AT_ONCE = 32
 
 
 class Batch(NamedTuple):
-    """Sentences one after the other.
+    """Concatenated sentences.
 
     vectors: float32 [pieces, layers, H]. spans: one or two of (int32 [n], int32 [n]):
-    rows of `vectors`, and the target that each of them belongs to, non-decreasing and
-    without gaps. labels: float32 [targets, labels], 1 where a target has the label.
-    missed: how many labels targets have that are not among these.
+    rows of `vectors`, and the target of each row, non-decreasing and without gaps.
+    labels: float32 [targets, labels], 1 if a target has the label.
+    missed: the number of labels of targets that are not among these.
     """
 
     vectors: np.ndarray
@@ -43,11 +43,11 @@ class Batch(NamedTuple):
 class ProbingData:
     """A split of a task.
 
-    vectors: [pieces, layers + 1, H], all sentences one after the other.
-    starts: int64 [sentences + 1], where each begins. spans: one or two of int64
-    [targets, 2], pieces [first, end) within their sentence. labels: of each target,
-    ids, -1 for those that are not in the training data. target_starts: int64
-    [sentences + 1]. lost: targets beyond the model's positions.
+    vectors: [pieces, layers + 1, H], all sentences concatenated.
+    starts: int64 [sentences + 1], the first piece of each. spans: one or two of int64
+    [targets, 2], pieces [first, end) within their sentence. labels: the ids of each
+    target's labels, -1 for labels that are not in the training data. target_starts:
+    int64 [sentences + 1]. lost: the number of targets beyond the model's positions.
     """
 
     vectors: np.ndarray
@@ -61,16 +61,16 @@ class ProbingData:
 
     @property
     def sentences(self) -> int:
-        """How many there are."""
+        """The number of sentences."""
         return len(self.starts) - 1
 
     @property
     def targets(self) -> int:
-        """How many there are, without those that are lost."""
+        """The number of targets, without those that are lost."""
         return len(self.labels)
 
     def batch(self, rows: Sequence[int], layers: slice) -> Batch:
-        """The sentences `rows`, of their vectors the given layers."""
+        """The sentences `rows`, with the given layers of their vectors."""
         vectors = np.concatenate(
             [self.vectors[self.starts[r] : self.starts[r + 1], layers] for r in rows]
         )
@@ -114,14 +114,14 @@ def prepare(
     path: str,
     max_tokens: int | None,
 ) -> ProbingData:
-    """Encodes a split; its vectors go to the new file `path`.
+    """Encodes a split; writes its vectors to the new file `path`.
 
-    Words become pieces one by one, as SentencePiece never joins two words. What is
-    beyond `max_tokens` ([CLS] and [SEP] included; None for the model's positions) is
-    cut off, with the targets there.
+    Words are encoded one by one, because SentencePiece never joins two words. Pieces
+    beyond `max_tokens` (including [CLS] and [SEP]; None for the model's positions) and
+    their targets are cut off.
 
     Raises:
-      UserError: the model has fewer positions, nothing is left, or the file cannot be
+      UserError: the model has fewer positions, no target is left, or the file cannot be
         written.
     """
     length = max_tokens or model.config.max_positions
@@ -164,9 +164,9 @@ def prepare(
 
 
 def _pieces(model: AnalysedModel, words: list[str]) -> tuple[np.ndarray, list[int]]:
-    """Where each word ends, int64 [words + 1] from 0, and all pieces."""
+    """The ends of the words, int64 [words + 1] starting with 0, and all pieces."""
     vocabulary = model.vocabulary
-    # A word that the normalisation takes away altogether still needs a place.
+    # A word that the normalisation removes completely still needs a piece.
     encoded = [ids or [vocabulary.unk_id] for ids in vocabulary.encode_batch(words)]
     ends = np.cumsum([0, *map(len, encoded)])
     return ends, [piece for ids in encoded for piece in ids]
@@ -184,7 +184,7 @@ def _piece_span(span: Span, ends: np.ndarray) -> list[int]:
 def _rows_of_spans(
     spans: np.ndarray, shift: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of a batch's vectors, and for each its target."""
+    """Rows of a batch's vectors, and the target of each row."""
     lengths = spans[:, 1] - spans[:, 0]
     segments = np.repeat(np.arange(len(spans)), lengths)
     before = np.cumsum(lengths) - lengths
@@ -223,7 +223,7 @@ def _encode(
 
 
 def _packed(vocabulary: Vocabulary, pieces: list[list[int]]) -> dict[str, np.ndarray]:
-    """[CLS] pieces [SEP] padding, and the number of each row."""
+    """[CLS] pieces [SEP] padding, and the index of each row."""
     shape = [len(pieces), max(map(len, pieces)) + _SPECIAL]
     ids = np.full(shape, vocabulary.pad_id, np.int32)
     mask = np.zeros(shape, np.int32)

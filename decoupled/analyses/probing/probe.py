@@ -1,13 +1,13 @@
 """The probe: a small network on frozen vectors of spans, its training and its score.
 
-A learned mix of the layers, a projection, self-attentive pooling over each span, and a
-network of two layers; every label is a yes-or-no question of its own (Tenney et al.
-2019). As there, the learning rate is halved where the development score rests, training
-ends where it keeps resting, and the best step is kept.
+The network is a learned mix of the layers, a projection, self-attentive pooling over
+each span, and an MLP of two layers. Every label is a binary decision (Tenney et al.
+2019). As in that paper, the learning rate is halved when the development score stops
+improving, training ends when it still does not improve, and the best step is kept.
 
-A probe must beat baselines: rules that see labels and words, and no vectors. A probe on
-vectors can tell words apart, and most words have one part of speech. Only what lies
-above the lookup of words is knowledge of the sentence.
+A probe must beat baselines, which see labels and words but no vectors. A probe on
+vectors can tell words apart, and most words have only one part of speech. Only the gain
+over the word lookup shows knowledge of the sentence.
 """
 
 from collections import Counter, defaultdict
@@ -55,10 +55,10 @@ class Probe(tf.Module):
 
         Args:
           vectors: float32 [pieces, layers, H]. spans: see `Batch`.
-          step: int32 scalar, draws the dropout; None drops nothing.
+          step: int32 scalar that seeds the dropout; None for no dropout.
 
         Returns:
-          float32 [targets, labels]; above 0 is yes.
+          float32 [targets, labels]; a label is predicted if its score is above 0.
         """
         mixed = tf.einsum("plh,l->ph", vectors, tf.nn.softmax(self.mix_weights))
         mixed *= self.mix_scale
@@ -111,11 +111,11 @@ class Score(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A trained probe's scores by split, and what it made of the layers.
+    """A trained probe's scores by split, and its mix of the layers.
 
-    hits: bool [targets of "test", or "dev" where there is none], whether the label with
-    the highest score is one of the target's. mix: softmax of the layers' weights.
-    steps: of the best development score.
+    hits: bool [targets of "test", or of "dev" if there is no test data], whether the
+    label with the highest score is one of the target's. mix: softmax of the layers'
+    weights. steps: of the best development score.
     """
 
     scores: dict[str, Score]
@@ -130,7 +130,7 @@ def train_probe(
     """Trains on "train", keeps the best step on "dev", scores "dev" and "test".
 
     Args:
-      data: splits; "test" may be missing. layers: those that the probe sees.
+      data: splits; "test" may be missing. layers: the layers that the probe sees.
       name: for the progress shown.
     """
     trainer = _Trainer(data["train"], layers, settings)
@@ -158,9 +158,13 @@ def train_probe(
 
 
 def micro_score(right: int, said: int, there: int, targets: int) -> Score:
-    """From counts of labels: said and right, said, and there.
+    """The score from counts of labels.
 
-    Where nothing is said or there, what would be divided by it is 0.
+    It is 0 instead of a division by 0.
+
+    Args:
+      right: correctly predicted labels. said: predicted labels. there: gold labels.
+      targets: of the split.
     """
     precision = right / said if said else 0.0
     recall = right / there if there else 0.0
@@ -198,7 +202,7 @@ class _Trainer:
         )
 
     def batches(self) -> Iterator[Batch]:
-        """Training batches without end, in a new order in each pass."""
+        """Yields training batches endlessly, in a new order in each epoch."""
         generator = np.random.default_rng(self._settings.seed)
         size = self._settings.batch_size
         while True:
@@ -212,7 +216,7 @@ class _Trainer:
         self._learn(tf.constant(batch.vectors), spans, tf.constant(batch.labels), step)
 
     def score(self, data: ProbingData) -> tuple[Score, np.ndarray]:
-        """Over all of a split; and `Trained.hits`."""
+        """The score of a split, and `Trained.hits`."""
         right = said = there = 0
         hits = []
         for batch in data.batches(self._settings.batch_size, self._layers):
@@ -235,7 +239,7 @@ class _Trainer:
         return [variable.numpy() for variable in self._variables]
 
     def restore(self, values: list[np.ndarray]) -> None:
-        """The reverse of `values`."""
+        """Sets the probe's variables to a copy from `values`."""
         for variable, value in zip(self._variables, values, strict=True):
             variable.assign(value)
 
@@ -264,14 +268,14 @@ def _apply(dense: Dense, x: tf.Tensor) -> tf.Tensor:
 
 
 class Baseline(NamedTuple):
-    """score: of one label for each target. hits: bool [targets], which are right."""
+    """score: with one label per target. hits: bool [targets], which are right."""
 
     score: Score
     hits: np.ndarray
 
 
 def majority(train: Sequence[Example], there: Sequence[Target]) -> Baseline:
-    """Always the most frequent label of the training data."""
+    """Always predicts the most frequent label of the training data."""
     [(most, _)] = _labels(train).most_common(1)
     return _baseline([most] * len(there), there)
 
@@ -279,14 +283,15 @@ def majority(train: Sequence[Example], there: Sequence[Target]) -> Baseline:
 def word_lookup(
     train: Sequence[Example], examples: Sequence[Example], data: ProbingData
 ) -> Baseline:
-    """The most frequent label of the target's words in the training data.
+    """Predicts the most frequent label of the target's words in the training data.
 
-    Targets with two spans are looked up by the words of both; a pair that is not in the
-    training data by the words of the first span alone. Unknown words have the most
-    frequent label of all. Of equally frequent labels it is the one that comes first.
+    Targets with two spans are looked up by the words of both. If this pair is not in
+    the training data, the words of the first span are looked up alone. Unknown words
+    get the most frequent label of all. Of equally frequent labels the first one is
+    taken.
 
     Args:
-      train: all of it. examples: of the split. data: which targets of it are scored.
+      train: all training data. examples: of the split. data: has the scored targets.
     """
     [(most, _)] = _labels(train).most_common(1)
     by_words: defaultdict[tuple, Counter[str]] = defaultdict(Counter)
@@ -314,7 +319,7 @@ def _labels(examples: Sequence[Example]) -> Counter[str]:
 
 
 def _keys(words: list[str], target: Target) -> list[tuple]:
-    """What a target is looked up by, the first choice first."""
+    """The keys by which a target is looked up, in the order of preference."""
 
     def text(span: Span) -> tuple[str, ...]:
         return tuple(words[slice(*span)])

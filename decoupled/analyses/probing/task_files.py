@@ -1,12 +1,12 @@
 """Probing tasks in the JSON-lines format of the edge-probing suite (jiant).
 
-A line is a sentence, words with spaces between them, and labels of spans of its words.
-Ends are exclusive:
+A line has a sentence, whose words are separated by spaces, and labels of spans of
+words. The ends of spans are exclusive:
 
   {"text": "The cat sleeps", "targets": [{"span1": [0, 2], "label": "NP"}]}
 
-`span2` is there in tasks of two spans; `label` may be a list of any length. Other
-entries are not read.
+Tasks of two spans also have `span2`. `label` may be a list of any length. Other entries
+are ignored.
 """
 
 import json
@@ -54,7 +54,7 @@ def find_tasks(folder: str, wanted: Sequence[str] | None) -> list[ProbingTask]:
     """The tasks below a folder: FOLDER/TASK/train.jsonl, dev.jsonl, test.jsonl.
 
     Args:
-      wanted: their names; None for all folders there.
+      wanted: the names of tasks; None for all folders there.
 
     Raises:
       UserError: a task, or its training or development file, is missing.

@@ -5,7 +5,7 @@ catalog is all `.po` files of one application (`django.po` and `djangojs.po` of
 `django/contrib/admin` make the catalog `admin`).
 
 Placeholders become an ellipsis, which exists in every language and keeps the sentence
-whole ("Cannot delete …"); markup, entities and keyboard accelerators go.
+complete ("Cannot delete …"). Markup, entities and keyboard accelerators are removed.
 """
 
 import collections
@@ -24,10 +24,11 @@ from decoupled.corpora import locales
 if TYPE_CHECKING:
     import polib
 
-# Raised when the rules that choose and clean messages change, so that a corpus of the
-# old rules is not taken for one of the new.
+# Increased when the rules that choose and clean messages change, so that a corpus made
+# with the old rules is not reused.
 RULES = 1
-# Settings live here ("django/conf"), or the catalog is the package's own ("").
+# Folders whose catalog belongs to the package as a whole: its settings ("django/conf"),
+# or the package's own folder ("").
 _CORE_FOLDERS = ("", "conf")
 CORE = "core"
 
@@ -49,7 +50,7 @@ _PLACEHOLDERS = re.compile(
 _BLOCK_TAG = re.compile(r"</?(?:br|p|li|ul|ol|div|h\d|tr|td|th|hr)\b[^<>]*>", re.I)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--.*?-->")
 _ENTITY = re.compile(r"&(?:\w+|#\d+|#[xX][0-9a-fA-F]+);")
-# "文件(&F)" and "文件(_F)": how East Asian translations append the accelerator.
+# East Asian translations append the accelerator: "文件(&F)" and "文件(_F)".
 _APPENDED_ACCELERATOR = re.compile(r"\s*\([&_]\w\)")
 # "&File" and "_File" at the start of a word; "AT&T" and "user_id" stay.
 _ACCELERATOR = re.compile(r"(?<![\w&_])[&_](?=[^\W\d_])")
@@ -59,8 +60,8 @@ _REPEATED_ELLIPSIS = re.compile(rf"{ELLIPSIS}(?:\s*{ELLIPSIS})+")
 class Message(NamedTuple):
     """One English message of one catalog.
 
-    package, catalog: where it is from, e.g. "django" and "admin".
-    key: what makes it the same message elsewhere.
+    package, catalog: the source of the message, e.g. "django" and "admin".
+    key: equal messages of different catalogs have equal keys.
     translations: language code -> text, English included.
     """
 
@@ -86,7 +87,7 @@ class _File(NamedTuple):
 
 
 def check_installed(packages: Sequence[str]) -> None:
-    """Raises a UserError where a package is missing whose catalogs shall be read."""
+    """Raises a UserError if one of the packages is not installed."""
     installed.need("polib", purpose="message catalogs")
     if "django" in packages:
         installed.need("django", purpose="catalogs:django")
@@ -97,10 +98,11 @@ def check_installed(packages: Sequence[str]) -> None:
 def read_catalogs(packages: Sequence[str]) -> Catalogs:
     """Reads every catalog of the packages, e.g. ["django", "wagtail"].
 
-    Skipped and counted in `dropped`: fuzzy, obsolete and untranslated entries, entries
-    without legible text, translations that equal the English message (untranslated, or
-    a loan word) or, in a regional variant, the base language's. Of a plural entry the
-    general form is kept: the English plural and the highest translated form.
+    Skipped and counted in `dropped` are fuzzy, obsolete and untranslated entries,
+    entries without legible text, and translations that equal the English message
+    (untranslated, or a loan word) or, in a regional variant, the translation of the
+    base language. For a plural entry the general form is kept: the English plural and
+    the highest translated form.
 
     Raises:
       UserError: a package is not installed, has no catalogs, or a file is damaged.
@@ -121,8 +123,8 @@ def read_catalogs(packages: Sequence[str]) -> Catalogs:
 def libraries() -> dict[str, str]:
     """The version of the library that reads catalogs.
 
-    The catalogs are told by their contents, `fingerprint_catalogs`, and not by the
-    version of the package that they come with.
+    The catalogs are identified by their contents (`fingerprint_catalogs`), not by the
+    version of their package.
     """
     return {"polib": _polib().__version__}
 
@@ -145,7 +147,7 @@ def fingerprint_catalogs(packages: Sequence[str]) -> dict[str, str]:
 
 
 def _find_files(package: str) -> list[_File]:
-    """The `.po` files of a package, English first, which gives messages their order."""
+    """The `.po` files of a package; English first, as it determines the order."""
     root = _package_folder(package)
     found = []
     for folder, _, names in sorted(gfile.walk(root)):
@@ -190,8 +192,8 @@ def _catalog_name(application: str) -> str:
 
 
 def _polib():
-    # polib rather than Babel: Babel prints a warning for each plural form too many.
-    # Imported here, as corpora of text files do without it.
+    # polib rather than Babel: Babel prints a warning for each superfluous plural form.
+    # Imported here because corpora of text files do not need it.
     import polib
 
     return polib
@@ -236,7 +238,7 @@ def _add_entries(
 
 
 def _translation(entry: "polib.POEntry") -> tuple[str, str]:
-    """The cleaned translation and why it cannot be used ("" where it can)."""
+    """The cleaned translation, and why it cannot be used ("" if it can)."""
     if entry.fuzzy:
         return "", "fuzzy"
     if not entry.translated():
@@ -266,10 +268,10 @@ def _drop_copies(messages: list[Message], dropped: collections.Counter) -> None:
 
 
 def clean_message(message: str) -> str:
-    """The text of a message in one line; "" where braces or nothing legible remains.
+    """The text of a message in one line; "" if braces or no legible text remain.
 
-    A message is legible with two letters or, as one character is a word there, with one
-    letter that is neither upper nor lower case (是).
+    A text is legible if it has two letters, or one letter that is neither upper nor
+    lower case: in such scripts one character can be a word (是).
     """
     text = message.replace("%%", _LITERAL_PERCENT)
     text = _PLACEHOLDERS.sub(ELLIPSIS, text).replace(_LITERAL_PERCENT, "%")
@@ -283,7 +285,7 @@ def clean_message(message: str) -> str:
 
 
 def message_key(text: str) -> str:
-    """What two messages share when they differ in case, space or punctuation only."""
+    """A key that is equal for messages that differ in case, space or punctuation."""
     return "".join(
         character
         for character in text.casefold()

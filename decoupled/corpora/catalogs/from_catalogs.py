@@ -1,10 +1,10 @@
 """Message catalogs -> a corpus folder: text, a labelled zero-shot task, parallel pairs.
 
-The task: which catalog does a message come from? Trained on English only, tested in
-every language; the first package gives the labels, the others more text. A message's
-split depends on its English text alone, so that it is never in train in one language
-and in dev or test in another; the text of all dev and test messages is kept out of the
-pre-training text and is its `eval` split.
+The task is to tell which catalog a message comes from. Models are trained on English
+only and tested in every language. The first package gives the labels; the others give
+more text. A message's split depends on its English text alone, so that it is never in
+train in one language and in dev or test in another. The text of all dev and test
+messages is left out of the `train` split of the corpus and is its `eval` split.
 """
 
 import collections
@@ -46,7 +46,7 @@ class CatalogsBuild:
 
         Args:
           source: "catalogs:PACKAGE,...".
-          languages: those to keep beside English; empty keeps all.
+          languages: the languages to keep in addition to English; empty keeps all.
 
         Raises:
           UserError: `source` has another form, or a package is missing.
@@ -104,9 +104,9 @@ class CatalogsBuild:
 def make_task(messages: Iterable[Message], settings: TaskSettings) -> Task:
     """The zero-shot task.
 
-    Left out: messages that several catalogs share (their label would be a guess),
-    catalogs too small for a label, and regional variants (an average over languages
-    would count Spanish five times).
+    It leaves out messages that several catalogs share (their label would be ambiguous),
+    catalogs that are too small for a label, and regional variants (an average over
+    languages would count Spanish five times).
 
     Raises:
       UserError: fewer than two labels remain, or a split of English is empty.
@@ -136,7 +136,7 @@ def make_task(messages: Iterable[Message], settings: TaskSettings) -> Task:
 
 
 def split_of(key: str, settings: TaskSettings) -> str:
-    """The split of a message: a function of its English key and of nothing else."""
+    """The split of a message, a function of its English key and the settings only."""
     digest = hashlib.sha256(key.encode("utf-8")).digest()
     position = int.from_bytes(digest[:8], "big") / 2**64
     if position < settings.test_share:
@@ -149,9 +149,9 @@ def make_text(
 ) -> dict[str, dict[str, list[str]]]:
     """split -> language -> texts in catalog order, each text once per language.
 
-    `eval` holds the dev and test messages of the task, `train` everything else; what is
-    in a language's eval text is not in its train text, also where two English messages
-    share a translation.
+    `eval` holds the dev and test messages of the task, and `train` holds everything
+    else. A text in a language's `eval` is never in its `train`, even if two English
+    messages share a translation.
     """
     messages = list(messages)
     held_out = _held_out(messages, settings)

@@ -24,10 +24,10 @@ def find(place: str, settings: ParallelTextConfig) -> list[ParallelText]:
     """The file of each language, read once for its SHA-256.
 
     Args:
-      place: what follows "aligned:". settings: unused.
+      place: the text after "aligned:". settings: unused.
 
     Raises:
-      UserError: `place` has another form, or a language has no file or two.
+      UserError: `place` has another form, or a language has no file or two files.
     """
     found = []
     for language, paths in sorted(_paths(place).items()):

@@ -1,9 +1,9 @@
-"""Parallel text -> a corpus folder: text, held-out pairs, and a task of Bibles.
+"""Parallel text -> a corpus folder: text, held-out pairs, and a task on Bible verses.
 
-Whole groups (chapters, pages) are held out together in all languages, so that neither
-the held-out text nor the pairs nor the task's dev and test sets have a translation in
-the training text, whose sentences with their ids are in parallel/train/sentences. A
-build that was killed goes on with the languages that are missing.
+Whole groups (chapters, pages) are held out together in all languages. So neither the
+held-out text nor the pairs nor the task's dev and test sets have a translation in the
+training text. The training sentences with their ids are in parallel/train/sentences. A
+build that was killed resumes with the missing languages.
 
 Held-out sentences become parallel files and the task `books`:
 
@@ -11,9 +11,9 @@ Held-out sentences become parallel files and the task `books`:
     parallel/{dev,test}/tatoeba/L-en.{L,en}         line i of one translates line i
     tasks/books/{labels.txt,train-en.tsv,dev-L.tsv,test-L.tsv}      text<TAB>label
 
-A sentence is left out in all languages where in one of them its text stands in the
-training text as well, or further up in its split: it would have been seen in training,
-or have two translations.
+A held-out sentence is left out in all languages if in one of them its text also occurs
+in the training text, or earlier in its split. Otherwise it would have been seen in
+training, or would have two translations.
 """
 
 import collections
@@ -48,7 +48,7 @@ from decoupled.corpora.parallel.parallel_units import (
 )
 from decoupled.corpora.runners import Runner, run_units
 
-# Below this many bytes, other processes would start for longer than they work.
+# Below this many bytes, starting other processes takes longer than the work.
 _SMALL_BYTES = 4 << 20
 BOOKS = "books"
 REPEATED = "held-out sentence with a repeated text, left out of pairs and tasks"
@@ -70,8 +70,8 @@ class ParallelBuild:
 
         Args:
           source: "KIND:PLACE", KIND one of `KINDS`.
-          languages: those to keep beside English; empty keeps all.
-          runner: who reads the texts.
+          languages: the languages to keep in addition to English; empty keeps all.
+          runner: where the texts are read.
 
         Raises:
           UserError: the place holds no such text, or lacks one of the languages.
@@ -110,8 +110,8 @@ class ParallelBuild:
           inputs: of this build.
 
         Raises:
-          UserError: a text is bad (all others are done, and kept for the next try) or
-            empty, languages share no ids, or the folder cannot be written.
+          UserError: a text is bad (all others are finished and kept for the next build)
+            or empty, languages share no ids, or the folder cannot be written.
         """
         job = ParallelJob(folder, self._kind, self._settings)
         existed = gfile.isdir(folder)
@@ -195,7 +195,7 @@ class ParallelBuild:
 def _write_folder(
     path: str, named: Mapping[str, str], copied: Mapping[str, str] | None = None
 ) -> None:
-    """Writes a folder that appears with all of its files.
+    """Writes a folder atomically: it appears with all of its files.
 
     Args:
       named: name -> content. copied: name -> path of a file with the content.
@@ -210,7 +210,7 @@ def _write_folder(
         for name, content in named.items():
             files.write_text(os.path.join(temporary, name), content)
         for name, source in (copied or {}).items():
-            # Renamed instead, it would be missing where a killed build goes on.
+            # Copied, not renamed: a build that was killed needs the file to resume.
             with (
                 gfile.GFile(source, "rb") as read,
                 files.atomic_write(os.path.join(temporary, name), "wb") as written,
@@ -237,7 +237,7 @@ def _describe(text: ParallelText, result: Mapping[str, Any]) -> dict[str, Any]:
 class HeldOut:
     """The sentences with ids of all languages.
 
-    texts: (split, language) -> id -> text; of "train" only English verses, for the
+    texts: (split, language) -> id -> text; "train" has only English verses, for the
     task. repeated: ids that are left out.
     """
 
@@ -246,7 +246,7 @@ class HeldOut:
 
 
 def gather(sentences: Mapping[str, Sequence[Sentence]]) -> HeldOut:
-    """The sentences of each language, without those that one of them repeats."""
+    """The sentences of each language, without ids that are repeated in any language."""
     repeated = {row.id for rows in sentences.values() for row in rows if row.repeated}
     texts: dict[tuple[str, str], _Texts] = {}
     for language, rows in sentences.items():
@@ -296,13 +296,14 @@ def pair_files(
 def task_files(
     held_out: HeldOut, settings: ParallelTextConfig
 ) -> tuple[dict[str, str], dict[str, Any]] | None:
-    """The files of the task: from which group of books is a verse?
+    """The files of the task, which is to tell the group of books of a verse.
 
-    Trained on English verses of the training text, tested in every language.
+    Models are trained on English verses of the training text and tested in every
+    language.
 
     Returns:
-      name below `tasks/` -> content; what the manifest says of the task. None where
-      English has no verse in one of the splits, or one label alone to train on.
+      name below `tasks/` -> content; the manifest's entry of the task. None if English
+      has no verse in one of the splits, or only one label in train.
     """
     chosen = {
         (split, language): choose(

@@ -1,7 +1,7 @@
 """The kinds of parallel text: an entry of `KINDS` for each.
 
-A kind finds the texts of a --source, one a language, and reads a text into sentences
-with ids that are equal in all languages. To read another kind, add an entry.
+A kind finds the texts of a --source, one per language, and reads each text into
+sentences with ids that are equal in all languages. To read another kind, add an entry.
 """
 
 import collections
@@ -23,15 +23,15 @@ class Kind:
     """A kind of parallel text.
 
     Attributes:
-      place: what follows the kind's name in --source, for people.
-      find: (place, settings) -> the text of each language. It raises a UserError where
-        the place holds none.
-      read: (text, dropped) -> its sentences, those of a group one after the other. It
-        counts in `dropped` what it leaves out, by reason, and raises a UserError that
-        names the file and the line where it is bad.
-      rules: version of the rules that turn the file into sentences. Whoever changes
-        what a file becomes adds 1, so that a corpus of older rules is refused.
-      group: as `ParallelTextConfig.group`, where that is None.
+      place: the form of the text after the kind's name in --source, for people.
+      find: (place, settings) -> the text of each language. It raises a UserError if the
+        place holds no such text.
+      read: (text, dropped) -> its sentences; those of a group are consecutive. It
+        counts in `dropped` what it leaves out, by reason. For a bad text it raises a
+        UserError that names the file and the line.
+      rules: version of the rules that turn the file into sentences. Add 1 with every
+        change of the sentences, so that a corpus made with older rules is refused.
+      group: the default of `ParallelTextConfig.group` for this kind.
     """
 
     place: str

@@ -4,15 +4,15 @@
     for package in libreoffice-help-*.deb; do dpkg-deb -x $package data/help; done
     --source=libreoffice_help:data/help
 
-A page lies in usr/share/libreoffice/help/LANGUAGE/text/. A paragraph or heading has an
-id that is the same in every language, `<p id="par_id3147762" ...>`; it becomes a
+The pages are in usr/share/libreoffice/help/LANGUAGE/text/. A paragraph or heading has
+an id that is the same in every language, `<p id="par_id3147762" ...>`. It becomes a
 sentence with the id PAGE#par_id3147762, and the page is its group. Pages embed
-paragraphs of other pages: of these the first in the order of the pages stays, so that
-none is held out with one page and trained on with another. A paragraph that another
-language left in English is none of its text; in some that is most of the help. The
-packages have to be of one release. The help is under the MPL 2.0.
+paragraphs of other pages. Only the first copy in the order of the pages is kept, so
+that no paragraph is held out with one page and trained on with another. A paragraph
+that is still in English in another language is left out there; for some languages that
+is most of the help. All packages must be of one release. The help is under the MPL 2.0.
 
-The pages may come from anybody: links are not followed, and large pages are refused.
+The pages are not trusted: links are not followed, and large pages are refused.
 """
 
 import collections
@@ -83,7 +83,7 @@ def _describe(folder: str, names: list[str]) -> list[ParallelText]:
         locales.check_language(language, f"{_FLAG}{folder}")
         path = os.path.join(folder, name)
         own, size = _fingerprint(path)
-        # Of other languages the text depends on the English pages, too.
+        # The text of other languages also depends on the English pages.
         sha256 = own if name == _ENGLISH else files.fingerprint(f"{own} {english}")
         found.append(ParallelText(language, path, sha256, size, TITLE, LICENCE))
     return found
@@ -116,7 +116,7 @@ def _pages(path: str) -> list[tuple[str, str]]:
 
 
 def read(text: ParallelText, dropped: collections.Counter) -> Iterator[Line]:
-    """The paragraphs and headings by page, in the order of each page.
+    """Yields the paragraphs and headings, page by page, in the order of each page.
 
     Args:
       text: one that `find` found. dropped: counts what is left out, by reason.
@@ -144,10 +144,10 @@ def read(text: ParallelText, dropped: collections.Counter) -> Iterator[Line]:
 
 
 def _originals(english: str) -> dict[tuple[str, str], str]:
-    """Page and id -> English text, of the paragraphs that belong to the page.
+    """(page, id) -> English text, for the paragraphs that belong to the page.
 
-    The English pages decide for all languages: two translations of a paragraph may
-    differ, and would not be known as one.
+    The English pages decide for all languages. In another language the copies of a
+    paragraph may be translated differently, and would not be recognised as copies.
     """
     seen: set[bytes] = set()
     found: dict[tuple[str, str], str] = {}
@@ -164,7 +164,7 @@ def _originals(english: str) -> dict[tuple[str, str], str]:
 
 
 def _parse(path: str) -> "_Page":
-    # Not there any more: the reading says so.
+    # If the page no longer exists, reading it raises the error.
     if files.exists(path) and gfile.size(path) > _MAX_BYTES:
         raise UserError(
             f"{path}: more than {_MAX_BYTES >> 20} MiB, no page of the help"
@@ -178,8 +178,8 @@ def _parse(path: str) -> "_Page":
 class _Page(html.parser.HTMLParser):
     """Collects the paragraphs and headings with an id.
 
-    A word that differs between systems or programs stands there in all its forms, each
-    in a hidden `span`; the one without a class is the one for all others, and is kept.
+    A word that differs between systems or programs is there in all its forms, each in a
+    hidden `span`. The form without a class is the default; only this one is kept.
 
     Attributes:
       paragraphs: id, line and clean text. code: paragraphs of code, which are left out.
@@ -189,9 +189,9 @@ class _Page(html.parser.HTMLParser):
         super().__init__(convert_charrefs=True)
         self.paragraphs: list[tuple[str, int, str]] = []
         self.code = 0
-        # Tag, id, line and pieces of the paragraph that is open.
+        # Tag, id, line and pieces of the open paragraph.
         self._open: tuple[str, str, int, list[str]] | None = None
-        # Spans that are open within a form that is left out.
+        # Number of open spans within a form that is left out.
         self._skipped = 0
 
     def handle_starttag(self, tag, attrs):

@@ -1,8 +1,8 @@
-"""Parallel text: sentences with ids, their groups, what is held out, the Bible's books.
+"""Parallel text: sentences with ids, groups of sentences, their splits, Bible books.
 
-An id is the same in every language, as `01002003` for verse 3 of chapter 2 of the first
-book. Its group (a chapter, a page) is held out as a whole, in all languages: the choice
-is a function of the group's name and of a seed, and of nothing else.
+An id is the same in every language. For example, `01002003` is verse 3 of chapter 2 of
+the first book. The group of an id (a chapter, a page) is held out as a whole, in all
+languages. The choice depends only on the group's name and a seed.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ TRAIN, DEV, TEST = "train", "dev", "test"
 HELD_OUT = (DEV, TEST)
 
 _BIBLE = re.compile(r"(?P<chapter>(?P<book>[0-9]{2})[0-9]{3})[0-9]{3}")
-# All before the last separator: of GEN.1.2 the chapter, of page_7#4 the page.
+# Everything before the last separator: the chapter of GEN.1.2, the page of page_7#4.
 _BEFORE_LAST = re.compile(r"(.*[^\W_])[\W_]+[^\W_]+")
 # The last book of each group, of the 66 in the order of the King James Version.
 _GROUPS_OF_BOOKS = {
@@ -33,7 +33,7 @@ BOOK_GROUPS = tuple(_GROUPS_OF_BOOKS)
 
 
 class Line(NamedTuple):
-    """A sentence, clean and perhaps empty. place: where it stands, for messages."""
+    """A clean sentence, which may be empty. place: its position, for messages."""
 
     id: str
     text: str
@@ -44,9 +44,9 @@ class Line(NamedTuple):
 class ParallelText:
     """The text of a language.
 
-    path: the file or folder that holds it. sha256, size: of what is read there.
-    title, licence: for people; a licence is "" where only the user can know it.
-    part: what of the file is read, where a file holds several texts.
+    path: the file or folder that holds it. sha256, size: of the bytes that are read.
+    title, licence: for people; the licence is "" if only the user can know it.
+    part: the part of the file that is read, if a file holds several texts.
     """
 
     language: str
@@ -62,9 +62,10 @@ def group_of(identifier: str, pattern: str | None, place: str) -> str:
     """The group of an id.
 
     Args:
-      identifier: of a sentence. pattern: as `ParallelTextConfig.group`; None: book and
-        chapter of a Bible's id, all before the last separator of others.
-      place: where the id stands, for messages.
+      identifier: of a sentence.
+      pattern: as `ParallelTextConfig.group`. With None, the group of a Bible's id is
+        its book and chapter; of other ids it is everything before the last separator.
+      place: the position of the id, for messages.
 
     Raises:
       UserError: the id has no group.
@@ -99,14 +100,17 @@ def split_of(group: str, settings: ParallelTextConfig) -> str:
 
 
 def position(name: str, seed: int) -> float:
-    """A number in [0, 1) that looks random and depends on nothing else."""
+    """A pseudo-random number in [0, 1) that depends only on the arguments."""
     digest = hashlib.sha256(f"{seed}\t{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def choose(ids: Sequence[str], most: int, seed: int) -> list[str]:
-    """At most so many of some ids, in their order; the choice depends on the ids alone,
-    so that languages with the same ids have the same."""
+    """At most `most` of the ids, in their order.
+
+    The choice depends on the ids and the seed alone, so that languages with the same
+    ids get the same choice.
+    """
     if len(ids) <= most:
         return list(ids)
     kept = set(sorted(ids, key=lambda name: (position(name, seed), name))[:most])
@@ -114,7 +118,7 @@ def choose(ids: Sequence[str], most: int, seed: int) -> list[str]:
 
 
 def book_group(identifier: str) -> str | None:
-    """The group of books that a verse is from; None for an id that is no Bible's."""
+    """The group of books that a verse is from; None if the id is not a Bible's."""
     match = _BIBLE.fullmatch(identifier)
     if not match or not 1 <= int(match["book"]) <= 66:
         return None

@@ -3,13 +3,13 @@
     text/{train,eval}/LANGUAGE/UNIT/text-00000-of-0000N.txt
         a document is a group (a chapter, a page); `eval` has those of dev and test
     work/UNIT.sentences.jsonl
-        [split, id, text, repeated]: all held-out sentences; and of a Bible in English
-        verses of the training text, to train a task on. Repeated: the same text stands
-        in the training text, or further up in the split.
+        [split, id, text, repeated]: all held-out sentences and, for a Bible in English,
+        verses of the training text to train a task on. `repeated` is true if the same
+        text occurs in the training text, or earlier in the split.
     work/UNIT.training.tsv
         id<TAB>text: all sentences of the training text
 
-Memory holds a group, the held-out sentences and 8 bytes for each other sentence.
+Memory holds one group, the held-out sentences, and 8 bytes for each other sentence.
 """
 
 import array
@@ -41,12 +41,12 @@ from decoupled.corpora.parallel.parallel_text import (
     split_of,
 )
 
-# Raised when the same input gives other text or other files than before.
+# Increased when the same input gives other text or other files than before.
 RULES = 2
-# Of empty lines, and of a dash where a translation lacks a verse.
+# The reason for dropping empty lines, and dashes for verses that a translation lacks.
 WITHOUT_WORDS = "sentence without letters"
 _WORD = re.compile(r"[^\W_]")
-# In a unit's result -> how its file in the work folder ends.
+# Key of a unit's result -> the ending of the file's name in the work folder.
 _NOTED = {"training": "training.tsv", "sentences": "sentences.jsonl"}
 
 
@@ -67,7 +67,7 @@ class ParallelUnit:
 
     @property
     def name(self) -> str:
-        """A folder's name: of the contents, as the same file may lie elsewhere."""
+        """The folder's name. It depends on the contents only, not on the path."""
         content = files.fingerprint(f"{self.text.sha256} {self.text.part}")
         return f"{self.text.language}-{content[:16]}"
 
@@ -104,8 +104,12 @@ class ParallelJob:
         }
 
     def run(self, unit: ParallelUnit) -> dict[str, Any]:
-        """Writes a unit; returns counts by split, what was dropped by reason, whether
-        all ids are those of a Bible, and the files of its sentences."""
+        """Writes a unit.
+
+        Returns:
+          counts by split, counts of dropped sentences by reason, whether all ids are
+          those of a Bible, and the files of its sentences.
+        """
         language, name = unit.text.language, unit.name
         text_units.clear(self.corpus_dir, name, language)
         dropped = collections.Counter()
@@ -135,7 +139,7 @@ class ParallelJob:
         }
 
     def is_intact(self, result: dict[str, Any]) -> bool:
-        """False where a file is missing or changed, or by a note that no job wrote."""
+        """False if a file is missing or changed, or if no job wrote the note."""
         if not text_units.is_intact(self.corpus_dir, result):
             return False
         if not isinstance(result.get("bible"), bool):
@@ -166,7 +170,7 @@ class _Kept:
     """The sentences to keep with their ids, while a text is read.
 
     Args:
-      training: a file that takes id<TAB>text of the training text.
+      training: the file that receives id<TAB>text of the training text.
       takes_training_text: whether verses are kept to train a task on.
     """
 
@@ -200,7 +204,7 @@ class _Kept:
                     heapq.heappop(self._training)
 
     def sentences(self) -> Iterator[Sentence]:
-        """The rows of the file: training text, then what is held out."""
+        """Yields the rows of the file: first training text, then held-out text."""
         for _, _, identifier, text in sorted(self._training, key=lambda row: row[1]):
             yield Sentence(TRAIN, identifier, text, False)
         seen = {(TRAIN, digest) for digest in self._training_digests_held_out()}
@@ -211,7 +215,7 @@ class _Kept:
             seen.add(key)
 
     def _training_digests_held_out(self) -> set[int]:
-        """Digests of the training text that held-out sentences have too."""
+        """Digests that training sentences and held-out sentences have in common."""
         held_out = {_digest(sentence.text) for sentence in self._held_out}
         return held_out.intersection(self._digests)
 
@@ -229,7 +233,7 @@ def _documents(
     """Yields each group as a document with its split.
 
     Raises:
-      UserError: an id stands twice, or a group begins again after another.
+      UserError: an id occurs twice, or a group is interrupted by another group.
     """
     for group, own in _groups(lines, pattern):
         sentences = [line for line in own if _WORD.search(line.text)]

@@ -1,7 +1,7 @@
-"""Reads files of `id<TAB>text` lines, a sentence a line, a file for each language.
+"""Reads files of `id<TAB>text` lines: one sentence per line, one file per language.
 
 Users give such files as --source=aligned:..., and `build_corpus` writes them to
-parallel/SPLIT/sentences, where analyses read them without the packages that building a
+parallel/SPLIT/sentences. Analyses can read them without the packages that building a
 corpus needs.
 """
 
@@ -33,19 +33,19 @@ def files_of(folder: str) -> dict[str, list[str]]:
 def read_sentences(
     folder: str, languages: Sequence[str] | None = None
 ) -> dict[str, dict[str, str]]:
-    """The sentences of a folder as `build_corpus` writes them to parallel/SPLIT.
+    """The sentences of a folder in the format of parallel/SPLIT/sentences.
 
     Args:
       folder: has LANGUAGE.tsv (or .tsv.gz) of id, tab, text for two languages or more.
-      languages: those wanted; None for all.
+      languages: the languages to read; None for all.
 
     Returns:
-      language -> id -> text, languages sorted, ids in the order of the file; a sentence
-      without text is left out.
+      language -> id -> text, languages sorted, ids in the order of the file; sentences
+      without text are left out.
 
     Raises:
       UserError: the folder lacks one of the languages or has fewer than two, or a file
-        is no such file.
+        is malformed.
     """
     found = files_of(folder)
     wanted = sorted(set(languages or found))
@@ -73,10 +73,10 @@ def _read_ids(path: str) -> dict[str, str]:
 
 
 def read(text: ParallelText, dropped: collections.Counter) -> Iterator[Line]:
-    """The sentences in the order of the file; lines with nothing but space are skipped.
+    """Yields the sentences in the order of the file; blank lines are skipped.
 
     Args:
-      text: of a file. dropped: unused, nothing else is left out.
+      text: of a file. dropped: unused, because nothing else is left out.
 
     Raises:
       UserError: a line is not id, tab, text, or the file cannot be read.

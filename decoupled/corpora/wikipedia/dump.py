@@ -1,9 +1,9 @@
 """MediaWiki XML dumps -> articles, one at a time.
 
-Reads `*-pages-articles*.xml.bz2` and what is like it, local or remote. An article is
-the last revision of a page of the main namespace that is neither a redirect nor a
-disambiguation page. `dump_stream` unpacks the file; `dump_pages` cuts the XML into
-pages and parses those that may be articles, one at a time.
+Reads `*-pages-articles*.xml.bz2` and similar files, local or remote. An article is the
+last revision of a page of the main namespace that is neither a redirect nor a
+disambiguation page. `dump_stream` unpacks the file. `dump_pages` cuts the XML into
+pages and parses the pages that may be articles, one at a time.
 """
 
 import collections
@@ -44,8 +44,8 @@ _REDIRECT = re.compile(r"\s*[#＃]\s*[^\W\d_][^\[\]#*\n]{2,30}\[\[[^\[\]\n]+\]\]
 class Article(NamedTuple):
     """A page of the main namespace: its title, its number in the wiki, its wikitext.
 
-    The number is None where the dump has none. Names of the namespaces of files and
-    categories are English in the wikitext's links, whatever the dump calls them.
+    The number is None if the dump has none. In the wikitext's links, the names of the
+    namespaces of files and categories are replaced by the English names.
     """
 
     title: str
@@ -66,8 +66,9 @@ def read_articles(
         the other pages are skipped without parsing. All parts together are the dump.
 
     Raises:
-      UserError: the file is missing, empty, truncated, damaged, or no MediaWiki export;
-        where, and which page was the last complete one. Articles before were yielded.
+      UserError: the file is missing, empty, truncated, damaged, or no MediaWiki export.
+        The message names the place and the last complete page. The articles before it
+        were yielded.
     """
     cutter = None
     try:
@@ -106,7 +107,7 @@ def _name(cutter):
 
 
 def _is_chosen(page: RawPage, dropped) -> bool:
-    """False, and counted, where a page can be left out without parsing it."""
+    """False if a page can be left out without parsing it; the page is then counted."""
     if page.content is None:
         dropped[TOO_LARGE] += 1
         return False
@@ -123,7 +124,7 @@ def _is_chosen(page: RawPage, dropped) -> bool:
 
 
 def _split_title(page: PageFields, namespaces: Mapping[str, int]) -> tuple[int, str]:
-    """The number of a page's namespace, and its title as people write it."""
+    """The number of a page's namespace, and its title without the namespace's name."""
     title = page.title.replace("_", " ")
     if page.namespace is not None:
         return page.namespace, title
@@ -135,7 +136,7 @@ def _split_title(page: PageFields, namespaces: Mapping[str, int]) -> tuple[int, 
 
 
 def _is_article(page: PageFields, namespace: int, title: str, dropped) -> bool:
-    """False, and counted, where a page is no article."""
+    """False if a page is no article; the page is then counted."""
     if namespace != 0:
         reason = OTHER_NAMESPACES
     elif page.is_redirect:
@@ -155,7 +156,7 @@ def _is_article(page: PageFields, namespace: int, title: str, dropped) -> bool:
 
 
 def _namespaces_to_english(namespaces: Mapping[str, int]) -> Callable[[str], str]:
-    """What replaces a wiki's names of namespaces in links: `[[Datei:` -> `[[File:`."""
+    """A function that makes names of namespaces English: `[[Datei:` -> `[[File:`."""
     english = {6: "File", 14: "Category", -2: "Media"}
     names = {
         name.casefold(): english[number]

@@ -1,9 +1,9 @@
-"""The XML of a dump -> its head and its pages: cut apart, then parsed one by one.
+"""Cuts the XML of a dump into its head and its pages, and parses them one by one.
 
-Pages are cut apart without a parser, so that a page can be left out before a parser
-sees it: that of another worker, a redirect, one that is too large. What a dump never
-holds is refused before any parser could act on it: document types and with them
-entities (CVE-2003-1564, "billion laughs").
+Pages are cut without a parser, so that a page can be left out before it is parsed: a
+page of another worker, a redirect, or a page that is too large. A dump never has a
+document type. So document types, and with them entities, are refused before a parser
+could act on them (CVE-2003-1564, "billion laughs").
 
 The standard library's expat then reads a page, and only the fields of `PageFields` are
 kept; the rest takes no memory. Elements that the export format
@@ -20,7 +20,7 @@ from decoupled.corpora.wikipedia.dump_stream import Damaged
 # MediaWiki itself refuses wikitext above 2 MiB ($wgMaxArticleSize).
 MAX_PAGE_BYTES = 64 << 20
 _MAX_OTHER_BYTES = 4 << 20
-# More than the longest token that a search may find cut.
+# Longer than any token that the end of a chunk may cut.
 _OVERLAP = 64
 
 _NO_SPACE = re.compile(rb"\S")
@@ -33,7 +33,7 @@ _CDATA_END = re.compile(rb"\]\]>")
 _TITLE = re.compile(rb"<title>([^<]*)</title>")
 
 _END = b"</mediawiki>"
-# A revision's contributor and its further slots lie deepest, at 4.
+# The deepest elements of an export are a revision's contributor and slots, at 4.
 _MAX_DEPTH = 16
 
 _REVISION = "page/revision"
@@ -41,7 +41,7 @@ _PAGE_FIELDS = ("page/title", "page/ns", "page/id")
 _REVISION_FIELDS = (f"{_REVISION}/text", f"{_REVISION}/model")
 _REDIRECT = "page/redirect"
 _READ = (*_PAGE_FIELDS, _REDIRECT, *_REVISION_FIELDS)
-# Path of an element -> the elements that it may hold. Those of other paths are skipped.
+# Path of an element -> the elements that it may hold. Other paths are not checked.
 _CHILDREN = {
     "": {"page"},
     "page": set(
@@ -58,14 +58,14 @@ _NAMESPACE = "mediawiki/siteinfo/namespaces/namespace"
 
 
 class NotADump(Exception):
-    """The file is no MediaWiki export, or one with what an export never has."""
+    """The file is no MediaWiki export, or has something that no export has."""
 
 
 class RawPage(NamedTuple):
     """The XML of a page, from <page> to </page>.
 
-    number: from 1, of all pages of the dump. offset: its first byte in the XML.
-    content: None where the page is larger than `MAX_PAGE_BYTES`.
+    number: from 1, among all pages of the dump. offset: its first byte in the XML.
+    content: None if the page is larger than `MAX_PAGE_BYTES`.
     """
 
     number: int
@@ -94,7 +94,7 @@ class PageCutter:
         """
         self._chunks = chunks
         self._buffer = b""
-        self._position = 0  # what lies before it is done with
+        self._position = 0  # everything before it is finished
         self._offset = 0  # of the buffer's first byte in the XML
         self._in_page = False
         self._oversized = False
@@ -109,7 +109,7 @@ class PageCutter:
           NotADump, Damaged: after all pages before it were yielded.
         """
         while self._at_page:
-            # Before the yield: whoever asks where reading stands gets this page.
+            # Set before the yield, so that `last` is this page while it is processed.
             self.last = self._cut_page(self.last.number + 1 if self.last else 1)
             yield self.last
             self._at_page = self._find_page()
@@ -176,7 +176,7 @@ class PageCutter:
             at = self._skip_declaration(at)
 
     def _skip_declaration(self, at):
-        """The position behind a comment or CDATA section; refuses all else with <!."""
+        """The position after a comment or CDATA section; refuses other <! markup."""
         at = self._ensure(at, 9)
         if self._buffer.startswith(b"<!--", at):
             return self._find(_COMMENT_END, at + 4)[1]
@@ -189,7 +189,7 @@ class PageCutter:
         )
 
     def _find(self, pattern, at, at_end=None):
-        """Start, end and text of the next match from `at` on, reading on as needed."""
+        """Start, end and text of the next match from `at` on; reads more as needed."""
         while True:
             found = pattern.search(self._buffer, at)
             if found:
@@ -198,13 +198,13 @@ class PageCutter:
             at -= self._more(at_end)
 
     def _ensure(self, at, count):
-        """Reads until `count` bytes lie from `at` on; returns where `at` is now."""
+        """Reads until `count` bytes follow `at`; returns the new position of `at`."""
         while len(self._buffer) < at + count:
             at -= self._more()
         return at
 
     def _more(self, at_end=None):
-        """Reads a chunk; returns by how much positions in the buffer moved."""
+        """Reads a chunk; returns how many bytes were removed before the buffer."""
         chunk = next(self._chunks, b"")
         if not chunk:
             end = self._offset + len(self._buffer)
@@ -226,15 +226,15 @@ class PageCutter:
 
 
 class BadXml(Exception):
-    """The XML is not well formed, or not that of a MediaWiki export; says why."""
+    """The XML is not well formed, or is no MediaWiki export; the message says why."""
 
 
 class PageFields(NamedTuple):
-    """What a page says about itself, and its last revision.
+    """The fields of a page and of its last revision.
 
-    title: with its namespace's name, as the XML has it. namespace: None where the dump
-    is older than the element (export-0.5). page_id: None where there is none.
-    text, model: None where they are missing, empty, or there is no revision.
+    title: with the name of its namespace, as in the XML. namespace: None if the dump is
+    older than the element (export-0.5). page_id: None if there is none.
+    text, model: None if they are missing or empty, or if there is no revision.
     """
 
     title: str
@@ -249,7 +249,7 @@ def parse_page(content: bytes) -> PageFields:
     """Reads the XML of a page, from <page> to </page>, in UTF-8.
 
     Raises:
-      BadXml: the XML is damaged, has no title, or holds what no export has.
+      BadXml: the XML is damaged, has no title, or has something that no export has.
     """
     reader = _PageReader()
     _parse(content, reader)
@@ -325,7 +325,7 @@ class _Reader:
 
 
 class _PageReader(_Reader):
-    """`fields`: path -> text, of the last element with that path."""
+    """`fields`: path -> text of the last element with that path."""
 
     def __init__(self):
         super().__init__(_CHILDREN)
@@ -378,7 +378,7 @@ class _NamespaceReader(_Reader):
 
 def _parse(content: bytes, reader: _Reader) -> None:
     parser = expat.ParserCreate("utf-8")
-    # Else each line of text is a call.
+    # Without the buffer, each line of text would be one call.
     parser.buffer_text = True
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end

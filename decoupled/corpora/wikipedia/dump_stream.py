@@ -1,6 +1,6 @@
-"""A dump's file -> its XML as UTF-8, in chunks, however it is compressed and encoded.
+"""Reads the XML of a dump in chunks of UTF-8, from all compressions and encodings.
 
-Memory holds one chunk, also where a small file unpacks to a huge one.
+Memory holds one chunk, even if a small file unpacks to a huge one.
 """
 
 import bz2
@@ -21,7 +21,7 @@ _BYTE_ORDER_MARKS = (  # UTF-32's begin with UTF-16's.
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
-    # No mark, but "<" in two bytes.
+    # Without a byte order mark: "<" in two bytes.
     (b"<\0", "utf-16-le"),
     (b"\0<", "utf-16-be"),
 )
@@ -36,19 +36,19 @@ _FORMS_OF_TWO_BYTES = re.compile("utf-(16|32)")
 
 
 class Damaged(Exception):
-    """The file ends too soon or cannot be unpacked; the message says where and why."""
+    """The file is truncated or cannot be unpacked; the message says where and why."""
 
 
 def xml_chunks(path: str) -> Iterator[bytes]:
-    """Yields a dump's XML as UTF-8, without byte order mark and XML declaration.
+    """Yields a dump's XML as UTF-8, without the byte order mark and XML declaration.
 
     Args:
       path: local or remote; `.bz2` (also of several streams), `.gz`, or plain XML.
 
     Raises:
-      UserError: the file cannot be opened, is of a kind that cannot be read in a
-        stream (.7z), or names an encoding that is unknown.
-      Damaged: after everything that could be read was yielded.
+      UserError: the file cannot be opened, has a format that cannot be read as a stream
+        (.7z), or names an unknown encoding.
+      Damaged: the file is damaged; everything before the damage was yielded.
     """
     if path.endswith(".7z"):
         raise UserError(
@@ -79,12 +79,12 @@ class _Bzip2:
         self._decompressor = bz2.BZ2Decompressor()
 
     def unpack(self, data: bytes) -> bytes:
-        """At most `_CHUNK` bytes; b"" where more data is needed or the stream ended."""
+        """At most `_CHUNK` bytes; b"" if more data is needed or the stream ended."""
         return self._decompressor.decompress(data, _CHUNK)
 
     @property
     def hungry(self) -> bool:
-        """True where only further data can bring further output."""
+        """True if further output needs further data."""
         return self._decompressor.needs_input
 
     @property
@@ -94,12 +94,12 @@ class _Bzip2:
 
     @property
     def rest(self) -> bytes:
-        """What was given and lies behind the stream's end."""
+        """The given data that lies after the stream's end."""
         return self._decompressor.unused_data
 
 
 class _Gzip:
-    """One gzip member; as `_Bzip2`."""
+    """One gzip member; the methods are those of `_Bzip2`."""
 
     def __init__(self):
         self._decompressor = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
@@ -126,7 +126,7 @@ class _Gzip:
 
 
 def _unpacked(chunks, make_stream, kind) -> Iterator[bytes]:
-    """Unpacks streams that follow each other; zero bytes after the last are padding."""
+    """Unpacks consecutive streams; zero bytes after the last one are padding."""
     stream = None
     offset = 0
     for chunk in chunks:
@@ -193,7 +193,7 @@ def _declared_encoding(first, path):
         encoding = ""
     if not _ENCODINGS.fullmatch(encoding):
         raise UserError(f"{path}: encoding {name!r} is unknown; convert it to UTF-8")
-    # A declaration that can be read byte by byte is not in two bytes, as it claims.
+    # The declaration was read byte by byte, so a claim of two-byte units is wrong.
     return "utf-8" if _FORMS_OF_TWO_BYTES.match(encoding) else encoding
 
 

@@ -1,8 +1,8 @@
-"""Removes what spans lines in wikitext: comments, tags with content, templates, tables.
+"""Removes markup that spans lines: comments, tags with content, templates, tables.
 
-One pass each over the text, whose time grows with its length also where markup is not
-closed. A parser that builds a tree needs many times as long for infoboxes, tables and
-references, all of which go.
+Each kind takes one pass over the text. The time grows linearly with the length of the
+text, even if markup is not closed. A parser that builds a tree is many times slower on
+infoboxes, tables and references, all of which are removed anyway.
 """
 
 import bisect
@@ -15,13 +15,13 @@ from decoupled.corpora.wikipedia.wiki_templates import HOLE
 UNCLOSED = "unclosed markup"
 TABLES = "tables"
 
-# What stands inside these is no prose.
+# The content of these tags is no prose.
 _BLOCK_TAGS = (
     "ref|references|gallery|syntaxhighlight|source|pre|timeline|score|imagemap|graph"
     "|mapframe|templatedata|templatestyles|poem|includeonly|indicator|inputbox|categorytree"
     "|table|style|script|chart"
 )
-# These stand within a sentence, which is none without them.
+# These tags are parts of a sentence, which is incomplete without them.
 _INLINE_TAGS = "math|chem|ce|code|hiero|maplink"
 _TAG = re.compile(
     rf"<!--|<({_BLOCK_TAGS}|{_INLINE_TAGS}|nowiki)\b([^<>]*)>", re.IGNORECASE
@@ -35,7 +35,7 @@ _CLOSING = {
 _OPEN_REF = re.compile(r"<ref\b[^<>/]*>", re.IGNORECASE)
 _NOWIKI_MARKUP = re.compile(r"[\[\]{}<>|=*#]|''")
 
-# Every choice starts with a character of its own: the search skips the others fast.
+# Each alternative starts with a literal character: the search skips all others fast.
 _BRACES = re.compile(r"\{\{+|\{\|(?!\})|\}\}+|\n[ \t]*\|\}(?!\}(?!\}))")
 _STARTS_LINE = re.compile(r"(?:\A|\n)[ \t:*#;]*\Z")
 _HEADING = re.compile(r"\n==[^=\n][^\n]*==[ \t]*(?=\n)")
@@ -47,7 +47,7 @@ _ENDS_TABLE = re.compile(
 def remove_blocks(wikitext: str, dropped: collections.Counter) -> str:
     """Wikitext without comments, tags with content, templates and tables.
 
-    `HOLE` and `wiki_templates.GAP` stand where they leave a sentence incomplete.
+    `HOLE` and `wiki_templates.GAP` mark the places where a sentence is incomplete.
     """
     text = _remove_tags(wikitext, dropped)
     return _remove_braces(text, dropped) if "{" in text else text
@@ -71,11 +71,12 @@ def _remove_tags(text, dropped):
             content_end, position = closings.after(opening.end(), name)
         if position is None:
             dropped[UNCLOSED] += 1
-            # A comment hides the rest of a page; with a tag goes its paragraph.
+            # An unclosed comment hides the rest of the page; an unclosed tag is removed
+            # with the rest of its line.
             position = -1 if name == _COMMENT else text.find("\n", start)
             position = len(text) if position < 0 else position
         elif name == _COMMENT and text[start - 1] == text[position : position + 1]:
-            # A line that holds nothing but a comment goes with its line break.
+            # The line break is removed as well if the line holds only a comment.
             position += text[position] == "\n"
         elif name in _INLINE:
             kept.append(HOLE)
@@ -96,14 +97,14 @@ class _Closings:
         self._found = {}  # name -> (start, end) of the last one found, or None
 
     def after(self, start: int, name: str) -> tuple[int | None, int | None]:
-        """Start and end of what closes a tag whose content starts at `start`."""
+        """Start and end of the closing tag for content that starts at `start`."""
         found = self._found.get(name, (-1, -1))
         if found and found[0] < start:
             closing = _CLOSING[name].search(self._text, start)
             found = self._found[name] = closing and closing.span()
         if not found:
             return None, None
-        # A <ref> within a <ref>: the first was not closed.
+        # A <ref> cannot hold another <ref>, so the first one was not closed.
         if name == "ref" and _OPEN_REF.search(self._text, start, found[0]):
             return None, None
         return found
@@ -126,7 +127,7 @@ def _remove_braces(text, dropped):
 
 
 def _outermost(spans):
-    """Spans in order, those inside others left out."""
+    """Spans in order, without those inside others."""
     end = 0
     for span in sorted(spans, key=lambda span: (span[0], -span[1])):
         if span[0] >= end:
@@ -135,7 +136,7 @@ def _outermost(spans):
 
 
 def _brace_spans(text, dropped):
-    """(start, end, True for a table, False for a template, None for the unclosed)."""
+    """(start, end, kind); kind: True a table, False a template, None unclosed."""
     spans = []
     stack = []  # of [start, number of braces, or 0 for a table]
     tables = 0
@@ -172,7 +173,8 @@ def _close_templates(text, stack, token, spans, headings):
             stack.pop()
         heading = _next(headings, start)
         if heading is not None and heading < position:
-            # No template holds sections: it was never closed, and this closes nothing.
+            # Templates hold no sections. So this template was never closed, and these
+            # braces close nothing.
             end = text.find("\n", start)
             spans.append((start, position if end < 0 else end, None))
             continue
@@ -194,7 +196,7 @@ def _close_table(stack, end, spans):
 
 
 def _unclosed_spans(text, stack, headings):
-    """An open template goes to its line's end; an open table to the next heading."""
+    """An unclosed template ends with its line, an unclosed table at a heading."""
     covered = 0
     for start, braces in stack:
         if start < covered:

@@ -1,8 +1,8 @@
 """Wikitext within lines -> text: links, emphasis, tags, and other markup.
 
-Plain links, emphasis and formatting tags are most of the markup in running text, and
-regular expressions replace them in all of an article at once. mwparserfromhell parses
-the lines where any other markup is left.
+Plain links, emphasis and formatting tags are most of the markup in running text.
+Regular expressions replace them in the whole article at once. mwparserfromhell parses
+the lines that still have other markup.
 """
 
 import collections
@@ -25,10 +25,10 @@ _LINK_DEPTH = 4
 
 _EMPHASIS = re.compile("('{2,})")
 _ARTICLE = re.compile(r"[^\W\d_]{1,4}")
-# What MediaWiki leaves out of a title where a link's label is empty.
+# The part of a title that MediaWiki leaves out if a link's label is empty.
 _BEHIND_TITLE = re.compile(r"\s*(?:[(（][^()（）]*[)）]|,.*)\s*\Z")
-# A picture with one of these stands beside the text, not within it; but a large first
-# letter may be to the left of its word, without a frame.
+# A picture with one of these options is beside the text, not within it. A picture of an
+# initial, without a frame, may still be to the left of its word.
 _FRAMED = frozenset("thumb thumbnail frame framed".split())
 _BESIDE = _FRAMED | frozenset("frameless left right center".split())
 
@@ -40,8 +40,8 @@ _FORMATTING = re.compile(
     re.IGNORECASE,
 )
 _BREAK = re.compile(r"</?br\b[^<>]*>|</?(?:p|li|div|blockquote|dd|h\d)\s*>", re.I)
-# A large first letter beside its word, or what stands where it was. (Of nested tags a
-# few: time must not grow with the square of their number.)
+# An initial before its word, or the mark that replaces it. (Only a few nested tags are
+# matched, so that the time does not grow with the square of their number.)
 _INITIAL = re.compile(
     r"<(?:div|p|center|blockquote|li|dd|h\d)\b[^<>]*>\s*(?:<\w+\b[^<>]*>\s*){0,4}"
     rf"([^\W\d_]|[{HOLE}{GAP}])\s*(?:</\w+\s*>\s*){{1,5}}"
@@ -56,7 +56,8 @@ _VARIANTS = re.compile(r"-\{([^{}]*)\}-")
 _MAGIC_WORD = re.compile(r"__[^\W\d_]{2,}(?:_[^\W\d_]+)*__")
 
 _MARKUP = re.compile(r"[\[\]<{}]")
-# Marks without their counterparts. (With a bar, what is shown is unknown: they stay.)
+# Marks without their counterparts. (Marks with a bar are kept: the text that they show
+# is unknown.)
 _STRAY = re.compile(r"\[\[|\]\]|\{\{|\}\}|</?[a-z]+ ?/?>", re.IGNORECASE)
 
 
@@ -89,10 +90,11 @@ def plain_links_and_tags(text: str) -> str:
 
 
 def plain_line(line: str, dropped: collections.Counter) -> str:
-    """A line without any markup; "" and counted where it cannot be parsed.
+    """A line without any markup; "" if it cannot be parsed, which is counted.
 
-    Raises nothing: mwparserfromhell gives up on what is nested too deeply, and long
-    lines of markup are not given to it, because its time can grow with their square.
+    Raises nothing. mwparserfromhell fails on markup that is nested too deeply. It does
+    not get long lines of markup, because its time can grow with the square of their
+    length.
     """
     if not _MARKUP.search(line) and "://" not in line:
         return html.unescape(line) if "&" in line else line
@@ -149,7 +151,7 @@ def _entity_text(entity):
 
 
 def _link_or_initial(link):
-    """The text of a link; of a picture of a word's first letter that letter, or a hole.
+    """The text of a link; for a picture of an initial, its letter or a `HOLE`.
 
     `[[File:Initial F.png|20px|alt=F]]undamental`
     """
@@ -209,14 +211,14 @@ def _plain_emphasis(text):
 
 
 def _without_emphasis(line):
-    """A line without the marks of bold and italics, which do not reach beyond it.
+    """A line without the marks of bold and italics, which end with the line.
 
-    Three apostrophes behind a letter close bold text that is open. Otherwise, where two
-    follow, they are an apostrophe and the beginning of italics: "l'''Odyssée''".
+    Three apostrophes after a letter close open bold text. Otherwise, if two apostrophes
+    follow later, they are an apostrophe and the beginning of italics: "l'''Odyssée''".
     """
     parts = _EMPHASIS.split(line)
     counts = [len(mark) for mark in parts[1::2]]
-    # Both bold and italics stay open: here MediaWiki, too, looks for an apostrophe.
+    # If both bold and italics stay open, MediaWiki also looks for an apostrophe.
     italics, bolds = (sum(n != one for n in counts) for one in (3, 2))
     unbalanced = italics % 2 and bolds % 2
     bold = False

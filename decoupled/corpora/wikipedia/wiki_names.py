@@ -1,6 +1,6 @@
-"""What wikis of many languages call things: namespaces, disambiguation, end matter.
+"""Names in wikis of many languages: namespaces, disambiguation pages, end matter.
 
-Names are compared in one form: case folded, underscores as spaces.
+Names are compared after case folding and with underscores replaced by spaces.
 """
 
 import re
@@ -12,12 +12,13 @@ def normal_form(name: str) -> str:
 
 
 def names(listed: str) -> frozenset[str]:
-    """Names in one form, from a list with commas between them."""
+    """The names of a comma-separated list, in the form in which they are compared."""
     return frozenset(normal_form(name) for name in listed.split(","))
 
 
-# A dump names its wiki's own namespaces, and `wikipedia` puts the English names into
-# links; but aliases, such as Bild and Image beside Datei and Fichier, are in no dump.
+# A dump lists its wiki's own names of namespaces, and `wikipedia.dump` replaces them by
+# the English names in links. But no dump lists the aliases, such as Bild and Image for
+# Datei and Fichier.
 FILE_NAMESPACES = names("""
     file, image, media, datei, bild, fichier, archivo, ficheiro, arquivo, imagem,
     bestand, afbeelding, plik, grafika, файл, изображение, зображення, выява,
@@ -40,14 +41,14 @@ CATEGORY_NAMESPACES = names("""
     turkum, төркем, thể loại
 """)
 
-# Prefixes of other projects, whose links are read within a sentence.
+# Prefixes of other projects; the text of their links is a part of the sentence.
 SISTER_PROJECTS = names("""
     b, c, commons, d, iarchive, m, meta, mw, n, q, s, species, v, voy, w, wikibooks,
     wikidata, wikinews, wikipedia, wikiquote, wikisource, wikispecies, wikiversity,
     wikt, wiktionary
 """)
 
-# Codes of wikis: two or three letters and what some add to them.
+# Codes of wikis: two or three letters, for some with an addition.
 LANGUAGE_PREFIX = re.compile(
     r"(?:[a-z]{2,3}(?:-[a-z]{2,}){0,2}|simple|be-x-old|map-bms|cbk-zam|fiu-vro)"
 )
@@ -103,7 +104,7 @@ _DISAMBIGUATION_TITLE = re.compile(
 _DISAMBIGUATION_WORD = re.compile(r"__\s*DISAMBIG\s*__", re.IGNORECASE)
 _TEMPLATE_NAME = re.compile(r"\{\{([^{}|\n<]{2,80})")
 
-# Sections that list sources, links, works or pictures instead of telling something.
+# Sections that list sources, links, works or pictures and have no prose.
 _END_SECTIONS = names("""
     references, reference, notes, notes and references, references and notes,
     footnotes, citations, citations and references, citations and notes, sources,
@@ -227,7 +228,7 @@ _END_SECTIONS = names("""
 
 
 def is_disambiguation(title: str, wikitext: str) -> bool:
-    """True where the title, a template or a magic word says that a page is one."""
+    """True if the title, a template or a magic word marks a disambiguation page."""
     if title.endswith((")", "）")) and _DISAMBIGUATION_TITLE.search(title):
         return True
     if "__" in wikitext and _DISAMBIGUATION_WORD.search(wikitext):

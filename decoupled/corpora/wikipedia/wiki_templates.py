@@ -1,9 +1,10 @@
-"""What a reader sees where a template stands within a sentence.
+"""The text that replaces a template within a sentence.
 
-Templates are programs of their wiki, and a dump of articles does not hold them. Those
-that most often stand in the middle of a sentence show one of their arguments; those
-that mark a note or a doubt show nothing that belongs to the sentence; for the others
-nobody can say, and a `HOLE` or `GAP` takes their place.
+Templates are programs of their wiki, and a dump of articles does not contain them. The
+templates that occur most often within a sentence are replaced by one of their
+arguments. Those that mark a note or a doubt are removed, because their text does not
+belong to the sentence. The text of all others is unknown, and a `HOLE` or `GAP`
+replaces them.
 """
 
 import calendar
@@ -11,13 +12,13 @@ import re
 
 from decoupled.corpora.wikipedia.wiki_names import names, normal_form
 
-# Something that belongs to the sentence stood here: a formula, a conversion. (Unicode's
-# own character for an object that the text cannot hold.)
+# Replaces a part of the sentence: a formula, a conversion. (This is Unicode's object
+# replacement character.)
 HOLE = "\ufffc"
-# An unknown template stood here: a note, or a part of the sentence.
+# Replaces an unknown template, which may be a note or a part of the sentence.
 GAP = "\ufff9"
 
-# What may stand between the start of a line and its text, and before a word.
+# Markup that may occur between the start of a line and its text, and before a word.
 _MARKS_BEFORE = re.compile(r"(?:['*#:; \t]|<[a-z][^<>\n]*>)*", re.IGNORECASE)
 _BEFORE_WORD = re.compile(
     r"(?:'|</?[a-z][^<>\n]{0,200}>){0,20}(?P<line>\n)?"
@@ -66,7 +67,7 @@ _NOTHING = names("""
     誰2, 来源请求, 來源請求, 何时, 何時, 谁, 誰人, 출처, 출처 필요, 주, بحاجة لمصدر,
     إنج, مدرک, به انگلیسی, چر, سخ, אנ, הערה, מקור, דרוש מקור, כ
 """)
-# What opens a date or a name, which may be the template's argument.
+# Text before a date or a name, which may be the template's argument.
 _PREFIXES = {
     "circa": "c.", "c.": "c.", "ca.": "ca.", "m.": "M.", "mm.": "MM.", "mme": "Mme",
     "mlle": "Mlle", "n°": "n°", "no.": "No.", "numero": "No.",
@@ -120,14 +121,14 @@ _LINK_BAR = re.compile(r"(\[\[[^\[\]|]*)\|([^\[\]]*\]\])")
 
 
 def nothing(text: str, start: int, end: int, next_line: bool = False) -> str:
-    """What replaces markup that shows no text: "", or a `HOLE`.
+    """The replacement of markup without text: "", or a `HOLE`.
 
-    A line that goes on with a small letter may have begun with a large one inside the
-    markup, as in `<score>F</score>undamental`; such a sentence is not to be kept.
+    If a line goes on with a lowercase letter, its capital may have been inside the
+    markup, as in `<score>F</score>undamental`. `HOLE` marks such a sentence.
 
     Args:
       text: with the markup from `start` to `end`.
-      next_line: whether the small letter may also begin the next line.
+      next_line: whether the lowercase letter may also begin the next line.
     """
     if not starts_line(text, start):
         return ""
@@ -135,13 +136,13 @@ def nothing(text: str, start: int, end: int, next_line: bool = False) -> str:
 
 
 def starts_line(text: str, start: int) -> bool:
-    """Whether nothing but marks of lists and fonts stands before in the line."""
+    """Whether only marks of lists and fonts precede `start` in its line."""
     line = text[max(0, start - _WINDOW) : start].rpartition("\n")[2]
     return _MARKS_BEFORE.fullmatch(line) is not None
 
 
 def is_before_small(text: str, end: int, next_line: bool) -> bool:
-    """Whether a small letter follows at once, if perhaps in another font or a link."""
+    """Whether a lowercase letter follows directly, perhaps in a font tag or a link."""
     found = _BEFORE_WORD.match(text, end)
     if found is None or (found["line"] and not next_line):
         return False
@@ -149,7 +150,7 @@ def is_before_small(text: str, end: int, next_line: bool) -> bool:
 
 
 def shown(template: str) -> str:
-    """What takes a template's place in the text.
+    """The text that replaces a template.
 
     Args:
       template: from `{{` to `}}`, with everything between.

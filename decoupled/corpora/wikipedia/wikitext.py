@@ -1,8 +1,10 @@
 """Wikitext -> readable paragraphs.
 
-It removes, in this order: what spans lines (`wiki_blocks`); sections of references and
-links; markup within lines (`wiki_inline`); remains of lists and tables. At the end it
-repairs sentences around removed markup: parentheses, punctuation, spaces."""
+It removes, in this order: markup that spans lines (`wiki_blocks`), sections of
+references and links, markup within lines (`wiki_inline`), and remains of lists and
+tables. Then it repairs the sentences around removed markup: parentheses, punctuation,
+spaces.
+"""
 
 import collections
 import re
@@ -10,8 +12,8 @@ import re
 from decoupled.corpora.wikipedia import wiki_blocks, wiki_inline, wiki_names
 from decoupled.corpora.wikipedia.wiki_templates import GAP, HOLE
 
-# Version of the rules that make text from wikitext: part of a corpus's fingerprint.
-# Count up with every change that changes text.
+# Version of the rules that make text from wikitext, a part of a corpus's fingerprint.
+# Add 1 with every change that changes text.
 RULES = 3
 
 END_SECTIONS = "sections of references, links or works"
@@ -20,20 +22,20 @@ LABELS = "short lines that are no sentences"
 TABLE_LINES = "lines of tables"
 
 _HEADING = re.compile(r"\n(=[^\n]*=)[ \t]*(?=\n)")
-# Marks of direction, soft hyphens, control characters. The joiners U+200C and U+200D
-# stay: Persian and Indic scripts spell with them.
+# Direction marks, soft hyphens, control characters. The joiners U+200C and U+200D are
+# kept, because the spelling of Persian and Indic scripts needs them.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f\xad\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]"
 )
 _LIST_MARKS = re.compile(r"[*#:;\s]+")
 _NO_PARAGRAPH = "*#:; |!{"
-# What is longer and has no full stop is still a paragraph, if an incomplete one.
+# A longer line without a full stop is an incomplete paragraph, not a label.
 _MAX_LABEL = 60
 _MIN_ITEM = 20
 _LETTER = re.compile(r"[^\W\d_]")
 _FINAL = ".!?…。！？．؟۔।॥։။።"
 _CLOSING = "\"'”’»›)）]」』】》 "
-# Scripts whose sentences end with a space, or with nothing.
+# Scripts whose sentences end with a space or without any mark.
 _NO_FINAL = re.compile("[\u0e00-\u0eff]")
 _CITED = re.compile(r"(?:ISBN|ISSN|OCLC|DOI|doi|JSTOR|PMID|arXiv|Bibcode)\b")
 _WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
@@ -43,12 +45,12 @@ def article_paragraphs(wikitext: str, dropped: collections.Counter) -> list[str]
     """The readable paragraphs of an article, without markup, each in one line.
 
     Args:
-      wikitext: of any wiki; broken markup costs its surroundings only.
+      wikitext: of any wiki; broken markup damages only the text around it.
       dropped: counts what was left out, by reason.
 
     Returns:
-      Paragraphs. Where a formula or a template stood within a sentence they hold `HOLE`
-      (U+FFFC); `sentences.clean_sentences` leaves those sentences out.
+      Paragraphs. `HOLE` (U+FFFC) replaces a formula or a template within a sentence;
+      `sentences.clean_sentences` leaves those sentences out.
     """
     text = f"\n{wikitext}\n".replace("\r", "")
     if HOLE in text or GAP in text:
@@ -71,7 +73,7 @@ def article_paragraphs(wikitext: str, dropped: collections.Counter) -> list[str]
 
 
 def _without_end_sections(text, dropped):
-    """Without headings, and without sections of sources and links and their parts."""
+    """Removes headings, and sections of sources and links with their subsections."""
     kept = []
     position = 0
     dropped_level = 7
@@ -95,11 +97,11 @@ def _heading_text(heading):
 
 
 def _joined_lines(text, dropped):
-    """Yields paragraphs in one line each; list items only where they are sentences."""
+    """Yields paragraphs in one line each; list items only if they are sentences."""
     open_lines = []
     for line in text.split("\n"):
         first = line[:1]
-        # Also an empty line ends a paragraph: "" is in every text.
+        # An empty line ends a paragraph too: "" is in every string.
         if first in _NO_PARAGRAPH or line.isspace() or line.startswith("----"):
             if open_lines:
                 yield " ".join(open_lines)
@@ -148,8 +150,8 @@ _UNSPACED = (
     "\uf900-\ufaff"
 )
 
-# A character that can begin what is broken, then how it goes on. (In this form, and not
-# as a choice of beginnings, the search skips all other characters fast.)
+# A character that can begin broken text, then the rest of it. (In this form, unlike a
+# choice of beginnings, the search skips all other characters fast.)
 _BROKEN = re.compile(
     rf"[{GAP}{HOLE} (（\[“\"«{_SEPARATORS}](?:(?<=[{GAP}{HOLE}])"
     rf"|(?<= )(?:[)）]|[,.،۔।](?:\s|$))"
@@ -164,15 +166,15 @@ _START = re.compile(rf"[\s{GAP}]*{GAP}\s+")
 _AFTER_SENTENCE = re.compile(
     rf"(?<=[{_SENTENCE_FINAL}{_CLOSING_CLASS}]) ?{GAP}[ {GAP}]*(?= |$)"
 )
-# Directly behind a word and not within one: a note.
+# A gap directly after a word, but not within a word, is a note.
 _NOTE = re.compile(
     rf"(?<=[^\s{_OPEN}\[{HOLE}{GAP}]){GAP}+"
     rf"(?=[\s{_SEPARATORS}{_SENTENCE_FINAL}{_CLOSING_CLASS}:–—]|$)"
     rf"(?<![\"“«„']{GAP}(?=[\"”»’']))"
 )
 
-# White space is one space here, and no pattern can run on over what another one of its
-# matches has seen: time must not grow with the square of a paragraph.
+# All white space is single spaces here. No pattern can read the same text again in
+# another match; otherwise the time would grow with the square of a paragraph's length.
 _REPAIRS = (
     # (; born 1900), (born 1900; ), ( ), (, )
     (re.compile(rf"([(（])[ {_SEPARATORS}:]+"), r"\1"),
@@ -186,11 +188,11 @@ _REPAIRS = (
 
 
 def mend(paragraph: str) -> str:
-    """A paragraph in one line, mended where something was taken out.
+    """A paragraph in one line, repaired around removed markup.
 
-    A parenthesis that lost a part goes; what is around an unknown template stays where
-    the template looks like a note. Any other is left as `HOLE`: the sentence around it
-    is incomplete.
+    A parenthesis that lost a part is removed. An unknown template that looks like a
+    note is removed, and the text around it is kept. Any other unknown template becomes
+    a `HOLE`, because the sentence around it is incomplete.
     """
     paragraph = " ".join(paragraph.split())
     if not _BROKEN.search(paragraph):
@@ -209,7 +211,7 @@ def _close_gaps(paragraph):
             break
         paragraph = without
     if paragraph.startswith((GAP, " ")) and (start := _START.match(paragraph)):
-        # Before a small letter the sentence has lost its beginning.
+        # Before a lowercase letter the sentence has lost its beginning.
         if not paragraph[start.end() : start.end() + 1].islower():
             paragraph = paragraph[start.end() :]
     paragraph = _AFTER_SENTENCE.sub(_after_sentence, paragraph)
@@ -223,9 +225,9 @@ def _after_sentence(found):
 
 
 def _parenthesis_text(found):
-    """Nothing for one with a part lost.
+    """Empty for a parenthesis that lost a part.
 
-    It stays, and the hole with it, where it is an argument, as in f(x), or the first
+    The parenthesis and its hole are kept if it is an argument, as in f(x), or the first
     letter of a word, as in "(F)undamental".
     """
     text = found[0]
