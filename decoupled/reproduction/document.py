@@ -103,8 +103,14 @@ def write_document(path: str, findings: Findings) -> list[Judged]:
     write_curves(page, findings, training, judged)
     for part in (_pretraining, _tables, _claims, _design):
         part(page, story)
+    # Below the work folder, whose own path says nothing to others.
+    work_dir = os.path.dirname(os.path.normpath(findings.folder))
+    numbers = [
+        number._replace(folder=os.path.relpath(number.folder, work_dir))
+        for number in findings.numbers
+    ]
     csv = os.path.join(page.folder, "scores.csv")
-    files.write_text(csv, sweeps.numbers_as_csv(findings.numbers))
+    files.write_text(csv, sweeps.numbers_as_csv(numbers))
     results = Results(findings.rows, [], findings.numbers, findings.folder)
     numbers = sweeps.copy_settings(results, os.path.join(page.folder, "settings"))
     sweeps.write_runs(os.path.join(page.folder, RUNS), numbers)

@@ -306,6 +306,8 @@ def test_every_number_by_seed(document):
     lines = (document.parent / "reproduction" / "scores.csv").read_text().splitlines()
     assert lines[0] == "model,task,metric,seed,value,folder"
     assert sum(line.startswith("coupled,retrieval,mean,") for line in lines) == 5
+    # Not where they lay on the machine of the study.
+    assert not any(",/" in line for line in lines)
 
 
 def test_runs_that_differ_by_the_seed_alone_share_settings(document):
