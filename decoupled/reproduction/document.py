@@ -106,7 +106,9 @@ def write_document(path: str, findings: Findings) -> list[Judged]:
     # Below the work folder, whose own path says nothing to others.
     work_dir = os.path.dirname(os.path.normpath(findings.folder))
     numbers = [
-        number._replace(folder=os.path.relpath(number.folder, work_dir))
+        number._replace(
+            folder=number.folder and os.path.relpath(number.folder, work_dir)
+        )
         for number in findings.numbers
     ]
     csv = os.path.join(page.folder, "scores.csv")

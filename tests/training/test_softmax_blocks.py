@@ -91,7 +91,7 @@ def assert_equal_training(found, expected, tolerance=1e-5, without=()):
 
 
 # These also run with kept blocks, or are one split less or more than another.
-SLOW = {"m:2", "d:2", "coupled, d:2;m:2", "low rank, m:2"}
+SLOW = {"d:2;m:2", "d:2", "coupled, d:2;m:2", "low rank, m:2"}
 
 
 def cases(names, slow):

@@ -42,6 +42,7 @@ LENGTHS = (8, 16, LENGTH)
 PAIRS = Classification("pairs", ("A", "B", "C"), LENGTH, 0.0, 0.1)
 SPANS = ExtractiveQA("spans", LENGTH, 0.0, 0.1, any_length=True)
 TASKS = {"pairs": PAIRS, "tags": TAGS, "spans": SPANS}
+TWO = mesh("m:2", "vocab:m;heads:m;intermediate:m")
 FOUR = mesh("d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m")
 SPLIT_SEQUENCE = mesh("d:2;s:2", "batch:d;sequence:s")
 DROPOUT = tiny_model(hidden_dropout=0.1, attention_dropout=0.1)
@@ -160,13 +161,14 @@ ALONE = {
     "plain": dict(),
     "gradient checkpointing": dict(recompute_layers=True),
     "microbatches": dict(accumulation=2),
+    "two devices": dict(mesh=TWO),
     "four devices": dict(mesh=FOUR),
     "bfloat16": dict(mesh=IN_BFLOAT16),
     "all of them, one device": dict(
         mesh=IN_BFLOAT16, accumulation=2, recompute_layers=True
     ),
 }
-COVERED = {"gradient checkpointing", "microbatches", "bfloat16"}
+COVERED = {"gradient checkpointing", "microbatches", "bfloat16", "four devices"}
 
 
 def cases(names):
