@@ -41,7 +41,7 @@ EVAL = "eval"
 # The groups of tokens whose vectors are compared: unmasked tokens, and the masked
 # positions from which the head predicts.
 GROUPS = ("text", "predicted")
-# The result has the share of the logits' variance in these numbers of directions.
+# The result has the share of the logits' variance in the top 1, 10 and 100 directions.
 TOP = (1, 10, 100)
 # Elements of the logits' gradients that are in memory at a time: 128 MB of float64.
 _BLOCK_VALUES = 2**24

@@ -221,7 +221,7 @@ class OutputPath:
         return found
 
     def _blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yields blocks of rows of the table, each copied to float64."""
+        """Yields the table in chunks of its rows, each copied to float64."""
         for start in range(0, len(self._table), _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
             yield rows, self._table[rows].astype(np.float64)

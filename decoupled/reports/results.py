@@ -14,7 +14,7 @@ from decoupled.core.errors import UserError
 from decoupled.runs.finetuning_run import RESULTS
 from decoupled.xtreme import official
 
-# The `task` and the `metric` of numbers of pre-training.
+# The `task` and the `metric` of pre-training's results.
 PRETRAINING, MLM = "pretrain", "MLM acc"
 
 # Seed -> value.
@@ -199,7 +199,7 @@ def _row(entry):
 
 
 def _numbers(folder, described, row):
-    """Yields the numbers of pre-training, then of each task."""
+    """Yields the results of pre-training, then of each task."""
     seeds = described["seeds"]
     for seed in seeds:
         run = os.path.join(folder, "models", row, f"seed_{seed}")

@@ -126,7 +126,7 @@ def ratios(correct: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
     Args:
       correct: [seeds, items], sums over an item. counts: [seeds, items] or [items], the
-        numbers of summands; 0 is allowed, but not for all items.
+        number of summands; 0 is allowed, but not for all items.
 
     Returns:
       float64 [seeds, items].
