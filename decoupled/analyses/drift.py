@@ -21,7 +21,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.masking import mask_sequences
 from decoupled.exports.serving.encoder import MaskedLm
-from decoupled.metrics.likeness import CrossMoments
+from decoupled.metrics.similarity import CrossMoments
 from decoupled.tasks.classification import pack_texts
 
 Arrays = dict[str, np.ndarray]

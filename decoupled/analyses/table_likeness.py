@@ -13,7 +13,7 @@ import numpy as np
 from decoupled.analyses.models import AnalysedModel
 from decoupled.core import console
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.metrics.likeness import CrossMoments, nearest, overlap
+from decoupled.metrics.similarity import CrossMoments, nearest, overlap
 
 _BLOCK_ROWS = 8192
 

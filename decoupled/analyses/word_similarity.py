@@ -22,7 +22,7 @@ from decoupled.analyses.models import (
 )
 from decoupled.core import console, files, gfile, plots
 from decoupled.core.errors import UserError
-from decoupled.metrics.correlation import spearman
+from decoupled.metrics.similarity import spearman
 
 # The order of Table 8; other sets come after these.
 PAPER_SETS = ("men", "mturk771", "rare_word", "simlex999", "verb143")

@@ -9,7 +9,7 @@ from decoupled.core import files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.metrics.correlation import pearson, spearman
+from decoupled.metrics.similarity import pearson, spearman
 from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward, cls_positions, sequence_logits

@@ -12,7 +12,7 @@ from decoupled.configs import MaskingConfig
 from decoupled.configs.analyses import DriftSettings
 from decoupled.core.errors import UserError
 from decoupled.data.masking import mask_sequences
-from decoupled.metrics.likeness import CrossMoments
+from decoupled.metrics.similarity import CrossMoments
 from decoupled.tasks.classification import pack_texts
 from tests.analyses.tiny_runs import MASKING, texts_of, write_finetuned_run, write_run
 from tests.exports.models import model_config, pretrained_weights

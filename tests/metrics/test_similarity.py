@@ -1,10 +1,52 @@
-"""CKA in closed form, and neighbours that are known."""
+"""Correlations beside scipy's, CKA in closed form, and neighbours that are known."""
 
 import numpy as np
 import pytest
+import scipy.stats
 
-from decoupled.metrics import likeness
-from decoupled.metrics.likeness import CrossMoments, nearest, overlap
+from decoupled.metrics import similarity
+from decoupled.metrics.similarity import (
+    CrossMoments,
+    nearest,
+    overlap,
+    pearson,
+    ranks,
+    spearman,
+)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_correlations_as_scipy_has_them(seed):
+    generator = np.random.default_rng(seed)
+    one = generator.integers(0, 6, 40)
+    other = one + generator.normal(0, 3, 40)
+    assert pearson(one, other) == pytest.approx(scipy.stats.pearsonr(one, other)[0])
+    assert spearman(one, other) == pytest.approx(scipy.stats.spearmanr(one, other)[0])
+    np.testing.assert_array_equal(ranks(one), scipy.stats.rankdata(one))
+
+
+def test_correlations_by_hand():
+    assert ranks(np.array([10, 30, 20, 20, 5])).tolist() == [2, 5, 3.5, 3.5, 1]
+    # 1 - 6 * (0 + 1 + 1 + 0) / (4 * 15)
+    assert spearman([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
+    assert spearman([1, 2, 3], [30, 20, 10]) == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-5, 1e200])
+def test_the_size_of_numbers_does_not_matter(size):
+    one = np.array([1.0, 2.0, 4.0])
+    assert pearson(size * one, [3, 1, 2]) == pytest.approx(pearson(one, [3, 1, 2]))
+
+
+def test_no_correlation_with_a_constant():
+    for one, other in (([1, 2], [3, 3]), ([0.1] * 7, range(7)), ([], [])):
+        assert pearson(one, other) is None
+        assert spearman(one, other) is None
+
+
+def test_lengths_must_be_equal():
+    with pytest.raises(ValueError, match="1 values and 2 values"):
+        pearson([1], [1, 2])
 
 
 def cka(first, second, batch=100):
@@ -73,7 +115,7 @@ def test_neighbours_in_blocks(monkeypatch):
     table = np.random.default_rng(0).normal(size=[50, 6])
     queries = np.array([3, 7, 8, 40, 49])
     whole = nearest(table, queries, 5)
-    monkeypatch.setattr(likeness, "_BLOCK_VALUES", 100)
+    monkeypatch.setattr(similarity, "_BLOCK_VALUES", 100)
     assert np.array_equal(np.sort(nearest(table, queries, 5)), np.sort(whole))
 
 
