@@ -18,6 +18,7 @@ trained on so little text that many pieces have the same score.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ import sentencepiece
 
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.data.training_lines import valid_text
 
 FILE_NAME = "sentencepiece.model"
 NORMALIZATION = "nmt_nfkc"
@@ -34,6 +34,12 @@ NORMALIZATION = "nmt_nfkc"
 PAD = ("<pad>", "[PAD]")
 UNKNOWN = ("<unk>", "[UNK]")
 CONTROL = ("[CLS]", "[SEP]", "[MASK]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def valid_text(text: str) -> str:
+    """Replaces halves of surrogate pairs, which UTF-8 cannot encode, by U+FFFD."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 class Encoding(NamedTuple):

@@ -22,7 +22,6 @@ from decoupled.corpora.sampling import (
 )
 from decoupled.data.fertility import measure_fertility
 from decoupled.data.fertility_plot import plot_fertility
-from decoupled.data.training_lines import TrainingLines
 from decoupled.data.vocabulary import (
     FILE_NAME,
     NORMALIZATION,
@@ -30,6 +29,7 @@ from decoupled.data.vocabulary import (
     vocabulary_path,
 )
 from decoupled.data.vocabulary_training import (
+    TrainingLines,
     check_memory,
     estimate_cost,
     train_from_lines,

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.data.training_lines import valid_text
+from decoupled.data.vocabulary import valid_text
 from decoupled.xtreme.files import LanguageFile, languages_of
 from decoupled.xtreme.official import TASKS, english_first, label_files
 
