@@ -305,12 +305,11 @@ def minimal_pairs(settings):
           --gin_param='minimal_pairs.masking = "word_left_to_right"'
     """
     from decoupled.analyses import minimal_pairs as module
-    from decoupled.analyses.minimal_pair_files import find_files, read_pairs
     from decoupled.analyses.models import open_models
     from decoupled.core import files
 
-    paths = find_files(FLAGS.pairs)
-    pairs = [pair for path in paths for pair in read_pairs(path)]
+    paths = module.find_files(FLAGS.pairs)
+    pairs = [pair for path in paths for pair in module.read_pairs(path)]
     models = open_models(FLAGS.model_dir, masked_lm=True)
     result = module.measure(models, pairs, settings)
     result["files"] = {path: files.file_fingerprint(path) for path in paths}
