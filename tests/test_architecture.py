@@ -248,7 +248,7 @@ def calls_of(path):
 def test_json_of_others_is_parsed_in_one_place():
     """`files.parse_json` knows what `json.loads` raises beside its own error."""
     # What these read comes from a process that they started, or that started them.
-    own = {"vocabulary_training.py", "vocabulary_worker.py", "tensorflow_probe.py"}
+    own = {"vocabulary_training.py", "vocabulary_worker.py", "doctor.py"}
     own |= {"warm_jobs.py", "warm_worker.py"}
     users = {
         path.name

@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from decoupled.commands import doctor
-from decoupled.core import tensorflow_probe
 from decoupled.core.compat import tf
 from decoupled.core.installed import CHECKOUT, Found
 from decoupled.core.machine import usable_cores
@@ -92,7 +91,7 @@ def test_a_machine_that_does_not_say_what_it_has_is_described(
     ],
 )
 def test_a_broken_tensorflow_is_explained(monkeypatch, capsys, probe, message):
-    monkeypatch.setattr(tensorflow_probe, "PROBE", probe)
+    monkeypatch.setattr(doctor, "PROBE", probe)
     assert doctor.report_core() is False
     assert message in capsys.readouterr().out
 
@@ -130,8 +129,8 @@ def test_nothing_but_python_is_needed_for_the_report():
     code = (
         "import sys; sys.path.insert(0, sys.argv.pop()); sys.argv.append('doctor'); "
         "from decoupled.__main__ import main; "
-        "from decoupled.core import tensorflow_probe; "
-        "tensorflow_probe.PROBE = 'raise ImportError'; main()"
+        "from decoupled.commands import doctor; "
+        "doctor.PROBE = 'raise ImportError'; main()"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, str(CHECKOUT)],
@@ -162,7 +161,7 @@ def test_a_function_is_compiled_and_run_on_each_gpu(monkeypatch, capsys, tmp_pat
         return run
 
     monkeypatch.setattr(tf, "function", compile_and_run)
-    (tmp_path / "probe.py").write_text(tensorflow_probe.PROBE)
+    (tmp_path / "probe.py").write_text(doctor.PROBE)
     runpy.run_path(tmp_path / "probe.py")
     assert "devices" in json.loads(capsys.readouterr().out)
     product = [[3.0, 3.0], [3.0, 3.0]]
@@ -189,7 +188,7 @@ def test_gpus_that_tensorflow_does_not_see(
 ):
     monkeypatch.setattr(doctor, "nvidia_gpus", lambda: gpus)
     found = {"devices": devices, "cuda": "12"}
-    monkeypatch.setattr(tensorflow_probe, "run", lambda: found)
+    monkeypatch.setattr(doctor, "probe_tensorflow", lambda: found)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
