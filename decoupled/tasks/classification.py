@@ -25,8 +25,13 @@ from decoupled.model.variables import Head, classifier
 from decoupled.ops.normalization import softmax
 from decoupled.tasks import classification_files
 from decoupled.tasks.classification_files import LabelledTexts, read_pairs
-from decoupled.tasks.losses import Labelling, loss_scale
-from decoupled.tasks.task import Features, FinetuningTask, encoder_dims
+from decoupled.tasks.task import (
+    Features,
+    FinetuningTask,
+    Labelling,
+    encoder_dims,
+    loss_scale,
+)
 from decoupled.xtreme.files import LanguageFile, languages_of
 from decoupled.xtreme.official import english_first
 

@@ -8,8 +8,7 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
 from decoupled.model.variables import MASKED_LM
-from decoupled.tasks.losses import loss_scale, weighted_loss
-from decoupled.tasks.task import Task, encoder_dims
+from decoupled.tasks.task import Task, encoder_dims, loss_scale, weighted_loss
 
 
 class MaskedLM(Task):

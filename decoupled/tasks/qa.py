@@ -25,7 +25,6 @@ from decoupled.model.heads import Forward, span_logits
 from decoupled.model.layers import Builder
 from decoupled.model.variables import SPANS
 from decoupled.ops.cross_entropy import softmax_cross_entropy
-from decoupled.tasks.losses import loss_scale, weighted_loss
 from decoupled.tasks.qa_answers import best_answers
 from decoupled.tasks.qa_features import FEATURES_VERSION, SPECIALS, question_features
 from decoupled.tasks.qa_files import (
@@ -34,7 +33,14 @@ from decoupled.tasks.qa_files import (
     question_languages,
     read_questions,
 )
-from decoupled.tasks.task import Features, FinetuningTask, Task, encoder_dims
+from decoupled.tasks.task import (
+    Features,
+    FinetuningTask,
+    Task,
+    encoder_dims,
+    loss_scale,
+    weighted_loss,
+)
 from decoupled.xtreme.files import LanguageFile
 from decoupled.xtreme.official import TASKS, score_language
 

@@ -17,8 +17,13 @@ from decoupled.model.layers import Builder
 from decoupled.model.variables import Head, classifier
 from decoupled.tasks.classification import check_row, pack_texts
 from decoupled.tasks.classification_files import LabelledTexts
-from decoupled.tasks.losses import loss_scale
-from decoupled.tasks.task import Features, FinetuningTask, Task, encoder_dims
+from decoupled.tasks.task import (
+    Features,
+    FinetuningTask,
+    Task,
+    encoder_dims,
+    loss_scale,
+)
 
 _FEATURES_VERSION = 1
 

@@ -21,14 +21,19 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward, token_logits
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Head, token_classifier
-from decoupled.tasks.losses import Labelling, loss_scale
 from decoupled.tasks.tagging_files import (
     TaggedSentence,
     files_by_language,
     find_file,
     read_sentences,
 )
-from decoupled.tasks.task import Features, FinetuningTask, encoder_dims
+from decoupled.tasks.task import (
+    Features,
+    FinetuningTask,
+    Labelling,
+    encoder_dims,
+    loss_scale,
+)
 from decoupled.xtreme.files import PARTS_OF_SPEECH, LanguageFile
 from decoupled.xtreme.official import TASKS, score_language
 
