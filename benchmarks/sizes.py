@@ -80,7 +80,7 @@ QUICK_BATCH = Batch(sequences=2, length=16, predictions=4)
 
 
 def batch_fields(model: ModelConfig, batch: Batch) -> dict[str, int]:
-    """What `benchmarks/workers/batches.py` wants to find in a case."""
+    """What `benchmarks/workers/synthetic.py` wants to find in a case."""
     return {
         "vocab_size": model.vocab_size,
         "batch": batch.sequences,

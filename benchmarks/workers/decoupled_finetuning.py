@@ -1,7 +1,7 @@
 """Worker: fine-tuning steps of this project's classifier, in the graph of training."""
 
-import batches
 import protocol
+import synthetic
 from decoupled_pretraining import parameters, training_step
 
 from decoupled.configs import (
@@ -15,10 +15,10 @@ from decoupled.training.network import Network, TrainingGraph
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case holds a batch's sizes (see `batches`), "dropout" before the classifier,
+    """A case holds a batch's sizes (see `synthetic`), "dropout" before the classifier,
     and the fields of configurations: "model", "mesh" and "optimizer"."""
     step, lowered = training_step(
-        _graph_config(case), batches.classification_batch(case)
+        _graph_config(case), synthetic.classification_batch(case)
     )
     return step, {
         "parameters": parameters(lowered),

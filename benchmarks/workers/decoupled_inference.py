@@ -3,9 +3,9 @@
 import os
 import tempfile
 
-import batches
 import numpy as np
 import protocol
+import synthetic
 import tensorflow as tf
 
 from decoupled.configs import ModelConfig
@@ -16,7 +16,7 @@ from decoupled.model.variables import Head, shapes
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case holds a batch's sizes (see `batches`), the fields of a configuration as
+    """A case holds a batch's sizes (see `synthetic`), the fields of a configuration as
     "model", "kind" ("encoder" or "classifier"), "labels", "stored_as", the type of
     matrices, float32 where it is missing, and "signature", of a classifier."""
     values = _random_weights(case)
@@ -25,7 +25,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
         files = sum(file.stat().st_size for file in os.scandir(f"{folder}/variables"))
         signature = case.get("signature", "serving_default")
         serve = tf.saved_model.load(folder).signatures[signature]
-    batch = batches.classification_batch(case)
+    batch = synthetic.classification_batch(case)
     inputs = {k: tf.constant(v) for k, v in batch.items() if k != "label_ids"}
     output = {"encoder": "sequence_output", "classifier": "logits"}[case["kind"]]
 

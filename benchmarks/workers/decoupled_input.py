@@ -5,9 +5,9 @@ import tempfile
 import time
 from typing import Any, NamedTuple
 
-import documents
 import numpy as np
 import protocol
+import synthetic
 
 from decoupled.configs import MaskingConfig, MeshConfig, SamplingConfig
 from decoupled.core.compat import tf
@@ -33,16 +33,16 @@ class Pieces(NamedTuple):
     size: int
     path: str = "synthetic"
     fingerprint: str = FINGERPRINT
-    pad_id: int = documents.PAD_ID
-    unk_id: int = documents.UNK_ID
-    cls_id: int = documents.CLS_ID
-    sep_id: int = documents.SEP_ID
-    mask_id: int = documents.MASK_ID
+    pad_id: int = synthetic.PAD_ID
+    unk_id: int = synthetic.UNK_ID
+    cls_id: int = synthetic.CLS_ID
+    sep_id: int = synthetic.SEP_ID
+    mask_id: int = synthetic.MASK_ID
     special_ids: tuple[int, ...] = (
-        documents.PAD_ID,
-        documents.CLS_ID,
-        documents.SEP_ID,
-        documents.MASK_ID,
+        synthetic.PAD_ID,
+        synthetic.CLS_ID,
+        synthetic.SEP_ID,
+        synthetic.MASK_ID,
     )
 
 
@@ -56,7 +56,7 @@ class _Reader(NamedTuple):
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case holds a batch's sizes (see `batches`), "languages" (see `documents`),
+    """A case holds a batch's sizes and "languages" (see `synthetic`),
     "tokens_per_shard", the fields of "masking", "sampling" and "mesh", and further
 
     "batches": how many of them a step takes.
@@ -122,7 +122,7 @@ def _open(case, manifest, start_step) -> _Reader:
 def write_records(folder: str, case: dict[str, Any]) -> RecordsManifest:
     """Writes the documents of a case as records; gives their manifest as read back."""
     train = {}
-    for name, texts in documents.languages(case):
+    for name, texts in synthetic.documents(case):
         os.makedirs(os.path.join(folder, "train", name))
         train[name] = _write_language(folder, name, texts, case)
     write_manifest(

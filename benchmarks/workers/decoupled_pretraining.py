@@ -1,8 +1,8 @@
 """Worker: training steps of this project, with the graph and session of training."""
 
-import batches
 import numpy as np
 import protocol
+import synthetic
 
 from decoupled.configs import (
     MaskingConfig,
@@ -22,9 +22,9 @@ OUTPUT_EMBEDDING = "cls/predictions/output_embedding"
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case holds a batch's sizes (see `batches`) and the fields of configurations:
+    """A case holds a batch's sizes (see `synthetic`) and the fields of configurations:
     "model", "mesh" and "optimizer"."""
-    step, lowered = training_step(graph_config(case), batches.masked_lm_batch(case))
+    step, lowered = training_step(graph_config(case), synthetic.masked_lm_batch(case))
     return step, {
         "parameters": parameters(lowered),
         "slices": slice_bytes(lowered.lowering, OUTPUT_EMBEDDING),

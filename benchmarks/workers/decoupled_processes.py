@@ -3,8 +3,8 @@
 import pathlib
 import subprocess
 
-import batches
 import protocol
+import synthetic
 from decoupled_pretraining import graph_config, training_step
 
 from decoupled.configs import ClusterConfig
@@ -24,7 +24,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     cluster = None
     if case["processes"] > 1:
         cluster = start_cluster(case["processes"], graph.network.mesh)
-    step, _ = training_step(graph, batches.masked_lm_batch(case), cluster)
+    step, _ = training_step(graph, synthetic.masked_lm_batch(case), cluster)
     step()
     before = loopback_bytes()
     for _ in range(COUNTED_STEPS):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import protocol
-import sentences
+import synthetic
 
 from decoupled.analyses.retrieval import search
 from decoupled.analyses.sentence_vectors import TrainedEncoder, layer_vectors
@@ -22,9 +22,9 @@ from decoupled.model.variables import NO_HEAD, shapes
 class Pieces(NamedTuple):
     """A vocabulary whose texts are numbers of pieces, with spaces between them."""
 
-    pad_id: int = sentences.PAD_ID
-    cls_id: int = sentences.CLS_ID
-    sep_id: int = sentences.SEP_ID
+    pad_id: int = synthetic.PAD_ID
+    cls_id: int = synthetic.CLS_ID
+    sep_id: int = synthetic.SEP_ID
 
     def encode_batch(self, texts):
         """The pieces of each text."""
@@ -33,7 +33,7 @@ class Pieces(NamedTuple):
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds "pairs" and the fields of configurations: "model", "mesh" and
-    "retrieval"; see also `sentences`."""
+    "retrieval"; see also `synthetic`."""
     model = ModelConfig(**case["model"])
     config, mesh = RetrievalConfig(**case["retrieval"]), MeshConfig(**case["mesh"])
     # Removed when the process ends; the step keeps it until then.
@@ -41,7 +41,8 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     prefix, parameters = write_checkpoint(folder.name, model)
     encoder = TrainedEncoder(prefix, 0, model, Pieces())
     first, second = (
-        [" ".join(map(str, ids)) for ids in side] for side in sentences.sides(case)
+        [" ".join(map(str, ids)) for ids in side]
+        for side in synthetic.sentence_pairs(case)
     )
 
     def step(checkpoint=folder):

@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
-import batches
 import protocol
+import synthetic
 from tensorflow.python.framework import ops, tensor_conversion_registry
 
 # mesh-tensorflow 0.1.21 registers its variables through a function that TensorFlow 2.15
@@ -28,12 +28,12 @@ TRAIN_STEPS = 100_000
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case holds a batch's sizes (see `batches`), the fields of a `ModelConfig` as
+    """A case holds a batch's sizes (see `synthetic`), the fields of a `ModelConfig` as
     "model", those of an `OptimizerConfig` as "optimizer", and "dtype"."""
     with tf.Graph().as_default():
         graph = mtf.Graph()
         mesh = mtf.Mesh(graph, "mesh")
-        features = _import(mesh, batches.masked_lm_batch(case))
+        features = _import(mesh, synthetic.masked_lm_batch(case))
         if case["dtype"] == "bfloat16":
             with bfloat16_activations():
                 loss = _loss(case, features)

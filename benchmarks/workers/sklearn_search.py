@@ -5,13 +5,13 @@ For a margin its neighbours are the candidates, as in LASER's script.
 
 import numpy as np
 import protocol
-import sentences
+import synthetic
 from sklearn.neighbors import NearestNeighbors
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds what that of `decoupled_search` holds."""
-    first, second = sentences.vectors(case)
+    first, second = synthetic.vector_pairs(case)
     margin = case["scoring"] == "ratio_margin"
     count = case["num_neighbours"] if margin else 1
 

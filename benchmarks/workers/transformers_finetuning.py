@@ -1,7 +1,7 @@
 """Worker: fine-tuning steps of transformers' RemBertForSequenceClassification."""
 
-import batches
 import protocol
+import synthetic
 import torch
 import transformers
 from transformers_pretraining import (
@@ -23,7 +23,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     model = transformers.RemBertForSequenceClassification(config).train()
     batch = {
         name: torch.as_tensor(value)
-        for name, value in batches.classification_batch(case).items()
+        for name, value in synthetic.classification_batch(case).items()
     }
     inputs, labels = encoder_inputs(batch), batch["label_ids"].long()
 

@@ -1,7 +1,7 @@
 """Worker: calls of transformers' RemBertModel or RemBertForSequenceClassification."""
 
-import batches
 import protocol
+import synthetic
 import torch
 import transformers
 from transformers_pretraining import encoder_inputs, facts, rembert_config
@@ -18,7 +18,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     config = rembert_config(case["model"], num_labels=case["labels"])
     model = CLASSES[case["kind"]](config).eval()
     call = torch.compile(model) if case["compiled"] else model
-    batch = batches.classification_batch(case)
+    batch = synthetic.classification_batch(case)
     inputs = encoder_inputs({k: torch.as_tensor(v) for k, v in batch.items()})
 
     @torch.inference_mode()

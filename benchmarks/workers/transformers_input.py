@@ -8,25 +8,25 @@ collator turns everything else into.
 import itertools
 import time
 
-import documents
 import numpy as np
 import protocol
+import synthetic
 import tokenizers
 import torch
 import transformers
 
 SPECIAL = {
-    "pad_token": documents.PAD_ID,
-    "unk_token": documents.UNK_ID,
-    "cls_token": documents.CLS_ID,
-    "sep_token": documents.SEP_ID,
-    "mask_token": documents.MASK_ID,
+    "pad_token": synthetic.PAD_ID,
+    "unk_token": synthetic.UNK_ID,
+    "cls_token": synthetic.CLS_ID,
+    "sep_token": synthetic.SEP_ID,
+    "mask_token": synthetic.MASK_ID,
 }
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds "vocab_size", "batch", "sequence_length", "languages" (see
-    `documents`), "batches", how many a step takes, and "loader_processes"."""
+    `synthetic`), "batches", how many a step takes, and "loader_processes"."""
     torch.manual_seed(0)
     examples = sequences(case)
     collator = transformers.DataCollatorForLanguageModeling(
@@ -64,12 +64,12 @@ def sequences(case: dict) -> list[dict[str, list[int]]]:
     """[CLS] piece [SEP] for each piece of the documents, joined by language."""
     width = case["sequence_length"] - 2
     examples = []
-    for _, texts in documents.languages(case):
-        joined = np.concatenate([[*text, documents.SEP_ID] for text in texts])
+    for _, texts in synthetic.documents(case):
+        joined = np.concatenate([[*text, synthetic.SEP_ID] for text in texts])
         body = joined[: len(joined) // width * width].reshape(-1, width)
-        rows = np.pad(body, [[0, 0], [1, 1]], constant_values=documents.SEP_ID)
-        rows[:, 0] = documents.CLS_ID
-        special = rows < documents.FIRST_ID
+        rows = np.pad(body, [[0, 0], [1, 1]], constant_values=synthetic.SEP_ID)
+        rows[:, 0] = synthetic.CLS_ID
+        special = rows < synthetic.FIRST_ID
         for row, mask in zip(rows.tolist(), special.astype(int).tolist(), strict=True):
             ones = [1] * len(row)
             examples.append(

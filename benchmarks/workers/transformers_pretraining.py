@@ -6,8 +6,8 @@ positions alone, which is what the other models of the comparison do.
 
 from collections.abc import Callable
 
-import batches
 import protocol
+import synthetic
 import torch
 import transformers
 
@@ -15,11 +15,11 @@ NOT_MASKED = -100
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case holds a batch's sizes (see `batches`), the fields of a `ModelConfig` as
+    """A case holds a batch's sizes (see `synthetic`), the fields of a `ModelConfig` as
     "model", those of an `OptimizerConfig` as "optimizer", "dtype" and "masked"."""
     torch.manual_seed(0)
     model = transformers.RemBertForMaskedLM(rembert_config(case["model"])).train()
-    batch = {k: torch.as_tensor(v) for k, v in batches.masked_lm_batch(case).items()}
+    batch = {k: torch.as_tensor(v) for k, v in synthetic.masked_lm_batch(case).items()}
     make_loss = _masked_positions if case["masked"] else _every_position
     return training_step(model, make_loss(model, batch), case), facts(model)
 

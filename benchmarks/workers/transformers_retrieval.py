@@ -6,7 +6,7 @@ mean over the tokens of a layer, and the products of all unit vectors at once.
 
 import numpy as np
 import protocol
-import sentences
+import synthetic
 import torch
 import transformers
 from transformers_pretraining import facts, rembert_config
@@ -17,7 +17,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     torch.manual_seed(0)
     model = transformers.RemBertModel(rembert_config(case["model"])).eval()
     batch_size = case["retrieval"]["batch_size"]
-    first, second = sentences.sides(case)
+    first, second = synthetic.sentence_pairs(case)
 
     def step():
         found = encode(model, first + second, batch_size)
@@ -43,12 +43,12 @@ def encode(
     for start in range(0, len(order), batch_size):
         places = order[start : start + batch_size]
         longest = len(texts[places[-1]]) + 2
-        ids = torch.full([len(places), longest], sentences.PAD_ID)
+        ids = torch.full([len(places), longest], synthetic.PAD_ID)
         mask = torch.zeros([len(places), longest], dtype=torch.long)
         for row, place in enumerate(places):
             end = len(texts[place]) + 2
             ids[row, :end] = torch.as_tensor(
-                [sentences.CLS_ID, *texts[place], sentences.SEP_ID]
+                [synthetic.CLS_ID, *texts[place], synthetic.SEP_ID]
             )
             mask[row, :end] = 1
         hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import input_pipeline, results
 from benchmarks.interleave import interleave
 from benchmarks.sizes import pretraining_case
-from benchmarks.workers import documents
+from benchmarks.workers import synthetic
 from decoupled.commands import pretrain
 from decoupled.launch import gin_files
 from tests.benchmarks.toys import comparison, measured
@@ -81,7 +81,7 @@ def test_the_demo_is_that_of_the_settings_files():
 
 
 def test_documents_are_like_text():
-    languages = dict(documents.languages(CASE))
+    languages = dict(synthetic.documents(CASE))
     assert list(languages) == ["en", "sw", "yo"]
     for name, texts in languages.items():
         assert sum(map(len, texts)) >= CASE["languages"][name]
@@ -97,7 +97,7 @@ def test_documents_are_like_text():
 
 
 def test_documents_are_the_same_each_time():
-    once, again = (list(documents.languages(CASE)) for _ in range(2))
+    once, again = (list(synthetic.documents(CASE)) for _ in range(2))
     for (_, one), (_, two) in zip(once, again, strict=True):
         np.testing.assert_array_equal(np.concatenate(one), np.concatenate(two))
 
@@ -109,7 +109,7 @@ def test_our_pipeline_delivers_whole_batches(tmp_path, monkeypatch):
     (ours,) = interleave([worker], 2, 3, "quick")
     # Two sequences of 16 tokens, 14 of them text: 15% of that is 2.
     assert {chunk.loss for chunk in ours.rounds} <= {2.0, 3.0, 4.0}
-    texts = [text for _, texts in documents.languages(ours.case) for text in texts]
+    texts = [text for _, texts in synthetic.documents(ours.case) for text in texts]
     assert ours.facts["tokens"] == sum(map(len, texts))
     assert ours.facts["shards"] > len(ours.case["languages"])
     assert set(ours.facts["first_batch"]) == {"0", "100000"}

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from benchmarks.interleave import WORKERS
-from benchmarks.workers import batches, protocol
+from benchmarks.workers import protocol, synthetic
 from tests.benchmarks.toys import TOY
 
 
@@ -65,7 +65,7 @@ def test_memory_grows_by_what_is_allocated():
 
 def test_the_batch_of_all_frameworks():
     sizes = {"vocab_size": 50, "batch": 64, "sequence_length": 12, "predictions": 11}
-    batch = batches.masked_lm_batch(sizes)
+    batch = synthetic.masked_lm_batch(sizes)
     assert batch["input_word_ids"].shape == (64, 12)
     assert batch["masked_lm_ids"].shape == (64, 11)
     for name in ("input_word_ids", "masked_lm_ids"):
@@ -73,5 +73,5 @@ def test_the_batch_of_all_frameworks():
         assert batch[name].max() == 49
     # All positions but the first one are masked here, each once.
     assert (batch["masked_lm_positions"] == np.arange(1, 12)).all()
-    again = batches.masked_lm_batch(sizes)
+    again = synthetic.masked_lm_batch(sizes)
     assert all((batch[name] == again[name]).all() for name in batch)
