@@ -1,4 +1,4 @@
-"""What the commands of all suites share: options, interpreters, errors in one line."""
+"""What suites share: options, interpreters, a default dump, errors in one line."""
 
 import argparse
 import os
@@ -24,6 +24,13 @@ PEERS = {
     "records": ("DECOUPLED_RECORDS_PYTHON", ".venv-records"),
     "oldest": ("DECOUPLED_OLDEST_PYTHON", ".venv-oldest"),
 }
+# The dump in DECOUPLED_DATA_DIR.
+BUNDLED = "wikipedia/enwiki-pages-articles-shortened.xml.bz2"
+# The same pages of the English Wikipedia, among gensim's test data.
+_IN_GENSIM = (
+    "lib/python*/site-packages/gensim/test/test_data/"
+    "enwiki-latest-pages-articles1.xml-*-shortened.bz2"
+)
 
 
 def parser(
@@ -140,6 +147,27 @@ def python(framework: str) -> str:
             f"peers, or let {variable} name one"
         )
     return path
+
+
+def default_dump() -> str:
+    """The Wikipedia dump that suites read where the command line names none.
+
+    It is the one in DECOUPLED_DATA_DIR, or else the one that gensim's wheel brings.
+
+    Raises:
+      UserError: there is neither.
+    """
+    folder = os.environ.get("DECOUPLED_DATA_DIR")
+    if folder:
+        return os.path.join(folder, BUNDLED)
+    environment = pathlib.Path(python("corpus")).parent.parent
+    found = sorted(environment.glob(_IN_GENSIM))
+    if not found:
+        raise UserError(
+            f"{environment}: no gensim with a dump in it; give --dump=FILE, or set "
+            "DECOUPLED_DATA_DIR"
+        )
+    return str(found[0])
 
 
 def matmul_workers(

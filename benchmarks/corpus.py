@@ -24,7 +24,6 @@ import tempfile
 from collections.abc import Iterable
 
 from benchmarks import command
-from benchmarks.dumps import default_dump
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
 from benchmarks.tables import Table, with_range, worker_table
@@ -40,7 +39,7 @@ QUICK_PAGES = 30
 def main() -> None:
     """Measures what the command line asks for and prints the table."""
     options = command.parser(NAME, __doc__, rounds=5, steps=1)
-    options.add_argument("--dump", help="a dump (a small English one, see dumps.py)")
+    options.add_argument("--dump", help="a dump (default: a small English one)")
     options.add_argument(
         "--repeats", type=int, default=8, help="copies of its pages (8)"
     )
@@ -58,7 +57,7 @@ def _case(arguments, folder):
     if arguments.quick:
         pages, size = write_dump(path, _small_head(), _small_pages())
         return _facts("small pages", path, path, pages, size)
-    dump = arguments.dump or default_dump()
+    dump = arguments.dump or command.default_dump()
     cutter = PageCutter(xml_chunks(dump))
     head = cutter.head.decode("utf-8")
     pages = [page.content.decode("utf-8") for page in cutter.pages()]

@@ -20,7 +20,6 @@ import tempfile
 from typing import Any
 
 from benchmarks import command
-from benchmarks.dumps import default_dump
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
 from benchmarks.tables import Table, gigabytes, with_range, worker_table
@@ -46,7 +45,7 @@ TEXT = TextSettings(0.0, 10, True, False, True, 1 << 28, 1)
 def main() -> None:
     """Measures what the command line asks for and prints the table."""
     options = command.parser(NAME, __doc__, rounds=5, steps=1)
-    options.add_argument("--dump", help="a dump (a small English one, see dumps.py)")
+    options.add_argument("--dump", help="a dump (default: a small English one)")
     options.add_argument(
         "--repeats", type=int, default=12, help="copies of its text (12)"
     )
@@ -65,7 +64,7 @@ def make_case(arguments, folder: pathlib.Path) -> dict[str, Any]:
         title, repeats, config = "small text", 2, QUICK_VOCABULARY
         documents = [[f"The word {n} stands here.", "So it is."] for n in range(200)]
     else:
-        dump = arguments.dump or default_dump()
+        dump = arguments.dump or command.default_dump()
         repeats, config = arguments.repeats, VOCABULARY
         title = f"{os.path.basename(dump)} x{repeats}"
         documents = _dump_documents(dump, folder / "source")

@@ -1,4 +1,4 @@
-"""Options of all suites, and interpreters of the peers."""
+"""Options of all suites, interpreters of the peers, and the default dump."""
 
 import sys
 
@@ -106,3 +106,32 @@ def test_a_peer_that_is_not_installed(monkeypatch, capsys):
         command.run("toys", lambda: command.python("torch"))
     assert caught.value.code == 2
     assert capsys.readouterr().err.startswith("benchmarks.toys: error: /nowhere/python")
+
+
+def test_a_dump_of_the_data_folder_comes_first(monkeypatch):
+    monkeypatch.setenv("DECOUPLED_DATA_DIR", "/data")
+    assert command.default_dump() == f"/data/{command.BUNDLED}"
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    """An environment of peers whose interpreter does nothing."""
+    monkeypatch.delenv("DECOUPLED_DATA_DIR", raising=False)
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch(mode=0o755)
+    monkeypatch.setenv(command.PEERS["corpus"][0], str(python))
+    return tmp_path
+
+
+def test_else_the_dump_that_gensim_brings(environment):
+    name = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+    folder = environment / "lib/python3.11/site-packages/gensim/test/test_data"
+    folder.mkdir(parents=True)
+    (folder / name).touch()
+    assert command.default_dump() == str(folder / name)
+
+
+def test_no_dump_at_all_says_what_to_do(environment):
+    with pytest.raises(UserError, match="give --dump=FILE"):
+        command.default_dump()
