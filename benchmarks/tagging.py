@@ -17,21 +17,59 @@ Examples:
   python -m benchmarks.tagging --sentences=udpos/test-en.tsv --only=tagging
 """
 
+import dataclasses
 import functools
 import json
+import os
 import pathlib
 import random
 import tempfile
+from typing import Any
 
-from benchmarks import command, tagging_case
-from benchmarks.interleave import Worker, rate
+import numpy as np
+
+from benchmarks import command
+from benchmarks.interleave import Skip, Worker, rate
 from benchmarks.results import Comparison
+from benchmarks.sizes import QUICK, REFERENCE
 from benchmarks.tables import Table, gigabytes, with_range, worker_table
+from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary_training import train_vocabulary
+from decoupled.exports.checkpoint_files import CheckpointWriter
+from decoupled.exports.interop.to_huggingface import to_huggingface
+from decoupled.model.variables import shapes, token_classifier
+from decoupled.runs import run_folder
+from decoupled.tasks.registry import TAGGING
+from decoupled.tasks.tagging import TaggingTask
+from decoupled.tasks.tagging_files import TaggedSentence, read_sentences
+from decoupled.xtreme.files import LanguageFile
 
 NAME = "tagging"
 OURS = "decoupled"
 # Of the tags that are scored.
 _WRONG = 0.2
+TASK = "udpos"
+BATCH = 32
+QUICK_BATCH = 4
+# Of a test file, evenly spaced.
+TAGGED_SENTENCES = 128
+# A third of the layers: beside all twelve, words and tags would take no time at all.
+MODEL = dataclasses.replace(REFERENCE, num_layers=4, vocab_size=8_000)
+DATA_DIR = "DECOUPLED_DATA_DIR"
+MESH = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+VOCABULARY = VocabularyConfig(3_000, 1.0, False, 10**6, 10**9, 16)
+QUICK_VOCABULARY = dataclasses.replace(VOCABULARY, vocab_size=16)
+# The longest that a row may be.
+LENGTH = 128
+QUICK_LENGTH = 32
+# What the graph is built for: dev and test in XTREME's 33 languages, a thousand
+# sentences each, are about so many times TAGGED_SENTENCES.
+FILES = 500
+# So many that a tiny graph of several lengths pays, too.
+QUICK_FILES = 10**9
+
+_QUICK_TAGS = {"a": "DET", "cat": "NOUN", "sees": "VERB", "the": "DET", "owl": "NOUN"}
 
 
 def main() -> None:
@@ -39,8 +77,7 @@ def main() -> None:
     options = command.parser(NAME, __doc__, rounds=3, steps=1, dtypes=["float32"])
     options.add_argument(
         "--sentences",
-        help="a file of udpos with tags (the English test set in "
-        f"{tagging_case.DATA_DIR})",
+        help=f"a file of udpos with tags (the English test set in {DATA_DIR})",
     )
     arguments = command.parse(options)
     with tempfile.TemporaryDirectory() as folder:
@@ -55,8 +92,8 @@ def main() -> None:
 def tagging_workers(arguments, folder: pathlib.Path) -> list[Worker]:
     """All ways to tag, with one model; its files lie below `folder`."""
     peer = command.python("torch")
-    sentences = tagging_case.read(arguments.quick, arguments.sentences)
-    case = tagging_case.make_case(sentences, arguments.quick, folder / "tagging")
+    sentences = read_tagged(arguments.quick, arguments.sentences)
+    case = make_case(sentences, arguments.quick, folder / "tagging")
     batch = case["batch"]
     return [
         *our_workers(case),
@@ -81,7 +118,7 @@ def our_workers(case: dict) -> list[Worker]:
 
 def scoring_workers(arguments, folder: pathlib.Path) -> list[Worker]:
     """Both ways to score the tags of a file, one in five of which is drawn."""
-    sentences = tagging_case.read(arguments.quick, arguments.sentences)
+    sentences = read_tagged(arguments.quick, arguments.sentences)
     labels = [sentence.tags for sentence in sentences]
     generator = random.Random(0)
     known = sorted({tag for tags in labels for tag in tags})
@@ -94,7 +131,7 @@ def scoring_workers(arguments, folder: pathlib.Path) -> list[Worker]:
     path.write_text(json.dumps(content), encoding="utf-8")
     case = {
         "tags": str(path),
-        "task": tagging_case.TASK,
+        "task": TASK,
         "sentences": len(labels),
         "words": sum(map(len, labels)),
     }
@@ -103,6 +140,79 @@ def scoring_workers(arguments, folder: pathlib.Path) -> list[Worker]:
         Worker(OURS, python, "decoupled_scoring", case),
         Worker("seqeval", python, "seqeval_scoring", case),
     ]
+
+
+def read_tagged(quick: bool, path: str | None) -> list[TaggedSentence]:
+    """Tagged sentences: of the file, or else the English test file of DATA_DIR.
+
+    Args:
+      quick: a few invented ones will do.
+      path: of the file.
+
+    Raises:
+      Skip: there is no file. UserError: it is malformed.
+    """
+    if quick:
+        starts = [list(_QUICK_TAGS.items())[n % 3 :] * (1 + n % 2) for n in range(20)]
+        return [TaggedSentence(*map(list, zip(*s, strict=True))) for s in starts]
+    if path is None:
+        if DATA_DIR not in os.environ:
+            raise Skip(f"no sentences: give --sentences, or set {DATA_DIR}")
+        path = os.path.join(os.environ[DATA_DIR], "xtreme", TASK, "test-en.tsv")
+    return read_sentences(LanguageFile(path, TASK, "en"), tags_may_miss=False)
+
+
+def make_case(
+    sentences: list[TaggedSentence], quick: bool, folder: pathlib.Path
+) -> dict[str, Any]:
+    """Writes words, vocabulary and model below `folder`; gives the workers' case."""
+    folder.mkdir()
+    pieces = str(folder / "pieces.model")
+    texts = [" ".join(sentence.words) for sentence in sentences]
+    train_vocabulary(texts, pieces, QUICK_VOCABULARY if quick else VOCABULARY)
+    vocabulary = Vocabulary(pieces)
+    length = QUICK_LENGTH if quick else LENGTH
+    task = TaggingTask(TASK, length)
+    # In several rows a sentence has other neighbours than in one.
+    rows = np.bincount(task.features(vocabulary, sentences)["example_index"])
+    whole = [sentences[i].words for i in np.flatnonzero(rows == 1)]
+    words = whole[:: max(1, len(whole) // TAGGED_SENTENCES)][:TAGGED_SENTENCES]
+    (folder / "words.json").write_text(json.dumps(words), encoding="utf-8")
+    model = QUICK if quick else MODEL
+    _write_model(folder, vocabulary, model, task)
+    return {
+        "folder": str(folder),
+        "task": TASK,
+        "sequence_length": length,
+        "files": QUICK_FILES if quick else FILES,
+        "batch": QUICK_BATCH if quick else BATCH,
+        "model": dataclasses.asdict(model),
+        "mesh": dataclasses.asdict(MESH),
+        "sentences": len(words),
+        "words": sum(map(len, words)),
+        "warmup": 1,
+    }
+
+
+def _write_model(
+    folder: pathlib.Path, vocabulary: Vocabulary, model: ModelConfig, task: TaggingTask
+) -> None:
+    """The same random weights as a run's folder, "ours", and for transformers."""
+    ours = str(folder / "ours")
+    described = {"name": task.name, "kind": TAGGING, "labels": list(task.labels)}
+    description = run_folder.ModelDir(
+        "finetune", model, vocabulary.fingerprint, described, {}
+    )
+    run_folder.claim(ours, description, vocabulary.path)
+    head = token_classifier(len(task.labels))
+    generator = np.random.default_rng(0)
+    prefix = os.path.join(ours, "model.ckpt-0")
+    with CheckpointWriter(prefix) as writer:
+        for name, shape in shapes(model, head).items():
+            value = generator.normal(0, model.initializer_range, shape)
+            gamma = name.endswith("gamma")
+            writer.add(name, (value + gamma).astype(np.float32))
+    to_huggingface(ours, prefix, str(folder / "theirs"), encoder_only=False)
 
 
 def tables(comparisons: list[Comparison]) -> list[Table]:

@@ -22,7 +22,7 @@ Run = Callable[[dict], np.ndarray]
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case is that of `benchmarks/tagging_case.py` and "by_length": whether the graph
+    """A case is that of `benchmarks/tagging.py` and "by_length": whether the graph
     has several lengths, as in an evaluation of "files" of such sentences."""
     folder = pathlib.Path(case["folder"])
     words = json.loads((folder / "words.json").read_text(encoding="utf-8"))

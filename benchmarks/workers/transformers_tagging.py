@@ -13,7 +13,7 @@ import transformers  # noqa: E402
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case is that of `benchmarks/tagging_case.py` and "at_once", the pipeline's
+    """A case is that of `benchmarks/tagging.py` and "at_once", the pipeline's
     size of a batch."""
     folder = pathlib.Path(case["folder"])
     words = json.loads((folder / "words.json").read_text(encoding="utf-8"))

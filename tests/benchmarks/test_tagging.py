@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks import results, tagging, tagging_case
+from benchmarks import results, tagging
 from benchmarks.interleave import Skip, interleave
 from decoupled.core.errors import UserError
 from tests.benchmarks.toys import comparison, measured
@@ -34,21 +34,21 @@ def test_what_was_skipped_says_why():
 
 
 def test_sentences_are_needed(tmp_path, monkeypatch):
-    monkeypatch.delenv(tagging_case.DATA_DIR, raising=False)
+    monkeypatch.delenv(tagging.DATA_DIR, raising=False)
     with pytest.raises(Skip, match="give --sentences, or set DECOUPLED_DATA_DIR"):
-        tagging_case.read(False, None)
+        tagging.read_tagged(False, None)
     path = tmp_path / "mine.tsv"
     path.write_text("a\tDET\ncat\tNOUN\n\nrun\tVERB\n")
-    sentences = tagging_case.read(False, str(path))
+    sentences = tagging.read_tagged(False, str(path))
     assert [s.tags for s in sentences] == [["DET", "NOUN"], ["VERB"]]
     path.write_text("a\n")
     with pytest.raises(UserError, match="no tags"):
-        tagging_case.read(False, str(path))
+        tagging.read_tagged(False, str(path))
 
 
 @pytest.mark.slow
 def test_tags_do_not_depend_on_the_lengths_of_graphs(tmp_path):
-    case = tagging_case.make_case(tagging_case.read(True, None), True, tmp_path / "c")
+    case = tagging.make_case(tagging.read_tagged(True, None), True, tmp_path / "c")
     ours, padded = interleave(tagging.our_workers(case), 1, 1, "quick")
     assert ours.rounds[0].loss == padded.rounds[0].loss != 0
     assert (ours.facts["lengths"], padded.facts["lengths"]) == ([16, 24, 32], [32])
