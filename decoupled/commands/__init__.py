@@ -1,1 +1,1 @@
-"""The commands of `decoupled COMMAND ...`: each its flags and its work."""
+"""The commands of `decoupled COMMAND ...`: the flags and the work of each."""

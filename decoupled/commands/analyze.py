@@ -1,14 +1,15 @@
-"""Measures what trained models are like.
+"""Measures and compares trained models.
 
   decoupled analyze NAME --model_dir=... --output_dir=...
   decoupled analyze NAME --help
 
-Each prints tables and writes NAME.json, NAME.png and NAME.svg to --output_dir (plots
-with matplotlib, which the [plots] extra installs), with the command and its settings in
-command.1 and config.1.gin. One analysis at a time writes to a folder. --model_dir can
-be repeated: models then stand beside each other. It is a run's folder, of which the
-best checkpoint that fine-tuning kept is taken or else the newest, or the prefix of a
-checkpoint.
+Each analysis prints tables and writes NAME.json, NAME.png and NAME.svg to --output_dir.
+Plots need matplotlib, which the [plots] extra installs. command.1 and config.1.gin have
+the command and its settings. Only one analysis at a time writes to a folder.
+
+--model_dir is a run's folder or the prefix of a checkpoint. In a folder, the checkpoint
+that fine-tuning selected is used, or else the newest. Repeat --model_dir to compare
+models.
 """
 
 import inspect
@@ -25,7 +26,7 @@ from decoupled.launch import start
 from decoupled.launch.start import Subcommand
 
 FLAGS = flags.FLAGS
-# Every analysis by its name, in the order of their functions.
+# Name -> analysis, in the order of the functions below.
 SUBCOMMANDS: dict[str, Subcommand] = {}
 
 
@@ -55,14 +56,15 @@ _MODELS = _texts("model_dir", "A run's folder, or the prefix of a checkpoint.")
 def _analysis(
     *define: Callable[[], Any], settings: Callable[[], Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a function the analysis of its name; its text is the help.
+    """Registers a function as the analysis of its name; its docstring is the help.
 
-    The function is given the settings, if there are any. It returns the module that
-    shows and plots the result, and the result. One at a time writes to --output_dir.
+    The function receives the settings, if there are any. It returns the module that
+    shows and plots the result, and the result. A lock lets only one analysis at a time
+    write to --output_dir.
 
     Args:
-      define: the flags, beside --output_dir. settings: their root;
-        runs/analyze_NAME.gin gives the usual ones.
+      define: functions that define the flags, in addition to --output_dir.
+      settings: the root of the settings, whose defaults are in runs/analyze_NAME.gin.
     """
 
     def declare(analysis):
@@ -70,7 +72,7 @@ def _analysis(
         gin_file = f"runs/analyze_{name}.gin"
 
         def define_flags():
-            _text("output_dir", "Folder of results, made if missing.")()
+            _text("output_dir", "Folder of results, created if missing.")()
             if settings:
                 start.define_gin_flags()
             for one in define:
@@ -78,7 +80,7 @@ def _analysis(
 
         def main():
             with locks.hold(FLAGS.output_dir):
-                # It must be there before an analysis of hours, not behind it.
+                # Made first, so that an analysis of hours does not fail at its end.
                 files.make_folder(FLAGS.output_dir)
                 given = [start.parse_gin(settings, gin_file)] if settings else []
                 _finish(*analysis(*given))
@@ -93,8 +95,8 @@ def _analysis(
 def _finish(module, result):
     """Shows the result; writes it, its settings and its plot.
 
-    `arrays` of a result, one value an item (a sentence, a word), become
-    NAME.items.npz.
+    The `arrays` of a result have one value per item (a sentence, a word) and are
+    written to NAME.items.npz.
     """
     from decoupled.core import plots
 
@@ -117,24 +119,24 @@ def _models():
 
 @_analysis(
     _MODELS,
-    _option("data_dir", "Folder of which all *.tsv are read."),
+    _option("data_dir", "Folder; all its *.tsv files are read."),
     _options("word_pairs", "A file of pairs."),
 )
 def word_similarity():
     """Do embeddings order pairs of words as people do? (paper Table 8)
 
-    A word's vector is the mean of its pieces' vectors, a pair's score the dot product
-    or the cosine. Prints Spearman's correlation with people's scores, its 95% interval
-    (Fisher's z with the variance of Bonett and Wright 2000) and the share of pairs that
-    the vocabulary covers, for input and output embeddings.
+    A word's vector is the mean of its pieces' vectors, and a pair's score is the dot
+    product or the cosine. Prints Spearman's correlation with human scores, its 95%
+    interval (Fisher's z with the variance of Bonett and Wright 2000) and the share of
+    pairs that the vocabulary covers, for input and output embeddings.
 
       decoupled analyze word_similarity --model_dir=runs/e_out_768 \\
           --model_dir=runs/e_out_3072 --data_dir=data/word_similarity \\
           --output_dir=results
 
-    A file of pairs has lines of word, word, score with tabs between them: MEN,
-    MTurk-771, Rare Word, SimLex-999 and Verb-143 as men.tsv, mturk771.tsv,
-    rare_word.tsv, simlex999.tsv and verb143.tsv, and any other.
+    A line of a file of pairs has word, word and score, separated by tabs. MEN,
+    MTurk-771, Rare Word, SimLex-999 and Verb-143 are read from men.tsv, mturk771.tsv,
+    rare_word.tsv, simlex999.tsv and verb143.tsv. Other files are read, too.
     """
     from decoupled.analyses import word_similarity as module
 
@@ -146,20 +148,25 @@ def word_similarity():
 
 @_analysis(
     _MODELS,
-    _text("targets_x", "File with a word a line: words X, expected to go with A."),
-    _text("targets_y", "File with a word a line: words Y, expected to go with B."),
-    _text("attributes_a", "File with a word a line: words A."),
-    _text("attributes_b", "File with a word a line: words B."),
+    _text(
+        "targets_x", "File with a word per line: target words X, expected to go with A."
+    ),
+    _text(
+        "targets_y", "File with a word per line: target words Y, expected to go with B."
+    ),
+    _text("attributes_a", "File with a word per line: attribute words A."),
+    _text("attributes_b", "File with a word per line: attribute words B."),
     settings=roots.weat,
 )
 def weat(settings):
     """Are two sets of words associated with two others?
 
-    WEAT (Caliskan et al. 2017): X and Y are target words (flowers, insects), A and B
-    attributes (pleasant, unpleasant). Prints the effect size, from -2 to 2 and above 0
-    where X goes with A and Y with B, and the one-sided p-value over divisions of the
-    targets, the given one among them. Files hold a word a line; words that the
-    vocabulary cannot write are left out, and the number of those used is shown.
+    WEAT (Caliskan et al. 2017): X and Y are target words (flowers, insects), and A and
+    B are attributes (pleasant, unpleasant). Prints the effect size, which is between -2
+    and 2, and above 0 if X goes with A and Y with B. Prints the one-sided p-value over
+    divisions of the targets, including the given one. A file has a word per line. Words
+    that the vocabulary cannot represent are left out; the number of words used is
+    shown.
 
       decoupled analyze weat --model_dir=runs/e_out_768 \\
           --targets_x=flowers.txt --targets_y=insects.txt \\
@@ -176,9 +183,10 @@ def weat(settings):
 def spectrum():
     """How many dimensions do the embeddings use?
 
-    Singular values of input and output embeddings, effective rank (the exponential of
-    their entropy, Roy and Vetterli 2007) and participation ratio, beside the width E;
-    each for the table as it is and with its mean row taken away.
+    Measures the singular values of input and output embeddings, their effective rank
+    (the exponential of their entropy, Roy and Vetterli 2007) and their participation
+    ratio, beside the width E. Each is measured for the table as it is and with its mean
+    row subtracted.
 
       decoupled analyze spectrum --model_dir=runs/e_out_128 \\
           --model_dir=runs/e_out_768 --output_dir=results
@@ -190,24 +198,26 @@ def spectrum():
 
 @_analysis(
     _MODELS,
-    _options("finetuned_dir", "What --model_dir was fine-tuned to, in the same order."),
-    _texts("texts", "A file with a text a line."),
+    _options(
+        "finetuned_dir", "The model fine-tuned from --model_dir, in the same order."
+    ),
+    _texts("texts", "A file with a text per line."),
     settings=roots.drift,
 )
 def drift(settings):
-    """What does fine-tuning change, and which layers guess masked words?
+    """What does fine-tuning change, and which layers predict masked words?
 
-    Prints the accuracy of guessing masked words with the pre-trained head on each
-    layer's output; with --finetuned_dir also for the fine-tuned encoder under the same
-    head, and layer by layer how alike both models' vectors are: linear CKA (Kornblith
-    et al. 2019) and mean cosine. The head was trained for the last layer, so lower ones
-    score less even where they know as much.
+    Prints how accurately the pre-trained head predicts masked words from each layer's
+    output. With --finetuned_dir it also prints this for the fine-tuned encoder with the
+    same head, and the similarity of both models' vectors in each layer: linear CKA
+    (Kornblith et al. 2019) and the mean cosine. The head was trained on the last layer,
+    so a lower layer can have a low accuracy although it encodes as much.
 
       decoupled analyze drift --model_dir=runs/e_out_768 \\
           --finetuned_dir=runs/e_out_768_xnli --texts=texts.txt --output_dir=results
 
-    Texts: one a line. --finetuned_dir is left out, or given once for each --model_dir
-    in the same order.
+    --texts has a text per line. Leave --finetuned_dir out, or give it once for each
+    --model_dir, in the same order.
     """
     from decoupled.analyses import drift as module
 
@@ -218,23 +228,24 @@ def drift(settings):
 
 @_analysis(
     _MODELS,
-    _text("corpus_dir", "A corpus, whose held-out text is read."),
+    _text("corpus_dir", "A corpus; its held-out text is read."),
     settings=roots.geometry,
 )
 def geometry(settings):
-    """Anisotropy, the logits and their gradient, likeness of embeddings.
+    """Anisotropy, the logits and their gradient, similarity of embeddings.
 
-    Of pre-trained models: the mean cosine of hidden vectors of different sequences, by
-    layer; the share of the loss's gradient by the logits that the output embedding
-    passes on to the encoder; the singular values of the logits, and their rank beside H
-    and E_out; linear CKA and common nearest neighbours of every two embeddings of one
-    vocabulary, such as a coupled one and the two of a decoupled model.
+    Measures pre-trained models: the mean cosine of hidden vectors of different
+    sequences, by layer; the share of the loss's gradient with respect to the logits
+    that the output embedding passes on to the encoder; the singular values of the
+    logits, and their rank beside H and E_out; linear CKA and common nearest neighbours
+    of every two embeddings of one vocabulary, such as a coupled one and the two of a
+    decoupled model.
 
       decoupled analyze geometry --model_dir=runs/coupled --model_dir=runs/e_out_3072 \\
           --corpus_dir=corpus --output_dir=results
 
-    --corpus_dir is what build_corpus wrote; its held-out text is masked in the same way
-    for all models of a vocabulary.
+    --corpus_dir is a folder that build_corpus wrote. Its held-out text is masked in the
+    same way for all models of a vocabulary.
     """
     from decoupled.analyses import geometry as module
     from decoupled.analyses.models import open_models
@@ -246,27 +257,28 @@ def geometry(settings):
 
 @_analysis(
     _MODELS,
-    _text("records_dir", "What build_records wrote."),
-    _list("languages", "Only these held-out ones, e.g. de,sw. Default: all."),
+    _text("records_dir", "Folder that build_records wrote."),
+    _list("languages", "Only these languages, e.g. de,sw. Default: all."),
     settings=roots.masked_lm,
 )
 def masked_lm(settings):
-    """Loss and accuracy on held-out text, every token masked once.
+    """Loss and accuracy on held-out text, where every token is masked once.
 
-    Which tokens are masked together depends on the text and these settings alone, so
-    that all models and seeds answer the same questions. Prints, by language and as the
-    mean of the languages, the loss in nats a token, accuracy and perplexity, and the
-    loss beside the unigram entropy: what a model would reach that knows nothing but how
-    frequent the pieces are. Then loss and accuracy by how often the target occurs in
-    the training text. masked_lm.items.npz has the sums of every held-out sequence.
+    Which tokens are masked together depends only on the text and these settings, so
+    that all models and seeds predict the same tokens from the same contexts. Prints the
+    loss in nats per token, accuracy and perplexity, by language and as means over the
+    languages. Compares the loss with the unigram entropy, which is the loss of a model
+    that knows only the frequencies of the pieces. A second table has loss and accuracy
+    by the count of the target in the training text. masked_lm.items.npz has the sums of
+    every held-out sequence.
 
       decoupled analyze masked_lm --model_dir=runs/e_out_128 \\
           --model_dir=runs/e_out_768 --records_dir=data/records \\
           --gin_param='MaskingConfig.sequence_length = 128' --output_dir=results
 
-    Models must have the vocabulary of the records. To compare vocabularies, run it once
-    for each and compare losses relative to the unigram entropy. Give
-    the length and the rate of pre-training.
+    Models must have the vocabulary of the records. To compare vocabularies, run the
+    analysis once for each and compare the losses relative to the unigram entropy. Set
+    the length and the masking rate of pre-training.
     """
     from decoupled.analyses import masked_lm as module
     from decoupled.analyses.held_out_text import read_held_out
@@ -279,26 +291,27 @@ def masked_lm(settings):
 
 @_analysis(
     _MODELS,
-    _texts("pairs", "A .jsonl or .tsv file, or a folder of which all are read."),
+    _texts("pairs", "A .jsonl or .tsv file, or a folder of such files."),
     settings=roots.minimal_pairs,
 )
 def minimal_pairs(settings):
     """Does a masked LM prefer the acceptable one of two sentences? (BLiMP)
 
-    A sentence's score is its pseudo-log-likelihood: each token in turn is masked, and
-    the log probabilities are summed (Salazar et al. 2020). Prints for each phenomenon
-    how often the acceptable sentence scores higher, with 95% intervals (Wilson's).
-    Nothing is fine-tuned.
+    A sentence's score is its pseudo-log-likelihood: each token is masked in turn, and
+    the log probabilities of the tokens are summed (Salazar et al. 2020). Prints for
+    each phenomenon how often the acceptable sentence scores higher, with Wilson's 95%
+    interval. Nothing is fine-tuned.
 
       decoupled analyze minimal_pairs --model_dir=runs/e_out_128 \\
           --model_dir=runs/e_out_768 --pairs=blimp/data --output_dir=results
 
-    *.jsonl are BLiMP's: sentence_good, sentence_bad, field, linguistics_term and UID in
-    a line. LANGUAGE/data.tsv or LANGUAGE.tsv are MultiBLiMP's: columns sen, wrong_sen
-    and phenomenon. minimal_pairs.items.npz has the scores of every pair.
+    *.jsonl are files of BLiMP: a line has sentence_good, sentence_bad, field,
+    linguistics_term and UID. LANGUAGE/data.tsv or LANGUAGE.tsv are files of MultiBLiMP,
+    with the columns sen, wrong_sen and phenomenon. minimal_pairs.items.npz has the
+    scores of every pair.
 
-    A rare word that is cut into several tokens scores too high, because each gives the
-    others away. To mask the rest of the word too (Kauf and Ivanova 2023):
+    A rare word of several tokens scores too high, because each token reveals the
+    others. To mask also the later tokens of the word (Kauf and Ivanova 2023):
 
       decoupled analyze minimal_pairs --model_dir=runs/e_out_768 \\
           --pairs=multiblimp/eng/data.tsv --output_dir=results \\
@@ -319,34 +332,35 @@ def minimal_pairs(settings):
 @_analysis(
     _MODELS,
     _text("data_dir", "Folder with a folder per task."),
-    _list("tasks", "Only these, e.g. pos,dependencies. Default: all."),
-    _list("variants", "Of mix, layers, cumulative.", "mix"),
+    _list("tasks", "Only these tasks, e.g. pos,dependencies. Default: all."),
+    _list("variants", "Any of mix, layers, cumulative.", "mix"),
     _option(
         "cache_dir",
-        "Where vectors lie meanwhile: 2 bytes * (layers + 1) * H a token. Default: the "
-        "system's folder of temporary files.",
+        "Folder for temporary files of vectors, 2 * (layers + 1) * H bytes per token. "
+        "Default: the system's folder of temporary files.",
     ),
     settings=roots.probing,
 )
 def probing(settings):
-    """What do frozen layers tell of grammar and meaning? (paper Table 9)
+    """What do frozen layers encode of grammar and meaning? (paper Table 9)
 
-    Edge probing trains a probe for each task: a learned mix of the layers, pooling over
-    the span or spans, a network of two layers (Tenney et al. 2019). F1 is averaged over
-    all labels. --variants=layers trains one on each layer by itself, cumulative one on
-    layers 0 to l for each l.
+    Edge probing (Tenney et al. 2019) trains a probe for each task: a learned mix of the
+    layers, pooling over the span or spans, and a network of two layers. F1 is
+    micro-averaged over all labels. --variants=layers trains a probe on each layer
+    alone, and cumulative one on layers 0 to l for each l.
 
       decoupled analyze probing --model_dir=runs/e_out_768 --data_dir=edges \\
           --variants=mix,layers --output_dir=results
 
-    --data_dir has a folder per task with train.jsonl, dev.jsonl and perhaps test.jsonl
-    (or .json; development or val for dev), in the format of the edge-probing suite:
+    --data_dir has a folder per task with train.jsonl, dev.jsonl and optionally
+    test.jsonl (or .json; development or val for dev), in the format of the edge-probing
+    suite:
 
       {"text": "The cat sleeps", "targets": [{"span1": [0, 2], "label": "NP"}]}
 
-    Spans are of words, ends exclusive; span2 is there in tasks of two spans, label may
-    be a list. `decoupled analyze probing_data` makes such files. The best step is
-    chosen on dev, so that only test is unseen.
+    Spans are of words, and their ends are exclusive. Tasks of two spans also have
+    span2. label may be a list. `decoupled analyze probing_data` makes such files. The
+    best step is chosen on dev, so only the score on test is unbiased by selection.
     """
     from decoupled.analyses.probing import edge_probing as module
     from decoupled.analyses.probing.task_files import find_tasks
@@ -357,12 +371,13 @@ def probing(settings):
 
 
 def probing_data() -> None:
-    """Makes a file for probing.
+    """Makes a file of a probing task.
 
       pos            CoNLL-U -> the universal part of speech of each word
-      dependencies   CoNLL-U -> span1 a word, span2 its head, the label their relation
-      entities       BIO tags, a word a line (first column the word, last its tag, empty
-                     lines between sentences) -> the type of each entity
+      dependencies   CoNLL-U -> span1 is a word, span2 its head, and the label their
+                     relation
+      entities       BIO tags, a word per line (the first column is the word, the last
+                     its tag; empty lines between sentences) -> the type of each entity
 
       decoupled analyze probing_data --task=pos \\
           --input=en_ewt-ud-dev.conllu --output=edges/pos/dev.jsonl
@@ -374,7 +389,7 @@ def probing_data() -> None:
 
 def _probing_data_flags():
     kinds = ["pos", "dependencies", "entities"]
-    flags.DEFINE_enum("task", None, kinds, "What to tell of words.", required=True)
+    flags.DEFINE_enum("task", None, kinds, "The labels to make.", required=True)
     _text("input", "CoNLL-U file, or file of tagged words.")()
     _text("output", "File to write, e.g. edges/pos/train.jsonl.")()
 
@@ -385,29 +400,30 @@ SUBCOMMANDS["probing_data"] = Subcommand(_probing_data_flags, probing_data)
 @_analysis(
     _MODELS,
     _option("data_dir", "Folder of files XX-en.en and XX-en.XX."),
-    _list("languages", "Only these of a folder, e.g. de,sw. Default: all."),
-    _option("source", "A sentence a line."),
-    _option("target", "Their translations, line by line."),
-    _option("sentences", "Folder of L.tsv, a language each: id, tab, sentence."),
+    _list("languages", "Only these languages, e.g. de,sw. Default: all."),
+    _option("source", "File with a sentence per line."),
+    _option("target", "File with their translations, line by line."),
+    _option("sentences", "Folder of LANGUAGE.tsv: lines of id, tab, sentence."),
     settings=roots.neighbours,
 )
 def neighbours(settings):
-    """Translation by nearest neighbours, layer by layer (paper Figure 2)
+    """Translation by nearest neighbours, layer by layer (paper Figure 2).
 
     A sentence's vector in a layer is the mean over its tokens. Prints how often the
     nearest vector of the other language is that of the translation, in both directions,
-    with 95% intervals (Wilson's). Where the last layers are specialised on guessing
-    words, it falls towards the end.
+    with Wilson's 95% intervals. If the last layers are specialised on predicting masked
+    words, this accuracy falls towards the last layer.
 
       decoupled analyze neighbours --model_dir=runs/e_out_768 \\
           --data_dir=data/tatoeba_parallel --languages=de,sw --output_dir=results
 
-    --data_dir has files XX-en.en and XX-en.XX, line i of one the translation of line i
-    of the other; --source and --target name any other pair of such files.
+    --data_dir has files XX-en.en and XX-en.XX, and line i of one is the translation of
+    line i of the other. --source and --target name any other pair of such files.
 
-    --sentences is a folder of L.tsv, a language each, with id, tab, sentence in a line.
-    Those whose ids all languages have are compared between all of them in both
-    directions; neighbours.items.npz then has the hits of every sentence:
+    --sentences is a folder of LANGUAGE.tsv, a file for each language, with lines of id,
+    tab, sentence. The sentences whose ids all languages have are compared between all
+    pairs of languages in both directions. neighbours.items.npz then has the hits of
+    every sentence:
 
       decoupled analyze neighbours --model_dir=runs/e_out_768 \\
           --sentences=data/corpus/parallel/test/sentences --output_dir=results
@@ -436,18 +452,19 @@ def neighbours(settings):
 def word_translation(settings):
     """Do the rows of the input and the output embedding translate words?
 
-    Pieces of the vocabulary that are whole words translate each other if each has with
-    the other the highest Dice coefficient in the training sentences of two languages
-    (equal pieces, as of names, are left out). Each asks for the other among the
-    frequent whole words of its language, by dot product and by cosine. Prints the mean
-    reciprocal rank x 100 of both directions with its 95% interval.
+    Two pieces of the vocabulary that are whole words translate each other if each has
+    its highest Dice coefficient with the other, in the training sentences of two
+    languages. Equal pieces, such as names, are left out. Each piece of a pair is a
+    query for the other among the frequent whole words of the other language, by dot
+    product and by cosine. Prints the mean reciprocal rank x 100 of both directions with
+    its 95% interval.
 
       decoupled analyze word_translation --model_dir=runs/e_out_128 \\
           --model_dir=runs/e_out_768 --corpus_dir=data/corpus --output_dir=results
 
-    --corpus_dir is a folder that `decoupled build_corpus --source=aligned:FOLDER`
-    wrote, or of other parallel text. word_translation.items.npz has the reciprocal rank
-    of every pair.
+    --corpus_dir is a corpus of parallel text, such as one that
+    `decoupled build_corpus --source=aligned:FOLDER` wrote. word_translation.items.npz
+    has the reciprocal rank of every pair.
     """
     from decoupled.analyses import word_translation as module
     from decoupled.corpora.corpus import Corpus
@@ -458,15 +475,15 @@ def word_translation(settings):
 
 @_analysis(
     _texts("finetuned_dir", "Folder of a fine-tuning run."),
-    lambda: flags.DEFINE_enum("split", "dev", ["dev", "test"], "Whose scores."),
+    lambda: flags.DEFINE_enum("split", "dev", ["dev", "test"], "Split of the scores."),
     _option("metric", "Name of a metric in results.json; default: the task's score."),
 )
 def layer_drop():
     """Scores with the last layers removed (paper Figure 1).
 
-    Reads results.json of fine-tuning runs that kept more or fewer layers
-    (FinetuningConfig.keep_layers) of one pre-trained model or of several. Runs of the
-    same sizes and layers are seeds: their mean and standard deviation are shown.
+    Reads results.json of fine-tuning runs that kept different numbers of layers
+    (FinetuningConfig.keep_layers) of one pre-trained model or of several. Runs with
+    equal sizes and layers count as seeds: their mean and standard deviation are shown.
 
       decoupled analyze layer_drop --finetuned_dir=runs/e_out_768_keep_12 \\
           --finetuned_dir=runs/e_out_768_keep_11 --output_dir=results

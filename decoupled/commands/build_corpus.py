@@ -1,11 +1,11 @@
 """Builds a corpus folder: text by language, split into train and eval.
 
-Reads the message catalogs of installed packages (--source, no download needed) or
-parallel text (--source too), which both give a labelled zero-shot task and parallel
-pairs as well, or files (--input): dumps of wikis, JSON lines, plain text; paths may be
-remote (gs://). Writes
-DIR/text/{train,eval}/LANGUAGE/ and, last, DIR/manifest.json. A build that was killed
-continues where it stopped; a complete corpus is not changed.
+Reads --source or --input. --source is the message catalogs of installed packages, which
+need no download, or parallel text. Both also give parallel pairs; catalogs and Bibles
+give a labelled zero-shot task as well. --input is files: dumps of wikis, JSON lines,
+plain text; paths may be remote (gs://). Writes DIR/text/{train,eval}/LANGUAGE/ and,
+last, DIR/manifest.json. A build that was killed continues where it stopped. A complete
+corpus is not changed.
 
   decoupled build_corpus --source=catalogs:django --output_dir=corpus
   decoupled build_corpus --source=aligned:bibles --output_dir=corpus
@@ -42,14 +42,14 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "languages",
         [],
-        "Only these languages of --source, e.g. de,fr; English is always there.",
+        "Only these languages of --source, e.g. de,fr; English is always included.",
     )
     flags.DEFINE_multi_string(
         "input",
         [],
-        "LANGUAGE=GLOB,...: files of languages, which are codes such as en, zh-Hant, "
-        f"zh_TW or sr@latin. Kinds: {_KINDS}. Plain text has a sentence a line and an "
-        "empty line between documents.",
+        "LANGUAGE=GLOB,...: files of a language, given by a code such as en, zh-Hant, "
+        f"zh_TW or sr@latin. Kinds: {_KINDS}. Plain text has a sentence per line and "
+        "an empty line between documents.",
     )
     flags.DEFINE_string("output_dir", None, "Corpus folder.", required=True)
     flags.DEFINE_integer(
@@ -62,10 +62,10 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "runner",
         LOCAL.name,
-        "Who reads files: local is --workers processes of this machine; a runner of "
+        "What reads the files. local: --workers processes of this machine. A runner of "
         "Apache Beam (DataflowRunner, FlinkRunner, SparkRunner, ...) needs an "
-        "--output_dir that all its machines reach; DirectRunner is Beam's own on this "
-        "machine, to try a pipeline with.",
+        "--output_dir that all its machines can reach. Beam's DirectRunner runs on "
+        "this machine, to test a pipeline.",
     )
     flags.DEFINE_multi_string(
         "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."

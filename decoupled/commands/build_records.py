@@ -1,9 +1,9 @@
 """Encodes a corpus into TFRecords of token ids, one folder per language.
 
 Reads a corpus folder (decoupled build_corpus) and a SentencePiece vocabulary
-(decoupled build_vocabulary); writes DIR/{train,eval}/{language}/*.tfrecord
-and, last, DIR/manifest.json. A build that was killed goes on where it stopped; one that
-is complete is left as it is.
+(decoupled build_vocabulary). Writes DIR/{train,eval}/{language}/*.tfrecord and, last,
+DIR/manifest.json. A build that was killed continues where it stopped. Complete records
+are not changed.
 
   decoupled build_records --corpus_dir=corpus \\
     --vocabulary=vocabulary/sentencepiece.model --output_dir=records
@@ -17,7 +17,7 @@ from decoupled.data.records_build import build_records
 
 FLAGS = flags.FLAGS
 
-# A shard of this many tokens takes 16 MiB in memory, and one per language is loaded.
+# A shard of this many tokens takes 16 MiB. Training loads one per language.
 TOKENS_PER_SHARD = 1 << 22
 
 
@@ -29,8 +29,8 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "tokens_per_shard",
         TOKENS_PER_SHARD,
-        "Most tokens in a file. Training holds one file per language in memory, 4 "
-        "bytes a token.",
+        "Largest number of tokens in a file. Training holds one file per language in "
+        "memory, 4 bytes per token.",
         lower_bound=1,
     )
     flags.DEFINE_integer(
@@ -42,10 +42,10 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "runner",
         LOCAL.name,
-        "Who encodes: local is --workers processes of this machine; a runner of Apache "
-        "Beam (DataflowRunner, FlinkRunner, SparkRunner, ...) needs folders and a "
-        "vocabulary that all its machines reach; DirectRunner is Beam's own on this "
-        "machine, to try a pipeline with.",
+        "What encodes the text. local: --workers processes of this machine. A runner "
+        "of Apache Beam (DataflowRunner, FlinkRunner, SparkRunner, ...) needs folders "
+        "and a vocabulary that all its machines can reach. Beam's DirectRunner runs on "
+        "this machine, to test a pipeline.",
     )
     flags.DEFINE_multi_string(
         "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."

@@ -1,11 +1,11 @@
 """Trains a SentencePiece unigram vocabulary on a language-smoothed sample of a corpus.
 
 Reads a corpus folder (decoupled build_corpus). Writes to --output_dir
-sentencepiece.model; fertility.png and .svg, with matplotlib; and last vocabulary.json:
-settings, fingerprint, the sample, and per language the tokens per word and per
-character and the share of unknown tokens. Shows before the start how often each
-language is drawn, and what memory and time training takes. A vocabulary that is
-complete is left as it is.
+sentencepiece.model, then fertility.png and .svg if matplotlib is installed, and last
+vocabulary.json. This has the settings, the fingerprint, the sample, and for each
+language the tokens per word and per character and the share of unknown tokens. Before
+training, the command shows how often each language is drawn, and the memory and time
+that training takes. A complete vocabulary is not changed.
 
   decoupled build_vocabulary --corpus_dir=corpus --output_dir=vocabulary \\
     --gin_param='VocabularyConfig.vocab_size = 16000'

@@ -1,13 +1,13 @@
-"""The demo's decoupled model on 1, 2 and 4 processes: the same losses.
+"""Trains the demo's decoupled model on 1, 2 and 4 processes and compares the losses.
 
-Trains a few steps three times, with the output embedding's vocabulary split over the
-processes, and compares the losses of every step with those of one process. Reads the
-records of the demo (decoupled demo --data_only); a run that is complete is
-reused. It runs on the CPU, also where there are GPUs.
+Each run has a few steps, with the vocabulary of the output embedding split over the
+processes. The losses of every step are compared with those of one process. Reads the
+records of the demo (decoupled demo --data_only). Complete runs are reused. The command
+runs on the CPU even if there are GPUs.
 
   decoupled cluster_demo --work_dir=demo_run
 
-Ends with code 1 where a loss differs by more than 1e-5.
+Exits with code 1 if a loss differs by more than 1e-5.
 """
 
 import os
@@ -46,7 +46,7 @@ def main() -> None:
     with locks.hold(work_dir):
         start.save_start(work_dir)
         if nvidia_gpus():
-            console.say("the GPUs of this host are hidden: the demo is one of the CPU")
+            console.say("the GPUs of this host are not used: the demo runs on the CPU")
         for number, processes in enumerate(PROCESSES, start=1):
             console.say(f"\n[{number}/{len(PROCESSES)}] {_plural(processes)}")
             _train(work_dir, processes, steps)
@@ -57,15 +57,15 @@ def main() -> None:
 
 
 def training_command(work_dir: str, processes: int, steps: int) -> list[str]:
-    """The command of a run, as in a shell."""
+    """The command line of a run."""
     pretrain = [
         *("decoupled", "pretrain"),
         "--gin_file=models/demo_decoupled.gin",
         "--gin_file=runs/demo_pretrain.gin",
         f"--gin_param=ScheduleConfig.train_steps = {steps}",
         "--gin_param=ScheduleConfig.warmup_steps = 0",
-        # At the demo's rate a model of random weights doubles the last digit's error
-        # every few steps, on any mesh.
+        # At the demo's learning rate, rounding errors double every few steps in a model
+        # with random weights, on any mesh.
         "--gin_param=OptimizerConfig.learning_rate = 2e-4",
         "--gin_param=TrainingConfig.log_steps = 1",
         f'--gin_param=MeshConfig.mesh_shape = "model:{processes}"',
@@ -89,7 +89,7 @@ def _plural(processes):
 
 
 def _train(work_dir, processes, steps):
-    """Makes a run or goes on with it, without GPUs: few hosts have four."""
+    """Starts or resumes a run, without GPUs, because few hosts have four."""
     command = training_command(work_dir, processes, steps)
     name = _plural(processes).replace(" ", "_")
     step = Step("", name, command, environment={VISIBLE_GPUS: ""})
@@ -97,7 +97,7 @@ def _train(work_dir, processes, steps):
 
 
 def _report(work_dir, steps):
-    """Prints the table; returns the largest difference of a loss from one process.
+    """Prints the table; returns the largest difference from the loss of one process.
 
     Raises:
       UserError: a run's event files do not have every step.

@@ -1,10 +1,12 @@
-"""Converts models from and to the formats of others. The first word says which way.
+"""Converts models from and to other formats, changes vocabularies, averages weights.
+
+The first word after the command chooses the conversion.
 
   decoupled convert from_hf --hf_dir=google_rembert --model_dir=runs/rembert
   decoupled convert from_hf --help
 
-A model folder is used as that of a training run: it is exported, fine-tuned, or trained
-on.
+A model folder can be used like that of a training run: it can be exported, fine-tuned,
+or trained further.
 """
 
 import math
@@ -17,13 +19,13 @@ from decoupled.launch import start
 from decoupled.launch.start import Subcommand
 
 _FOLDERS = {
-    "vocabulary": "A sentencepiece.model.",
-    "model_dir": "Our folder: to_hf reads it, the others write it.",
-    "hf_dir": "transformers' folder: to_hf writes it.",
+    "vocabulary": "A sentencepiece.model file.",
+    "model_dir": "Model folder: to_hf reads it, the others write it.",
+    "hf_dir": "Folder of transformers: to_hf writes it, from_hf reads it.",
 }
 _CHECKPOINT = (
-    "A prefix, or a name in --model_dir; default: the best that fine-tuning kept, else "
-    "the newest."
+    "Prefix, or name in --model_dir. Default: the checkpoint that fine-tuning "
+    "selected, or else the newest."
 )
 
 
@@ -51,17 +53,19 @@ def to_hf_flags() -> None:
 
 def vocabulary_flags() -> None:
     """The flags of `vocabulary`."""
-    flags.DEFINE_string("model_dir", None, "Our folder, read.", required=True)
-    flags.DEFINE_string("new_model_dir", None, "Our folder, written.", required=True)
+    flags.DEFINE_string("model_dir", None, "Model folder to read.", required=True)
+    flags.DEFINE_string("new_model_dir", None, "Model folder to write.", required=True)
     flags.DEFINE_string(
-        "vocabulary", None, "The sentencepiece.model to take; without it, pieces go."
+        "vocabulary",
+        None,
+        "The sentencepiece.model to use. Default: unused pieces are removed.",
     )
     flags.DEFINE_string(
-        "corpus_dir", None, "A corpus: pieces that its training text uses stay."
+        "corpus_dir", None, "A corpus: pieces that its training text uses are kept."
     )
-    flags.DEFINE_list("languages", [], "Of the corpus; default: all.")
+    flags.DEFINE_list("languages", [], "Languages of the corpus. Default: all.")
     flags.DEFINE_integer(
-        "min_count", 1, "A piece stays that occurs so often in one of the languages.",
+        "min_count", 1, "A piece is kept if a language has it at least this often.",
         lower_bound=1,
     )  # fmt: skip
     flags.DEFINE_string("checkpoint", None, _CHECKPOINT)
@@ -70,13 +74,13 @@ def vocabulary_flags() -> None:
 def average_flags() -> None:
     """The flags of `average`."""
     flags.DEFINE_multi_string(
-        "checkpoint", None, "A prefix, or a run's folder.", required=True
+        "checkpoint", None, "Prefix, or a run's folder.", required=True
     )
     flags.DEFINE_float(
         "half_life",
         math.inf,
-        "A checkpoint so many steps older than the newest has half its weight; inf: "
-        "all weigh the same.",
+        "A checkpoint that is so many steps older than the newest has half its weight. "
+        "inf: all have the same weight.",
     )
     _define_folders("model_dir")
 
@@ -90,20 +94,21 @@ def _define_allow_partial():
     flags.DEFINE_multi_string(
         "allow_partial",
         [],
-        "Pattern of names that may be without use or without value.",
+        "Pattern of names of variables that may lack a use or a value.",
     )
 
 
 def from_tf() -> None:
     """Converts an original TensorFlow checkpoint to a model folder.
 
-    That is gs://gresearch/rembert, or BERT's. The sizes come from a gin file.
+    The checkpoint is gs://gresearch/rembert or one of BERT. The sizes come from a gin
+    file.
 
       decoupled convert from_tf --checkpoint=rembert/rembert.ckpt \\
           --vocabulary=rembert/sentencepiece.model --gin_file=models/rembert.gin \\
           --model_dir=runs/rembert
 
-    Names without use or value are an error unless --allow_partial allows them.
+    Variables without a use or a value are an error unless --allow_partial allows them.
     """
     options = flags.FLAGS
     # Mistakes in settings are reported before TensorFlow is loaded.
@@ -123,11 +128,12 @@ def from_tf() -> None:
 def from_hf() -> None:
     """Converts a folder of transformers' save_pretrained to a model folder.
 
-    RemBERT or BERT, with or without the head of a task; config.json and safetensors.
+    The model is RemBERT or BERT, with or without the head of a task. The folder has
+    config.json and safetensors files.
 
       decoupled convert from_hf --hf_dir=google_rembert --model_dir=runs/rembert
 
-    Names without use or value are an error unless --allow_partial allows them.
+    Variables without a use or a value are an error unless --allow_partial allows them.
     """
     from decoupled.exports.interop.from_huggingface import from_huggingface
 
@@ -140,7 +146,7 @@ def from_hf() -> None:
 def to_hf() -> None:
     """Converts a model folder to one that transformers loads.
 
-    It has the tokenizer, too.
+    The new folder has the tokenizer, too.
 
       decoupled convert to_hf --model_dir=runs/decoupled --hf_dir=hf/decoupled
     """
@@ -155,24 +161,24 @@ def to_hf() -> None:
 def vocabulary() -> None:
     """Converts a model folder to one with another vocabulary.
 
-    With a corpus alone, pieces that its text does not use go: a multilingual model that
-    is cut to one language loses most of its word embeddings. Text of pieces that stay
-    gets the same pieces and the same vectors.
+    With a corpus alone, pieces that its text does not use are removed. A multilingual
+    model that is trimmed to one language loses most of its word embeddings. A text
+    whose pieces are all kept has the same pieces and the same vectors as before.
 
       decoupled convert vocabulary --model_dir=runs/rembert --corpus_dir=corpus \\
           --languages=sw --new_model_dir=runs/rembert_sw
 
-    With --vocabulary it takes the pieces of that file; new ones begin with the mean of
-    the old ones that they are cut into.
+    With --vocabulary, the new model has the pieces of that file. A new piece begins
+    with the mean of the rows of the old pieces into which its text is cut.
 
       decoupled convert vocabulary --model_dir=runs/rembert \\
           --vocabulary=sw/sentencepiece.model --new_model_dir=runs/rembert_sw
     """
     options = flags.FLAGS
     if not (options.vocabulary or options.corpus_dir):
-        raise UserError("--corpus_dir: give a corpus to trim by, or --vocabulary")
+        raise UserError("--corpus_dir: give a corpus for trimming, or --vocabulary")
     if options.vocabulary and options.languages:
-        raise UserError("--languages: are those to trim by, not with --vocabulary")
+        raise UserError("--languages: is for trimming, not with --vocabulary")
     if options.vocabulary and options["min_count"].present:
         raise UserError("--min_count: is for trimming, not with --vocabulary")
 
@@ -193,14 +199,14 @@ def vocabulary() -> None:
 def average() -> None:
     """Averages the weights of checkpoints of one model; slots are left out.
 
-    Checkpoints of one run, or of runs that began from the same weights.
+    The checkpoints are of one run, or of runs that began from the same weights.
 
       decoupled convert average --checkpoint=runs/decoupled/model.ckpt-9000 \\
           --checkpoint=runs/decoupled/model.ckpt-10000 --model_dir=runs/averaged
 
-    --half_life=1000 gives older checkpoints less weight: an exponential moving average
-    over those that were saved. The folder can be fine-tuned, analysed and exported like
-    any other.
+    --half_life=1000 gives older checkpoints less weight: the result is an exponential
+    moving average over the saved checkpoints. The folder can be fine-tuned, analysed
+    and exported like any other.
     """
     from decoupled.exports.interop import average as averaging
 

@@ -1,9 +1,9 @@
-"""Says what is installed, what this machine has, and which commands can run.
+"""Shows what is installed, what this machine has, and which commands can run.
 
-Needs nothing but Python itself, so that it also explains an installation that does not
+Needs only Python itself, so that it can also explain an installation that does not
 work. Prints the installed and the required packages, processor, memory and disk, the
-devices that TensorFlow sees, and for each command what it lacks. Exit code 0 where
-training, evaluation and export can run, 1 where not.
+devices that TensorFlow sees, and what each command lacks. The exit code is 0 if
+training, evaluation and export can run, and 1 otherwise.
 
 Example:
   decoupled doctor
@@ -68,7 +68,7 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args(sys.argv[2:])
-    # Ends quietly where the reader of the output does, as of `| head`.
+    # Ends quietly if the reader of the output ends, as with `| head`.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     packages = [check_package(entry) for entry in requirements()]
     report_python()
@@ -119,7 +119,7 @@ def _remark(package):
 
 
 def report_machine() -> None:
-    """Prints processor, memory, disk and what hints at a TPU."""
+    """Prints processor, memory, disk and signs of a TPU."""
     print("\nMachine")
     print(f"  {'system':12} {platform.platform()}")
     own = processor()
@@ -150,7 +150,7 @@ def _free_disk(folder):
 
 
 def report_core() -> bool:
-    """Imports TensorFlow and Mesh-TensorFlow, computes, prints; True where it works."""
+    """Prints whether TensorFlow and Mesh-TensorFlow can compute; True if they can."""
     print("\nTensorFlow and Mesh-TensorFlow (some seconds)", flush=True)
     try:
         found = probe_tensorflow()
@@ -202,7 +202,7 @@ def probe_tensorflow() -> dict[str, Any]:
 
 
 def _report_unseen_gpus(devices):
-    """Says it where the machine has GPUs of NVIDIA that TensorFlow does not list."""
+    """Prints a line if the machine has NVIDIA GPUs that TensorFlow does not list."""
     hidden = os.getenv("CUDA_VISIBLE_DEVICES") in ("", "-1")
     if hidden or any(":GPU:" in name for name in devices):
         return
@@ -214,7 +214,7 @@ def _report_unseen_gpus(devices):
 
 
 def report_commands(packages: list[Found], works: bool) -> None:
-    """Prints for each command that it can run, or what is missing and the cure."""
+    """Prints for each command that it can run, or what it lacks and how to get it."""
     print("\nCommands")
     for command in [*dependencies.commands(), *dependencies.make_targets()]:
         lacks = dependencies.missing(command, packages, works)

@@ -1,31 +1,32 @@
 """Writes SavedModels that need neither this project nor Mesh-TensorFlow.
 
-Reads a model folder (config.json, sentencepiece.model, its best or else newest
-checkpoint) that `decoupled pretrain`, `finetune` or `convert` made. Writes
-below --export_dir
+Reads a model folder that `decoupled pretrain`, `finetune` or `convert` wrote:
+config.json, sentencepiece.model, and the checkpoint that fine-tuning selected, or else
+the newest. Writes below --export_dir
 
   preprocessor/     strings -> packed ids   (import tensorflow_text)
 
-and two SavedModels, the first from packed ids (plain TensorFlow), the second from
+and two SavedModels. The first takes packed ids (plain TensorFlow), and the second takes
 strings (import tensorflow_text):
 
-  encoder/          text_encoder/           vectors, of a pre-trained model
-  classifier/       text_classifier/        a label, of a text or a pair of texts
-  regressor/        text_regressor/         a number, of a text or a pair of texts
+  encoder/          text_encoder/           vectors (of a pre-trained model)
+  classifier/       text_classifier/        a label for a text or a pair of texts
+  regressor/        text_regressor/         a number for a text or a pair of texts
   tagger/           text_tagger/            a tag for every word
   span_model/       text_qa/                the answer to a question, cut from a context
 
-The output embedding stays out, as the paper discards it after pre-training, unless
---mlm asks for it.
+The output embedding is left out unless --mlm is given, because the paper discards it
+after pre-training.
 
   decoupled export --model_dir=runs/decoupled --export_dir=exports/decoupled
 
---weights keeps the matrices in fewer bits; such a SavedModel cannot be trained further.
+--weights stores the matrices with fewer bits. Such a SavedModel cannot be trained
+further.
 
---sentence_vectors writes sentence_encoder/ and text_sentence_encoder/ instead: a vector
-for each sentence, by the settings of `decoupled retrieve`, without the layers above the
-chosen one. Where RetrievalConfig.centre is True, the mean vector of the sentences in
-the file --centre_on is subtracted.
+--sentence_vectors writes sentence_encoder/ and text_sentence_encoder/ instead. They
+give a vector for each sentence, with the settings of `decoupled retrieve`, and do not
+have the layers above the chosen one. If RetrievalConfig.centre is True, the mean vector
+of the sentences in the file --centre_on is subtracted.
 
   decoupled export --model_dir=runs/decoupled --export_dir=exports/sentences \\
       --sentence_vectors --gin_param='RetrievalConfig.layer = 8'
@@ -41,40 +42,42 @@ from decoupled.launch import start
 def define_flags() -> None:
     """The command's flags."""
     start.define_gin_flags()
-    flags.DEFINE_string("model_dir", None, "Folder of a pre-training or fine-tuning.")
+    flags.DEFINE_string("model_dir", None, "Folder of a run or of a conversion.")
     flags.DEFINE_string("export_dir", None, "Folder to write; new, or empty.")
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "Prefix, or name in --model_dir; default: the best that fine-tuning kept, else "
-        "the newest.",
+        "Prefix, or name in --model_dir. Default: the checkpoint that fine-tuning "
+        "selected, or else the newest.",
     )
     flags.DEFINE_bool("mlm", False, "Keep output embedding and MLM head (encoder.mlm).")
     flags.DEFINE_integer(
         "sequence_length",
         None,
-        "Length that texts are packed to; longer texts are cut. Default: the length "
-        "that the model was trained at. Longer inputs have positions that no step "
-        "trained. A conversion does not know its length: 128, as on TF Hub, or the "
+        "Length to which texts are packed; longer texts are truncated. Default: the "
+        "length at which the model was trained, because later positions are untrained. "
+        "For a conversion, whose training length is unknown: 128, as on TF Hub, or the "
         "model's positions if fewer.",
     )
     flags.DEFINE_integer(
         "max_answer_length",
         None,
-        "Most pieces of an answer; for models that answer questions. Default: the "
-        "limit of the last evaluation in --model_dir.",
+        "Largest number of pieces of an answer, for models that answer questions. "
+        "Default: the limit of the last evaluation in --model_dir.",
     )
     flags.DEFINE_enum(
         "weights",
         "float32",
         ["float32", "bfloat16", "float16", "int8"],
-        "Type in which matrices are kept.",
+        "Type in which matrices are stored.",
     )
     flags.DEFINE_bool(
-        "sentence_vectors", False, "Export a vector for each sentence, see above."
+        "sentence_vectors", False, "Export a model of sentence vectors; see above."
     )
     flags.DEFINE_string(
-        "centre_on", None, "Text file, a sentence a line, for RetrievalConfig.centre."
+        "centre_on",
+        None,
+        "Text file with a sentence per line, for RetrievalConfig.centre.",
     )
     flags.DEFINE_bool("overwrite", False, "Replace an earlier export in --export_dir.")
     flags.mark_flags_as_required(["model_dir", "export_dir"])

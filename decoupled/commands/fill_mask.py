@@ -1,4 +1,4 @@
-"""Shows what a pre-trained model expects at [MASK].
+"""Shows what a pre-trained model predicts at [MASK].
 
   decoupled fill_mask --model_dir=runs/decoupled \\
       "Paris is the [MASK] of France."
@@ -15,17 +15,19 @@ from absl import flags
 from decoupled.core.errors import UserError
 from decoupled.launch import start
 
-# The texts.
+# The words are the texts.
 TAKES_WORDS = True
 
 
 def define_flags() -> None:
-    """The command's flags; whatever is none of them is a text."""
-    flags.DEFINE_string("model_dir", None, "Folder of a pre-training or conversion.")
+    """The command's flags; all other words are texts."""
+    flags.DEFINE_string(
+        "model_dir", None, "Folder of a pre-training run or of a conversion."
+    )
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "Prefix, or name in --model_dir; default: the best kept, else the newest.",
+        "Prefix, or name in --model_dir. Default: the newest checkpoint.",
     )
     flags.DEFINE_string(
         "export_dir",

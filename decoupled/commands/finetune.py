@@ -1,11 +1,11 @@
-"""Fine-tunes a pre-trained encoder on an English task, evaluates it zero-shot.
+"""Fine-tunes a pre-trained encoder on an English task and evaluates it zero-shot.
 
-Reads a pre-training run (--init_checkpoint: its folder or one of its checkpoints; the
-output embedding and the MLM head are left behind) and the task's files below
---data_dir: XTREME's download folder for its tasks, the folder `tasks` of a corpus for
-`catalogs` and `books`, a folder with sib200/ for `sib200`. Trains on English, and tries
-the dev and test files of every language. `own` is a task in files of yours, which
-OwnTaskConfig describes (docs/own_data.md):
+Reads a pre-training run (--init_checkpoint: its folder or one of its checkpoints)
+without the output embedding and the MLM head. Reads the task's files below --data_dir:
+XTREME's download folder for its tasks, the folder `tasks` of a corpus for `catalogs`
+and `books`, a folder with sib200/ for `sib200`. Trains on English and evaluates the dev
+and test files of every language. `own` is a task in your own files, which OwnTaskConfig
+describes (docs/own_data.md):
 
   decoupled finetune --task=own --gin_file=tasks/own_texts.gin --data_dir=DATA \\
       --init_checkpoint=runs/decoupled --model_dir=runs/topics
@@ -13,14 +13,16 @@ OwnTaskConfig describes (docs/own_data.md):
   decoupled finetune --task=xnli --gin_file=tasks/xnli.gin --data_dir=DATA \\
       --init_checkpoint=runs/decoupled --model_dir=runs/decoupled_xnli --num_runs=3
 
-On English dev it chooses the best checkpoint of a run, every
-TrainingConfig.eval_every_steps steps, and of FinetuningConfig.learning_rates the best,
-which --num_runs then repeats with other seeds. One rate and one seed train in
---model_dir itself; several in learning_rate_R/seed_S/ below it. Started again it
-resumes, and complete runs are not repeated; a folder with another model is refused.
+Every TrainingConfig.eval_every_steps steps a checkpoint is evaluated on English dev,
+and the best one is selected. The best of FinetuningConfig.learning_rates is chosen on
+English dev, too; --num_runs then repeats it with other seeds. A single rate and seed
+train in --model_dir itself, several in learning_rate_R/seed_S/ below it. The same
+command resumes an incomplete run and does not repeat complete ones. A folder with
+another model is refused.
 
-Batches have rows of like length, padded to the longest among a few lengths, unless
-FinetuningConfig.group_by_length is False; on a TPU they always have the maximum.
+Length bucketing: a batch has rows of similar length and is padded to one of a few
+lengths, unless FinetuningConfig.group_by_length is False. On a TPU all batches are
+padded to the maximum.
 
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 Writes to --model_dir
@@ -28,14 +30,15 @@ Writes to --model_dir
                                            those of the trivial baseline;
                                            languages that XTREME does not list for the
                                            task are marked and in no mean
-  best/                                    the checkpoint that was chosen
+  best/                                    the selected checkpoint
   predictions/TASK/SPLIT-LANGUAGE.tsv      of the best run, in XTREME's format (.json
-                                           for questions); every run has its own too:
+                                           for questions); each run has its own, too:
       decoupled score --prediction_folder=MODEL_DIR/predictions \\
           --label_folder=DATA
   features/                                tokenised files, unless in --feature_dir
-Ends with code 143 where SIGTERM stopped it after saving, and with 130 where Ctrl-C
-did: run it again to go on.
+
+SIGTERM and Ctrl-C end training after it has saved, with exit codes 143 and 130. The
+same command resumes it.
 """
 
 import os
@@ -55,23 +58,24 @@ def define_flags() -> None:
 
     start.define_gin_flags()
     tpu_flags.define()
-    flags.DEFINE_enum("task", None, [*sorted(TASKS), OWN], "What to learn.")
+    flags.DEFINE_enum("task", None, [*sorted(TASKS), OWN], "The task to learn.")
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
     flags.DEFINE_string(
-        "init_checkpoint", None, "A pre-training run's folder, or one of its prefixes."
+        "init_checkpoint", None, "A pre-training run's folder, or a prefix."
     )
-    flags.DEFINE_string("model_dir", None, "Folder of the run, made if missing.")
+    flags.DEFINE_string("model_dir", None, "Folder of the run, created if missing.")
     flags.DEFINE_enum("mode", "train_and_evaluate", MODES, "What to do.")
     flags.DEFINE_integer(
         "num_runs",
         1,
-        "Runs with seeds from TrainingConfig.seed on; means and spreads are reported.",
+        "Number of runs, with seeds from TrainingConfig.seed on; means and standard "
+        "deviations are reported.",
         lower_bound=1,
     )
     flags.DEFINE_string(
         "feature_dir",
         None,
-        "Folder that keeps tokenised files, which runs may share. Default: features/ "
+        "Folder for tokenised files, which several runs can share. Default: features/ "
         "in --model_dir.",
     )
     flags.mark_flags_as_required(["task", "data_dir", "init_checkpoint", "model_dir"])
@@ -109,7 +113,7 @@ def run_finetuning(
 ) -> None:
     """Trains, evaluates or predicts; see the module's docstring.
 
-    Args: as the flags of these names; tpu: what `tpu_flags.parse` gives.
+    Args: as the flags of these names; tpu: the result of `tpu_flags.parse`.
 
     Raises:
       UserError: checkpoint, task files, settings and folder do not fit each other.
@@ -199,7 +203,7 @@ def _report(finetuning, results):
 
 
 def _print_runs(task, runs, chosen_on):
-    """A row per run, where there are several; the first column is the rate."""
+    """Prints a row per run if there are several; the first column is the rate."""
     if len(runs) == 1:
         return
     console.table(

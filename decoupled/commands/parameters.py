@@ -1,13 +1,13 @@
 """Counts a model's parameters beside the paper's numbers.
 
-PT is the masked-LM model; FT is a classifier without the task's own last layer. A model
-with the sizes of one in the paper is shown with the paper's PT and FT, and with the
-count in the way that the paper counts.
+PT is the masked-LM model; FT is a classifier without the task's own last layer. For a
+model with the sizes of one in the paper, the paper's PT and FT and the count by the
+paper's rules are shown, too.
 
   decoupled parameters --gin_file=models/e_out_768.gin
   decoupled parameters --all
 
---all: one line for every model that is shipped.
+--all: one line for every shipped model.
 """
 
 import os
@@ -52,7 +52,7 @@ class Comparison(NamedTuple):
 def define_flags() -> None:
     """The command's flags."""
     start.define_gin_flags()
-    flags.DEFINE_boolean("all", False, "Show every shipped model, one a line.")
+    flags.DEFINE_boolean("all", False, "Show every shipped model, one per line.")
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def _shipped_models() -> dict[str, ModelConfig]:
-    """Gin file -> model; *base.gin only serve others."""
+    """Gin file -> model, without *base.gin, which only other files include."""
     folder = os.path.join(gin_files.packaged_folder(), "models")
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(".gin")]
     return {

@@ -1,22 +1,23 @@
-"""Plans a pre-training run on a Cloud TPU slice or on GPUs, without either.
+"""Plans a pre-training run on a Cloud TPU slice or on GPUs; it needs neither.
 
-Builds the graph of a training step as the slice would get it, and reports from it: a
-core's slices of the weights, the bytes of its memory, collective operations, FLOPs, the
-predicted time of a step and of the whole run; and, where the run does not fit, which
-settings make it fit. Takes the settings of `decoupled pretrain`.
+Builds the graph of a training step as for the slice, and reports a core's slices of the
+weights, the bytes of its memory, collective operations, FLOPs, and the predicted time
+of a step and of the whole run. If the run does not fit, it reports which settings make
+it fit. Takes the settings of `decoupled pretrain`.
 
   decoupled plan --topology=v3-128 --gin_file=models/rembert.gin \\
       --layouts=all
 
---gpus=N, instead of --topology: what of the training graph would run on N GPUs of one
-host, and what TensorFlow would move to its CPU for lack of a kernel.
+--gpus=N, instead of --topology: shows which operations of the training graph would run
+on N GPUs of one host, and which ones TensorFlow would move to the CPU because they have
+no GPU kernel.
 --topology: v2-8 ... v2-512, v3-8 ... v3-2048, v4-8 ... v4-4096. The settings' mesh
 must have as many processors as the slice has cores (v4: chips).
---layouts: instead of the settings' own mesh, these layouts on every mesh of the slice's
-cores that can be; "all" are those of layouts/*.gin. The best is reported in full.
-Every layout is a program to build, which takes some seconds for a large model; so is
-every change of settings that is tried where nothing fits. --advice_minutes bounds how
-long that is tried, --noadvice leaves it out.
+--layouts: compares these layouts, on every reasonable mesh of the slice's cores,
+instead of the settings' own mesh; "all" stands for layouts/*.gin. The best plan is
+reported in full. Building the graph of a layout takes some seconds for a large model.
+So does every change of settings that is tried if nothing fits.
+--advice_minutes limits the time of these trials, and --noadvice leaves them out.
 """
 
 import os
@@ -39,12 +40,18 @@ def define_flags() -> None:
     start.define_gin_flags()
     flags.DEFINE_string("topology", None, "The slice, e.g. v3-8.")
     flags.DEFINE_list(
-        "layouts", [], "Layouts to compare: gin files, or names of layouts/; or all."
+        "layouts", [], "Layouts to compare: gin files, names in layouts/, or all."
     )
-    flags.DEFINE_string("json", None, "File for every value of all plans.")
-    flags.DEFINE_boolean("advice", True, "Where it does not fit, try what would.")
-    flags.DEFINE_float("advice_minutes", 5.0, "Try that for no longer.", lower_bound=0)
-    flags.DEFINE_integer("gpus", None, "GPUs of one host, instead.", lower_bound=1)
+    flags.DEFINE_string("json", None, "JSON file for all values of all plans.")
+    flags.DEFINE_boolean(
+        "advice", True, "If the run does not fit, try settings that do."
+    )
+    flags.DEFINE_float(
+        "advice_minutes", 5.0, "Time limit of these trials.", lower_bound=0
+    )
+    flags.DEFINE_integer(
+        "gpus", None, "GPUs of one host, instead of --topology.", lower_bound=1
+    )
 
 
 def main() -> None:
@@ -61,7 +68,7 @@ def main() -> None:
 
 def _place_on_gpus():
     if FLAGS.layouts or FLAGS.json:
-        raise UserError("--layouts and --json are of --topology: leave --gpus out")
+        raise UserError("--layouts and --json are for --topology: leave --gpus out")
     settings = start.parse_gin(plan, GPU_DEFAULTS)
     from decoupled.planning.gpu_placement import landing_of_run, print_landing
 
@@ -70,7 +77,7 @@ def _place_on_gpus():
 
 def _plan_for_tpu():
     settings = start.parse_gin(plan, DEFAULTS)
-    # Here, so that --help does not wait for TensorFlow.
+    # Imported here, so that --help does not wait for TensorFlow.
     from decoupled.planning.comparison import advise, compare_layouts
     from decoupled.planning.hardware import parse_topology
     from decoupled.planning.plan import make_plan
@@ -98,7 +105,7 @@ def _plan_for_tpu():
 
 
 def _layouts():
-    """Name and MeshConfig of each layout of --layouts, among the other settings."""
+    """Yields the name and MeshConfig of each of --layouts, with the other settings."""
     names = FLAGS.layouts
     if names == [_ALL]:
         folder = os.path.join(gin_files.packaged_folder(), "layouts")

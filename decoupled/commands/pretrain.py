@@ -1,21 +1,22 @@
 """Pre-trains an encoder with masked language modelling.
 
-Reads records (decoupled build_records) and their vocabulary; writes
-checkpoints, TensorBoard events, config.json and sampling.json (how often each language
-is seen) to --model_dir. Started again with the same settings it resumes at the next
-unseen example; a folder with another model is refused.
+Reads records (decoupled build_records) and their vocabulary. Writes checkpoints,
+TensorBoard events, config.json and sampling.json (how often each language is seen) to
+--model_dir. The same command resumes a run at the next unseen example. A folder with
+another model is refused.
 
   decoupled pretrain --gin_file=models/demo_decoupled.gin \\
       --gin_file=runs/demo_pretrain.gin --gin_param='ModelConfig.vocab_size = 8000' \\
       --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
       --model_dir=runs/decoupled
 
---init_checkpoint goes on from another run, or from a converted model (docs/interop.md):
-encoder, and the output embedding if it has the same size; else that starts anew.
+--init_checkpoint initialises a new run with the weights of another run or of a
+converted model (docs/interop.md): the encoder, and the output embedding if it has the
+same size. Otherwise the output embedding is initialised at random.
 
---branch_from goes on from a checkpoint of another run of the same model and data, with
-its step and its optimizer's slots, in a folder of its own. So one run at a constant
-rate gives results at many budgets (docs/configuration.md, schedules):
+--branch_from continues from a checkpoint of another run of the same model and data in a
+separate folder, with its step and its optimizer's slots. So one run at a constant rate
+gives results at many budgets (docs/configuration.md, schedules):
 
   decoupled pretrain --gin_file=models/demo_decoupled.gin \\
       --gin_file=runs/demo_pretrain.gin --gin_param='ModelConfig.vocab_size = 8000' \\
@@ -27,8 +28,9 @@ rate gives results at many budgets (docs/configuration.md, schedules):
 
 --mode: train_and_evaluate (default), train, eval (loss and accuracy per language of the
 newest checkpoint, to eval.json), predict (the same per sequence, to predictions.jsonl).
-Ends with code 143 where SIGTERM stopped it after saving, and with 130 where Ctrl-C
-did: run it again to go on.
+
+SIGTERM and Ctrl-C end training after it has saved, with exit codes 143 and 130. The
+same command resumes it.
 """
 
 from absl import flags
@@ -47,14 +49,17 @@ def define_flags() -> None:
     tpu_flags.define()
     flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
     flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
-    flags.DEFINE_string("model_dir", None, "Folder of the run, made if missing.")
+    flags.DEFINE_string("model_dir", None, "Folder of the run, created if missing.")
     flags.DEFINE_string(
-        "init_checkpoint", None, "Where a new run starts: a model folder, or a prefix."
+        "init_checkpoint",
+        None,
+        "Initial weights of a new run: a model folder, or a prefix.",
     )
     flags.DEFINE_string(
         "branch_from",
         None,
-        "Where a new run goes on, with step and slots: a run's folder, or a prefix.",
+        "Checkpoint from which a new run continues, with step and slots: a run's "
+        "folder, or a prefix.",
     )
     flags.DEFINE_enum("mode", "train_and_evaluate", MODES, "What to do.")
     flags.mark_flags_as_required(["records_dir", "vocabulary", "model_dir"])
@@ -67,7 +72,7 @@ def main() -> None:
     config = start.parse_gin(pretrain, defaults)
     tpu = tpu_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
-        # Here, so that neither --help nor a lock's answer waits for TensorFlow.
+        # Imported here, so that --help and the message of a lock need no TensorFlow.
         from decoupled.runs.pretraining import run_pretraining
 
         run_pretraining(

@@ -2,10 +2,10 @@
 
   decoupled report --sweep_dir=runs/table4 --output_dir=runs/table4/report
 
-Every number is read from the runs' folders; in report.md each links to runs.md, which
-has it by seed, with the settings of each run. What is not complete leaves a gap.
-Several --sweep_dir are put together: the rows of all, and all seeds of models that they
-share.
+Every number is read from the runs' folders. In report.md each number links to runs.md,
+which has its values by seed and the settings of each run. An incomplete run leaves a
+gap. Several --sweep_dir are joined: the report has the rows of all of them, and all
+seeds of models that they share.
 
 Writes to --output_dir: report.md, runs.md, report.csv (every single number),
 report.tex, scores.png and .svg, curves.png and .svg.
@@ -17,9 +17,11 @@ from absl import flags
 def define_flags() -> None:
     """The command's flags."""
     flags.DEFINE_multi_string("sweep_dir", None, "A folder of a sweep.")
-    flags.DEFINE_string("output_dir", None, "Folder of the report, made if missing.")
+    flags.DEFINE_string("output_dir", None, "Folder of the report, created if missing.")
     flags.DEFINE_list("rows", None, "Only these models, in this order.")
-    flags.DEFINE_string("title", None, "Of the table (the first sweep's).")
+    flags.DEFINE_string(
+        "title", None, "Title of the table. Default: the first sweep's."
+    )
     flags.mark_flags_as_required(["sweep_dir", "output_dir"])
 
 

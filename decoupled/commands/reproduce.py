@@ -1,20 +1,20 @@
-"""The paper's claims at a small scale, on real text, with verdicts.
+"""Tests the paper's claims at a small scale, on real text, with verdicts.
 
-Makes a corpus, a vocabulary and records from the best text at hand, in which whole
-chapters are held out in all languages together; pre-trains small models of Tables 2 to
-6 with five seeds each; fine-tunes and analyses them, and some after a single step of
-pre-training, as a control; and writes a document with a verdict for each of the paper's
-claims, curves, tables and every number by seed. No download.
+Makes a corpus, a vocabulary and records from the best available text, in which whole
+chapters are held out in all languages together. Pre-trains small models of Tables 2 to
+6 with five seeds each. Fine-tunes and analyses them, and as a control also some models
+after a single step of pre-training. Writes a document with a verdict for each of the
+paper's claims, curves, tables and every number by seed. No download is needed.
 
   decoupled reproduce --data_dir=DATA --work_dir=reproduction
 
---size=1, the default, has the rows of Table 4. On two cores it takes some 80 minutes
-where the processor has AVX-512, and some two and a half hours where it does not.
---size=4 has all rows and takes several sittings; --size=8 doubles its steps, --size=0.5
-halves those of the default. Killed at any time and started again with the same flags,
-it goes on: complete jobs are not repeated. One that fails does not stop the rest and is
-named at the end, with code 1. --document_only writes the document from what is
-complete.
+--size=1, the default, has the rows of Table 4. On two cores it takes about 80 minutes
+if the processor has AVX-512, and about two and a half hours if it does not. --size=4
+has all rows and takes several sittings. --size=8 doubles its steps, and --size=0.5
+halves those of the default. The command can be killed at any time. The same command
+then continues and does not repeat complete jobs. If a job fails, the others still run;
+the failed jobs are named at the end, with exit code 1. --document_only writes the
+document from the complete jobs.
 
 DATA may hold
   parallel_bible/    LANGUAGE.tsv(.gz), lines of id, tab, verse
@@ -24,13 +24,14 @@ DATA may hold
   sib200/            topics of sentences in many languages: a task
   ud/                en_*-ud-dev.conllu and others: probes
   word_similarity/   men.tsv and others, for vocabularies of 16,000 pieces or more
-Of the first three the first that is there is trained on; without any, messages of
-Django's catalogs are. What is missing is left out, and the document says so.
+The training text is the first of the first three that exists. If none exists, it is the
+messages of Django's catalogs. Tasks and measures without data are left out, and the
+document says so.
 
---jobs=2 gives each of two jobs a core of its own, which is faster than one job on both.
+--jobs=2 gives each of two jobs a separate core, which is faster than one job on both.
 Jobs are forks of processes that have imported TensorFlow, as in `decoupled sweep`.
---gin_param='SweepConfig.seeds = (0, 1, 2, 3, 4, 5, 6, 7)' adds seeds to those that are
-complete.
+--gin_param='SweepConfig.seeds = (0, 1, 2, 3, 4, 5, 6, 7)' adds seeds to the complete
+ones.
 """
 
 import sys
@@ -44,15 +45,15 @@ from decoupled.launch import start
 def define_flags() -> None:
     """The command's flags."""
     start.define_gin_flags()
-    flags.DEFINE_string("work_dir", "reproduction", "Folder for everything made.")
+    flags.DEFINE_string("work_dir", "reproduction", "Folder for all results.")
     flags.DEFINE_string("document", "docs/reproduction.md", "Markdown file to write.")
     flags.DEFINE_integer(
-        "jobs", 0, "Jobs at a time; 0: one for each core, 4 at most.", lower_bound=0
+        "jobs", 0, "Number of parallel jobs; 0: one per core, at most 4.", lower_bound=0
     )
     flags.DEFINE_float("size", 1.0, "Below 4: rows of Table 4; from 4 on: all rows.")
-    flags.DEFINE_string("data_dir", None, "Folder of text and more data, see above.")
-    flags.DEFINE_list("languages", ["en", "de", "es", "fr"], "Of the text.")
-    flags.DEFINE_bool("document_only", False, "Write the document, run nothing.")
+    flags.DEFINE_string("data_dir", None, "Folder of text and other data; see above.")
+    flags.DEFINE_list("languages", ["en", "de", "es", "fr"], "Languages of the text.")
+    flags.DEFINE_bool("document_only", False, "Only write the document.")
 
 
 def main() -> None:

@@ -1,23 +1,24 @@
-"""Finds translations by the vectors of sentences: XTREME's Tatoeba and BUCC 2018.
+"""Finds translations with sentence vectors: XTREME's Tatoeba and BUCC 2018.
 
 Reads a model (--init_checkpoint: a folder that pretrain or finetune wrote, or one of
 its checkpoints) and the sentences below --data_dir, in the layout of XTREME's download.
-A sentence's vector is the mean over its tokens in one layer; its translation is the
+A sentence's vector is the mean over its tokens in one layer. Its translation is the
 nearest English sentence, by cosine or by a margin. Nothing is trained; for BUCC a
 threshold is tuned on the dev set's gold pairs.
 
 Writes to --output_dir: predictions/TASK/test-LANGUAGE.tsv, which `decoupled score` and
-XTREME's own script take; results.json and results.csv, a language a row beside what
-random pairs would give, where the data say which pairs are right. Languages that XTREME
-does not list for the task are marked and in no mean. Started again it goes on
-with the languages that are missing; a folder with other settings is refused.
+XTREME's own script read; results.json and results.csv, with a row for each language. If
+the data have gold pairs, it has the scores beside those of random pairs. Languages that
+XTREME does not list for the task are marked and in no mean. The same command continues
+with the missing languages. A folder with other settings is refused.
 
   decoupled retrieve --task=tatoeba --data_dir=download \\
       --init_checkpoint=runs/decoupled --output_dir=runs/decoupled_tatoeba \\
       --gin_param='RetrievalConfig.layer = 8'
 
---gin_file=tasks/tatoeba.gin or tasks/bucc2018.gin: as XTREME's baseline, for 12 layers.
-Files of a task: decoupled/xtreme/parallel_sentences.py lists them.
+--gin_file=tasks/tatoeba.gin or tasks/bucc2018.gin has the settings of XTREME's
+baseline, for 12 layers. decoupled/xtreme/parallel_sentences.py lists the files of a
+task.
 """
 
 from collections.abc import Sequence
@@ -35,16 +36,18 @@ TASKS = ("tatoeba", "bucc2018")
 def define_flags() -> None:
     """The command's flags."""
     start.define_gin_flags()
-    flags.DEFINE_enum("task", None, TASKS, "What to find.")
+    flags.DEFINE_enum("task", None, TASKS, "The task.")
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
     flags.DEFINE_string(
         "init_checkpoint",
         None,
-        "A run's folder (its best checkpoint where fine-tuning kept one, else the "
-        "newest), or the prefix of one checkpoint.",
+        "A run's folder (its selected checkpoint, or else the newest), "
+        "or the prefix of a checkpoint.",
     )
-    flags.DEFINE_string("output_dir", None, "Folder of results, made if missing.")
-    flags.DEFINE_list("languages", None, "Only these, e.g. sw,th. Default: all.")
+    flags.DEFINE_string("output_dir", None, "Folder of results, created if missing.")
+    flags.DEFINE_list(
+        "languages", None, "Only these languages, e.g. sw,th. Default: all."
+    )
     flags.mark_flags_as_required(["task", "data_dir", "init_checkpoint", "output_dir"])
 
 

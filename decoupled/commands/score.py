@@ -2,31 +2,35 @@
 
   decoupled score --prediction_folder=P --label_folder=L --output=scores.json
 
-P holds predictions in the submission format of XTREME: a folder per task, in it a file
-per language, test-xx.tsv or test-xx.json. L holds the labels: either as the script
-wants them, in files of the same names, or XTREME's download folder, with its labels:
+P has predictions in the submission format of XTREME: a folder per task with a file per
+language, test-xx.tsv or test-xx.json. L has the labels. It has files of the same names,
+as XTREME's script reads them, or it is XTREME's download folder with labels:
 
-  task           files below L, the first that is there; xx is the language
-  xnli, pawsx    test-xx.tsv: a label a line; or sentence, sentence, label with tabs
-  udpos, panx    test-xx.tsv: a tag a line, an empty line after each sentence; or token,
-                 tab, tag
+  task           files below L, of which the first that exists is read; xx is the
+                 language
+  xnli, pawsx    test-xx.tsv: a label per line; or sentence, sentence, label with tabs
+  udpos, panx    test-xx.tsv: a tag per line, an empty line after each sentence; or
+                 token, tab, tag
   xquad          test-xx.json, xquad.xx.json
   mlqa           test-xx.json, MLQA_V1/test/test-context-xx-question-xx.json
   tydiqa         test-xx.json; in tydiqa-goldp-v1.1-dev/: tydiqa.goldp.xx.dev.json,
                  tydiqa.xx.dev.json, tydiqa-goldp-dev-NAME.json, e.g. -swahili
   bucc2018       test-xx.tsv, xx-en.test.gold: id, tab, id
-  tatoeba        test-xx.tsv: a line number a line; or xx-en.en, line by line the
-                 translation of the other side: its lines' places once they are sorted
+  tatoeba        test-xx.tsv: a line number per line; or xx-en.en, line by line the
+                 translations of the other side; the labels are their line numbers after
+                 sorting
 
 The folder of tatoeba's labels may be called tatoeba_parallel.
 
-Prints scores per language, task and group, and over all; --output gets them as JSON,
-named as the script names them. A task needs all its languages, a group all its tasks.
-Languages that XTREME does not list for a task are scored in a table of their own
-("outside_xtreme" in the JSON) and are in no average.
-Scores are percentages. For udpos, f1 is that of seqeval 0.0.12, of XTREME's time, which
-its own tests expect; f1_seqeval_1_2_2 is what the script gives with that release. For
-panx, f1_strict_iob2 has only entities that begin with a B, as seqeval's strict mode.
+Prints scores per language, task and group, and over all. --output gets them as JSON
+with the names of XTREME's script. A task has a score only with all its languages, and a
+group only with all its tasks. Languages that XTREME does not list for a task are scored
+in a separate table ("outside_xtreme" in the JSON) and are in no average.
+
+Scores are percentages. For udpos, f1 is that of seqeval 0.0.12, the release of XTREME's
+time, which XTREME's tests expect; f1_seqeval_1_2_2 is the value that the script gives
+with release 1.2.2. For panx, f1_strict_iob2 counts only entities that begin with B, as
+in seqeval's strict mode.
 """
 
 from absl import flags
@@ -47,18 +51,19 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("output", None, "JSON file to write.")
     flags.DEFINE_list(
-        "tasks", None, "Only these, e.g. xnli,xquad; each must be there. Default: all."
+        "tasks", None, "Only these, e.g. xnli,xquad; each must exist. Default: all."
     )
     flags.DEFINE_list(
         "languages",
         None,
-        "Only these, e.g. en,sw: averages are over them, and a task has a score only "
-        "if it has no other languages. Default: all, also those outside XTREME.",
+        "Only these, e.g. en,sw. Averages are over them, and a task has a score only "
+        "if all its languages are given. Default: all, including those outside XTREME.",
     )
     flags.DEFINE_bool(
         "missing_answers_are_wrong",
         False,
-        "Questions without an answer count 0, as for XTREME's script, and end nothing.",
+        "Count questions without an answer as 0, as XTREME's script does, instead of "
+        "ending with an error.",
     )
 
 

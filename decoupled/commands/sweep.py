@@ -4,18 +4,20 @@
       --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
       --tasks=catalogs --data_dir=data/corpus/tasks --sweep_dir=runs/table4 --jobs=2
 
-Every run is a job of its own, in a folder below --sweep_dir. Killed at any time and
-started again, complete jobs are not repeated and others go on; one that fails does not
-stop the rest and is named at the end, with code 1. sweeps/ has a file for each table of
-the paper. Runs are forks of a process that has imported TensorFlow, one for each of
---jobs, which saves each run the seconds of the import. Their memory, settings, log and
-exit code stay their own, and results are those of a process of its own, which each run
-is with --gin_param='SweepConfig.warm_processes = False'.
+Every run is a separate job with a folder below --sweep_dir. The command can be killed
+at any time. The same command then resumes incomplete jobs and does not repeat complete
+ones. If a job fails, the others still run; the failed jobs are named at the end, with
+exit code 1. sweeps/ has a file for each table of the paper.
+
+Each of --jobs has a process that has imported TensorFlow, and runs are forks of it,
+which saves each run the seconds of the import. Every run has its own memory, settings,
+log and exit code, and its results equal those of a separate process. With
+--gin_param='SweepConfig.warm_processes = False' each run is a separate process.
 
 --scale=paper: the sizes of the paper. --scale=mini: all of them divided by one rule
-(sweeps/mini.gin), for a laptop. --print_jobs prints the jobs instead of running them, a
-line each, which tpu_scripts/sweep.sh reads. `decoupled report` makes tables
-and plots of what is complete.
+(sweeps/mini.gin), for a laptop. --print_jobs prints the jobs instead of running them,
+one per line; tpu_scripts/sweep.sh reads this. `decoupled report` makes tables and plots
+of the complete runs.
 """
 
 import shlex
@@ -41,9 +43,9 @@ def define_flags() -> None:
     flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
     flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
-    flags.DEFINE_string("sweep_dir", None, "Folder of the sweep, made if missing.")
-    flags.DEFINE_integer("jobs", 1, "Jobs that run at a time.", lower_bound=1)
-    flags.DEFINE_bool("print_jobs", False, "Print the jobs, run nothing.")
+    flags.DEFINE_string("sweep_dir", None, "Folder of the sweep, created if missing.")
+    flags.DEFINE_integer("jobs", 1, "Number of parallel jobs.", lower_bound=1)
+    flags.DEFINE_bool("print_jobs", False, "Only print the jobs.")
     flags.mark_flags_as_required(["records_dir", "vocabulary", "sweep_dir"])
 
 
@@ -82,7 +84,7 @@ def _prepare():
         ]
     config = start.parse_gin(sweep, "runs/sweep.gin")
     if config.sweep.tasks and not options.data_dir:
-        raise UserError("--data_dir: must be given, the sweep has tasks")
+        raise UserError("--data_dir: must be given, because the sweep has tasks")
     if not options.print_jobs:
         start.save_start(options.sweep_dir)
     pieces = Vocabulary(options.vocabulary).size

@@ -1,14 +1,14 @@
-"""Says how a Cloud TPU is: state, health, symptoms, and whether waiting can help.
+"""Shows a Cloud TPU's state, health and symptoms, and whether waiting can help.
 
 Asks Google's TPU API through cloud_tpu_client, as TensorFlow itself does to find the
-workers of a TPU. tpu_scripts/host_job.sh calls it before a job starts and after one has
-failed.
+workers of a TPU. tpu_scripts/host_job.sh runs this command before a job starts and
+after a job has failed.
 
   decoupled tpu_health --tpu=decoupled-1 --tpu_zone=us-central1-a
 
-On a TPU VM zone and project are found by themselves. Exit code 0: healthy; 4: not
-healthy, also not after --wait_seconds; 3: it was preempted or terminated, or has just
-run out of memory, and must be created anew; 2: no such TPU, or no access to it.
+On a TPU VM, zone and project are found automatically. Exit code 0: healthy; 4: not
+healthy, even after --wait_seconds; 3: it was preempted or terminated, or has just run
+out of memory, and must be created anew; 2: no such TPU, or no access to it.
 """
 
 import sys
@@ -23,17 +23,17 @@ FLAGS = flags.FLAGS
 READY = "READY"
 HEALTHY = "HEALTHY"
 UNKNOWN_HEALTH = (None, "HEALTH_UNSPECIFIED")
-# Not 1, which is any defect's.
+# Not 1, which is the exit code of a defect.
 NOT_RECOVERABLE_CODE = 3
 NOT_HEALTHY_CODE = 4
 _SECONDS_BETWEEN_QUESTIONS = 30
 
 
 class Health(NamedTuple):
-    """What the API says of a TPU; None where it says nothing.
+    """What the API reports about a TPU; None for what it does not report.
 
     state: e.g. READY, PREEMPTED. health: e.g. HEALTHY, UNHEALTHY_MAINTENANCE.
-    recoverable: whether training on it can go on, now or later. symptoms: one line
+    recoverable: whether training on it can continue, now or later. symptoms: one line
     each, the newest last.
     """
 
@@ -48,8 +48,10 @@ class Health(NamedTuple):
 def define_flags() -> None:
     """The command's flags."""
     flags.DEFINE_string("tpu", None, "Name of the TPU.", required=True)
-    flags.DEFINE_string("tpu_zone", None, "Its zone; default: of this machine.")
-    flags.DEFINE_string("gcp_project", None, "Its project; default: of this machine.")
+    flags.DEFINE_string("tpu_zone", None, "Its zone. Default: that of this machine.")
+    flags.DEFINE_string(
+        "gcp_project", None, "Its project. Default: that of this machine."
+    )
     flags.DEFINE_integer(
         "wait_seconds", 0, "How long to wait until it is healthy.", lower_bound=0
     )
@@ -69,12 +71,12 @@ def connect(name: str, zone: str | None, project: str | None, service: Any = Non
 
     Args:
       name: of the TPU.
-      zone, project: where it is; None asks the metadata server of this machine.
-      service: stands for the API (googleapiclient's service object) in tests; None
+      zone, project: of the TPU; None asks the metadata server of this machine.
+      service: replaces the API (googleapiclient's service object) in tests; None
         connects to Google's with the credentials of this machine.
 
     Raises:
-      UserError: zone or project is not given and this is no machine of Google Cloud.
+      UserError: zone or project is not given and this is not a machine of Google Cloud.
     """
     import cloud_tpu_client
 
@@ -88,7 +90,7 @@ def connect(name: str, zone: str | None, project: str | None, service: Any = Non
 
 
 def wait(client, seconds: int, interval: float = _SECONDS_BETWEEN_QUESTIONS) -> Health:
-    """The TPU's health as soon as it is healthy or beyond help, or after `seconds`.
+    """The TPU's health when it is healthy or not recoverable, or after `seconds`.
 
     Raises:
       UserError: the API does not know the TPU, or cannot be asked.
@@ -99,7 +101,7 @@ def wait(client, seconds: int, interval: float = _SECONDS_BETWEEN_QUESTIONS) -> 
     try:
         client.wait_for_healthy(timeout_s=seconds, interval=interval)
     except RuntimeError:
-        # Not healthy in time; what it is instead is in the report.
+        # It is not healthy in time; the report shows its state.
         pass
     except ValueError as error:
         raise _no_answer(client, error) from error
@@ -107,7 +109,7 @@ def wait(client, seconds: int, interval: float = _SECONDS_BETWEEN_QUESTIONS) -> 
 
 
 def read_health(client) -> Health:
-    """Asks the API once for everything.
+    """Asks the API once for all fields.
 
     Raises:
       UserError: the API does not know the TPU, or cannot be asked.
@@ -140,7 +142,7 @@ def report(name: str, health: Health) -> None:
 def exit_code(health: Health) -> int:
     """0 healthy, 3 not recoverable, 4 not (yet) healthy.
 
-    A TPU that is ready and of whose health nothing is said counts as healthy.
+    A ready TPU whose health is not reported counts as healthy.
     """
     if not health.recoverable:
         return NOT_RECOVERABLE_CODE
@@ -154,7 +156,7 @@ def _symptom_line(symptom):
 
 
 def _no_answer(client, error):
-    # cloud_tpu_client makes one kind of error of all that can go wrong in a question.
+    # cloud_tpu_client raises the same kind of error for every failure of a request.
     reason = str(error).partition("Exception: ")[2] or str(error)
     return UserError(
         f"{client.name()}: the TPU API gave no answer ({reason}); check name, zone, "

@@ -1,8 +1,8 @@
-"""Checks a records folder, every byte of it: checksums, schema, ids, counts, SHA-256.
+"""Checks every byte of a records folder: checksums, schema, ids, counts, SHA-256.
 
-Prints one line and exits with 0 where all is well; otherwise one line per defect, with
-file and record, and exits with 2. A corrupt record is passed over and the rest of its
-file is checked; only behind a corrupt length nothing can be read.
+If there is no defect, prints one line and exits with code 0. Otherwise prints one line
+per defect, with file and record, and exits with code 2. After a corrupt record the rest
+of its file is still checked. Only after a corrupt length the rest cannot be read.
 
   decoupled verify_records --records_dir=records \\
     --vocabulary=vocabulary/sentencepiece.model
@@ -33,8 +33,8 @@ def define_flags() -> None:
 
 
 def main() -> None:
-    """Verifies; exits with 2 where there is a defect."""
-    # TensorFlow takes seconds to import; mistakes in flags are answered before.
+    """Verifies the records; exits with code 2 if there is a defect."""
+    # Imported here, because it takes seconds: mistakes in flags are reported first.
     from decoupled.data.verification import verify_records
 
     defects = verify_records(FLAGS.records_dir, FLAGS.vocabulary, FLAGS.workers)

@@ -1,7 +1,7 @@
-"""Serves a process' devices to a training run that spans several processes.
+"""Serves this process's devices to a training run that spans several processes.
 
-Start one for each address but the first, which is the driver's (pretrain, finetune),
-in any order:
+Start one for each address except the first, in any order. The first address is that of
+the driver (pretrain, finetune):
 
   decoupled worker --workers=host0:2222,host1:2222 --index=1 --devices=1 \\
       --accept_open_ports
@@ -10,10 +10,11 @@ in any order:
       --gin_param='ClusterConfig.workers = ("host0:2222", "host1:2222")' \\
       --gin_param='ClusterConfig.accept_open_ports = True' ...
 
-TF_CONFIG, where it is set, says addresses and index instead. A worker holds its part of
-the model in memory and nothing on disk; it serves one run after the other until it is
-stopped. An address of localhost is open to this host alone. Whoever reaches any other
-can run programs in this process: it needs a firewall and --accept_open_ports.
+Without --workers and --index, the environment variable TF_CONFIG gives addresses and
+index. A worker keeps its part of the model in memory and nothing on disk. It serves one
+run after the other until it is stopped. An address of localhost is open only to this
+host. Anyone who reaches any other address can run programs in this process, so it needs
+a firewall and --accept_open_ports.
 """
 
 import os
@@ -29,12 +30,14 @@ from decoupled.launch import start
 def define_flags() -> None:
     """The command's flags."""
     flags.DEFINE_list("workers", None, "host:port of all workers, the driver's first.")
-    flags.DEFINE_integer("index", None, "Which of them this is; 0 is the driver.")
+    flags.DEFINE_integer("index", None, "Index of this worker; 0 is the driver.")
     flags.DEFINE_integer(
         "devices", 1, "Virtual CPU devices: the mesh's size / the number of workers."
     )
     flags.DEFINE_bool(
-        "ends_with_parent", False, "End when the process that started this one is gone."
+        "ends_with_parent",
+        False,
+        "End when the process that started this one has ended.",
     )
     start.define_open_ports_flag()
 
@@ -58,7 +61,7 @@ def main() -> None:
 
 
 def _check_flags():
-    """Before TensorFlow is imported, which takes seconds."""
+    """Checks the flags before TensorFlow is imported, which takes seconds."""
     workers, index = flags.FLAGS.workers, flags.FLAGS.index
     if flags.FLAGS.devices < 1:
         raise UserError("--devices: must be 1 or more")

@@ -1,9 +1,9 @@
-"""Everything that a gin file can set, as frozen dataclasses that check themselves, and
-the roots, one for each command with settings, that put them together.
+"""The settings of gin files: frozen dataclasses that check their values, and roots.
 
-No field has a default: what defines an experiment stands in `gin/`, and gin names the
-bindings that are missing. `__post_init__` refuses values that cannot work, so that a
-mistake ends in one line before a graph is built. No TensorFlow here.
+Each command with settings has a root, which collects the dataclasses that it needs. No
+setting has a default in code: `gin/` defines the experiments, and gin names missing
+bindings. `__post_init__` refuses values that cannot work, so that a mistake gives one
+line before a graph is built. This package does not import TensorFlow.
 """
 
 from decoupled.configs.analyses import (

@@ -10,11 +10,11 @@ from decoupled.core.errors import UserError
 
 
 def _check_whole(settings: Any, root: str, **least: int) -> None:
-    """Refuses fields that are no whole numbers, or below the least one that works.
+    """Refuses fields that are not whole numbers, or are below their lower bounds.
 
     Args:
-      settings: whose fields these are. root: their name in gin.
-      least: field -> its least value.
+      settings: has the fields. root: the name of the settings in gin.
+      least: field -> its lower bound.
     """
     for name, bound in least.items():
         value = getattr(settings, name)
@@ -26,8 +26,8 @@ def _check_whole(settings: Any, root: str, **least: int) -> None:
 class WeatSettings:
     """How p-values are computed.
 
-    permutations: at most this many divisions of the targets are enumerated; if there
-      are more, this many are drawn. seed: of the draw.
+    permutations: the largest number of divisions of the targets that is enumerated; if
+      there are more, this many are drawn at random. seed: for drawing the divisions.
     """
 
     permutations: int
@@ -49,12 +49,12 @@ class WordTranslationSettings:
 
     See `decoupled.analyses.translated_pieces`.
 
-    whole_word_share: of its occurrences, in which a piece must be a whole word to be a
-      whole-word piece of a language; in [0, 1].
-    min_count: sentences that have each of the two pieces.
-    min_dice: Dice coefficient of the two; in [0, 1].
-    min_candidate_count: sentences that have a piece among which the translation is
-      ranked; at most min_count.
+    whole_word_share: the share of a piece's occurrences that must be whole words to
+      make it a whole-word piece of a language; in [0, 1].
+    min_count: the fewest sentences that must contain each piece of a pair.
+    min_dice: the lowest Dice coefficient of a pair; in [0, 1].
+    min_candidate_count: the fewest sentences that must contain a piece to make it a
+      candidate; the translation is ranked among the candidates. At most min_count.
     centre: whether each language's mean row is subtracted.
     """
 
@@ -100,8 +100,9 @@ def word_translation(
 class DriftSettings(NamedTuple):
     """How texts are read.
 
-    masking: length of the sequences and rates of masking. max_texts: only the first
-    texts are read. batch_size: texts of a batch. seed: of the masks.
+    masking: length of the sequences and masking rates. max_texts: the number of texts
+    that are read, from the first one on. batch_size: texts in a batch. seed: of the
+    masks.
     """
 
     masking: MaskingConfig
@@ -127,12 +128,13 @@ def drift(
 
 
 class GeometrySettings(NamedTuple):
-    """What `geometry` reads and how much of it.
+    """What `geometry` reads, and how much of it.
 
-    masking: length of the sequences and rates of masking. sequences: of each language
-    at most. batch_size: of sequences. gradients: masked positions whose gradient is
-    followed to the encoder. neighbours: of a piece. pieces: whose neighbours are
-    compared. seed: of the masks and the draw of the pieces.
+    masking: length of the sequences and masking rates. sequences: the largest number
+    per language. batch_size: sequences in a batch. gradients: the number of masked
+    positions whose gradient is followed to the encoder. neighbours: the number of
+    nearest neighbours of a piece. pieces: the number of pieces whose neighbours are
+    compared. seed: of the masks, and for drawing the pieces.
     """
 
     masking: MaskingConfig
@@ -169,10 +171,10 @@ def geometry(
 class MaskedLmSettings(NamedTuple):
     """How held-out text is masked, and how much of it is read.
 
-    masking: length of the sequences, rates of masking, and how many tokens of a
-      sequence are predicted together. max_sequences: of a language; 0 is all.
-      smoothing: added to the count of every piece in the training text. batch_size:
-      copies of sequences of a batch. seed: of the masks.
+    masking: length of the sequences, masking rates, and how many tokens of a sequence
+      are predicted together. max_sequences: the largest number per language; 0 reads
+      all. smoothing: added to the count of every piece in the training text.
+      batch_size: masked copies of sequences in a batch. seed: of the masks.
     """
 
     masking: MaskingConfig
@@ -211,11 +213,14 @@ LONG_PAIRS = ("refuse", "leave_out")
 class MinimalPairSettings(NamedTuple):
     """How sentences of minimal pairs are scored.
 
-    masking: what is hidden while a token is scored, "token": itself (Salazar et al.
-      2020), "word_left_to_right": the tokens after it in its word too (Kauf and Ivanova
-      2023). max_tokens: of a sentence, [CLS] and [SEP] included; None for all positions
-      of the model. long_pairs: "refuse" or "leave_out" pairs with longer sentences.
-      batch_size: masked copies of sentences.
+    masking: what is masked while a token is scored. "token": only this token (Salazar
+      et al. 2020); "word_left_to_right": also the tokens after it in its word (Kauf and
+      Ivanova 2023).
+    max_tokens: length of the longest sentence, [CLS] and [SEP] included; None for all
+      positions of the model.
+    long_pairs: what happens to pairs with a longer sentence. "refuse": the command
+      ends; "leave_out": they are left out.
+    batch_size: masked copies of sentences in a batch.
     """
 
     masking: str
@@ -253,13 +258,17 @@ def minimal_pairs(
 class ProbeSettings:
     """Sizes and rates of the probe.
 
-    max_tokens: of a sentence, [CLS] and [SEP] included; what is beyond is cut off. None
-      for all positions of the model, also those that pre-training did not train.
-    projection_size: of a span's vector. hidden_size: of the network on top.
-    dropout: before both of its layers. learning_rate; clip_norm: of the gradient.
-    batch_size: sentences. train_steps: at most. eval_every_steps: between evaluations
-    on the development data. halve_after, stop_after: evaluations without a better
-    score. seed: of initial weights, order and dropout.
+    max_tokens: length to which longer sentences are truncated, [CLS] and [SEP]
+      included; None for all positions of the model, including any that pre-training did
+      not train.
+    projection_size: width of a span's vector. hidden_size: width of the hidden layer of
+      the network on top. dropout: rate before both of its layers.
+    learning_rate: at the beginning. clip_norm: the largest global gradient norm.
+    batch_size: sentences in a batch. train_steps: the largest number of steps.
+    eval_every_steps: steps between evaluations on the development data.
+    halve_after, stop_after: after so many evaluations in a row without a better score,
+      the learning rate is halved, or training ends.
+    seed: of initial weights, order and dropout.
     """
 
     max_tokens: int | None
@@ -288,7 +297,8 @@ class ProbeSettings:
         tokens = self.max_tokens
         if tokens is not None and (type(tokens) is not int or tokens < 3):
             raise UserError(
-                f"probing.max_tokens: {tokens!r} is not None and no whole number >= 3"
+                f"probing.max_tokens: {tokens!r} is neither None nor a whole number "
+                ">= 3"
             )
         if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
             raise UserError(f"probing.dropout: {self.dropout!r} is not in [0, 1)")

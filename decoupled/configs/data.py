@@ -1,4 +1,4 @@
-"""Text: masked words, languages and vocabularies."""
+"""Settings of masking, language sampling and vocabularies."""
 
 import dataclasses
 import math
@@ -20,10 +20,11 @@ class MaskingConfig:
     """Masked language modelling (BERT section 3.1; the paper uses the same rates).
 
     sequence_length: tokens per sequence, [CLS] and [SEP] included.
-    max_predictions: masked positions per sequence; the width of the MLM head's batch.
+    max_predictions: positions per sequence that the MLM head computes, and so the
+      largest number of predicted tokens.
     masking_rate: share of the maskable tokens that is predicted, e.g. 0.15.
-    mask_token_rate, random_token_rate: of the predicted tokens, the share replaced by
-      [MASK] and by a random piece; the others stay unchanged (0.8, 0.1).
+    mask_token_rate, random_token_rate: shares of the predicted tokens that are replaced
+      by [MASK] and by a random piece (BERT: 0.8, 0.1); the others stay unchanged.
     """
 
     sequence_length: int
@@ -64,11 +65,11 @@ class SamplingConfig:
     weights: None, or language -> its share, e.g. {"en": 0.2}, instead of the smoothed
       one; the other languages divide the rest by alpha. If all languages are named,
       only the ratios matter. 0 leaves a language out.
-    min_epochs, max_epochs: None, a number, or language -> number, e.g.
-      {"*": 20, "en": 2} where "*" stands for every language not named: how often the
-      text of a language is seen over the run, at least and at most. Limits come after
-      alpha and weights; the share that a language gains or loses is divided among the
-      others.
+    min_epochs, max_epochs: how often the text of a language is seen over the run, at
+      least and at most. None, a number for all languages, or language -> number, e.g.
+      {"*": 20, "en": 2}, where "*" stands for every language that is not named. The
+      limits are applied after alpha and weights; the share that a language gains or
+      loses is divided among the others.
     """
 
     alpha: float
@@ -158,14 +159,14 @@ class VocabularyConfig:
 
 
 def _by_language(values, language):
-    """The number for a language; None where nothing is said."""
+    """The number for a language; None if there is none."""
     if isinstance(values, dict):
         return values.get(language, values.get(EVERY_LANGUAGE))
     return values
 
 
 def _check_by_language(config, name, values):
-    """A number that is not negative, or a dict of such by language."""
+    """Refuses anything but None, a number >= 0, or language -> such numbers."""
     entries = values if isinstance(values, dict) else {EVERY_LANGUAGE: values or 0}
     if not entries or not all(isinstance(language, str) for language in entries):
         raise UserError(
@@ -175,6 +176,6 @@ def _check_by_language(config, name, values):
     for language, value in entries.items():
         if type(value) not in (int, float) or not 0 <= value < math.inf:
             raise UserError(
-                f"{where(config, name)}: {value!r} for {language!r} is no number or "
-                "negative"
+                f"{where(config, name)}: {value!r} for {language!r} is not a finite "
+                "number of at least 0"
             )

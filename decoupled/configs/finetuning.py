@@ -1,4 +1,4 @@
-"""Fine-tuning, questions and retrieval."""
+"""Settings of fine-tuning, question answering and retrieval."""
 
 import dataclasses
 import math
@@ -20,13 +20,13 @@ from decoupled.core.errors import UserError
 
 CLASS_WEIGHTS = ("none", "balanced")
 AUTO = "auto"
-# What the head of a task does.
+# The kinds of tasks, by their heads.
 CLASSIFICATION = "classification"
 REGRESSION = "regression"
 TAGGING = "tagging"
 QUESTION_ANSWERING = "question answering"
-# The metrics by which a task of one's own can choose, by its kind, and the endings of
-# its files.
+# For each kind of a task in the user's own files: the metrics that can select a
+# checkpoint, and the extensions of files.
 OWN_METRICS = {
     CLASSIFICATION: ("accuracy", "macro_f1"),
     REGRESSION: ("pearson", "spearman"),
@@ -46,21 +46,21 @@ LONG_SENTENCES = ("cut", "windows")
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class FinetuningConfig:
-    """What changes between pre-training and fine-tuning.
+    """The settings of fine-tuning that pre-training does not have.
 
     num_epochs: passes over the English training set (paper: 3).
-    max_sequence_length: longer inputs are cut.
-    classifier_dropout: rate before the task layer, in training only.
-    keep_layers: only the first k layers of the checkpoint are used (Figure 1,
-      Table 5); 0 keeps all.
-    freeze_input_embedding: the input embedding block is not trained.
+    max_sequence_length: longer inputs are truncated.
+    classifier_dropout: dropout rate before the task layer, in training only.
+    keep_layers: how many of the checkpoint's first layers are kept (Figure 1, Table 5);
+      0 keeps all.
+    freeze_input_embedding: whether the input embedding block is frozen.
     warmup_fraction: share of the steps with linear warm-up; a linear decay follows.
     learning_rates: each is tried, and the best on English dev is kept; () trains with
       OptimizerConfig.learning_rate, which is ignored otherwise.
     class_weights: "none", or "balanced", which gives every class the same total weight
       in the training loss; classification only.
-    group_by_length: batches have rows of like length, and are padded to the longest row
-      among a few lengths instead of max_sequence_length. Ignored on a TPU.
+    group_by_length: length bucketing. A batch has rows of similar length and is padded
+      to one of a few lengths instead of max_sequence_length. Ignored on a TPU.
     """
 
     num_epochs: float
@@ -92,24 +92,26 @@ class FinetuningConfig:
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class OwnTaskConfig:
-    """A task in files of one's own, for `finetune --task=own`.
+    """A task in the user's own files, for `finetune --task=own`.
 
-    name: of the task, in results and folders. kind: one of `OWN_METRICS`.
-    files: where the files lie below --data_dir; "{split}" and "{language}" stand for
-      the names of split and language, e.g. "reviews/{split}-{language}.tsv". Without
-      "{language}" there is one, the first of `training_languages`. The ending tells the
-      form: .tsv, .csv and .jsonl for texts, columns for tags, SQuAD's .json for
-      questions.
-    splits: how files call training, dev and test.
-    split_column: the column that names a row's split where a file has all; None where
-      "{split}" does.
-    training_languages: trained on; the dev file of the first chooses the checkpoint.
-    texts: columns of one or two texts, or of the word. A column is a name in the header
-      or of a JSON field, or a number, from 1, in files without a header.
-    label: column of the label, of the tag, or of the number of a regression.
-    labels: in the order of their ids; () takes those of the training files, sorted. ()
-      for a regression.
-    metric: chooses checkpoints and learning rates.
+    name: of the task, in results and folders. kind: a key of `OWN_METRICS`.
+    files: path of the files below --data_dir; "{split}" and "{language}" stand for the
+      names of split and language, e.g. "reviews/{split}-{language}.tsv". Without
+      "{language}" there is one language, the first of `training_languages`. The
+      extension determines the format: one of `OWN_ENDINGS`, with one word per line for
+      tags, and SQuAD's JSON for questions.
+    splits: the names of training, dev and test in the files.
+    split_column: the column that names a row's split, if one file has all splits; None
+      if "{split}" names it.
+    training_languages: the languages to train on; the dev file of the first one selects
+      checkpoint and learning rate.
+    texts: the columns of one or two texts, or of the word. A column is given by its
+      name in the header, by the name of a JSON field, or, in files without a header, by
+      its number from 1.
+    label: the column of the label, of the tag, or of the number of a regression.
+    labels: in the order of their ids; () uses those of the training files, sorted. It
+      is () for a regression.
+    metric: the metric that selects checkpoints and learning rates.
     """
 
     name: str
@@ -213,12 +215,12 @@ class OwnTaskConfig:
 class QuestionAnsweringConfig:
     """Windows of contexts and choice of answers (Devlin et al. 2019, section 4.2).
 
-    max_question_length: pieces of a question; the rest is cut off.
+    max_question_length: longer questions are truncated to so many pieces.
     doc_stride: pieces between the starts of neighbouring windows over a context that
       does not fit into one; windows longer than the stride overlap.
-    max_answer_length: most pieces of an answer, or "auto": an answer may be 1.5 times
-      as long, in characters, as the longest one in training.
-    n_best: number of likeliest starts, and of ends, of each window that are combined.
+    max_answer_length: the largest number of pieces of an answer, or "auto": an answer
+      may be 1.5 times as long, in characters, as the longest one in training.
+    n_best: how many of the most likely starts and ends of each window are combined.
     """
 
     max_question_length: int
@@ -238,21 +240,21 @@ class QuestionAnsweringConfig:
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class RetrievalConfig:
-    """How translations are found by the vectors of sentences.
+    """How translations are found with sentence vectors.
 
-    layer: whose output is pooled: 0 is the embedding output, 1 the first layer; -1 is
-      the last, -2 the one before it. Analyses that compare layers ignore it.
-    pool_special_tokens: the mean over a sentence's tokens includes [CLS] and [SEP], as
-      in XTREME's baseline, but not in Figure 2.
-    centre: the mean vector of each side is subtracted from its vectors, which removes
-      what all sentences of a language share (Figure 2's translation vector).
+    layer: the layer whose output is pooled: 0 is the embedding output, 1 the first
+      layer, -1 the last, -2 the one before it. Analyses that compare layers ignore it.
+    pool_special_tokens: whether the mean over a sentence's tokens includes [CLS] and
+      [SEP], as in XTREME's baseline, but not in Figure 2.
+    centre: whether the mean vector of each side is subtracted from its vectors, which
+      removes what all sentences of a language share (Figure 2's translation vector).
     scoring: "cosine", "euclidean", or a margin of Artetxe and Schwenk (ACL 2019):
       "ratio_margin" or "distance_margin".
     num_neighbours: k of the margins; the other scorings ignore it.
-    max_sequence_length: of a sentence, [CLS] and [SEP] included. long_sentences: what
-      becomes of longer ones, "cut" or "windows": their vector is then the mean over the
-      tokens of all windows that they are divided into. batch_size: sentences or windows
-      of a batch.
+    max_sequence_length: length of the longest sentence, [CLS] and [SEP] included.
+    long_sentences: "cut" truncates longer sentences. "windows" divides them into
+      windows; the vector is the mean over the tokens of all windows of a sentence.
+    batch_size: sentences or windows in a batch.
     """
 
     layer: int
@@ -276,10 +278,10 @@ class RetrievalConfig:
             )
 
     def layer_of(self, num_layers: int, checkpoint: str) -> int:
-        """The layer counted from the start: 0 to L, for -1 L.
+        """The layer counted from the start, from 0 to L; L for -1.
 
         Args:
-          num_layers: L of the model. checkpoint: of the model, for a message.
+          num_layers: L of the model. checkpoint: named in the message.
 
         Raises:
           UserError: the model has no such layer.
@@ -293,10 +295,10 @@ class RetrievalConfig:
 
 
 class FinetuneConfig(NamedTuple):
-    """Everything that a fine-tuning run is made of, beside the pre-trained model.
+    """All settings of a fine-tuning run, without those of the pre-trained model.
 
-    question_answering: None for tasks of other kinds. cluster: None for this process.
-    own_task: None for the tasks that are known by name.
+    question_answering: None for tasks of other kinds. cluster: None for a run in this
+    process alone. own_task: None unless the task is `own`.
     """
 
     finetuning: FinetuningConfig
@@ -319,14 +321,14 @@ def finetune(
     cluster=gin.REQUIRED,
     own_task=gin.REQUIRED,
 ) -> FinetuneConfig:
-    """The root of the gin configuration; the model's sizes come with its checkpoint."""
+    """The root of the gin configuration; the model's sizes come from its checkpoint."""
     return FinetuneConfig(
         finetuning, mesh, optimizer, training, question_answering, cluster, own_task
     )
 
 
 class RetrieveConfig(NamedTuple):
-    """Everything that a run of retrieval is made of, beside model and data."""
+    """All settings of a retrieval run, without those of the model and the data."""
 
     retrieval: RetrievalConfig
     mesh: MeshConfig
@@ -334,5 +336,5 @@ class RetrieveConfig(NamedTuple):
 
 @gin.configurable
 def retrieve(*, retrieval=gin.REQUIRED, mesh=gin.REQUIRED) -> RetrieveConfig:
-    """The root of the gin configuration; the model's sizes come with its checkpoint."""
+    """The root of the gin configuration; the model's sizes come from its checkpoint."""
     return RetrieveConfig(retrieval, mesh)

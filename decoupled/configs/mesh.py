@@ -1,4 +1,4 @@
-"""The mesh of devices that the dimensions of a model live on."""
+"""The settings of the mesh of devices."""
 
 import dataclasses
 
@@ -14,24 +14,24 @@ EMBEDDING_LOOKUPS = ("gather", "one_hot")
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """Where the dimensions of the graph live.
+    """The mesh of devices, and how the graph is laid out on it.
 
-    mesh_shape: e.g. "all:1" or "data:2;vocab:4"; axis sizes multiply to the number of
-      devices.
-    layout_rules: e.g. "batch:data;vocab:vocab"; which dimension (`decoupled.model.dims`
-      lists them) is split over which mesh axis. Dimensions without a rule are
-      replicated.
-    activation_dtype: "float32" or "bfloat16"; optimizer slots and the loss are float32
-      always.
+    mesh_shape: axes and their sizes, e.g. "all:1" or "data:2;vocab:4"; the sizes
+      multiply to the number of devices.
+    layout_rules: which dimension is split over which mesh axis, e.g.
+      "batch:data;vocab:vocab"; `decoupled.model.dims` lists the dimensions. Dimensions
+      without a rule are replicated.
+    activation_dtype: "float32" or "bfloat16"; optimizer slots and the loss are always
+      float32.
     embedding_lookup: "gather" copies rows; "one_hot" multiplies a one-hot matrix by the
-      table, which a TPU may do faster if the vocabulary is small. Results are equal.
-    slice_dtype: of the weights on the devices, "float32" or "bfloat16", which halves
-      their memory; updates then use stochastic rounding (`decoupled.ops.rounding`).
-      Vectors (biases, layer norms) and what checkpoints hold are float32 always.
-    stack_mib: on a TPU, slices of equal shape are one variable of each core, as long as
-      their float32 gradients take at most so many MiB
-      (`decoupled.ops.meshes.stacks`). 0: each slice is a variable of its own. Results
-      and checkpoints are equal.
+      table, which may be faster on a TPU if the vocabulary is small. Results are equal.
+    slice_dtype: dtype of the weights on the devices, "float32" or "bfloat16", which
+      halves their memory; updates then use stochastic rounding
+      (`decoupled.ops.rounding`). Vectors (biases, layer norms) and the variables in
+      checkpoints are always float32.
+    stack_mib: on a TPU core, slices of equal shape share a variable, as long as its
+      float32 gradients take at most so many MiB (`decoupled.ops.meshes.stacks`). 0
+      gives each slice its own variable. Results and checkpoints are equal.
     """
 
     mesh_shape: str

@@ -17,8 +17,8 @@ ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 MLM_TRANSFORMS = ("dense_activation_norm", "projection")
 
 
-# Settings of a model that files of earlier versions lack, with the values that every
-# model had then.
+# Settings that model files of earlier versions lack, with the values that all models
+# had then.
 EARLIER_VALUES = {"project_equal_widths": False, "output_embedding_rank": 0}
 
 
@@ -28,24 +28,26 @@ class ModelConfig:
     """The sizes of an encoder and its embeddings (paper section 3 and Table 14).
 
     vocab_size (V): number of pieces.
-    input_embedding_size (E_in): width of word, position and type embeddings; projected
-      to the hidden size where the two differ.
-    project_equal_widths: projected even where they are equal, as in Hugging Face's
-      RemBERT.
-    output_embedding_size (E_out): width of the output embedding, pre-training only.
+    input_embedding_size (E_in): width of word, position and type embeddings; they are
+      projected to the hidden size if the two widths differ.
+    project_equal_widths: whether they are projected even if the widths are equal, as in
+      Hugging Face's RemBERT.
+    output_embedding_size (E_out): width of the output embedding, which only
+      pre-training uses.
     output_embedding_rank (R): the output embedding is the product of two matrices,
       [V, R] and [R, E_out]; 0 makes it one matrix [V, E_out].
-    coupled: the output embedding is the input embedding (needs E_in = E_out).
+    coupled: whether the output embedding is the input embedding (needs E_in = E_out).
     hidden_size (H), num_layers (L), num_heads, head_size: H = num_heads * head_size.
     intermediate_size: width of the feed-forward layers.
-    max_positions: longest sequence. type_vocab_size: number of segment types.
+    max_positions: length of the longest sequence. type_vocab_size: number of segment
+      types.
     hidden_dropout, attention_dropout: rates in [0, 1), active in training only.
     activation: "gelu" (erf), "gelu_tanh" (its tanh approximation) or "relu".
     layer_norm_epsilon: added to the variance.
     initializer_range: standard deviation of the truncated normal of all kernels.
     mlm_transform: "dense_activation_norm" (H -> E_out, activation, layer norm, as in
       BERT and in the released RemBERT) or "projection" (the paper's plain linear
-      projection, left out where H = E_out).
+      projection, left out if H = E_out).
     """
 
     vocab_size: int
@@ -111,6 +113,6 @@ class ModelConfig:
 
     @property
     def projects_input(self) -> bool:
-        """Whether a linear layer leads from E_in to H."""
+        """Whether a linear layer projects from E_in to H."""
         equal = self.input_embedding_size == self.hidden_size
         return self.project_equal_widths or not equal

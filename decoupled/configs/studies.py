@@ -1,4 +1,4 @@
-"""Sweeps of models, their scale, and plans of TPU runs."""
+"""Settings of sweeps, reproductions, plans, parameter counts and conversions."""
 
 import dataclasses
 import re
@@ -16,7 +16,7 @@ from decoupled.configs.model import ModelConfig
 from decoupled.configs.training import PretrainConfig
 from decoupled.core.errors import UserError
 
-# What the tuples and dicts of a sweep hold.
+# The types of the values in the tuples and dicts of a sweep.
 _KINDS = {
     "rows": str,
     "keep_layers": int,
@@ -33,11 +33,11 @@ _FOLDER = re.compile(r"\w[\w.-]*")
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class ScaleConfig:
-    """What the sizes of the paper's models are divided by; 1 leaves them.
+    """Divisors of the sizes of the paper's models; 1 leaves a size unchanged.
 
-    width_divisor: of E_in, E_out, H and the feed-forward width.
+    width_divisor: of E_in, E_out, R, H and the feed-forward width.
     head_size_divisor: of the size of a head; the number of heads follows.
-    depth_divisor: of the number of layers, rounded to the nearest.
+    depth_divisor: of the number of layers; the result is rounded to the nearest.
     """
 
     width_divisor: int
@@ -55,15 +55,15 @@ class SweepConfig:
     """A grid of runs: every model, with every seed, on every task.
 
     title: of the table. rows: names of files in gin/models, in the table's order.
-    keep_layers: row -> layers that fine-tuning keeps, for rows that drop some; in
-      layers of the paper's model, before it is scaled.
-    tasks: as of `finetune`. seeds: of pre-training, one run each.
-    finetuning_runs: seeds of fine-tuning for each pre-trained model.
-    task_files: task -> its gin file ("" for none); "*" is for tasks not named, and
-      {task} stands for the name.
-    pretraining, finetuning: bindings of every run, a string of one line for each.
-    warm_processes: whether runs are forks of a process that has imported TensorFlow;
-      else each is a process of its own. Results are the same.
+    keep_layers: row -> number of layers that fine-tuning keeps, for rows that drop
+      layers. It counts layers of the paper's model, before the model is scaled.
+    tasks: names of tasks, as for `finetune`. seeds: of pre-training, one run each.
+    finetuning_runs: number of fine-tuning seeds for each pre-trained model.
+    task_files: task -> its gin file ("" for none); "*" stands for the tasks that are
+      not named, and {task} for the name of the task.
+    pretraining, finetuning: bindings for every run, each a string of one line.
+    warm_processes: whether runs are forks of a process that has imported TensorFlow.
+      Otherwise each is a separate process. Results are the same.
     """
 
     title: str
@@ -99,7 +99,7 @@ class SweepConfig:
             )
 
     def _check_strings(self):
-        """Refuses what could name a folder outside the sweep's, or a job of its own."""
+        """Refuses values that could name a folder outside the sweep, or add a job."""
         for name in ("rows", "tasks"):
             for value in getattr(self, name):
                 if not _FOLDER.fullmatch(value):
@@ -118,7 +118,7 @@ class SweepConfig:
 
 
 class SweepRoot(NamedTuple):
-    """A grid, and how its models are scaled."""
+    """A grid of runs, and the scale of its models."""
 
     sweep: SweepConfig
     scale: ScaleConfig
@@ -135,11 +135,13 @@ def sweep(*, sweep=gin.REQUIRED, scale=gin.REQUIRED) -> SweepRoot:
 class StudyConfig:
     """What a reproduction adds to the grid of its runs.
 
-    first_rows: rows of the short form. learning_rates: row -> peak of pre-training.
+    first_rows: the rows that run with --size below 4.
+    learning_rates: row -> peak learning rate of pre-training.
     control_rows: rows that are also measured after a single step of pre-training.
-    dropped_rows: rows that are also fine-tuned without their last layers, up to
-      most_dropped of them. secondary_tasks: tasks that are fine-tuned once for each
-      model, whatever `SweepConfig.finetuning_runs` says.
+    dropped_rows: rows that are also fine-tuned without their last 1, 2, ...,
+      most_dropped layers.
+    secondary_tasks: tasks with one run of fine-tuning for each model, regardless of
+      `SweepConfig.finetuning_runs`.
     """
 
     first_rows: tuple
@@ -161,13 +163,13 @@ class StudyConfig:
 
 
 class ReproductionRoot(NamedTuple):
-    """A grid of runs, and what is measured beside it."""
+    """A grid of runs, and what is measured in addition."""
 
     sweep: SweepConfig
     study: StudyConfig
 
     def check(self) -> None:
-        """Raises a UserError where the two do not fit together."""
+        """Raises a UserError if the two do not fit together."""
         rows = set(self.sweep.rows)
         for name in ("first_rows", "control_rows", "dropped_rows"):
             unknown = sorted(set(map(str, getattr(self.study, name))) - rows)
@@ -202,9 +204,9 @@ def sweep_row(*, model=gin.REQUIRED) -> ModelConfig:
 class PlanConfig:
     """What the plan of a TPU run assumes.
 
-    efficiency: share of the peak that matrix products, and what runs between them,
-      reach.
-    memory_share: share of a core's memory that a step may take.
+    efficiency: share of the peak that matrix products reach, including the time of what
+      runs between them.
+    memory_share: share of a core's memory that a step may use.
     """
 
     efficiency: float
@@ -217,7 +219,7 @@ class PlanConfig:
 
 
 class PlanSettings(NamedTuple):
-    """The run that is planned, and what the prediction assumes."""
+    """The planned run, and the assumptions of the prediction."""
 
     run: PretrainConfig
     config: PlanConfig
@@ -230,7 +232,10 @@ def plan(*, run=gin.REQUIRED, config=gin.REQUIRED) -> PlanSettings:
 
 
 class ParametersConfig(NamedTuple):
-    """The model, and the layers that fine-tuning keeps (0: the paper's number)."""
+    """The model, and the number of layers that fine-tuning keeps.
+
+    keep_layers: 0 keeps as many as the paper, or all if the model is not the paper's.
+    """
 
     model: ModelConfig
     keep_layers: int

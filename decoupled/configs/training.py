@@ -1,4 +1,4 @@
-"""A run of training: optimizer, schedule, batches, processes."""
+"""Settings of a training run: optimizer, schedule, batches, processes, phases."""
 
 import dataclasses
 from typing import NamedTuple
@@ -29,9 +29,10 @@ class OptimizerConfig:
     name: "adamw" (bias-corrected Adam, decoupled weight decay) or "adafactor".
     learning_rate: the peak; `ScheduleConfig` says when it is reached.
     weight_decay: decoupled rate, multiplied by the learning rate; never applied to
-      layer norms and biases. beta1, beta2, epsilon: Adam's (Adafactor: beta1 and
-      weight_decay must be 0, beta2 is its own schedule).
-    clip_norm: the global gradient norm is clipped to this; 0 does not clip.
+      layer norms and biases.
+    beta1, beta2, epsilon: of Adam. With Adafactor, beta1 and weight_decay must be 0,
+      and beta2 follows Adafactor's own schedule.
+    clip_norm: gradients are clipped to this global norm; 0 does not clip.
     """
 
     name: str
@@ -61,12 +62,12 @@ class ScheduleConfig:
     """The length of a run and its learning rate over time.
 
     train_steps: optimizer steps. warmup_steps: linear warm-up from 0 to the peak.
-    decay: "constant", or how the rate falls to the last step. With x from 0 to 1 over
-      the decay, the rate is the peak times 1 - x ("linear"), (1 + cos(pi x)) / 2
-      ("cosine"), 1 - sqrt(x) ("one_minus_sqrt", Haegele et al. 2024).
-    decay_steps: length of the decay, before which the rate stays at the peak
-      (warm-up, stable, decay); None decays from the end of warm-up on.
-    final_share: of the peak, where the decay ends; 0 for a decay to 0.
+    decay: "constant", or how the rate falls until the last step. With x from 0 to 1
+      over the decay, the rate is the peak times 1 - x ("linear"), (1 + cos(pi x)) / 2
+      ("cosine"), or 1 - sqrt(x) ("one_minus_sqrt", Haegele et al. 2024).
+    decay_steps: length of the decay at the end of the run; before it the rate stays at
+      the peak (warm-up-stable-decay). None: the decay begins at the end of warm-up.
+    final_share: share of the peak at which the decay ends; 0 for a decay to 0.
     """
 
     train_steps: int
@@ -118,17 +119,19 @@ class TrainingConfig:
     save_checkpoints_steps: steps between checkpoints. keep_checkpoint_max: how many
       of the newest are kept. log_steps: steps between summaries.
     eval_every_steps: steps between evaluations; 0 evaluates at the end only.
-    eval_batch_size; eval_sequences: most sequences evaluated per language, 0 is all.
+    eval_batch_size: sequences per step of evaluation. eval_sequences: the largest
+      number of evaluated sequences per language; 0 evaluates all.
     seed: of initial weights, data order, masks and dropout.
     label_smoothing: share of the target distribution that is spread evenly over all
       classes, in training only; evaluation reports the plain loss (paper: 0).
-    recompute_layers: gradient checkpointing: the backward pass computes the activations
-      inside each encoder layer again; equal gradients, less memory, a third more FLOPs.
-    softmax_block_size: pieces whose logits are computed at a time, and again for the
-      update, in pre-training; 0 leaves it to a rule, a number not below the vocabulary
-      computes all logits at once (`decoupled.ops.linear_cross_entropy`). Results are
-      equal.
-    iterations_per_loop: steps that a TPU does before it returns to the host, which then
+    recompute_layers: gradient checkpointing: the backward pass recomputes the
+      activations inside each encoder layer; equal gradients, less memory, a third more
+      FLOPs.
+    softmax_block_size: number of pieces whose logits pre-training computes at a time,
+      and recomputes for the update. With 0 a rule chooses; a value that is at least the
+      vocabulary size computes all logits at once. Results are equal up to rounding
+      (`decoupled.ops.linear_cross_entropy`).
+    iterations_per_loop: steps that a TPU runs before it returns to the host, which then
       saves, logs and handles signals; without a TPU it is always 1.
     """
 
@@ -169,12 +172,12 @@ class TrainingConfig:
 class ClusterConfig:
     """The processes that the mesh spans (`decoupled.training.cluster`).
 
-    workers: ("host:port", ...) of all of them, the driver first; () is the driver
+    workers: ("host:port", ...) of all processes, the driver first; () for the driver
       alone. The environment variable TF_CONFIG overrides it.
     start_seconds: how long the driver waits for the others.
     patience_seconds: how long a worker may be silent before the run ends.
-    accept_open_ports: serves addresses that other hosts can reach, although whoever
-      reaches them can run programs here (`decoupled.core.ports`).
+    accept_open_ports: whether to serve addresses that other hosts can reach, although
+      anyone who reaches them can run programs here (`decoupled.core.ports`).
     """
 
     workers: tuple
@@ -195,9 +198,9 @@ class ClusterConfig:
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class PhaseConfig:
-    """A part of pre-training with data settings of its own, before the main settings.
+    """A phase of pre-training with its own data settings, before the main phase.
 
-    steps: optimizer steps. masking, sampling: of its data. batch_size: sequences per
+    steps: optimizer steps. masking, sampling: for its data. batch_size: sequences per
       step over the whole mesh.
     """
 
@@ -212,10 +215,12 @@ class PhaseConfig:
 
 
 class PretrainConfig(NamedTuple):
-    """Everything that a pre-training run is made of.
+    """All settings of a pre-training run.
 
-    whole_words: training predicts all tokens of a word or none (`data.masking`).
-    eval_masking_rate: of held-out text, single tokens, whatever training masks.
+    whole_words: whether training predicts all tokens of a word or none
+      (`decoupled.data.masking`).
+    eval_masking_rate: masking rate of held-out text, which is masked token by token,
+      regardless of the masking in training.
     earlier_phases: `PhaseConfig`s, in order; masking, sampling and batch size of the
       run are those of its last phase.
     """
@@ -239,7 +244,7 @@ class PretrainConfig(NamedTuple):
 
     @property
     def phases(self) -> list["Phase"]:
-        """All phases, one where the run has no earlier ones."""
+        """All phases; one if the run has no earlier phases."""
         phases, first = [], 0
         for number, phase in enumerate(self.earlier_phases):
             config = self._replace(
@@ -257,7 +262,7 @@ class PretrainConfig(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """Steps [first, last) of a run, and their settings, in which there is one phase."""
+    """Steps [first, last) of a run, and their settings, without earlier phases."""
 
     number: int
     first: int
