@@ -138,14 +138,19 @@ class OwnTaskConfig:
             raise UserError(
                 f"OwnTaskConfig.name: {self.name!r} cannot be the name of a folder"
             )
-        for name, least in (("splits", 3), ("training_languages", 1)):
+        for name in ("splits", "training_languages"):
             values = getattr(self, name)
             texts = all(type(value) is str and value for value in values)
-            if not texts or len(set(values)) != len(values) or len(values) < least:
+            if not texts or not values or len(set(values)) != len(values):
                 raise UserError(
-                    f"OwnTaskConfig.{name}: {values} are not {least} or more "
-                    "different names"
+                    f"OwnTaskConfig.{name}: {values} are not one or more different "
+                    "names"
                 )
+        if len(self.splits) != 3:
+            raise UserError(
+                f"OwnTaskConfig.splits: {self.splits} are not the three names of "
+                "training, dev and test"
+            )
 
     def _check_files(self):
         endings = OWN_ENDINGS[self.kind]
