@@ -167,7 +167,7 @@ def test_killed_20_times(data, long_undisturbed, tmp_path, name):
 
 
 # So few steps pay for a second graph only if it saves most of the tokens.
-WORDS_PER_TEXT, TEXTS, EPOCHS, BATCH_SIZE = (1, 110), 512, 6, 32
+WORDS_PER_TEXT, TEXTS, EPOCHS, BATCH_SIZE = (1, 110), 512, 3, 32
 SEVERAL_LENGTHS = re.compile(r"batches of like length, padded to \d+, .*\d tokens")
 
 

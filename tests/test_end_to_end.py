@@ -80,7 +80,7 @@ def records(folder):
 @pytest.fixture(scope="module")
 def pretrained(folder, records):
     config = PretrainConfig(
-        model=tiny_model(num_layers=2, vocab_size=Vocabulary(records[1]).size),
+        model=tiny_model(vocab_size=Vocabulary(records[1]).size),
         mesh=MeshConfig("m:2", "vocab:m;heads:m", "float32", "gather", "float32", 128),
         masking=MASKING,
         sampling=SAMPLING,
@@ -140,12 +140,11 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
         tiny_training(),
     )
     tuned = folder / "tuned"
-    arguments = (config, "catalogs", str(folder / "tasks"), str(pretrained), str(tuned))
-    run_finetuning(*arguments, "train_and_evaluate")
+    folders = (str(folder / "tasks"), str(pretrained), str(tuned))
+    run_finetuning(config, "catalogs", *folders, "train_and_evaluate")
     results = json.loads((tuned / "results.json").read_text())
     assert results["test"]["en"]["accuracy"] == 100
     assert results["test"]["en"]["trivial_accuracy"] == 80
-    run_finetuning(*arguments, "predict")
 
     trained = open_trained_model(str(tuned))
     export(

@@ -141,39 +141,38 @@ def result(models):
     return minimal_pairs.measure(models, PAIRS, SETTINGS)
 
 
-def direct_score(model, text, left_to_right):
-    """Sentence by sentence and token by token, without batches and padding."""
-    vocabulary = model.vocabulary
-    weights = {name: model.weights[name] for name in model.weights}
-    reference = Reference(model.config, weights)
+def direct_score(reference, vocabulary, text, left_to_right):
+    """Sentence by sentence, without padding; a row for each token that is masked."""
     ids = [vocabulary.cls_id, *vocabulary.encode(text), vocabulary.sep_id]
     pieces = [vocabulary.id_to_piece(number) for number in ids]
-    total = 0.0
-    for place in range(1, len(ids) - 1):
-        seen = list(ids)
-        seen[place] = vocabulary.mask_id
+    places = np.arange(1, len(ids) - 1)
+    seen = np.tile(ids, (len(places), 1))
+    for row, place in zip(seen, places, strict=True):
+        row[place] = vocabulary.mask_id
         after = place + 1
         while left_to_right and pieces[after][0] not in "▁[":
-            seen[after] = vocabulary.mask_id
+            row[after] = vocabulary.mask_id
             after += 1
-        batch = {
-            "input_word_ids": np.array([seen]),
-            "input_mask": np.ones([1, len(ids)], np.int32),
-            "input_type_ids": np.zeros([1, len(ids)], np.int32),
-        }
-        last = reference.encode(batch)[-1]
-        logits = reference.masked_lm(last, np.array([[place]]))[0, 0]
-        total += logits[ids[place]] - np.log(np.exp(logits).sum())
-    return total
+    batch = {
+        "input_word_ids": seen,
+        "input_mask": np.ones_like(seen),
+        "input_type_ids": np.zeros_like(seen),
+    }
+    last = reference.encode(batch)[-1]
+    logits = reference.masked_lm(last, places[:, np.newaxis])[:, 0]
+    own = logits[np.arange(len(places)), np.array(ids)[places]]
+    return (own - np.log(np.exp(logits).sum(1))).sum()
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, LEFT_TO_RIGHT])
 def test_scores_are_sums_of_the_networks_log_probabilities(models, settings):
     found = minimal_pairs.measure(models, PAIRS, settings)["arrays"]
     for number, model in enumerate(models):
+        weights = {name: model.weights[name] for name in model.weights}
+        network = Reference(model.config, weights), model.vocabulary
         for side in ("good", "bad"):
             expected = [
-                direct_score(model, getattr(pair, side), settings is LEFT_TO_RIGHT)
+                direct_score(*network, getattr(pair, side), settings is LEFT_TO_RIGHT)
                 for pair in PAIRS
             ]
             np.testing.assert_allclose(found[f"{number}/{side}"], expected, rtol=1e-5)

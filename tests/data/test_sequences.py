@@ -1,6 +1,7 @@
 """Documents -> [CLS] chunk [SEP]: nothing lost, nothing twice within an epoch."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from decoupled.data.sequence_order import SequenceOrder
@@ -59,20 +60,31 @@ def test_every_chunk_holds_text_and_one_closing_separator():
     assert text == [token for document in documents for token in document]
 
 
-def folder(tmp_path):
+def make_folder(path):
     shards = [distinct_documents(25, 9, 1), distinct_documents(30, start=1000)]
     shards.append(distinct_documents(6, start=2000))
     small = [distinct_documents(2, start=5000)]
-    return make_records(
-        tmp_path, {"en": shards, "sw": small}, sentences={"en": 9, "sw": 1}
-    )
+    return make_records(path, {"en": shards, "sw": small}, sentences={"en": 9, "sw": 1})
 
 
-def test_an_epoch_has_each_token_once_before_any_repeats(tmp_path):
-    manifest = folder(tmp_path)
-    order = SequenceOrder(manifest, SAMPLING, 7, 8)
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("records"))
+
+
+@pytest.fixture(scope="module")
+def order(manifest):
+    return SequenceOrder(manifest, SAMPLING, 7, 8)
+
+
+@pytest.fixture(scope="module")
+def rows(manifest, order):
+    """The first 150 sequences."""
+    return take(manifest, order, 0, 150)
+
+
+def test_an_epoch_has_each_token_once_before_any_repeats(order, rows):
     languages = order.draw(0, 150)
-    rows = take(manifest, order, 0, 150)
     # English: 37, 30 and 6 places at 6 a piece.
     english, epoch = rows[languages == 0], 7 + 5 + 1
     expected = sorted([*range(6, 41), *range(1000, 1030), *range(2000, 2006)])
@@ -88,27 +100,19 @@ def test_an_epoch_has_each_token_once_before_any_repeats(tmp_path):
     assert (swahili == [CLS, 5000, 5001, SEP, PAD, PAD, PAD, PAD]).all()
 
 
-def test_a_stream_begun_anywhere_is_the_same_stream(tmp_path):
-    manifest = folder(tmp_path)
-    order = SequenceOrder(manifest, SAMPLING, 7, 8)
-    whole = take(manifest, order, 0, 80)
+def test_a_stream_begun_anywhere_is_the_same_stream(manifest, order, rows):
     for first in (1, 14, 60):
-        np.testing.assert_array_equal(
-            take(manifest, order, first, 80 - first), whole[first:]
-        )
+        found = take(manifest, order, first, 80 - first)
+        np.testing.assert_array_equal(found, rows[first:80])
 
 
-def test_another_seed_gives_another_order(tmp_path):
-    manifest = folder(tmp_path)
-    one, two = (
-        take(manifest, SequenceOrder(manifest, SAMPLING, seed, 8), 0, 40)
-        for seed in (7, 8)
-    )
-    assert not np.array_equal(one, two)
+def test_another_seed_gives_another_order(manifest, rows):
+    other = take(manifest, SequenceOrder(manifest, SAMPLING, 8, 8), 0, 40)
+    assert not np.array_equal(other, rows[:40])
 
 
 def test_a_late_start_reads_only_the_shards_it_needs(tmp_path):
-    manifest = folder(tmp_path)
+    manifest = make_folder(tmp_path)
     order = SequenceOrder(manifest, SAMPLING, 7, 8)
     first = 10**6
     epoch, rank, _ = order.position(0, order.counts_before(first)[0])

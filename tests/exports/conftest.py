@@ -1,7 +1,9 @@
 """Two models and their exports for all tests of this folder."""
 
+import os
 import subprocess
 
+import filelock
 import pytest
 
 from decoupled.exports.serving.saved_model import export
@@ -44,17 +46,25 @@ def finetuned_dir(tmp_path_factory, vocabulary):
 
 
 def export_and_move(model_dir, tmp_path_factory, mlm):
-    """The folder of an export, moved away from where it was written."""
-    written = tmp_path_factory.mktemp("exports") / "written"
-    export(
-        open_trained_model(model_dir),
-        str(written),
-        sequence_length=16,
-        mlm=mlm,
-        overwrite=False,
-    )
-    moved = tmp_path_factory.mktemp("elsewhere") / "moved"
-    written.rename(moved)
+    """The folder of an export, moved away from where it was written.
+
+    It takes seconds: the first process of a test run that wants it makes it for all.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    moved = folder / f"export{'_with_mlm' if mlm else ''}"
+    with filelock.FileLock(f"{moved}.lock"):
+        if not moved.exists():
+            written = tmp_path_factory.mktemp("exports") / "written"
+            export(
+                open_trained_model(model_dir),
+                str(written),
+                sequence_length=16,
+                mlm=mlm,
+                overwrite=False,
+            )
+            written.rename(moved)
     return moved
 
 

@@ -3,12 +3,10 @@
 import gzip
 import os
 import shutil
-import sys
 
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.launch.supervision import Step
 from decoupled.reproduction import data
 from decoupled.reproduction.data import (
     choose_languages,
@@ -17,12 +15,12 @@ from decoupled.reproduction.data import (
     left_out,
     make_data,
 )
+from tests.command_line import decoupled
 
 CONLLU = (
     "1\tCats\tcat\tNOUN\t_\t_\t2\tnsubj\t_\t_\n"
     "2\tsleep\tsleep\tVERB\t_\t_\t0\troot\t_\t_\n\n"
 )
-NOTHING = Step("", "nothing", [sys.executable, "-c", ""])
 
 
 @pytest.fixture
@@ -139,10 +137,19 @@ def test_text_of_one_language_is_said_to_have_no_pairs(folders, source):
     assert len(pairs) == 1 and pairs[0].startswith(expected)
 
 
-def test_catalogs_in_english_alone_have_no_sentences(tmp_path, given, monkeypatch):
+@pytest.fixture
+def corpus_alone(monkeypatch):
+    """Only the corpus is made, in this process, of Django's catalogs."""
     pytest.importorskip("django")
-    monkeypatch.setattr(data, "vocabulary_step", lambda *_: NOTHING)
-    monkeypatch.setattr(data, "records_step", lambda *_: NOTHING)
+
+    def run(work_dir, step):
+        if step.name == "corpus":
+            assert decoupled(*step.command[1:]).returncode == 0
+
+    monkeypatch.setattr(data, "run_step", run)
+
+
+def test_catalogs_in_english_alone_have_no_sentences(tmp_path, given, corpus_alone):
     folders = found(tmp_path, given)
     os.makedirs(folders.work_dir)
     make_data(folders, ["en"])
@@ -162,12 +169,9 @@ def texts_below(folder):
 
 
 def test_held_out_messages_of_catalogs_are_held_out_in_all_languages(
-    tmp_path, given, monkeypatch
+    tmp_path, given, corpus_alone
 ):
     """With Django's catalogs alone, and languages of which none is a default."""
-    pytest.importorskip("django")
-    monkeypatch.setattr(data, "vocabulary_step", lambda *_: NOTHING)
-    monkeypatch.setattr(data, "records_step", lambda *_: NOTHING)
     folders = found(tmp_path, given)
     os.makedirs(folders.work_dir)
     make_data(folders, ["en", "sv", "nl"])

@@ -57,7 +57,7 @@ def test_a_broken_job_is_told_and_tried_again_and_a_complete_one_is_kept(
 ):
     folder = str(tmp_path / "sweep")
     broken = make_jobs(SWEEP, [COUPLED, BROKEN], inputs, folder)
-    (failure,) = JobRunner(broken, 2, console.say, warm=True).run()
+    (failure,) = JobRunner(broken, 1, console.say, warm=True).run()
     assert failure.name == "models/e_out_128/seed_0" and failure.reason == "code 2"
     assert failure.last_line.startswith("decoupled pretrain: error: ")
     assert "54" in failure.last_line and "44" in failure.last_line

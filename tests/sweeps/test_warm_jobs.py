@@ -16,6 +16,7 @@ from decoupled.sweeps import warm_worker
 from decoupled.sweeps.jobs import LOG, Inputs, Job, make_jobs
 from decoupled.sweeps.runner import JobRunner, job_command
 from decoupled.sweeps.warm_jobs import Place
+from tests.command_line import decoupled
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.sweeps.test_real_jobs import BROKEN, DECOUPLED, SWEEP
 
@@ -63,24 +64,26 @@ def text(folder, name):
         return handle.read()
 
 
-def test_forks_give_the_results_of_jobs_alone(inputs, tmp_path):
+def test_forks_give_the_results_of_commands(inputs, tmp_path):
     # Between the two jobs one fails.
     rows, found = [DECOUPLED, BROKEN._replace(name="broken")], {}
-    for name, warm in (("warm", True), ("alone", False)):
+    for name in ("warm", "alone"):
         made = make_jobs(TUNED, rows, inputs, str(tmp_path / name))
         pretraining, finetuning, broken, _ = made
         broken = broken._replace(
             arguments=("--gin_file=models/e_out_128.gin", *broken.arguments[1:])
         )
-        jobs = [pretraining, broken, finetuning]
-        lines = []
-        [failure] = JobRunner(jobs, 1, lines.append, warm).run()
-        assert failure.name == broken.name and failure.reason == "code 2", lines
-        found[name] = jobs
+        found[name] = [pretraining, broken, finetuning]
+    lines = []
+    [failure] = JobRunner(found["warm"], 1, lines.append, warm=True).run()
+    assert failure.name == broken.name and failure.reason == "code 2", lines
     for warm, alone in zip(found["warm"], found["alone"], strict=True):
+        done = decoupled(alone.kind, *alone.arguments)
+        assert done.returncode == (2 if alone is broken else 0), done.stderr
         # Of all that a job says, times and folders alone differ.
-        logs = [text(job.folder, LOG).splitlines() for job in (warm, alone)]
-        assert [line[:20] for line in logs[0]] == [line[:20] for line in logs[1]]
+        logs = [text(warm.folder, LOG), done.stdout + done.stderr]
+        shown = [[line[:20] for line in log.splitlines()] for log in logs]
+        assert shown[0] == shown[1]
     for place in (0, 2):
         warm, alone = (arrays(found[name][place].folder) for name in ("warm", "alone"))
         assert warm.keys() == alone.keys()

@@ -198,6 +198,7 @@ def xquad_vocabulary(xquad, tmp_path_factory):
     return train_vocabulary(contexts, str(path), config)
 
 
+@pytest.mark.slow
 def test_gold_answers_of_xquad_are_recovered(xquad, xquad_vocabulary):
     """A model without any error would score so much in exact match.
 

@@ -64,18 +64,19 @@ def test_checkpoint_and_saved_model_agree(pretrained_dir, encoder_export):
 
 def test_an_output_embedding_of_low_rank(vocabulary, tmp_path):
     """It fills masks as the model does whose one matrix is the product."""
-    config, table = model_config(output_embedding_rank=3), OUTPUT_EMBEDDING
+    sizes, table = {"num_layers": 1}, OUTPUT_EMBEDDING
+    config = model_config(output_embedding_rank=3, **sizes)
     weights = pretrained_weights(config)
     product = weights[table] @ weights[OUTPUT_FACTOR]
     whole = {**weights, table: product}
     del whole[OUTPUT_FACTOR]
     found = []
-    for name, sizes, arrays in (
-        ("factors", config, weights), ("product", model_config(), whole)
+    for name, model, arrays in (
+        ("factors", config, weights), ("product", model_config(**sizes), whole)
     ):  # fmt: skip
         folder = write_model_dir(
             str(tmp_path / name), vocabulary.model_bytes, vocabulary.fingerprint,
-            sizes, arrays,
+            model, arrays,
         )  # fmt: skip
         found.append(open_checkpoint(folder, None))
     export(

@@ -1,5 +1,6 @@
 """Exported sentence vectors are those of `decoupled retrieve`, without the project."""
 
+import functools
 import json
 
 import numpy as np
@@ -16,16 +17,13 @@ LENGTH = 16
 TEXTS = [*ENGLISH, "", *OTHERS]
 
 
-def export(model_dir, target, **settings):
-    """Runs the command; `centre_on` is its flag, all else settings of retrieval."""
-    flags = [f"--centre_on={settings['centre_on']}"] if "centre_on" in settings else []
-    settings = {**settings, "centre": bool(flags)}
-    settings.pop("centre_on", None)
+def export(model_dir, target, *flags, **settings):
+    """Runs the command; `settings` are those of retrieval."""
+    settings = {"max_sequence_length": LENGTH, **settings}
     done = decoupled(
         "export",
         f"--model_dir={model_dir}",
         f"--export_dir={target}",
-        f"--sequence_length={LENGTH}",
         "--sentence_vectors",
         *flags,
         *(f"--gin_param=RetrievalConfig.{n} = {v!r}" for n, v in settings.items()),
@@ -39,24 +37,34 @@ def vectors(target, texts=TEXTS):
     return model(tf.constant(texts))["sentence_vector"].numpy()
 
 
-def expected(model_dir, layer, special):
+@pytest.fixture(scope="module")
+def exported(pretrained_dir, finetuned_dir, tmp_path_factory):
+    """(kind of model, layer, special tokens) -> folders of model and export."""
+    model_dirs = {"pretrained": pretrained_dir, "finetuned": finetuned_dir}
+
+    @functools.cache
+    def once(kind, layer, special):
+        target = tmp_path_factory.mktemp("exported") / "out"
+        settings = dict(layer=layer, pool_special_tokens=special)
+        done = export(model_dirs[kind], target, **settings)
+        assert "text_sentence_encoder')" in done.stdout
+        return model_dirs[kind], target
+
+    return once
+
+
+@pytest.mark.parametrize(
+    "kind, layer, special",
+    [("pretrained", 1, False), ("pretrained", 0, True), ("finetuned", -1, True)],
+)
+def test_vectors_are_those_that_retrieve_compares(exported, kind, layer, special):
+    model_dir, target = exported(kind, layer, special)
+    found = vectors(target)
     config = retrieval(
         layer=layer, pool_special_tokens=special, max_sequence_length=LENGTH
     )
-    return layer_vectors(open_encoder(model_dir), TEXTS, config, ONE_DEVICE)
-
-
-@pytest.mark.parametrize("layer, special", [(-1, True), (1, False), (0, True)])
-def test_vectors_are_those_that_retrieve_compares(
-    pretrained_dir, tmp_path, layer, special
-):
-    target = tmp_path / "out"
-    done = export(pretrained_dir, target, layer=layer, pool_special_tokens=special)
-    assert "text_sentence_encoder')" in done.stdout
-    found = vectors(target)
-    np.testing.assert_allclose(
-        found, expected(pretrained_dir, layer, special), atol=2e-5
-    )
+    expected = layer_vectors(open_encoder(model_dir), TEXTS, config, ONE_DEVICE)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
     assert special == bool(found[TEXTS.index("")].any())
     described = json.loads((target / "export.json").read_text())
     assert described["kind"] == "sentence_encoder"
@@ -64,22 +72,13 @@ def test_vectors_are_those_that_retrieve_compares(
     assert described["sentence_vectors"] == {
         "layer": number, "pool_special_tokens": special, "centre_on": ""
     }  # fmt: skip
-    # Layers above it are left out.
-    encoder = tf.saved_model.load(str(target / "sentence_encoder"))
-    layers = {v.name.split("layer_")[1][0] for v in encoder.variables
-              if "layer_" in v.name}  # fmt: skip
-    assert layers == {str(index) for index in range(number)}
-
-
-def test_a_finetuned_model_loses_pooler_and_head(finetuned_dir, tmp_path):
-    target = tmp_path / "out"
-    export(finetuned_dir, target, layer=2)
+    assert described["sequence_length"] == LENGTH
+    # Layers above it are left out, as are pooler and head.
     encoder = tf.saved_model.load(str(target / "sentence_encoder"))
     names = [variable.name for variable in encoder.variables]
+    layers = {name.split("layer_")[1][0] for name in names if "layer_" in name}
+    assert layers == {str(index) for index in range(number)}
     assert not [n for n in names if "pooler" in n or "classifier" in n]
-    np.testing.assert_allclose(
-        vectors(target), expected(finetuned_dir, 2, True), atol=2e-5
-    )
 
 
 def test_a_reader_gives_vectors_as_well(tmp_path, vocabulary):
@@ -91,10 +90,11 @@ def test_a_reader_gives_vectors_as_well(tmp_path, vocabulary):
         str(tmp_path / "reader"), vocabulary.model_bytes, vocabulary.fingerprint,
         config, weights, {"name": "xquad", "kind": "question answering", "labels": []},
     )  # fmt: skip
-    export(reader, tmp_path / "out", layer=1)
+    export(reader, tmp_path / "out", "--sequence_length=8", layer=0)
     assert np.isfinite(vectors(tmp_path / "out")).all()
     described = json.loads((tmp_path / "out/export.json").read_text())
     assert described["answers"] is None and described["labels"] is None
+    assert described["sequence_length"] == 8
     line = mistake(
         "export", f"--model_dir={reader}", f"--export_dir={tmp_path}/no",
         "--sentence_vectors", "--max_answer_length=3",
@@ -102,35 +102,21 @@ def test_a_reader_gives_vectors_as_well(tmp_path, vocabulary):
     assert "--max_answer_length: is for models that answer questions" in line
 
 
-def test_sentences_are_as_long_as_those_of_retrieve(pretrained_dir, tmp_path):
-    words = [
-        "--sentence_vectors",
-        "--gin_param=RetrievalConfig.max_sequence_length = 5",
-    ]
-    folders = f"--model_dir={pretrained_dir}", f"--export_dir={tmp_path}/out"
-    assert decoupled("export", *folders, *words).returncode == 0
-    described = json.loads((tmp_path / "out/export.json").read_text())
-    assert described["sequence_length"] == 5
-
-
-def test_the_mean_of_other_sentences_is_subtracted(pretrained_dir, tmp_path):
-    lines = tmp_path / "lines.txt"
+def test_the_mean_of_other_sentences_is_subtracted(exported, tmp_path):
+    lines, centred = tmp_path / "lines.txt", tmp_path / "centred"
     # More than a batch, an empty line between.
     lines.write_text("\n".join([*ENGLISH, "", *ENGLISH * 30]) + "\n", encoding="utf-8")
-    export(pretrained_dir, tmp_path / "plain", layer=1)
-    export(pretrained_dir, tmp_path / "centred", layer=1, centre_on=lines)
-    mean = vectors(tmp_path / "plain", ENGLISH).astype(np.float64).mean(0)
+    model_dir, plain = exported("pretrained", 0, True)
+    export(model_dir, centred, f"--centre_on={lines}", layer=0, centre=True)
+    mean = vectors(plain, ENGLISH).astype(np.float64).mean(0)
     assert np.abs(mean).max() > 0.01
-    np.testing.assert_allclose(
-        vectors(tmp_path / "centred"), vectors(tmp_path / "plain") - mean, atol=1e-5
-    )
-    described = json.loads((tmp_path / "centred/export.json").read_text())
+    np.testing.assert_allclose(vectors(centred), vectors(plain) - mean, atol=1e-5)
+    described = json.loads((centred / "export.json").read_text())
     assert described["centred_on_sentences"] == 31 * len(ENGLISH)
 
 
-def test_ids_and_signatures_give_the_same(pretrained_dir, tmp_path):
-    target = tmp_path / "out"
-    export(pretrained_dir, target, layer=1, pool_special_tokens=False)
+def test_ids_and_signatures_give_the_same(exported):
+    _, target = exported("pretrained", 1, False)
     packed = tf.saved_model.load(str(target / "preprocessor"))(tf.constant(TEXTS))
     model = tf.saved_model.load(str(target / "sentence_encoder"))
     signature = model.signatures["serving_default"](**packed)
