@@ -90,6 +90,12 @@ class Steps:
                 counted = tf.assign_add(step, 1)
             self._fetched = (counted, lowered.loss, lowered.scalars["gradient_norm"])
 
+    def initial(self):
+        """name -> array of every variable before the first step, slots included."""
+        with tf.Session(graph=self._graph, config=self._session) as session:
+            session.run(self._initialize)
+            return session.run(self._saved)
+
     def run(self, steps):
         """Steps from initial weights.
 
