@@ -157,9 +157,7 @@ def test_bfloat16_is_close_to_float32_with_float32_variables(
     assert {variables[name].dtype for name in names} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize(
-    "name", ["all:1", pytest.param("m:2", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["all:1", pytest.param("m:2", marks=pytest.mark.slow)])
 def test_gradients_that_are_never_whole_train_the_same(name, twenty_steps, monkeypatch):
     """Nor do updates in place depend on what a buffer was before: replicas have own."""
     tile_everything(monkeypatch)

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import resource
+import shutil
 import signal
 
 import numpy as np
@@ -145,10 +146,14 @@ def test_the_estimator_trains_as_bare_steps_do_and_keeps_the_scalars_of_each(tmp
     assert read_scalars(str(tmp_path / "none"), "loss") == {}
 
 
+EVERY_SECOND = dict(save_checkpoints_steps=2, keep_checkpoint_max=3)
+
+
 @pytest.fixture(scope="module")
 def six_steps(tmp_path_factory):
     """A run of six steps that logs every fourth; and the files that it flushed."""
-    spec, synced = run_spec(tmp_path_factory.mktemp("six"), log_steps=4), []
+    folder, synced = tmp_path_factory.mktemp("six"), []
+    spec = run_spec(folder, log_steps=4, **EVERY_SECOND)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))
@@ -175,17 +180,16 @@ def test_pieces_of_a_run_that_start_in_one_second_keep_their_scalars(tmp_path):
     assert sorted(read_scalars(str(tmp_path), "loss")) == [1, 2, 3, 4, 5, 6]
 
 
-def test_only_the_newest_checkpoints_are_kept_also_across_a_resume(tmp_path):
-    kept = dict(save_checkpoints_steps=2, keep_checkpoint_max=3)
-    train_run(config(6), run_spec(tmp_path, **kept))
-    assert checkpoint_names(tmp_path) == [2, 4, 6]
+def test_only_the_newest_checkpoints_are_kept_also_across_a_resume(six_steps, tmp_path):
+    folder = shutil.copytree(six_steps[0].model_dir, tmp_path / "copy")
+    assert checkpoint_names(folder) == [2, 4, 6]
 
-    train_run(config(11), run_spec(tmp_path, **kept))
+    train_run(config(11), run_spec(folder, **EVERY_SECOND))
 
     # The last step is saved though it is no multiple of 2.
-    assert checkpoint_names(tmp_path) == [8, 10, 11]
-    state = tf.train.get_checkpoint_state(str(tmp_path))
-    expected = [f"{tmp_path}/model.ckpt-{step}" for step in (8, 10, 11)]
+    assert checkpoint_names(folder) == [8, 10, 11]
+    state = tf.train.get_checkpoint_state(str(folder))
+    expected = [f"{folder}/model.ckpt-{step}" for step in (8, 10, 11)]
     assert list(state.all_model_checkpoint_paths) == expected
 
 
@@ -193,9 +197,9 @@ def test_a_folder_holds_checkpoints_on_disk_and_events_and_no_graph(six_steps):
     spec, synced = six_steps
     folder = pathlib.Path(spec.model_dir)
     names = os.listdir(folder)
-    saved = [name for name in names if name.startswith("model.ckpt-6.")]
+    saved = [name for name in names if name.startswith("model.ckpt-")]
     events = [name for name in names if name.startswith("events.out.")]
-    assert len(saved) >= 2 and events
+    assert len(saved) >= 2 * 3 and events
     assert sorted(names) == sorted(["checkpoint", *saved, *events])
     assert not any(name.endswith(".meta") for name in saved)
     kept = {f"{folder}/{name}" for name in ("checkpoint", *saved)}
@@ -208,7 +212,12 @@ def test_a_folder_holds_checkpoints_on_disk_and_events_and_no_graph(six_steps):
     "number, raised, told",
     [
         (signal.SIGTERM, Terminated, r"^SIGTERM: saved at step \d+; run again"),
-        (signal.SIGINT, Interrupted, r"^Ctrl-C: saved at step \d+$"),
+        pytest.param(
+            signal.SIGINT,
+            Interrupted,
+            r"^Ctrl-C: saved at step \d+$",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_signal_saves_and_ends_and_the_next_start_goes_on(

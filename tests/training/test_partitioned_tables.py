@@ -11,7 +11,7 @@ from decoupled.core.errors import UserError
 from decoupled.model import variables
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.row_partitions import saved_variables
-from decoupled.training.checkpoints import check_resumable, find_checkpoint
+from decoupled.training.checkpoints import branch_off, check_resumable, find_checkpoint
 from decoupled.training.graph import build_evaluation, build_step
 from decoupled.training.mesh import Placement, shape_and_layout
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
@@ -113,7 +113,10 @@ def test_nothing_where_no_partition_would_be_updated_alone(changes):
     assert partitions_of(**changes) == {}
 
 
-@pytest.mark.parametrize("mesh, gpus", [(ONE_DEVICE, 1), (MODEL_AXIS, 2)])
+@pytest.mark.parametrize(
+    "mesh, gpus",
+    [(ONE_DEVICE, 1), pytest.param(MODEL_AXIS, 2, marks=pytest.mark.slow)],
+)
 def test_nothing_on_gpus(mesh, gpus):
     """Where each would be a small kernel of its own, 128 for a large table.
 
@@ -141,9 +144,9 @@ TWELVE_STEPS = graph_config(schedule=schedule(12), model=tiny_model(num_layers=1
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """Folder of a run that nobody stopped, with whole tables."""
+    """Folder of a run with whole tables, whose sixth step is saved too."""
     folder = str(tmp_path_factory.mktemp("straight"))
-    train_run(TWELVE_STEPS, run_spec(folder))
+    train_run(TWELVE_STEPS, run_spec(folder, save_checkpoints_steps=6))
     return folder
 
 
@@ -163,24 +166,17 @@ def straight(tmp_path_factory):
 def test_a_run_goes_on_with_other_partitions_and_on_another_mesh(
     straight, tmp_path, monkeypatch, first, mesh
 ):
-    sizes = {"partitions": 220, "whole": 10**9}
-
-    class Cut(Exception):
-        pass
-
-    def cut():
-        raise Cut
-
-    in_partitions_of(monkeypatch, sizes.pop(first))
-    spec = run_spec(tmp_path / "cut")
-    with pytest.raises(Cut):
-        train_run(TWELVE_STEPS, spec, every_steps=6, then=cut)
-    in_partitions_of(monkeypatch, *sizes.values())
-    spec = run_spec(tmp_path / "cut")
+    source = straight
+    if first == "partitions":
+        source = tmp_path / "first"
+        train_run(TWELVE_STEPS, run_spec(source, save_checkpoints_steps=6))
+        in_partitions_of(monkeypatch, 10**9)
+    branch_off(f"{source}/model.ckpt-6", str(tmp_path))
+    spec = run_spec(tmp_path)
     network = TWELVE_STEPS.network._replace(mesh=mesh)
     found = train_run(TWELVE_STEPS._replace(network=network), spec)
 
-    assert said(spec)[0].startswith(f"resuming from {tmp_path}/cut/model.ckpt-6")
+    assert said(spec)[0].startswith(f"resuming from {tmp_path}/model.ckpt-6")
     assert largest_difference(found, checkpoint_values(straight))[0] < 1e-5
 
 
@@ -202,7 +198,9 @@ def test_microbatches_train_the_same(monkeypatch, mesh):
     np.testing.assert_allclose(losses, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("source", ["partitions", "whole"])
+@pytest.mark.parametrize(
+    "source", [pytest.param("partitions", marks=pytest.mark.slow), "whole"]
+)
 def test_partitions_start_from_another_runs_checkpoint(
     straight, tmp_path, monkeypatch, source
 ):
