@@ -124,7 +124,7 @@ def test_one_dimension_of_an_output_embedding_of_low_rank(low_rank, name):
     low_rank.check("m:2", f"{name}:m")
 
 
-@pytest.mark.parametrize("name", dimensions(["labels", "pooled", "sequence", "batch"]))
+@pytest.mark.parametrize("name", dimensions(["labels", "pooled", "sequence"]))
 def test_one_dimension_of_a_classifier(classifier, name):
     classifier.check("m:2", f"{name}:m")
 

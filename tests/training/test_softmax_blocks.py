@@ -98,8 +98,9 @@ def assert_equal_training(found, expected, tolerance=1e-5, without=()):
     np.testing.assert_allclose(found[2], expected[2], rtol=tolerance)
 
 
-# These also run with kept blocks, or are one split less or more than another.
-SLOW = {"d:2;m:2", "d:2", "coupled, d:2;m:2", "low rank, m:2"}
+# These also run with kept blocks, or are one split less or more than another; as in
+# microbatches, the gradient of bfloat16 slices is taken whole.
+SLOW = {"d:2;m:2", "d:2", "coupled, d:2;m:2", "low rank, m:2", "slices of bfloat16"}
 
 
 def cases(names, slow):
@@ -158,7 +159,7 @@ def test_runs_repeat_bit_by_bit(case, block_size):
         np.testing.assert_array_equal(again[2], norms)
 
 
-@pytest.mark.parametrize("case", ["all:1", "coupled", "low rank"])
+@pytest.mark.parametrize("case", cases(["all:1", "coupled", "low rank"], {"coupled"}))
 def test_evaluation_reports_the_same(case):
     def evaluate(block_size):
         with tf.Graph().as_default(), tf.Session() as session:

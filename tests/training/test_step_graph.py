@@ -21,7 +21,6 @@ from tests.training.runs import (
 
 # Without clipping, a gradient of its own is all that an update waits for.
 CASES = {
-    "all:1": dict(mesh=ONE_DEVICE),
     "all:1, not clipped": dict(mesh=ONE_DEVICE, optimizer=adamw(clip_norm=0.0)),
     "all:1, coupled": dict(
         mesh=ONE_DEVICE,
