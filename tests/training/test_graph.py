@@ -229,13 +229,6 @@ def test_examples_of_padding_count_nothing_in_evaluation():
     assert loss == expected
 
 
-def test_scalars_are_gradient_norm_and_learning_rate():
-    lowered, _, _, _ = build(graph_config(), True)
-
-    assert sorted(lowered.scalars) == ["gradient_norm", "learning_rate"]
-    assert lowered.update is not None
-
-
 @pytest.mark.parametrize(
     ("mesh", "accumulation", "told"),
     [

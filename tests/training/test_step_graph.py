@@ -75,6 +75,10 @@ def reads_of(handle, operations):
     ]
 
 
+def test_scalars_are_gradient_norm_and_learning_rate(step):
+    assert sorted(step.lowered.scalars) == ["gradient_norm", "learning_rate"]
+
+
 def test_loss_and_gradients_read_every_weight_once(step):
     """Two reads of one step could be of two different values."""
     assert len(step.weights) >= 28
