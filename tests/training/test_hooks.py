@@ -15,8 +15,9 @@ from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.estimator import train
 from decoupled.training.events import read_scalars
 from decoupled.training.hooks import StopOnSignal
-from tests.helpers import MASKING, schedule, tiny_model
+from tests.helpers import MASKING, schedule
 from tests.training.runs import (
+    BODY,
     assert_equal_values,
     checkpoint_names,
     checkpoint_values,
@@ -30,13 +31,10 @@ from tests.training.runs import (
     train_run,
 )
 
-# One layer, since these tests are about what is around the model.
-MODEL = tiny_model(num_layers=1)
-
 
 def config(steps=6, **changes):
-    changes = {"model": MODEL, "schedule": schedule(steps, 2), **changes}
-    return graph_config(**changes)
+    """The head alone is trained, since these tests are about what is around a model."""
+    return graph_config(schedule=schedule(steps, 2), frozen=BODY, **changes)
 
 
 def meddling(meddle, at_step):

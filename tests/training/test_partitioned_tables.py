@@ -18,6 +18,7 @@ from tests.exports.models import write_checkpoint
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.model.graphs import initial_weights, masked_lm_loss
 from tests.training.runs import (
+    BODY,
     MODEL_AXIS,
     ONE_DEVICE,
     assert_equal_values,
@@ -50,7 +51,7 @@ def partitions_of(training=True, devices=None, **changes):
 
     devices: of the mesh; None for those of this host.
     """
-    config = graph_config(**changes)
+    config = graph_config(**{"frozen": BODY, **changes})
     placement = None
     if devices is not None:
         mesh = PlacementMeshImpl(*shape_and_layout(config.network.mesh), devices)
@@ -106,7 +107,7 @@ def test_on_several_devices_their_slices():
     [
         dict(optimizer=adamw(name="adafactor", weight_decay=0.0, beta1=0.0)),
         dict(mesh=BFLOAT16_SLICES),
-        dict(model=tiny_model(coupled=True, output_embedding_size=8)),
+        dict(model=tiny_model(coupled=True, output_embedding_size=8), frozen=()),
         dict(training=False),
     ],
     ids=lambda changes: next(iter(changes)),
@@ -128,7 +129,7 @@ def test_nothing_on_gpus(mesh, gpus):
 
 
 def test_initial_weights_do_not_depend_on_partitions():
-    config = graph_config()
+    config = graph_config(frozen=BODY)
     with tf.Graph().as_default(), tf.Session() as session:
         features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
         build_step(config, features)
@@ -141,7 +142,7 @@ def test_initial_weights_do_not_depend_on_partitions():
     assert np.abs(partitioned).max() > 0
 
 
-TWELVE_STEPS = graph_config(schedule=schedule(12), model=tiny_model(num_layers=1))
+TWELVE_STEPS = graph_config(schedule=schedule(12), frozen=BODY)
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +192,7 @@ def test_a_run_goes_on_with_other_partitions_and_on_another_mesh(
 )
 def test_microbatches_train_the_same(monkeypatch, mesh):
     """Their gradients are added up whole, and taken a partition at a time."""
-    config = graph_config(model=tiny_model(num_layers=1), mesh=mesh, accumulation=2)
+    config = graph_config(mesh=mesh, accumulation=2, frozen=BODY)
     partitioned, losses, _ = run_steps(config, 5)
     in_partitions_of(monkeypatch, 10**9)
     whole, expected, _ = run_steps(config, 5)
@@ -207,7 +208,7 @@ def test_partitions_start_from_another_runs_checkpoint(
     straight, tmp_path, monkeypatch, source
 ):
     rate = adamw(learning_rate=1e-30, weight_decay=0.0)
-    config = graph_config(schedule=schedule(2, 0), model=tiny_model(num_layers=1))
+    config = graph_config(schedule=schedule(2, 0), frozen=BODY)
     folder = straight
     if source == "partitions":
         folder = str(tmp_path / "first")
@@ -227,7 +228,7 @@ def test_partitions_start_from_another_runs_checkpoint(
 def test_what_a_checkpoint_lacks_is_named_whole(tmp_path):
     with tf.Graph().as_default():
         features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        build_step(graph_config(), features)
+        build_step(graph_config(frozen=BODY), features)
         lacking = ("global_step", f"{TABLE}/adam_m", f"{TABLE}/adam_v")
         names = set(saved_variables()) - set(lacking)
         values = dict.fromkeys(names, np.zeros(1, np.float32))

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from decoupled.core.compat import tf
-from decoupled.model.variables import NO_HEAD, shapes
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import build_evaluation
 from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
 from tests.ops.simd_on_cpu import run_compiled
 from tests.training.runs import (
+    BODY,
     BOTH_AXES,
     DATA_AXIS,
     MODEL_AXIS,
@@ -45,7 +45,6 @@ CASES = {
         "mesh": dataclasses.replace(ONE_DEVICE, slice_dtype="bfloat16")
     },
 }
-BODY = tuple(shapes(tiny_model(num_layers=1), NO_HEAD))
 
 
 def config_of(case, block_size, smoothing=0.1, **changes):

@@ -21,6 +21,7 @@ from decoupled.training.lengths import training_tokens_per_length
 from decoupled.training.mesh import session_config
 from tests.helpers import adamw, schedule, tiny_model
 from tests.training.runs import (
+    BODY,
     ONE_DEVICE,
     assert_equal_values,
     checkpoint_values,
@@ -218,7 +219,9 @@ def test_of_several_lengths_one_runs(case):
 
 
 def test_a_killed_run_goes_on_with_the_losses_of_an_undisturbed_one(tmp_path):
-    config = graph_config(task=SPANS, model=DROPOUT, schedule=schedule(14, 2))
+    config = graph_config(
+        task=SPANS, model=DROPOUT, schedule=schedule(14, 2), frozen=BODY
+    )
     own, lengths = features(SPANS, rows=30), LENGTHS[1:]
 
     def from_step(start):
