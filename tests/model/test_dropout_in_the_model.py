@@ -35,11 +35,15 @@ def outputs(seed, **rates):
     return run_mesh(build, inputs)
 
 
+@pytest.fixture(scope="module")
+def still():
+    return outputs(None)
+
+
 @pytest.mark.parametrize(
     "rates", [{"hidden_dropout": 0.3}, {"attention_dropout": 0.3}, {"classifier": 0.3}]
 )
-def test_each_rate_acts_in_training_only(rates):
-    still = outputs(None)
+def test_each_rate_acts_in_training_only(still, rates):
     for evaluated, wanted in zip(outputs(None, **rates), still, strict=True):
         np.testing.assert_array_equal(evaluated, wanted)
     trained = outputs(1, **rates)[1]

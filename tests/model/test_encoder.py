@@ -91,15 +91,20 @@ def at_some_positions():
     return model, model.run(False)
 
 
-@pytest.mark.parametrize("recompute_layers", [False, True])
 @pytest.mark.parametrize(
-    "mesh",
-    [("all:1", ""), ("m:2", "heads:m;intermediate:m"), ("m:2", "hidden:m")],
-    ids=["whole", "heads and intermediate split", "hidden split"],
+    "mesh, layout, recompute_layers",
+    [
+        ("all:1", "", False),
+        ("all:1", "", True),
+        ("m:2", "heads:m;intermediate:m", True),
+        ("m:2", "hidden:m", False),
+    ],
 )
-def test_the_last_layer_at_some_positions(at_some_positions, mesh, recompute_layers):
+def test_the_last_layer_at_some_positions(
+    at_some_positions, mesh, layout, recompute_layers
+):
     model, expected = at_some_positions
-    result = model.run(True, *mesh, recompute_layers=recompute_layers)
+    result = model.run(True, mesh, layout, recompute_layers=recompute_layers)
     for found, wanted in zip(result, expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 

@@ -32,9 +32,10 @@ from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training.graph import build_step
+from decoupled.training.graph import build_predictions, build_step
+from decoupled.training.network import Network
 from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
-from tests.training.runs import graph_config
+from tests.training.runs import ONE_DEVICE, graph_config
 
 LENGTH = MASKING.sequence_length
 LABELS = ["a", "b", "c"]
@@ -79,13 +80,8 @@ def features():
     }
 
 
-def built(task, **changes):
-    """(mesh variables, names in its checkpoints) of a training step."""
-    config = graph_config(task=TASKS[task][0], **changes)
-    with tf.Graph().as_default():
-        tensors = {name: tf.constant(x) for name, x in features()[task].items()}
-        lowered = build_step(config, tensors)
-        return lowered.lowering.graph.all_variables, set(saved_variables())
+def constants(task):
+    return {name: tf.constant(x) for name, x in features()[task].items()}
 
 
 # Every model with its masked-LM head and without; the heads of tasks on one of them.
@@ -96,12 +92,13 @@ def built(task, **changes):
         *(("decoupled", task) for task in ("tagging", "questions")),
     ],
 )
-def test_a_graph_trains_what_is_declared(model, task):
+def test_a_graph_has_the_weights_that_are_declared(model, task):
     config = tiny_model(num_layers=2, **MODELS[model])
-    variables, _ = built(task, model=config)
-    weights = {
-        v.name: tuple(map(tuple, v.shape.dims)) for v in variables if v.trainable
-    }
+    network = Network(TASKS[task][0], config, ONE_DEVICE)
+    with tf.Graph().as_default():
+        _, lowering = build_predictions(network, constants(task), (LENGTH,))
+    trainable = lowering.graph.trainable_variables
+    weights = {v.name: tuple(map(tuple, v.shape.dims)) for v in trainable}
     declared = declare(config, TASKS[task][1])
     assert weights == {name: v.dims for name, v in declared.items()}
     assert TASKS[task][0].head == TASKS[task][1]
@@ -112,7 +109,9 @@ def test_a_graph_trains_what_is_declared(model, task):
 )
 def test_all_else_in_a_checkpoint_is_a_slot_or_the_step(name, kept):
     optimizer = adamw(name=name, weight_decay=0.0, beta1=0.0)
-    _, saved = built("masked LM", optimizer=optimizer)
+    with tf.Graph().as_default():
+        build_step(graph_config(optimizer=optimizer), constants("masked LM"))
+        saved = set(saved_variables())
     weights = set(declare(tiny_model(), MASKED_LM))
     found = saved - weights - {"global_step"}
     assert found <= {slot for weight in weights for slot in slots(weight, name)}

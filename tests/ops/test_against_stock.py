@@ -246,10 +246,13 @@ CASES = {
         HEAD_MESHES,
     ),
 }
+# On four processors, float32 shows what is split how; bfloat16 differs in rounding.
 RUNS = [
-    pytest.param(name, *mesh, id=f"{name}-{mesh[0]}-{mesh[1]}")
+    pytest.param(name, *mesh, dtype, id=f"{name}-{mesh[0]}-{mesh[1]}-{dtype}")
     for name, case in CASES.items()
     for mesh in [("all:1", ""), *case.meshes]
+    for dtype in TOLERANCES
+    if dtype == "float32" or ";" not in mesh[0]
 ]
 
 
@@ -286,8 +289,7 @@ def stock(name) -> dict[str, Any]:
     return value_and_gradients(case.stock, case, "all:1", "", tf.float32)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("name, mesh_shape, layout_rules", RUNS)
+@pytest.mark.parametrize("name, mesh_shape, layout_rules, dtype", RUNS)
 def test_values_and_gradients(name, mesh_shape, layout_rules, dtype):
     case = CASES[name]
     found = value_and_gradients(

@@ -7,6 +7,7 @@ import numpy as np
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
+from decoupled.model.variables import NO_HEAD, shapes
 from decoupled.ops.gradients import as_factored
 from decoupled.ops.row_partitions import saved_variables
 from decoupled.tasks.mlm import MaskedLM
@@ -40,6 +41,8 @@ BOTH_AXES = MeshConfig(
     "float32",
     128,
 )
+# All of `tiny_model` but the head. Frozen, it makes graphs of about half the size.
+BODY = tuple(shapes(tiny_model(), NO_HEAD))
 
 
 def graph_config(**changes):
@@ -89,6 +92,12 @@ class Steps:
             with tf.control_dependencies([lowered.update]):
                 counted = tf.assign_add(step, 1)
             self._fetched = (counted, lowered.loss, lowered.scalars["gradient_norm"])
+
+    def initial(self):
+        """name -> array of every variable before the first step, slots included."""
+        with tf.Session(graph=self._graph, config=self._session) as session:
+            session.run(self._initialize)
+            return session.run(self._saved)
 
     def run(self, steps):
         """Steps from initial weights.

@@ -10,6 +10,7 @@ from decoupled.core.compat import estimator, tf
 from decoupled.core.errors import UserError
 from decoupled.runs.evaluation import Part, finished_results, predict_parts
 from decoupled.training import model_fn
+from decoupled.training.checkpoints import branch_off
 from decoupled.training.estimator import evaluate, predict, train
 from decoupled.training.events import read_scalars
 from tests.helpers import (
@@ -234,10 +235,12 @@ def test_adafactor_learns_and_resumes(tmp_path):
         optimizer=optimizer, schedule=schedule(20, 2, "constant"), model=SHALLOW
     )
     batch = constant_batches(masked_lm_features())
-    straight = train_run(config, run_spec(tmp_path / "straight"), batch)
-    resumed = train_run(
-        config, run_spec(tmp_path / "b"), batch, every_steps=12, then=lambda: None
-    )
+    spec = run_spec(tmp_path / "straight", save_checkpoints_steps=12)
+    straight = train_run(config, spec, batch)
+    folder = tmp_path / "resumed"
+    folder.mkdir()
+    branch_off(f"{spec.model_dir}/model.ckpt-12", str(folder))
+    resumed = train_run(config, run_spec(folder), batch)
 
     losses = read_scalars(str(tmp_path / "straight"), "loss")
     assert losses[20] < losses[1] - 1.0

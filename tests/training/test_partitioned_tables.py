@@ -11,11 +11,14 @@ from decoupled.core.errors import UserError
 from decoupled.model import variables
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.row_partitions import saved_variables
-from decoupled.training.checkpoints import check_resumable, find_checkpoint
+from decoupled.training.checkpoints import branch_off, check_resumable, find_checkpoint
 from decoupled.training.graph import build_evaluation, build_step
 from decoupled.training.mesh import Placement, shape_and_layout
+from tests.exports.models import write_checkpoint
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
+from tests.model.graphs import initial_weights, masked_lm_loss
 from tests.training.runs import (
+    BODY,
     MODEL_AXIS,
     ONE_DEVICE,
     assert_equal_values,
@@ -48,7 +51,7 @@ def partitions_of(training=True, devices=None, **changes):
 
     devices: of the mesh; None for those of this host.
     """
-    config = graph_config(**changes)
+    config = graph_config(**{"frozen": BODY, **changes})
     placement = None
     if devices is not None:
         mesh = PlacementMeshImpl(*shape_and_layout(config.network.mesh), devices)
@@ -104,7 +107,7 @@ def test_on_several_devices_their_slices():
     [
         dict(optimizer=adamw(name="adafactor", weight_decay=0.0, beta1=0.0)),
         dict(mesh=BFLOAT16_SLICES),
-        dict(model=tiny_model(coupled=True, output_embedding_size=8)),
+        dict(model=tiny_model(coupled=True, output_embedding_size=8), frozen=()),
         dict(training=False),
     ],
     ids=lambda changes: next(iter(changes)),
@@ -113,7 +116,10 @@ def test_nothing_where_no_partition_would_be_updated_alone(changes):
     assert partitions_of(**changes) == {}
 
 
-@pytest.mark.parametrize("mesh, gpus", [(ONE_DEVICE, 1), (MODEL_AXIS, 2)])
+@pytest.mark.parametrize(
+    "mesh, gpus",
+    [(ONE_DEVICE, 1), pytest.param(MODEL_AXIS, 2, marks=pytest.mark.slow)],
+)
 def test_nothing_on_gpus(mesh, gpus):
     """Where each would be a small kernel of its own, 128 for a large table.
 
@@ -122,28 +128,28 @@ def test_nothing_on_gpus(mesh, gpus):
     assert partitions_of(mesh=mesh, devices=[f"gpu:{n}" for n in range(gpus)]) == {}
 
 
-def test_initial_weights_do_not_depend_on_partitions(monkeypatch):
-    def initial():
-        with tf.Graph().as_default(), tf.Session() as session:
-            features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-            build_step(graph_config(), features)
-            session.run(tf.global_variables_initializer())
-            return session.run(tf.identity(saved_variables()[TABLE]))
-
-    partitioned = initial()
-    in_partitions_of(monkeypatch, 10**9)
-    np.testing.assert_array_equal(partitioned, initial())
+def test_initial_weights_do_not_depend_on_partitions():
+    config = graph_config(frozen=BODY)
+    with tf.Graph().as_default(), tf.Session() as session:
+        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
+        build_step(config, features)
+        session.run(tf.global_variables_initializer())
+        partitioned = session.run(tf.identity(saved_variables()[TABLE]))
+    whole = initial_weights(
+        config.network.model, masked_lm_loss, initializer_seed=config.seed
+    )
+    np.testing.assert_array_equal(partitioned, whole[TABLE])
     assert np.abs(partitioned).max() > 0
 
 
-TWELVE_STEPS = graph_config(schedule=schedule(12), model=tiny_model(num_layers=1))
+TWELVE_STEPS = graph_config(schedule=schedule(12), frozen=BODY)
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """Folder of a run that nobody stopped, with whole tables."""
+    """Folder of a run with whole tables, whose sixth step is saved too."""
     folder = str(tmp_path_factory.mktemp("straight"))
-    train_run(TWELVE_STEPS, run_spec(folder))
+    train_run(TWELVE_STEPS, run_spec(folder, save_checkpoints_steps=6))
     return folder
 
 
@@ -163,24 +169,17 @@ def straight(tmp_path_factory):
 def test_a_run_goes_on_with_other_partitions_and_on_another_mesh(
     straight, tmp_path, monkeypatch, first, mesh
 ):
-    sizes = {"partitions": 220, "whole": 10**9}
-
-    class Cut(Exception):
-        pass
-
-    def cut():
-        raise Cut
-
-    in_partitions_of(monkeypatch, sizes.pop(first))
-    spec = run_spec(tmp_path / "cut")
-    with pytest.raises(Cut):
-        train_run(TWELVE_STEPS, spec, every_steps=6, then=cut)
-    in_partitions_of(monkeypatch, *sizes.values())
-    spec = run_spec(tmp_path / "cut")
+    source = straight
+    if first == "partitions":
+        source = tmp_path / "first"
+        train_run(TWELVE_STEPS, run_spec(source, save_checkpoints_steps=6))
+        in_partitions_of(monkeypatch, 10**9)
+    branch_off(f"{source}/model.ckpt-6", str(tmp_path))
+    spec = run_spec(tmp_path)
     network = TWELVE_STEPS.network._replace(mesh=mesh)
     found = train_run(TWELVE_STEPS._replace(network=network), spec)
 
-    assert said(spec)[0].startswith(f"resuming from {tmp_path}/cut/model.ckpt-6")
+    assert said(spec)[0].startswith(f"resuming from {tmp_path}/model.ckpt-6")
     assert largest_difference(found, checkpoint_values(straight))[0] < 1e-5
 
 
@@ -193,7 +192,7 @@ def test_a_run_goes_on_with_other_partitions_and_on_another_mesh(
 )
 def test_microbatches_train_the_same(monkeypatch, mesh):
     """Their gradients are added up whole, and taken a partition at a time."""
-    config = graph_config(model=tiny_model(num_layers=1), mesh=mesh, accumulation=2)
+    config = graph_config(mesh=mesh, accumulation=2, frozen=BODY)
     partitioned, losses, _ = run_steps(config, 5)
     in_partitions_of(monkeypatch, 10**9)
     whole, expected, _ = run_steps(config, 5)
@@ -202,12 +201,14 @@ def test_microbatches_train_the_same(monkeypatch, mesh):
     np.testing.assert_allclose(losses, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("source", ["partitions", "whole"])
+@pytest.mark.parametrize(
+    "source", [pytest.param("partitions", marks=pytest.mark.slow), "whole"]
+)
 def test_partitions_start_from_another_runs_checkpoint(
     straight, tmp_path, monkeypatch, source
 ):
     rate = adamw(learning_rate=1e-30, weight_decay=0.0)
-    config = graph_config(schedule=schedule(2, 0), model=tiny_model(num_layers=1))
+    config = graph_config(schedule=schedule(2, 0), frozen=BODY)
     folder = straight
     if source == "partitions":
         folder = str(tmp_path / "first")
@@ -225,11 +226,12 @@ def test_partitions_start_from_another_runs_checkpoint(
 
 
 def test_what_a_checkpoint_lacks_is_named_whole(tmp_path):
-    config = graph_config(schedule=schedule(1, 0), model=tiny_model(num_layers=1))
-    config = config._replace(frozen=(TABLE,))
-    train_run(config, run_spec(tmp_path))
     with tf.Graph().as_default():
         features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        build_step(config._replace(frozen=()), features)
+        build_step(graph_config(frozen=BODY), features)
+        lacking = ("global_step", f"{TABLE}/adam_m", f"{TABLE}/adam_v")
+        names = set(saved_variables()) - set(lacking)
+        values = dict.fromkeys(names, np.zeros(1, np.float32))
+        prefix = write_checkpoint(f"{tmp_path}/model.ckpt", values, 1)
         with pytest.raises(UserError, match=f"no variable {TABLE}/adam_m; go on"):
-            check_resumable(find_checkpoint(str(tmp_path)))
+            check_resumable(prefix)

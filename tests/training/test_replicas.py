@@ -14,11 +14,12 @@ from decoupled.core.compat import tf
 from decoupled.training.graph import build_step
 from decoupled.training.mesh import session_config
 from tests.helpers import masked_lm_features, tiny_model
-from tests.training.runs import BOTH_AXES, graph_config
+from tests.training.runs import BOTH_AXES, DATA_AXIS, graph_config
 
-# Weights are split over one axis and replicated over the other; or replicated over
-# both, with gradients that are sums over both.
+# Weights are replicated over the only axis; split over one axis and replicated over the
+# other; or replicated over both, with gradients that are sums over both.
 MESHES = {
+    "batch": DATA_AXIS,
     "weights and batch": BOTH_AXES,
     "batch and sequence": MeshConfig(
         "d:2;m:2", "batch:d;sequence:m", "float32", "gather", "float32", 128

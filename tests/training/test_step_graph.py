@@ -21,7 +21,6 @@ from tests.training.runs import (
 
 # Without clipping, a gradient of its own is all that an update waits for.
 CASES = {
-    "all:1": dict(mesh=ONE_DEVICE),
     "all:1, not clipped": dict(mesh=ONE_DEVICE, optimizer=adamw(clip_norm=0.0)),
     "all:1, coupled": dict(
         mesh=ONE_DEVICE,
@@ -74,6 +73,10 @@ def reads_of(handle, operations):
         for operation in operations
         if operation.type == "ReadVariableOp" and operation.inputs[0].op is handle
     ]
+
+
+def test_scalars_are_gradient_norm_and_learning_rate(step):
+    assert sorted(step.lowered.scalars) == ["gradient_norm", "learning_rate"]
 
 
 def test_loss_and_gradients_read_every_weight_once(step):

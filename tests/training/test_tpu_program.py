@@ -1,8 +1,6 @@
 """What the real TPUEstimator builds for slices that are only described."""
 
-import dataclasses
 import functools
-import itertools
 
 import numpy as np
 import pytest
@@ -15,15 +13,10 @@ from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
 from decoupled.training import hooks
-from tests.helpers import (
-    MASKING,
-    constant_input_fn,
-    masked_lm_features,
-    schedule,
-    tiny_model,
-)
+from tests.exports.models import pretrained_weights, write_checkpoint
+from tests.helpers import MASKING, constant_input_fn, masked_lm_features, tiny_model
 from tests.training.described_tpu import build
-from tests.training.runs import graph_config, run_spec, train_run
+from tests.training.runs import graph_config
 
 LENGTH, BATCH = MASKING.sequence_length, 8
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
@@ -95,13 +88,26 @@ def training(tmp_path_factory):
 @pytest.fixture(scope="module")
 def four_hosts(tmp_path_factory):
     """Training on a slice of 32 cores."""
-    return on_slice("v3-32", 32, 4, tmp_path_factory.mktemp("four_hosts"))
+    described = dict(slice_type="v3-32", hosts=4, batch_size=64)
+    folder = tmp_path_factory.mktemp("four_hosts")
+    return built_train(folder, config(32), rows=64, **described)
 
 
-def on_slice(slice_type, cores, hosts, folder):
-    rows = 2 * cores
-    described = dict(slice_type=slice_type, hosts=hosts, batch_size=rows)
-    return built_train(folder, config(cores), rows, **described)
+@pytest.fixture(scope="module")
+def other_settings(tmp_path_factory):
+    """Training of bfloat16 slices in microbatches, with gradient checkpointing, on a
+    slice of four cores."""
+    graph = config(4, "bfloat16", accumulation=2, recompute_layers=True)
+    settings = dict(gradient_accumulation=2, recompute_layers=True)
+    folder = tmp_path_factory.mktemp("other_settings")
+    return built_train(folder, graph, slice_type="v4-8", **settings)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """The checkpoint of another run, which fine-tuning starts from."""
+    prefix = str(tmp_path_factory.mktemp("first") / "model.ckpt")
+    return write_checkpoint(prefix, pretrained_weights(config().network.model), 1)
 
 
 @functools.cache
@@ -137,11 +143,13 @@ def test_the_registry_knows_what_xla_cannot_compile(xla):
     "mode, name",
     [
         ("evaluate", "pretraining"),
-        *itertools.product(["train", "predict"], ["pretraining", *HEADS]),
+        *(("predict", name) for name in ["pretraining", *HEADS]),
+        *(("train", name) for name in ["pretraining", "classification", "questions"]),
+        pytest.param("train", "tagging", marks=pytest.mark.slow),
     ],
 )
 def test_every_task_and_mode_is_built_and_all_hooks_begin(
-    mode, name, tmp_path, xla, training
+    mode, name, tmp_path, xla, training, pretrained
 ):
     task = HEADS.get(name)
     if (mode, task) == ("train", None):
@@ -149,7 +157,10 @@ def test_every_task_and_mode_is_built_and_all_hooks_begin(
     else:
         changes = {"task": task} if task else {}
         features = head_features(task) if task else pretraining_features()
-        found = build(mode, config(**changes), input_of(mode, features), tmp_path)
+        found = build(
+            mode, config(**changes), input_of(mode, features), tmp_path,
+            init_checkpoint=pretrained,
+        )  # fmt: skip
     assert mtf.MtfRestoreHook in [type(hook) for hook in found.hooks]
     # All slices are in the outer graph: 8 of every stack, and of its moments.
     names = {op.name.rpartition("_slice_")[0] for op in found.slices()}
@@ -203,14 +214,11 @@ def test_control_flow_is_as_before_when_a_program_is_built(training):
     assert tf.control_flow_v2_enabled()
 
 
-@pytest.mark.parametrize("slice_type, cores, hosts", [("v3-32", 32, 4), ("v4-8", 4, 1)])
-def test_slices_of_several_hosts_and_of_other_generations(
-    slice_type, cores, hosts, tmp_path, request
-):
-    if hosts == 4:
-        found = request.getfixturevalue("four_hosts")
-    else:
-        found = on_slice(slice_type, cores, hosts, tmp_path)
+@pytest.mark.parametrize(
+    "built, cores, hosts", [("four_hosts", 32, 4), ("other_settings", 4, 1)]
+)
+def test_slices_of_several_hosts_and_of_other_generations(built, cores, hosts, request):
+    found = request.getfixturevalue(built)
     devices = {op.device for op in found.slices()}
     assert len(devices) == cores
     tasks = {tf.DeviceSpec.from_string(device).task for device in devices}
@@ -221,21 +229,9 @@ def test_slices_of_several_hosts_and_of_other_generations(
     assert homes == (set(range(1, hosts)) if hosts > 1 else {0})
 
 
-@pytest.mark.parametrize(
-    "changes, training",
-    [
-        (
-            {"accumulation": 2, "recompute_layers": True},
-            {"gradient_accumulation": 2, "recompute_layers": True},
-        ),
-        ({"slices": "bfloat16"}, {}),
-    ],
-    ids=["microbatches and gradient checkpointing", "bfloat16 slices"],
-)
-def test_programs_of_other_settings_are_built(changes, training, tmp_path, xla):
-    found = built_train(tmp_path, config(**changes), **training)
-    assert found.slices()
-    assert not [name for name in found.program_types() if not compiles(name)]
+def test_a_program_of_other_settings_is_built(other_settings, xla):
+    assert other_settings.slices()
+    assert not [name for name in other_settings.program_types() if not compiles(name)]
 
 
 def test_a_plan_knows_how_large_the_graph_is(training, four_hosts):
@@ -267,15 +263,3 @@ def test_more_layers_take_no_more_variables_of_the_cores(training, tmp_path):
     )
     assert many[0] - few[0] == 16 * 3
     assert many[1] - few[1] < 0.05 * (many[0] - few[0]) * 8 * 870
-
-
-def test_a_run_starts_from_another_checkpoint(tmp_path):
-    first = tmp_path / "first"
-    one = dataclasses.replace(mesh(8), mesh_shape="data:1;model:1")
-    train_run(config(mesh=one, schedule=schedule(1, 0)), run_spec(first))
-    task = HEADS["classification"]
-    found = build(
-        "train", config(task=task), input_of("train", head_features(task)),
-        tmp_path / "second", init_checkpoint=str(first / "model.ckpt-1"),
-    )  # fmt: skip
-    assert found.slices()

@@ -137,13 +137,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        list(CASES)[0],
-        *[pytest.param(name, marks=pytest.mark.slow) for name in list(CASES)[1:]],
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_the_program_under_xla_trains_as_the_mesh_of_this_host(name):
     fields = dict(mesh=SPLIT, model=tiny_model(num_layers=1))
     config = graph_config(**{**fields, **CASES[name]})
