@@ -63,7 +63,7 @@ def test_it_runs_on_the_cpu_also_where_there_are_a_few_gpus(
     # The losses in `work_dir` differ by 1e-4.
     assert ended.value.code == 1
     assert seen.read_text() == "'' '' '' "
-    assert ("GPUs of this host are hidden" in capsys.readouterr().out) == bool(gpus)
+    assert ("GPUs of this host are not used" in capsys.readouterr().out) == bool(gpus)
     took = json.loads((tmp_path / "cluster/seconds.json").read_text())
     assert sorted(took) == ["1_process", "2_processes", "4_processes"]
     assert "decoupled cluster_demo" in (tmp_path / "command.1").read_text()

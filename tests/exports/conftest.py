@@ -1,9 +1,9 @@
 """Two models and their exports for all tests of this folder."""
 
+import fcntl
 import os
 import subprocess
 
-import filelock
 import pytest
 
 from decoupled.exports.serving.saved_model import export
@@ -54,7 +54,8 @@ def export_and_move(model_dir, tmp_path_factory, mlm):
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     moved = folder / f"export{'_with_mlm' if mlm else ''}"
-    with filelock.FileLock(f"{moved}.lock"):
+    with open(f"{moved}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not moved.exists():
             written = tmp_path_factory.mktemp("exports") / "written"
             export(

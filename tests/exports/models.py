@@ -1,8 +1,10 @@
 """Small random models, and what a model folder holds, for the tests of exports."""
 
 import dataclasses
+import io
 import json
 import os
+import pathlib
 
 import numpy as np
 import sentencepiece
@@ -100,10 +102,14 @@ def write_checkpoint(prefix: str, arrays: dict[str, np.ndarray], step: int) -> s
 
 
 def train_sentencepiece(path: str) -> None:
-    """A vocabulary of VOCABULARY_SIZE pieces with the special pieces of ours."""
+    """A vocabulary of VOCABULARY_SIZE pieces with the special pieces of ours.
+
+    It does not hold the path, so that all processes of a test run have the same.
+    """
+    model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(_SENTENCES),
-        model_prefix=path.removesuffix(".model"),
+        model_writer=model,
         vocab_size=VOCABULARY_SIZE,
         character_coverage=1.0,
         pad_id=0,
@@ -115,6 +121,7 @@ def train_sentencepiece(path: str) -> None:
         byte_fallback=False,
         minloglevel=2,
     )
+    pathlib.Path(path).write_bytes(model.getvalue())
 
 
 def write_model_dir(
