@@ -80,7 +80,7 @@ def records(folder):
 @pytest.fixture(scope="module")
 def pretrained(folder, records):
     config = PretrainConfig(
-        model=tiny_model(vocab_size=Vocabulary(records[1]).size),
+        model=tiny_model(num_layers=2, vocab_size=Vocabulary(records[1]).size),
         mesh=MeshConfig("m:2", "vocab:m;heads:m", "float32", "gather", "float32", 128),
         masking=MASKING,
         sampling=SAMPLING,
