@@ -4,10 +4,11 @@
       --records_dir=data/records --vocabulary=data/vocabulary/sentencepiece.model \\
       --tasks=catalogs --data_dir=data/corpus/tasks --sweep_dir=runs/table4 --jobs=2
 
-Every run is a separate job with a folder below --sweep_dir. The command can be killed
-at any time. The same command then resumes incomplete jobs and does not repeat complete
-ones. If a job fails, the others still run; the failed jobs are named at the end, with
-exit code 1. sweeps/ has a file for each table of the paper.
+Every run is a separate job with a folder below --sweep_dir. The settings of all tasks
+and the presence of their files are checked before the first job. The command can be
+killed at any time. The same command then resumes incomplete jobs and does not repeat
+complete ones. If a job fails, the others still run; the failed jobs are named at the
+end, with exit code 1. sweeps/ has a file for each table of the paper.
 
 Each of --jobs has a process that has imported TensorFlow, and runs are forks of it,
 which saves each run the seconds of the import. Every run has its own memory, settings,
@@ -25,11 +26,18 @@ import sys
 
 from absl import flags
 
-from decoupled.configs import sweep
+from decoupled.configs import finetune, sweep
 from decoupled.core import console, locks
-from decoupled.core.errors import UserError
-from decoupled.launch import start
-from decoupled.sweeps.jobs import Inputs, describe, make_jobs, make_rows, read_model
+from decoupled.core.errors import Mistakes, UserError
+from decoupled.launch import gin_files, start
+from decoupled.sweeps.jobs import (
+    FINETUNING,
+    Inputs,
+    describe,
+    make_jobs,
+    make_rows,
+    read_model,
+)
 from decoupled.sweeps.runner import JobRunner, show_failures
 
 SCALES = ("paper", "mini")
@@ -62,6 +70,7 @@ def main() -> None:
 def _run():
     config, rows, jobs = _prepare()
     options = flags.FLAGS
+    _check_tasks([job for job in jobs if not job.is_complete()])
     describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
     warm = config.sweep.warm_processes
     failures = JobRunner(jobs, options.jobs, console.say, warm).run()
@@ -69,6 +78,55 @@ def _run():
         show_failures(failures, len(jobs))
         sys.exit(1)
     console.say(f"all {len(jobs)} jobs are complete")
+
+
+def _check_tasks(jobs):
+    """Ends a sweep before its first job if a fine-tuning would find no files.
+
+    Raises:
+      UserError: a task's settings are wrong, or its training file or all dev and test
+        files are missing; the mistakes of all tasks are named.
+    """
+    by_task = {}
+    for job in jobs:
+        if job.kind == FINETUNING:
+            by_task.setdefault(_values(job, "task")[0], job)
+    if not by_task:
+        return
+    # Loads TensorFlow.
+    from decoupled.data.vocabulary import Vocabulary
+    from decoupled.runs.task_data import TaskData
+    from decoupled.tasks.registry import make_task
+
+    vocabulary, mistakes = Vocabulary(flags.FLAGS.vocabulary), Mistakes()
+    for name, job in by_task.items():
+        with mistakes.noted():
+            config = gin_files.configure(
+                finetune,
+                ["runs/finetune.gin", *_values(job, "gin_file")],
+                _values(job, "gin_param"),
+            )
+            [data_dir] = _values(job, "data_dir")
+            task = make_task(
+                name,
+                data_dir,
+                config.finetuning,
+                config.question_answering,
+                config.own_task,
+            )
+            task.paths(data_dir, "train", task.training_languages[0])
+            TaskData(task, data_dir, vocabulary, cache="").files_to_answer()
+    mistakes.raise_all()
+
+
+def _values(job, flag):
+    """The values of a flag in the arguments of a job."""
+    start_of_flag = f"--{flag}="
+    return [
+        argument.removeprefix(start_of_flag)
+        for argument in job.arguments
+        if argument.startswith(start_of_flag)
+    ]
 
 
 def _prepare():

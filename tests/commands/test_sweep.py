@@ -1,0 +1,26 @@
+"""`decoupled sweep` finds what its jobs would lack before the first of them."""
+
+from tests.command_line import decoupled
+from tests.data.small_corpus import make_vocabulary
+
+
+def test_missing_files_of_all_tasks_are_named_before_the_first_job(tmp_path):
+    data, folder = tmp_path / "data", tmp_path / "sweep"
+    (data / "xnli").mkdir(parents=True)
+    (data / "xnli/train-en.tsv").write_text("a\tb\tneutral\n")
+    vocabulary = make_vocabulary(tmp_path / "sentencepiece.model").path
+    done = decoupled(
+        "sweep",
+        "--gin_file=sweeps/table4.gin",
+        "--scale=mini",
+        "--tasks=xnli,udpos",
+        "--records_dir=none",
+        f"--vocabulary={vocabulary}",
+        f"--data_dir={data}",
+        f"--sweep_dir={folder}",
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"{data}/xnli: holds no dev or test file" in done.stderr
+    assert f"{data}/udpos/train-en.tsv: missing" in done.stderr
+    assert not (folder / "models").exists()
