@@ -178,7 +178,7 @@ def _score(path, results, split, metric):
     languages = results.get(split)
     if not languages:
         raise UserError(f"{path}: has no scores of {split}")
-    metrics = [metric] if metric else _headline(results["task"], languages)
+    metrics = [metric] if metric else _headline(results, languages)
     scored = {
         language: statistics.fmean(values[name] for name in metrics)
         for language, values in languages.items()
@@ -193,11 +193,12 @@ def _score(path, results, split, metric):
     return tuple(sorted(scored)), statistics.fmean(scored.values())
 
 
-def _headline(task, languages):
+def _headline(results, languages):
     """The metrics whose mean is the task's score."""
-    if task in official.TASKS:
-        return list(official.TASKS[task].headline)
-    return list(_metrics(languages))[:1]
+    if results["task"] in official.TASKS:
+        return list(official.TASKS[results["task"]].headline)
+    # Results of earlier versions do not name it.
+    return results.get("headline", list(_metrics(languages))[:1])
 
 
 def _metrics(languages):

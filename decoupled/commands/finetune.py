@@ -174,6 +174,7 @@ def _report(finetuning, results):
     combined = finetuning_report.combine(results)
     summary = {
         "task": task.name,
+        "headline": list(task.headline),
         **finetuning.grid.summary(folder),
         ANSWER_SETTINGS: task.answer_settings(),
         "outside_xtreme": finetuning_report.outside_languages(task.name, combined),

@@ -75,9 +75,19 @@ class Results(NamedTuple):
         key = row, task, metric
         return {n.seed: n.value for n in self.numbers if n[:3] == key}
 
+    def metrics(self, row: str, task: str) -> tuple[str, ...]:
+        """The metrics whose mean is a model's score of a task of fine-tuning."""
+        if task in official.TASKS:
+            return official.TASKS[task].headline
+        found = [n for n in self.numbers if n.task == task]
+        own = [n for n in found if n.row == row] or found
+        return tuple(dict.fromkeys(n.metric for n in own))
+
     def score(self, row: str, task: str) -> dict[int, float]:
         """The mean of a task's metrics; exact match and F1 count half each."""
-        return over_seeds(self.values(row, task, name) for name in headline(task))
+        return over_seeds(
+            self.values(row, task, name) for name in self.metrics(row, task)
+        )
 
     def averages(self, row: str) -> dict[int, float]:
         """The mean of all tasks' scores."""
@@ -114,11 +124,6 @@ def spread(values: Values) -> Spread | None:
     numbers = list(values.values())
     deviation = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
     return Spread(statistics.fmean(numbers), deviation, len(numbers))
-
-
-def headline(task: str) -> tuple[str, ...]:
-    """The metrics whose mean is the task's score."""
-    return official.TASKS[task].headline if task in official.TASKS else ("accuracy",)
 
 
 DESCRIPTION = "sweep.json"
@@ -223,13 +228,26 @@ def _task_means(run, task):
     paths = [os.path.join(run, name) for name in (_RECORD, RESULTS)]
     if not all(map(files.exists, paths)):
         return {}
-    languages = scored_languages(files.read_json(paths[1]), task).values()
-    names = headline(task)
-    if not languages or any(set(names) - set(values) for values in languages):
+    results = files.read_json(paths[1])
+    languages = scored_languages(results, task).values()
+    if not languages:
         return {}
     return {
-        name: statistics.fmean(values[name] for values in languages) for name in names
+        name: statistics.fmean(values[name] for values in languages)
+        for name in headline(results, task)
     }
+
+
+def headline(results: dict[str, Any], task: str) -> list[str]:
+    """The metrics whose mean is the score of a task.
+
+    Args:
+      results: results.json of a run of fine-tuning. Those of earlier versions do not
+        name the metrics of a task that is not XTREME's; it is accuracy there.
+    """
+    if task in official.TASKS:
+        return list(official.TASKS[task].headline)
+    return results.get("headline", ["accuracy"])
 
 
 def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, float]]:
@@ -242,7 +260,7 @@ def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, 
       the languages that have all metrics of the task's score, perhaps none. For a task
       of XTREME these are only XTREME's languages.
     """
-    metrics, found = headline(task), {}
+    metrics, found = headline(results, task), {}
     for split in _SPLITS:
         found = {
             language: values

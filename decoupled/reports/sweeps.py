@@ -25,7 +25,6 @@ from decoupled.reports.results import (
     Number,
     Results,
     Row,
-    headline,
     read_description,
     read_sweeps,
     spread,
@@ -123,7 +122,9 @@ def _values(results, row, column):
         return [results.masked_lm(row)] * 2
     if column == AVERAGE:
         return [results.averages(row)] * 2
-    metrics = [results.values(row, column, name) for name in headline(column)]
+    metrics = [
+        results.values(row, column, name) for name in results.metrics(row, column)
+    ]
     return [results.score(row, column), *metrics]
 
 

@@ -190,7 +190,7 @@ def test_a_task_of_ones_own_is_trained_in_its_own_language(folder, tmp_path, cap
     assert "66 sw examples" in printed and "trained on sw only" in printed
     assert "kinds: trained on sw, zero-shot" in (out / "results.svg").read_text()
     results = json.loads((out / "results.json").read_text())
-    assert results["task"] == "kinds"
+    assert results["task"] == "kinds" and results["headline"] == ["macro_f1"]
     assert results["dev"]["sw"]["macro_f1"] == 100.0
     assert results["test"]["en"]["examples"] == 1
     saved = json.loads((out / "config.json").read_text())["task"]

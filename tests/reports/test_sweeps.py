@@ -85,6 +85,20 @@ def test_rows(sweep):
     assert large.finetuning < small.finetuning
 
 
+def test_a_task_of_ones_own_is_scored_by_its_own_metric(sweep):
+    path = sweep / "sweep.json"
+    write(path, json.loads(path.read_text()) | {"tasks": ["own"]})
+    values = {"en": {"accuracy": 10.0, "macro_f1": 30.0}}
+    results = {"headline": ["macro_f1"], "dev": values, "test": {}}
+    add_task(sweep, "own", "e_out_128", 0, results)
+    # Earlier versions do not name the metric.
+    del results["headline"]
+    add_task(sweep, "own", "e_out_3072", 0, results)
+    results = read_sweeps([str(sweep)])
+    assert results.score("e_out_128", "own") == {0: 30.0}
+    assert results.values("e_out_3072", "own", "accuracy") == {0: 10.0}
+
+
 def test_averages_are_of_seeds_that_have_every_task(sweep):
     results = read_sweeps([str(sweep)])
     assert results.averages("e_out_128") == {0: (45.0 + 47.5) / 2}
