@@ -83,26 +83,26 @@ def make_tables(folder: pathlib.Path) -> list[Table]:
 
 def machine_table(suites: dict[str, list[Comparison]]) -> Table:
     """Where, when and with which versions the comparisons of each suite were made."""
-    rows = {}
+    groups: dict[tuple[str, ...], list[Comparison]] = {}
     for name, comparisons in suites.items():
         for comparison in comparisons:
             machine = comparison.machine
-            row = (
+            key = (
                 name,
                 machine["processor"],
                 " ".join(machine["features"]),
                 str(machine["cores"]),
                 gigabytes(machine["memory"]),
-                _versions(comparisons),
                 comparison.commit or "unknown",
                 comparison.date[:10],
             )
-            rows[row] = None
+            groups.setdefault(key, []).append(comparison)
+    rows = [[*key[:5], _versions(found), *key[5:]] for key, found in groups.items()]
     columns = [
         "suite", "processor", "instructions", "cores", "memory", "versions", "commit",
         "date",
     ]  # fmt: skip
-    return Table("machine", "What was measured where", columns, [list(r) for r in rows])
+    return Table("machine", "What was measured where", columns, rows)
 
 
 def _versions(comparisons):
