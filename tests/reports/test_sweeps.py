@@ -89,7 +89,7 @@ def test_a_task_of_ones_own_is_scored_by_its_own_metric(sweep):
     path = sweep / "sweep.json"
     write(path, json.loads(path.read_text()) | {"tasks": ["own"]})
     values = {"en": {"accuracy": 10.0, "macro_f1": 30.0}}
-    results = {"headline": ["macro_f1"], "dev": values, "test": {}}
+    results = {"headline": ["macro_f1"], "dev": {}, "test": values}
     add_task(sweep, "own", "e_out_128", 0, results)
     # Earlier versions do not name the metric.
     del results["headline"]

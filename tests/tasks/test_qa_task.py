@@ -301,6 +301,7 @@ def few_questions(data_dir, tmp_path):
     return str(tmp_path / "data"), vocabulary
 
 
+@pytest.mark.slow
 def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
     """Features, windows, loss, decoding, submission and scoring as one."""
     data, vocabulary = few_questions

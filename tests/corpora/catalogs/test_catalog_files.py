@@ -215,6 +215,7 @@ def django():
     return catalog_files.read_catalogs(["django"])
 
 
+@pytest.mark.slow
 def test_django_has_much_text_in_many_scripts(django):
     messages = {m.translations["en"]: m.translations for m in django.messages}
     assert len(messages) > 800

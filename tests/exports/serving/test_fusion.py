@@ -50,6 +50,7 @@ def test_encoder_runs_fused_kernels(encoder_export):
     assert not {"Erf", "Mean", "Square", "BiasAdd", "MatMul", "Einsum"} & set(counts)
 
 
+@pytest.mark.slow
 def test_classifier_runs_the_same_kernels(classifier_export):
     counts = kernels(classifier_export / "classifier", ["logits"])
     assert counts["_MklLayerNorm"] == NORMS
