@@ -481,7 +481,7 @@ def word_translation(settings):
 def layer_drop():
     """Scores with the last layers removed (paper Figure 1).
 
-    Reads results.json of fine-tuning runs that kept different numbers of layers
+    Reads results.json of fine-tuning runs that kept only the first layers
     (FinetuningConfig.keep_layers) of one pre-trained model or of several. Runs with
     equal sizes and layers count as seeds: their mean and standard deviation are shown.
 
