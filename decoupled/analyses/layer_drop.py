@@ -178,7 +178,8 @@ def _score(path, results, split, metric):
     languages = results.get(split)
     if not languages:
         raise UserError(f"{path}: has no scores of {split}")
-    metrics = [metric] if metric else _headline(results, languages)
+    first = list(_metrics(languages))[:1]
+    metrics = [metric] if metric else official.headline(results["task"], results, first)
     scored = {
         language: statistics.fmean(values[name] for name in metrics)
         for language, values in languages.items()
@@ -191,14 +192,6 @@ def _score(path, results, split, metric):
             f"{path}: has no {', '.join(metrics)} of {split}; it has {', '.join(known)}"
         )
     return tuple(sorted(scored)), statistics.fmean(scored.values())
-
-
-def _headline(results, languages):
-    """The metrics whose mean is the task's score."""
-    if results["task"] in official.TASKS:
-        return list(official.TASKS[results["task"]].headline)
-    # Results of earlier versions do not name it.
-    return results.get("headline", list(_metrics(languages))[:1])
 
 
 def _metrics(languages):

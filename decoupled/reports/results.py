@@ -234,20 +234,8 @@ def _task_means(run, task):
         return {}
     return {
         name: statistics.fmean(values[name] for values in languages)
-        for name in headline(results, task)
+        for name in _headline(results, task)
     }
-
-
-def headline(results: dict[str, Any], task: str) -> list[str]:
-    """The metrics whose mean is the score of a task.
-
-    Args:
-      results: results.json of a run of fine-tuning. Those of earlier versions do not
-        name the metrics of a task that is not XTREME's; it is accuracy there.
-    """
-    if task in official.TASKS:
-        return list(official.TASKS[task].headline)
-    return results.get("headline", ["accuracy"])
 
 
 def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, float]]:
@@ -260,7 +248,7 @@ def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, 
       the languages that have all metrics of the task's score, perhaps none. For a task
       of XTREME these are only XTREME's languages.
     """
-    metrics, found = headline(results, task), {}
+    metrics, found = _headline(results, task), {}
     for split in _SPLITS:
         found = {
             language: values
@@ -271,3 +259,8 @@ def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, 
         if len(found) > 1:
             break
     return found
+
+
+def _headline(results, task):
+    """The metrics of a task's score, accuracy where earlier versions do not say."""
+    return official.headline(task, results, otherwise=["accuracy"])

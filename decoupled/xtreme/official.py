@@ -156,6 +156,20 @@ def is_official(task: str, language: str) -> bool:
     return task not in TASKS or language in TASKS[task].languages
 
 
+def headline(
+    task: str, results: Mapping[str, Any], otherwise: Iterable[str]
+) -> list[str]:
+    """The metrics whose mean is the score of a task, XTREME's or another.
+
+    Args:
+      results: results.json of a run of fine-tuning, which names the metrics.
+      otherwise: the metrics where it does not; earlier versions named none.
+    """
+    if task in TASKS:
+        return list(TASKS[task].headline)
+    return list(results.get("headline", otherwise))
+
+
 def in_order(task: str, languages: Iterable[str]) -> list[str]:
     """XTREME's languages of the task in XTREME's order, then the others by name."""
     given = set(languages)
