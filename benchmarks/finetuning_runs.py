@@ -2,8 +2,10 @@
 
 Measures seconds for 1,000 examples, from the files of features on, and the seconds from
 the start of the program to the end of its first step, of
-  decoupled               `decoupled finetune`, batches of examples of similar length
-  decoupled, padded       the same with FinetuningConfig.group_by_length = False
+  decoupled               `decoupled finetune`, several examples packed into a row
+  decoupled, grouped      the same with FinetuningConfig.group_by_length = True and
+                          pack_sequences = False
+  decoupled, padded       the same with both False
   transformers, padded    Trainer, rows padded to the longest that a row may be
   transformers, dynamic   rows padded to the longest of their batch
   transformers, grouped   the same with train_sampling_strategy="group_by_length"
@@ -65,6 +67,7 @@ from decoupled.training.checkpoints import write_list
 
 NAME = "finetuning_runs"
 OURS = "decoupled"
+GROUPED = f"{OURS}, grouped"
 PADDED = f"{OURS}, padded"
 MODES = ("padded", "dynamic", "grouped")
 # Behind the title of a comparison: of programs from their start to their first step.
@@ -152,7 +155,7 @@ def workers(
 def our_workers(
     case: Mapping[str, Any], quick: bool, rounds: int, steps: int
 ) -> list[Worker]:
-    """Our two ways: `case` is that of `make_case` with a "dtype"."""
+    """Our three ways: `case` is that of `make_case` with a "dtype"."""
     # The run is not over before the suite has seen its steps.
     epochs = 1 + (case["warmup"] + rounds * steps) * case["batch"] // case["examples"]
     case = {**case, "epochs": epochs}
@@ -162,12 +165,12 @@ def our_workers(
             command.python("decoupled"),
             "decoupled_runs",
             {
-                "command": _command(case, case["dtype"], quick, grouped, name),
+                "command": _command(case, case["dtype"], quick, name),
                 **{field: case[field] for field in ("batch", "model", "warmup")},
             },
-            None if grouped else _fewer(steps),
+            _fewer(steps) if name == PADDED else None,
         )
-        for name, grouped in ((OURS, True), (PADDED, False))
+        for name in (OURS, GROUPED, PADDED)
     ]
 
 
@@ -361,12 +364,13 @@ def peer_features(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: values.astype(np.int64) for name, values in found.items()}
 
 
-def _command(case, dtype, quick, grouped, name):
+def _command(case, dtype, quick, name):
     """The words after `decoupled` that train on the case's examples."""
     folder, optimizer = case["folder"], case["optimizer"]
     questions = QUICK_QUESTIONS if quick else QUESTIONS
     settings = {
-        "FinetuningConfig.group_by_length": grouped,
+        "FinetuningConfig.group_by_length": name == GROUPED,
+        "FinetuningConfig.pack_sequences": name == OURS,
         "FinetuningConfig.max_sequence_length": case["sequence_length"],
         "FinetuningConfig.learning_rates": (),
         "FinetuningConfig.num_epochs": case["epochs"],

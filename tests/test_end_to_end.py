@@ -134,7 +134,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
         write("test", language, COLOURS[9:])
     write_long("test", "de", COLOURS)
     config = FinetuneConfig(
-        FinetuningConfig(8.0, 12, 0.1, 0, False, 0.1, (), "none", False),
+        FinetuningConfig(8.0, 12, 0.1, 0, False, 0.1, (), "none", False, False),
         MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         adamw(learning_rate=5e-3),
         tiny_training(),

@@ -20,9 +20,10 @@ train in --model_dir itself, several in learning_rate_R/seed_S/ below it. The sa
 command resumes an incomplete run and does not repeat complete ones. A folder with
 another model is refused.
 
-Length bucketing: a batch has rows of similar length and is padded to one of a few
-lengths, unless FinetuningConfig.group_by_length is False. On a TPU all batches are
-padded to the maximum.
+A row has several examples, which do not see each other, instead of one and padding,
+unless FinetuningConfig.pack_sequences is False. Then a batch has rows of similar length
+and is padded to one of a few lengths, unless FinetuningConfig.group_by_length is False,
+too, or the run is on a TPU.
 
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 Writes to --model_dir

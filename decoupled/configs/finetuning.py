@@ -61,6 +61,9 @@ class FinetuningConfig:
       in the training loss; classification only.
     group_by_length: length bucketing. A batch has rows of similar length and is padded
       to one of a few lengths instead of max_sequence_length. Ignored on a TPU.
+    pack_sequences: sequence packing (Krell et al. 2021). A row has several examples,
+      which do not see each other, instead of one and padding. All batches have one
+      shape, so that this also works on a TPU; group_by_length is ignored.
     """
 
     num_epochs: float
@@ -72,6 +75,7 @@ class FinetuningConfig:
     learning_rates: tuple
     class_weights: str
     group_by_length: bool
+    pack_sequences: bool
 
     def __post_init__(self):
         check_types(self)

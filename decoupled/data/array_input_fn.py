@@ -15,6 +15,7 @@ import numpy as np
 
 from decoupled.core import files
 from decoupled.core.compat import tf
+from decoupled.data.packing import Packing, balanced_batches, pack_batch
 
 # Batches in a file. A run that is killed while writing loses those of one file.
 PER_FILE = 500
@@ -34,6 +35,7 @@ def training_input_fn(
     seed: int,
     start_step: int,
     lengths: Sequence[int] = (),
+    packing: Packing | None = None,
 ) -> Callable:
     """Endless shuffled batches; that of a step does not depend on where a run starts.
 
@@ -43,14 +45,19 @@ def training_input_fn(
       lengths: ascending. If given, rows are grouped by length (`training_order`), and a
         batch is cut to the shortest length that its longest row fits into. Otherwise
         batches keep the length of the arrays.
+      packing: the shape of packed batches (`pack_batch`), or None.
 
     Returns:
       An input_fn.
     """
 
     def batches():
-        return training_batches(arrays, batch_size, seed, start_step, lengths)
+        return training_batches(arrays, batch_size, seed, start_step, lengths, packing)
 
+    if packing is not None:
+        return lambda params=None: generated_dataset(
+            batches, _packed_signature(arrays, packing)
+        )
     return lambda params=None: _dataset(
         batches, arrays, batch_size, any_length=bool(lengths)
     )
@@ -62,14 +69,19 @@ def training_batches(
     seed: int,
     start_step: int,
     lengths: Sequence[int] = (),
+    packing: Packing | None = None,
 ) -> Iterator[Arrays]:
     """The batches of `training_input_fn`."""
-    sizes = arrays["input_mask"].sum(1) if lengths else None
+    has_packing = packing is not None
+    sizes = arrays["input_mask"].sum(1) if lengths or has_packing else None
     for places in training_order(
-        _examples(arrays), batch_size, seed, start_step, sizes
+        _examples(arrays), batch_size, seed, start_step, sizes, has_packing
     ):
         rows = {name: array[places] for name, array in arrays.items()}
-        yield _cut(rows, lengths) if lengths else rows
+        if has_packing:
+            yield pack_batch(rows, packing)
+        else:
+            yield _cut(rows, lengths) if lengths else rows
 
 
 def training_order(
@@ -78,6 +90,7 @@ def training_order(
     seed: int,
     start_step: int,
     sizes: np.ndarray | None = None,
+    balanced: bool = False,
 ) -> Iterator[np.ndarray]:
     """The indices of each batch's rows, without end.
 
@@ -91,6 +104,8 @@ def training_order(
         are sorted by length and divided into batches again, and all batches of the
         epoch are shuffled. The batches that an epoch shares with its neighbours stay
         random.
+      balanced: whether batches have nearly equal numbers of tokens instead
+        (`balanced_batches`); also shuffled.
     """
     order, known_epochs = {}, ()
     for step in itertools.count(start_step):
@@ -98,7 +113,9 @@ def training_order(
         epochs, within = divmod(places, examples)
         if (wanted := tuple(np.unique(epochs))) != known_epochs:
             order = {
-                epoch: _epoch_order(examples, batch_size, seed, int(epoch), sizes)
+                epoch: _epoch_order(
+                    examples, batch_size, seed, int(epoch), sizes, balanced
+                )
                 for epoch in wanted
             }
             known_epochs = wanted
@@ -114,23 +131,26 @@ def recorded_training_input_fn(
     steps: range,
     folder: str,
     track: Callable,
+    packing: Packing | None = None,
 ) -> Callable:
     """The batches of `training_input_fn` through files, for hosts that run no Python.
 
     Args:
-      arrays, batch_size, seed: as for `training_input_fn`.
+      arrays, batch_size, seed, packing: as for `training_input_fn`.
       steps: whose batches are needed; this function writes the missing ones.
       folder: gets a folder for this training set, batch size and seed.
       track: as `console.track`.
     """
     paths = _write_training_batches(
-        os.path.join(folder, _fingerprint(arrays, batch_size, seed)),
-        lambda step: training_batches(arrays, batch_size, seed, step),
+        os.path.join(folder, _fingerprint(arrays, batch_size, seed, packing)),
+        lambda step: training_batches(arrays, batch_size, seed, step, (), packing),
         steps.start,
         steps.stop,
         track,
     )
     signature = _signature(arrays, batch_size)
+    if packing is not None:
+        signature = _packed_signature(arrays, packing)
     skip = steps.start % PER_FILE
     return lambda params=None: _read_batches(paths, signature, skip).prefetch(4)
 
@@ -231,9 +251,10 @@ def _cut(rows, lengths):
     return {k: v[:, :length] if v.ndim > 1 else v for k, v in rows.items()}
 
 
-def _fingerprint(arrays, batch_size, seed):
+def _fingerprint(arrays, batch_size, seed, packing):
     """A hash of all that the batches of training depend on."""
-    digest = hashlib.sha256(repr((batch_size, seed)).encode())
+    shape = (batch_size, seed) if packing is None else (batch_size, seed, packing)
+    digest = hashlib.sha256(repr(shape).encode())
     for name, array in sorted(arrays.items()):
         digest.update(repr((name, array.dtype.str, array.shape)).encode())
         digest.update(np.ascontiguousarray(array))
@@ -244,7 +265,7 @@ def _examples(arrays):
     return len(next(iter(arrays.values())))
 
 
-def _epoch_order(examples, batch_size, seed, epoch, sizes):
+def _epoch_order(examples, batch_size, seed, epoch, sizes, balanced):
     generator = np.random.default_rng([seed, epoch])
     order = generator.permutation(examples)
     if sizes is None:
@@ -252,11 +273,14 @@ def _epoch_order(examples, batch_size, seed, epoch, sizes):
     # The first rows fill up the last batch of the epoch before.
     first = min(-epoch * examples % batch_size, examples)
     whole = (examples - first) // batch_size * batch_size
+    if balanced:
+        order = balanced_batches(order, sizes, first, batch_size)
     start, body, end = np.split(order, [first, first + whole])
-    group = min(_GROUP, whole // batch_size // _GROUPS_PER_EPOCH)
-    group = max(group, 1) * batch_size
-    for rows in (body[place : place + group] for place in range(0, whole, group)):
-        rows[:] = rows[np.argsort(sizes[rows], kind="stable")]
+    if not balanced:
+        group = min(_GROUP, whole // batch_size // _GROUPS_PER_EPOCH)
+        group = max(group, 1) * batch_size
+        for rows in (body[place : place + group] for place in range(0, whole, group)):
+            rows[:] = rows[np.argsort(sizes[rows], kind="stable")]
     batches = generator.permutation(body.reshape(-1, batch_size))
     return np.concatenate([start, batches.ravel(), end])
 
@@ -268,6 +292,14 @@ def _signature(arrays, batch_size, any_length=False):
     return {
         name: tf.TensorSpec([batch_size, *rest(array)], array.dtype)
         for name, array in arrays.items()
+    }
+
+
+def _packed_signature(arrays, packing):
+    """Shape and dtype of the arrays of `pack_batch`."""
+    example = pack_batch({name: array[:1] for name, array in arrays.items()}, packing)
+    return {
+        name: tf.TensorSpec(array.shape, array.dtype) for name, array in example.items()
     }
 
 

@@ -82,6 +82,11 @@ def predictions_dim(count: int) -> mtf.Dimension:
     return mtf.Dimension("predictions", count)
 
 
+def examples_dim(count: int) -> mtf.Dimension:
+    """The dimension of the examples of a packed row; no layout splits it."""
+    return mtf.Dimension("examples", count)
+
+
 def labels_dim(count: int) -> mtf.Dimension:
     """The dimension of a task's classes."""
     return mtf.Dimension("labels", count)

@@ -26,11 +26,17 @@ class InputEmbedding:
     def __init__(self, build: Builder):
         self._build = build
 
-    def hidden(self, word_ids: mtf.Tensor, type_ids: mtf.Tensor) -> mtf.Tensor:
+    def hidden(
+        self,
+        word_ids: mtf.Tensor,
+        type_ids: mtf.Tensor,
+        position_ids: mtf.Tensor | None = None,
+    ) -> mtf.Tensor:
         """Embeds tokens.
 
         Args:
           word_ids, type_ids: int32 [batch, sequence].
+          position_ids: int32 [batch, sequence]; None counts from a row's start.
 
         Returns:
           [batch, sequence, hidden] of the activation dtype.
@@ -39,7 +45,8 @@ class InputEmbedding:
         words = build.embedding(names.WORD_EMBEDDINGS)
         positions = build.embedding(names.POSITION_EMBEDDINGS)
         types = build.embedding(names.TYPE_EMBEDDINGS)
-        position_ids = mtf.range(build.mesh, dims.sequence, tf.int32)
+        if position_ids is None:
+            position_ids = mtf.range(build.mesh, dims.sequence, tf.int32)
         x = (
             build.lookup(words, word_ids, dims.vocab)
             + build.lookup(types, type_ids, dims.token_types)

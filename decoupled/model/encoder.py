@@ -17,31 +17,41 @@ from decoupled.ops.recompute import recompute
 _MASKED = -1e9
 
 
-def attention_bias(build: Builder, mask: mtf.Tensor) -> mtf.Tensor:
-    """0 for real tokens, a large negative number for padding.
+def attention_bias(
+    build: Builder, mask: mtf.Tensor, examples: mtf.Tensor | None = None
+) -> mtf.Tensor:
+    """0 for tokens that are attended to, a large negative number for the others.
 
     Args:
       build: sizes.
-      mask: int32 [batch, sequence], 1 for real tokens.
+      mask: int32 [batch, sequence], 1 for real tokens; in packed rows the number of
+        each token's example, from 1.
+      examples: of packed rows, int32 [..., queries], the numbers of the examples that
+        queries belong to. None: queries attend to all real tokens.
 
     Returns:
-      float32 [batch, memory].
+      float32 [batch, memory], or [batch, queries, memory] of packed rows.
     """
     memory = mtf.rename_dimension(mask, "sequence", build.dims.memory.name)
-    return (1.0 - mtf.cast(memory, tf.float32)) * _MASKED
+    if examples is None:
+        return (1.0 - mtf.cast(memory, tf.float32)) * _MASKED
+    batch, *_ = memory.shape.dims
+    shape = [batch, examples.shape.dims[-1], build.dims.memory]
+    is_other = mtf.not_equal(examples, memory, output_shape=shape)
+    return mtf.cast(is_other, tf.float32) * _MASKED
 
 
 def attention(
     build: Builder, x: mtf.Tensor, context: mtf.Tensor, bias: mtf.Tensor, name: str
 ) -> mtf.Tensor:
-    """Attention of tokens to every real token, heads joined and projected.
+    """Attention of tokens to the tokens of their example, heads joined and projected.
 
     Args:
       build: sizes and variables.
       x: [batch, ..., hidden], the tokens that attend: all of a sequence (then it is
         `context`), some of them, or one.
       context: [batch, sequence, hidden].
-      bias: float32 [batch, memory], from `attention_bias`.
+      bias: float32, from `attention_bias`.
       name: of the layer's attention scope.
 
     Returns:
@@ -110,18 +120,25 @@ def encode(
     Args:
       build: sizes and variables.
       features: `input_word_ids`, `input_mask`, `input_type_ids`, int32
-        [batch, sequence].
+        [batch, sequence]. Packed rows (`decoupled.data.packing`) also have
+        `position_ids`.
       positions: int32 [batch, ...], the positions that the head reads; None for all. A
         masked-LM head reads a few tokens of a sequence, and a classifier one. The last
         layer computes keys and values for all tokens, and everything else only at these
-        positions.
+        positions. In packed rows there is one position of each example.
 
     Returns:
       All layers' representations.
     """
-    bias = attention_bias(build, features["input_mask"])
+    mask, position_ids = features["input_mask"], features.get("position_ids")
+    bias = last_bias = attention_bias(
+        build, mask, None if position_ids is None else mask
+    )
+    if position_ids is not None and positions is not None:
+        numbers = mtf.range(build.mesh, positions.shape.dims[-1], tf.int32) + 1
+        last_bias = attention_bias(build, mask, numbers)
     x = embedded = InputEmbedding(build).hidden(
-        features["input_word_ids"], features["input_type_ids"]
+        features["input_word_ids"], features["input_type_ids"], position_ids
     )
     layers = []
     for index in range(build.config.num_layers):
@@ -129,7 +146,7 @@ def encode(
         layer = functools.partial(
             _layer,
             build,
-            bias=bias,
+            bias=last_bias if last else bias,
             positions=positions if last else None,
             name=layer_name(index),
         )

@@ -38,18 +38,19 @@ def sequence_logits(
 
     Args:
       build: sizes and variables.
-      cls: [batch, hidden], the encoder's output at `cls_positions`.
+      cls: [batch, hidden], the encoder's output at `cls_positions`; of packed rows
+        [batch, examples, hidden].
       num_labels: classes.
       dropout: rate before the linear layer, in training only.
 
     Returns:
-      float32 [batch, labels].
+      float32 [batch, labels] or [batch, examples, labels].
     """
     build = build.with_head(names.classifier(num_labels))
     pooled = mtf.tanh(build.dense(cls, names.POOLER))
     pooled = build.dropout(pooled, dropout, "classifier")
     kernel, bias = build.kernel(names.TASK_WEIGHTS), build.bias(names.TASK_BIAS)
-    shape = [build.dims.batch, *bias.shape.dims]
+    shape = [*pooled.shape.dims[:-1], *bias.shape.dims]
     logits = add_bias(weight_product(pooled, kernel, shape), bias)
     return mtf.cast(logits, tf.float32)
 

@@ -73,7 +73,7 @@ class Finetuning:
         tpu: dict[str, str | None] | None = None,
     ):
         if tpu is not None:
-            # Its programs have one shape.
+            # Its programs have one shape. Packed batches have one too.
             ungrouped = dataclasses.replace(config.finetuning, group_by_length=False)
             config = config._replace(finetuning=ungrouped)
         self.config, self.task, self.folder = config, task, folder
@@ -235,6 +235,7 @@ class Finetuning:
         finetuning, optimizer = self.config.finetuning, vars(self.config.optimizer)
         settings = {
             "group_by_length": finetuning.group_by_length,
+            "pack_sequences": finetuning.pack_sequences,
             "classifier_dropout": finetuning.classifier_dropout,
             "freeze_input_embedding": finetuning.freeze_input_embedding,
             "warmup_fraction": finetuning.warmup_fraction,

@@ -21,6 +21,7 @@ from decoupled.data.array_input_fn import (
     training_input_fn,
     training_order,
 )
+from decoupled.data.packing import Packing, plan_packing
 from decoupled.model.variables import NO_HEAD, Role, declare
 from decoupled.runs import run_folder
 from decoupled.runs.evaluation import Answers, answer_languages, finished_results
@@ -38,8 +39,12 @@ from decoupled.tasks.task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.estimator import train
 from decoupled.training.events import write_scalars
-from decoupled.training.lengths import choose_lengths, training_tokens_per_length
-from decoupled.training.mesh import length_step
+from decoupled.training.lengths import (
+    choose_lengths,
+    packed_token_cost,
+    training_tokens_per_length,
+)
+from decoupled.training.mesh import length_step, rows_multiple
 from decoupled.training.model_fn import RunSpec
 from decoupled.training.network import Network, TrainingGraph
 
@@ -95,9 +100,16 @@ class FinetuningRun(NamedTuple):
             steps_of(self.config, features),
         )
         steps = graph.schedule.train_steps
-        lengths = ()
-        if self.config.finetuning.group_by_length:
-            sizes = features["input_mask"].sum(1)
+        lengths, packing = (), None
+        sizes = features["input_mask"].sum(1)
+        if self.config.finetuning.pack_sequences:
+            on_tpu = self.spec.tpu is not None
+            packing = training_packing(graph, sizes, self.spec.training, on_tpu)
+            packed = self.network.task.packed(packing.examples)
+            graph = graph._replace(network=self.network._replace(task=packed))
+            lengths = (packing.length,)
+            self.spec.say(_packed_in_words(packing, sizes, self.spec.training))
+        elif self.config.finetuning.group_by_length:
             graphs = math.ceil(steps / every) if every else 1
             lengths = training_lengths(graph, sizes, self.spec.training, graphs)
             shown = ", ".join(map(str, lengths))
@@ -105,7 +117,7 @@ class FinetuningRun(NamedTuple):
         train(
             graph,
             self.spec,
-            lambda step: self._input_fn(features, range(step, steps), lengths),
+            lambda step: self._input_fn(features, range(step, steps), lengths, packing),
             every_steps=every,
             then=self._evaluate_dev,
             lengths=lengths,
@@ -199,12 +211,14 @@ class FinetuningRun(NamedTuple):
                 labelled.append(found.language)
         return labelled
 
-    def _input_fn(self, features, steps, lengths):
+    def _input_fn(self, features, steps, lengths, packing):
         batch, folder = self.spec.training.batch_size, self.spec.recorded_batches
         if folder is None:
-            return training_input_fn(features, batch, self.seed, steps.start, lengths)
+            return training_input_fn(
+                features, batch, self.seed, steps.start, lengths, packing
+            )
         return recorded_training_input_fn(
-            features, batch, self.seed, steps, folder, console.track
+            features, batch, self.seed, steps, folder, console.track, packing
         )
 
     def _catch_up(self, every):
@@ -262,7 +276,7 @@ def finetuning_network(
     graph_side = task.network(
         finetuning.classifier_dropout,
         training.label_smoothing,
-        any_length=finetuning.group_by_length,
+        any_length=finetuning.group_by_length or finetuning.pack_sequences,
     )
     return Network(graph_side, model, config.mesh)
 
@@ -324,6 +338,36 @@ def training_lengths(
     limit, step = network.task.sequence_length, length_step(network.mesh)
     chosen = choose_lengths(np.array(longest), limit, cost / training.batch_size, step)
     return tuple(chosen)
+
+
+def training_packing(
+    graph: TrainingGraph, sizes: np.ndarray, training: TrainingConfig, on_tpu: bool
+) -> Packing:
+    """The shape of a run's packed batches; it does not depend on where it resumes.
+
+    Args:
+      graph: of the run. sizes: int [rows], tokens of each row of the training set.
+      training: its batches. on_tpu: whether it is on a TPU.
+    """
+    network, steps = graph.network, graph.schedule.train_steps
+    order = training_order(
+        len(sizes), training.batch_size, graph.seed, 0, sizes, balanced=True
+    )
+    return plan_packing(
+        [sizes[rows] for rows in itertools.islice(order, steps)],
+        sizes.max(),
+        length_step(network.mesh, on_tpu),
+        rows_multiple(network.mesh, training.gradient_accumulation),
+        lambda length: packed_token_cost(network.model, length),
+    )
+
+
+def _packed_in_words(packing, sizes, training):
+    filled = sizes.mean() * training.batch_size / (packing.rows * packing.length)
+    return (
+        f"batches of {training.batch_size} examples packed into {packing.rows} rows of "
+        f"{packing.length} tokens, {filled:.0%} of them real"
+    )
 
 
 def steps_of(config: FinetuneConfig, features: Features) -> int:

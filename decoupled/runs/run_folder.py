@@ -39,7 +39,7 @@ _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
 _LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
 _DEEPEST = 20
 # Values of settings that descriptions of earlier versions do not contain.
-_EARLIER_DATA = {"group_by_length": False}
+_EARLIER_DATA = {"group_by_length": False, "pack_sequences": False}
 # Settings that earlier versions did not record; such a folder agrees with any value.
 _UNRECORDED_DATA = (
     "init_checkpoint_sha256",

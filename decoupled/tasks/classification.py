@@ -19,7 +19,7 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.metrics.labels import accuracy
 from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
-from decoupled.model.heads import Forward, cls_positions, sequence_logits
+from decoupled.model.heads import Forward, sequence_logits
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Head, classifier
 from decoupled.ops.normalization import softmax
@@ -29,7 +29,7 @@ from decoupled.tasks.task import (
     Features,
     FinetuningTask,
     Labelling,
-    encoder_dims,
+    example_dims,
     loss_scale,
 )
 from decoupled.xtreme.files import LanguageFile, languages_of
@@ -61,9 +61,8 @@ class Classification(Labelling):
         return classifier(len(self.labels))
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
-        """The encoder's inputs, and labels and weights [batch]."""
-        names = ("label_ids", "example_weights", "loss_scale")
-        return {**encoder_dims(dims), **{name: [dims.batch] for name in names}}
+        """The encoder's inputs, and labels and weights of each example."""
+        return example_dims(self, dims, "label_ids")
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adds weights (padding has 0) and 1 / (their sum over the batch)."""
@@ -78,7 +77,7 @@ class Classification(Labelling):
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """Loss, correct predictions and probabilities [batch, labels]."""
-        cls = encode(build, features, cls_positions(build)).output
+        cls = encode(build, features, self.first_positions(build, features)).output
         logits = sequence_logits(build, cls, self._labels_dim.size, self._dropout)
         weights = features["example_weights"]
         predictions = {"probabilities": softmax(logits)}

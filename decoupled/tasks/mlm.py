@@ -8,7 +8,7 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
 from decoupled.model.variables import MASKED_LM
-from decoupled.tasks.task import Task, encoder_dims, loss_scale, weighted_loss
+from decoupled.tasks.task import Task, loss_scale, weighted_loss
 
 
 class MaskedLM(Task):
@@ -48,7 +48,7 @@ class MaskedLM(Task):
         """The encoder's inputs, and ids and weights of the masked positions."""
         names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
         masked = {name: [dims.batch, self._predictions] for name in names}
-        return {**encoder_dims(dims), **masked, "loss_scale": [dims.batch]}
+        return {**self.encoder_dims(dims), **masked, "loss_scale": [dims.batch]}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adds 1 / (sum of the weights of all masked positions of the batch).

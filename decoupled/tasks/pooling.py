@@ -19,7 +19,7 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
 from decoupled.model.variables import NO_HEAD
-from decoupled.tasks.task import Task, encoder_dims
+from decoupled.tasks.task import Task
 
 _SPECIAL = 2
 _TEXTS_AT_ONCE = 10_000
@@ -57,7 +57,7 @@ class PooledLayers(Task):
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs, and the share of every token in the mean."""
-        return {**encoder_dims(dims), "token_shares": [dims.batch, dims.sequence]}
+        return {**self.encoder_dims(dims), "token_shares": [dims.batch, dims.sequence]}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Turns `pooled_tokens` into shares that add up to 1."""

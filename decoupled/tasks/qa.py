@@ -37,7 +37,7 @@ from decoupled.tasks.task import (
     Features,
     FinetuningTask,
     Task,
-    encoder_dims,
+    example_dims,
     loss_scale,
     weighted_loss,
 )
@@ -95,24 +95,23 @@ class ExtractiveQA(Task):
         return [self._ends]
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
-        """The encoder's inputs, both positions [batch, labels], weights [batch]."""
-        return {
-            **encoder_dims(dims),
-            "span_positions": [dims.batch, self._ends],
-            "example_weights": [dims.batch],
-            "loss_scale": [dims.batch],
-        }
+        """The encoder's inputs, and both positions and the weight of each example."""
+        spans = [*self.of_each_example(dims), self._ends]
+        return {**example_dims(self, dims), "span_positions": spans}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Joins the positions; adds weights (padding has 0) and 1 / (their sum)."""
         features = dict(features)
         starts, ends = features.pop("start_positions"), features.pop("end_positions")
+        if self.examples is not None:
+            first = features["first_positions"]
+            starts, ends = starts + first, ends + first
         weights = features.get("example_weights")
         if weights is None:
             weights = tf.ones_like(starts, tf.float32)
         return {
             **features,
-            "span_positions": tf.stack([starts, ends], axis=1),
+            "span_positions": tf.stack([starts, ends], axis=-1),
             "example_weights": weights,
             "loss_scale": loss_scale(weights),
         }
@@ -122,7 +121,7 @@ class ExtractiveQA(Task):
         [batch, sequence]."""
         encoded = encode(build, features)
         logits = span_logits(build, encoded.output, self._dropout)
-        if self._any_length and build.training:
+        if self.examples is not None or (self._any_length and build.training):
             losses, correct = self._losses_of_tokens(build, features, logits)
         else:
             losses, correct = softmax_cross_entropy(
@@ -131,10 +130,10 @@ class ExtractiveQA(Task):
                 build.dims.sequence,
                 label_smoothing=self._label_smoothing if build.training else 0.0,
             )
-        weights, batch = features["example_weights"], [build.dims.batch]
-        losses = mtf.reduce_mean(losses, output_shape=batch) * weights
+        weights = features["example_weights"]
+        losses = mtf.reduce_mean(losses, output_shape=weights.shape) * weights
         # Correct if start and end both are.
-        correct = mtf.reduce_min(correct, output_shape=batch) * weights
+        correct = mtf.reduce_min(correct, output_shape=weights.shape) * weights
         predictions = {
             "start_logits": self._logits_of(_START, logits),
             "end_logits": self._logits_of(_END, logits),
@@ -145,20 +144,40 @@ class ExtractiveQA(Task):
     def _losses_of_tokens(
         self, build: Builder, features: dict[str, mtf.Tensor], logits: mtf.Tensor
     ) -> tuple[mtf.Tensor, mtf.Tensor]:
-        """Losses and correct predictions, [batch, labels], without padding."""
+        """Losses and correct predictions of the positions, [..., labels].
+
+        An example's softmax is over its own tokens.
+        """
         positions, sequence = features["span_positions"], build.dims.sequence
-        mask = mtf.cast(features["input_mask"], tf.float32)
+        mask = self._tokens_of_examples(build, features["input_mask"])
         losses, correct = softmax_cross_entropy(
-            logits + (mask - 1.0) * _FAR_BELOW, positions, sequence
+            mtf.add(
+                logits,
+                (mask - 1.0) * _FAR_BELOW,
+                output_shape=[*positions.shape.dims, sequence],
+            ),
+            positions,
+            sequence,
         )
         if self._label_smoothing:
-            tokens = mtf.reduce_sum(mask, output_shape=[build.dims.batch])
+            tokens = mtf.reduce_sum(mask, reduced_dim=sequence)
+            # Places without an example have no tokens, and weight 0.
+            even = mask / mtf.maximum(tokens, 1.0)
             target = mtf.one_hot(positions, sequence)
             above_mean = mtf.reduce_sum(
-                logits * (target - mask / tokens), output_shape=positions.shape
+                logits * (target - even), output_shape=positions.shape
             )
             losses += self._label_smoothing * above_mean
         return losses, correct
+
+    def _tokens_of_examples(self, build: Builder, mask: mtf.Tensor) -> mtf.Tensor:
+        """1 at the tokens of an example: float32 [batch, sequence], or, of packed rows,
+        [batch, examples, sequence]."""
+        if self.examples is None:
+            return mtf.cast(mask, tf.float32)
+        numbers = mtf.range(build.mesh, self.examples, tf.int32) + 1
+        shape = [build.dims.batch, self.examples, build.dims.sequence]
+        return mtf.cast(mtf.equal(numbers, mask, output_shape=shape), tf.float32)
 
     def _logits_of(self, end: int, logits: mtf.Tensor) -> mtf.Tensor:
         # A product with a one-hot: a split dimension of labels cannot be sliced.

@@ -12,7 +12,7 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.metrics.similarity import pearson, spearman
 from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
-from decoupled.model.heads import Forward, cls_positions, sequence_logits
+from decoupled.model.heads import Forward, sequence_logits
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Head, classifier
 from decoupled.tasks.classification import check_row, pack_texts
@@ -21,7 +21,7 @@ from decoupled.tasks.task import (
     Features,
     FinetuningTask,
     Task,
-    encoder_dims,
+    example_dims,
     loss_scale,
 )
 
@@ -55,9 +55,8 @@ class Regression(Task):
         return [self._one]
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
-        """The encoder's inputs, and targets and weights [batch]."""
-        names = ("targets", "example_weights", "loss_scale")
-        return {**encoder_dims(dims), **{name: [dims.batch] for name in names}}
+        """The encoder's inputs, and targets and weights of each example."""
+        return example_dims(self, dims, "targets")
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adds weights (padding has 0) and 1 / (their sum over the batch)."""
@@ -72,7 +71,7 @@ class Regression(Task):
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """The squared error, and `values` float32 [batch]."""
-        cls = encode(build, features, cls_positions(build)).output
+        cls = encode(build, features, self.first_positions(build, features)).output
         outputs = sequence_logits(build, cls, 1, self._dropout)
         values = mtf.reduce_sum(outputs, reduced_dim=self._one)
         weights = features["example_weights"]

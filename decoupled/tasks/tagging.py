@@ -31,7 +31,6 @@ from decoupled.tasks.task import (
     Features,
     FinetuningTask,
     Labelling,
-    encoder_dims,
     loss_scale,
 )
 from decoupled.xtreme.files import PARTS_OF_SPEECH, LanguageFile
@@ -72,7 +71,7 @@ class Tagging(Labelling):
         """The encoder's inputs, labels and weights [batch, sequence], and a scale."""
         names = ("label_ids", "label_weights")
         tokens = {name: [dims.batch, dims.sequence] for name in names}
-        return {**encoder_dims(dims), **tokens, "loss_scale": [dims.batch]}
+        return {**self.encoder_dims(dims), **tokens, "loss_scale": [dims.batch]}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adds weights (1 at first pieces, 0 in padding) and 1 / (their sum)."""

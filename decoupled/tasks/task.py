@@ -9,6 +9,7 @@ labels.
 """
 
 import abc
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ import numpy as np
 
 from decoupled.core.compat import mtf, tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.model.dims import Dims, labels_dim
-from decoupled.model.heads import Forward
+from decoupled.model.dims import Dims, examples_dim, labels_dim
+from decoupled.model.heads import Forward, cls_positions
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Head
 from decoupled.ops.cross_entropy import softmax_cross_entropy
@@ -32,11 +33,40 @@ class Task(abc.ABC):
     name: for files and messages. sequence_length: tokens of every input.
     metrics: name -> (numerator, denominator), names of `Forward.sums`; the metric of a
       batch or a data set is the quotient of the two totals.
+    examples: of a packed row (`decoupled.data.packing`); None if a row is an example.
     """
 
     name: str
     sequence_length: int
     metrics: dict[str, tuple[str, str]]
+    examples: mtf.Dimension | None = None
+
+    def packed(self, examples: int) -> "Task":
+        """The same task on packed rows, for training.
+
+        Args:
+          examples: the most that a row holds.
+        """
+        task = copy.copy(self)
+        task.examples = examples_dim(examples)
+        return task
+
+    def of_each_example(self, dims: Dims) -> list[mtf.Dimension]:
+        """[batch], or [batch, examples] of packed rows."""
+        return [dims.batch] if self.examples is None else [dims.batch, self.examples]
+
+    def encoder_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
+        """The layout of the encoder's inputs, int32 [batch, sequence] each."""
+        names = ["input_word_ids", "input_mask", "input_type_ids"]
+        if self.examples is not None:
+            names.append("position_ids")
+        return {name: [dims.batch, dims.sequence] for name in names}
+
+    def first_positions(
+        self, build: Builder, features: dict[str, mtf.Tensor]
+    ) -> mtf.Tensor:
+        """Where [CLS] is, int32, of the dimensions of `of_each_example`."""
+        return features["first_positions"] if self.examples else cls_positions(build)
 
     @property
     @abc.abstractmethod
@@ -64,17 +94,24 @@ class Task(abc.ABC):
         """Builds the encoder, the head, and the loss if there are labels."""
 
 
-def encoder_dims(dims: Dims) -> dict[str, list[mtf.Dimension]]:
-    """The layout of the encoder's inputs, int32 [batch, sequence] each."""
-    names = ("input_word_ids", "input_mask", "input_type_ids")
-    return {name: [dims.batch, dims.sequence] for name in names}
+def example_dims(task: Task, dims: Dims, *names: str) -> dict[str, list[mtf.Dimension]]:
+    """The layout of a task whose answer belongs to a whole example.
+
+    Args:
+      task: on padded or packed rows. dims: of the graph.
+      names: features beside the encoder's inputs, weights and `loss_scale`.
+    """
+    layout = {name: task.of_each_example(dims) for name in (*names, "example_weights")}
+    if task.examples is not None:
+        layout["first_positions"] = task.of_each_example(dims)
+    return {**task.encoder_dims(dims), **layout, "loss_scale": [dims.batch]}
 
 
 def loss_scale(weights: tf.Tensor) -> tf.Tensor:
     """The factor that turns the sum of weighted losses into their mean over a batch.
 
     Args:
-      weights: float32 [batch] or [batch, places].
+      weights: float32 [batch] or [batch, ...].
 
     Returns:
       float32 [batch], equal for all rows: 1 / (sum of the weights), or 1 if the sum is
@@ -95,7 +132,7 @@ def weighted_loss(
     """The loss of a step, and the sums from which the metrics are computed.
 
     Args:
-      losses, correct, weights: float32 [batch] or [batch, places]. `correct` is 1 where
+      losses, correct, weights: float32 [batch] or [batch, ...]. `correct` is 1 where
         the prediction is right, else 0. `losses` and `correct` are already weighted.
       scale: float32 [batch], from `loss_scale`.
       predictions: of the task.

@@ -21,6 +21,8 @@ _FLOPS_PER_GRAPH, _FLOPS_PER_TRAINING_GRAPH = 2e11, 3.3e11
 # The cost of a token in training besides matrix products, in the same unit. In small
 # models this is most of the time.
 _FLOPS_BESIDE_PRODUCTS = 1e7
+# The cost of a score of attention besides matrix products, in the same unit.
+_FLOPS_OF_A_SCORE = 500
 # After so many steps, skipping a part has taken as long as building it: 0.05 ms a layer
 # in each step against 200 ms a layer.
 _STEPS_PER_GRAPH = 4000
@@ -52,6 +54,19 @@ def training_tokens_per_length(model: ModelConfig, steps: int, graphs: int) -> f
     if tf.config.list_physical_devices("GPU"):
         tokens *= _GPU_SPEED
     return tokens * (graphs + steps / _STEPS_PER_GRAPH)
+
+
+def packed_token_cost(model: ModelConfig, length: int) -> float:
+    """The cost of a token in a packed row, in FLOPs of a forward pass.
+
+    Args:
+      model: that is trained. length: tokens of the row, all of which have a score.
+    """
+    products = 4 * model.num_layers * model.hidden_size * length
+    scores = model.num_layers * model.num_heads * length
+    return (
+        _flops(model) + _FLOPS_BESIDE_PRODUCTS + products + scores * _FLOPS_OF_A_SCORE
+    )
 
 
 def choose_lengths(

@@ -16,6 +16,8 @@ from decoupled.ops.meshes.placement import PlacementMeshImpl
 
 # A finer choice of lengths would save little.
 _LENGTH_STEP = 8
+# A TPU pads the last dimension of a tensor to a multiple of it.
+_TPU_LENGTH_STEP = 128
 
 
 class Placement(NamedTuple):
@@ -173,12 +175,26 @@ def mesh_size(config: MeshConfig) -> int:
     return size
 
 
-def length_step(config: MeshConfig) -> int:
+def length_step(config: MeshConfig, on_tpu: bool = False) -> int:
     """The number whose multiples are lengths of sequences that the mesh can split."""
+    step = _TPU_LENGTH_STEP if on_tpu else _LENGTH_STEP
+    return math.lcm(step, *_parts(config, "sequence", "memory"))
+
+
+def rows_multiple(config: MeshConfig, accumulation: int) -> int:
+    """The number whose multiples are rows of a batch that the mesh can split.
+
+    Args:
+      config: mesh shape and layout rules. accumulation: microbatches of a step.
+    """
+    return math.prod(_parts(config, "batch")) * accumulation
+
+
+def _parts(config, *dimensions):
+    """The number of parts of each of the dimensions that the mesh splits."""
     axes = parse_mesh_shape(config.mesh_shape)
     rules = parse_layout(config.layout_rules, axes)
-    parts = [axes[rules[name]] for name in ("sequence", "memory") if name in rules]
-    return math.lcm(_LENGTH_STEP, *parts)
+    return [axes[rules[name]] for name in dimensions if name in rules]
 
 
 def session_config(config: MeshConfig) -> tf.ConfigProto:

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from benchmarks import finetuning_runs, results
-from benchmarks.finetuning_runs import MODES, OURS, PADDED, REAL, first_examples
+from benchmarks.finetuning_runs import (
+    GROUPED,
+    MODES,
+    OURS,
+    PADDED,
+    REAL,
+    first_examples,
+)
 from benchmarks.interleave import Chunk, Measured, Skip, interleave
 from tests.benchmarks.toys import comparison, measured
 from tests.interop.reference import PYTHON
@@ -108,7 +115,7 @@ def test_a_training_set_is_the_first_examples_of_its_file():
 )
 def test_our_run_stops_when_enough_was_seen(real, tmp_path):
     case = finetuning_runs.make_case(real, True, tmp_path / real.task)
-    ours, _ = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2, 2)
+    ours, *_ = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2, 2)
     (found,) = interleave([ours], 2, 2, "quick")
     # A step of warm-up and two of each round.
     assert [chunk.loss for chunk in found.rounds] == [3.0, 5.0]
@@ -116,15 +123,22 @@ def test_our_run_stops_when_enough_was_seen(real, tmp_path):
     assert not list((tmp_path / real.task).glob("float32*/model.ckpt*"))
 
 
-def test_one_of_our_ways_groups_by_length_and_the_other_does_not(tmp_path):
+def test_our_ways_pack_group_by_length_and_pad(tmp_path):
     case = finetuning_runs.make_case(REAL[0], True, tmp_path / "xnli")
     workers = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2, 2)
     found = {
-        worker.name: [word for word in worker.case["command"] if "group_by" in word]
+        worker.name: [
+            word.removeprefix("--gin_param=FinetuningConfig.")
+            for word in worker.case["command"]
+            if "group_by_length" in word or "pack_sequences" in word
+        ]
         for worker in workers
     }
-    setting = "--gin_param=FinetuningConfig.group_by_length"
-    assert found == {OURS: [f"{setting} = True"], PADDED: [f"{setting} = False"]}
+    assert found == {
+        OURS: ["group_by_length = False", "pack_sequences = True"],
+        GROUPED: ["group_by_length = True", "pack_sequences = False"],
+        PADDED: ["group_by_length = False", "pack_sequences = False"],
+    }
 
 
 def test_the_vocabulary_has_the_words_of_all_tasks(tmp_path, data_dir, monkeypatch):
@@ -159,7 +173,7 @@ def test_a_quick_run_against_transformers(tmp_path, monkeypatch, capsys):
     )  # fmt: skip
     finetuning_runs.main()
     whole, start = results.read(tmp_path / "finetuning_runs.json")
-    names = [OURS, PADDED, *(f"transformers, {mode}" for mode in MODES)]
+    names = [OURS, GROUPED, PADDED, *(f"transformers, {mode}" for mode in MODES)]
     assert [worker.name for worker in whole.workers] == names
     assert [worker.name for worker in start.workers] == names
     tokens = {worker.name: worker.rounds[0].loss for worker in whole.workers[2:]}

@@ -39,6 +39,7 @@ FINETUNING = FinetuningConfig(
     learning_rates=(),
     class_weights="none",
     group_by_length=True,
+    pack_sequences=False,
 )
 
 
@@ -261,10 +262,25 @@ def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
     ]
 
 
-def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):
+@pytest.mark.parametrize(
+    "here_too, there_alone",
+    [
+        (dict(pack_sequences=True, classifier_dropout=0.0), {}),
+        pytest.param(
+            # Its program has one shape: length bucketing is ignored.
+            dict(group_by_length=False),
+            dict(group_by_length=True),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["packed", "padded"],
+)
+def test_a_tpu_whose_hosts_run_no_python_learns_the_same(
+    folder, tmp_path, monkeypatch, here_too, there_alone
+):
     # A little more than two epochs.
-    changes = dict(num_epochs=2.0, keep_layers=1)
-    here = tune(folder, "here", group_by_length=False, **changes)
+    changes = dict(num_epochs=2.0, keep_layers=1, **here_too)
+    here = tune(folder, tmp_path / "here", **changes)
     monkeypatch.setattr(PredictionSpec, "feeds_itself", False)
 
     def refused(function):
@@ -274,10 +290,9 @@ def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, monkeypatch):
     monkeypatch.setattr(script_ops._py_funcs, "insert", refused)
     with one_core() as address:
         there = tune(
-            folder, "there", mesh="data:1;model:1", tpu=address._asdict(),
-            group_by_length=True, **changes,
+            folder, tmp_path / "there", mesh="data:1;model:1", tpu=address._asdict(),
+            **{**changes, **there_alone},
         )  # fmt: skip
-    # Its program has one shape: the setting is ignored.
     expected, found = variables(here), variables(there)
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], atol=2e-5)

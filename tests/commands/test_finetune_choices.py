@@ -41,6 +41,7 @@ FINETUNING = FinetuningConfig(
     learning_rates=(),
     class_weights="none",
     group_by_length=False,
+    pack_sequences=False,
 )
 # 24 pairs, 2 epochs, batches of 8.
 STEPS = 6

@@ -1,5 +1,6 @@
 """What fine-tuning computes before it trains; which runs it trains, in which order."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,12 +9,12 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import training_order
 from decoupled.runs.finetuning import Grid, class_weights
-from decoupled.runs.finetuning_run import training_lengths
+from decoupled.runs.finetuning_run import training_lengths, training_packing
 from decoupled.runs.saved_run import Scores
 from decoupled.tasks.tagging import Tagging
 from decoupled.training import lengths as lengths_module
 from tests.helpers import schedule, tiny_training
-from tests.training.runs import graph_config
+from tests.training.runs import ONE_DEVICE, graph_config
 from tests.training.test_lengths import LENGTH, TAGS
 
 DEV = {(1e-5, 0): 60.0, (2e-5, 0): 70.0, (3e-5, 0): 65.0, (2e-5, 1): 72.0}
@@ -122,6 +123,26 @@ def test_a_run_has_more_lengths_the_longer_it_is(monkeypatch):
     # Nothing is longer than the rows, and nothing shorter than a run's longest.
     assert lengths_of(steps=80, sizes=[5] * 8) == (8,)
     assert lengths_of(steps=1, sizes=[*[5] * 7, 17])[-1] == LENGTH
+
+
+def packing_of(steps=60, on_tpu=False, accumulation=1, **mesh):
+    """Of a run with batches of 8 and examples of 3 to 18 tokens."""
+    placed = dataclasses.replace(ONE_DEVICE, **mesh)
+    graph = graph_config(task=TAGS, schedule=schedule(steps, 0), mesh=placed)
+    training = tiny_training(batch_size=8, gradient_accumulation=accumulation)
+    sizes = np.random.default_rng(0).integers(3, 19, 100)
+    return training_packing(graph, sizes, training, on_tpu)
+
+
+def test_packed_batches_have_a_shape_that_the_mesh_can_split():
+    plain = packing_of()
+    # 8 examples of 10.5 tokens.
+    assert 84 <= plain.rows * plain.length <= 104 and plain.length % 8 == 0
+    split = packing_of(mesh_shape="d:2;s:3", layout_rules="batch:d;sequence:s")
+    assert split.rows % 2 == 0 and split.length % 24 == 0
+    assert packing_of(accumulation=4).rows % 4 == 0
+    on_tpu = packing_of(on_tpu=True)
+    assert (on_tpu.rows, on_tpu.length) == (1, 128)
 
 
 # The cores of this machine train on a token of `tiny_model` in a second, build a length

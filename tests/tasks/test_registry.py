@@ -8,7 +8,7 @@ from decoupled.tasks.registry import TASKS, make_task
 from decoupled.tasks.task import FinetuningTask
 from decoupled.xtreme import official
 
-SETTINGS = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "none", False)
+SETTINGS = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "none", False, False)
 QUESTIONS = QuestionAnsweringConfig(16, 32, 30, 20)
 
 
@@ -47,7 +47,9 @@ def test_questions_need_settings_of_their_own(tmp_path):
 
 
 def test_class_weights_are_for_classification(tmp_path):
-    weighted = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "balanced", False)
+    weighted = FinetuningConfig(
+        3.0, 128, 0.1, 0, False, 0.1, (), "balanced", False, False
+    )
     make_task("pawsx", str(tmp_path), weighted, None)
     with pytest.raises(UserError, match="class_weights: 'balanced' is for classif"):
         make_task("udpos", str(tmp_path), weighted, None)

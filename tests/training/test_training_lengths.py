@@ -81,7 +81,12 @@ class Steps:
         with tf.Graph().as_default():
             step = tf.train.get_or_create_global_step()
             inputs = {
-                name: tf.placeholder(tf.int32, [BATCH, *[None] * (value.ndim - 1)])
+                name: tf.placeholder(
+                    value.dtype,
+                    [len(value), *[None] * (value.ndim - 1)]
+                    if len(lengths) > 1
+                    else value.shape,
+                )
                 for name, value in own[0].items()
             }
             lowered = build_step(config, inputs, lengths=lengths)

@@ -1,0 +1,172 @@
+"""Sequence packing: which examples share a row, and what a packed batch holds."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoupled.data.array_input_fn import (
+    recorded_training_input_fn,
+    training_batches,
+    training_input_fn,
+    training_order,
+)
+from decoupled.data.packing import Packing, pack, pack_batch, plan_packing
+
+LONGEST, EXAMPLES = 12, 203
+SIZES = np.minimum(2 + np.random.default_rng(0).geometric(0.2, EXAMPLES), LONGEST)
+BATCH = 8
+
+
+def made_arrays(examples=EXAMPLES):
+    """Tokens and labels that tell which example they belong to."""
+    mask = (np.arange(LONGEST) < SIZES[:examples, np.newaxis]).astype(np.int32)
+    numbers = np.arange(examples, dtype=np.int32)
+    return {
+        "input_word_ids": (100 * numbers[:, np.newaxis] + np.arange(LONGEST)) * mask,
+        "input_mask": mask,
+        "label_ids": numbers,
+    }
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=40))
+def test_every_example_is_in_one_row_and_no_row_is_too_long(sizes):
+    rows = pack(sizes, 20)
+    assert sorted(itertools.chain(*rows)) == list(range(len(sizes)))
+    filled = [sum(sizes[index] for index in row) for row in rows]
+    assert max(filled) <= 20
+    # Two half empty rows would be one.
+    assert sum(2 * total <= 20 for total in filled) <= 1
+
+
+def test_long_examples_come_first_and_short_ones_fill_the_gaps():
+    assert pack([2, 9, 5, 4, 1], 10) == [[1, 4], [2, 3]] + [[0]]
+    assert pack([2, 9, 5, 3, 1], 10) == [[1, 4], [2, 3, 0]]
+
+
+def order(steps, examples=EXAMPLES, batch=BATCH, seed=1, start=0, balanced=True):
+    found = training_order(examples, batch, seed, start, SIZES[:examples], balanced)
+    return list(itertools.islice(found, steps))
+
+
+@pytest.mark.parametrize(
+    "examples, batch", [(203, 8), (200, 8), (203, 150), (10, 4), (3, 8), (8, 8)]
+)
+def test_every_epoch_of_balanced_batches_holds_each_example_once(examples, batch):
+    steps = -(-4 * examples // batch)
+    rows = np.concatenate(order(steps, examples, batch))[: 4 * examples]
+    epochs = rows.reshape(4, examples)
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(examples))
+    assert examples < 5 or epochs[0].tolist() != epochs[1].tolist()
+
+
+def test_balanced_batches_have_nearly_the_same_number_of_tokens():
+    def totals(balanced):
+        found = training_order(203, BATCH, 1, 0, SIZES if balanced else None, balanced)
+        return [SIZES[rows].sum() for rows in itertools.islice(found, 76)]
+
+    # Three epochs, of which two end within a batch.
+    assert np.std(totals(balanced=True)) < 0.2 * np.std(totals(balanced=False))
+    assert max(totals(balanced=True)) < SIZES.mean() * BATCH * 1.1
+    # Neither the longest nor the shortest examples come together.
+    assert all(np.ptp(SIZES[rows]) >= 5 for rows in order(25))
+
+
+def test_another_epoch_and_another_seed_mix_other_examples():
+    first = {tuple(sorted(rows)) for rows in order(25)}
+    assert not first & {tuple(sorted(rows)) for rows in order(25, start=26)}
+    assert not first & {tuple(sorted(rows)) for rows in order(25, seed=2)}
+
+
+def plan(batches, shortest=10, step=4, multiple=1, cost=lambda length: 1.0):
+    return plan_packing([np.array(b) for b in batches], shortest, step, multiple, cost)
+
+
+def test_all_batches_fit_into_the_shape_of_a_run():
+    # 12 tokens need two rows of 12 for [7, 7]; 16 hold 7 + 7.
+    assert plan([[7, 7], [5, 5]]) == Packing(1, 16, 2)
+    assert plan([[7, 7, 7, 7], [10, 1, 1]]) == Packing(2, 16, 3)
+    # A dear token of a long row decides for the short one.
+    assert plan([[7, 7]], cost=lambda length: length**2) == Packing(2, 12, 1)
+    assert plan([[7, 7]], multiple=4) == Packing(4, 12, 1)
+    assert plan([[2, 2, 2]], shortest=3, step=128) == Packing(1, 128, 3)
+
+
+def test_a_batch_outside_of_the_sample_fits_too(monkeypatch):
+    monkeypatch.setattr("decoupled.data.packing._SAMPLE", 2)
+    batches = [[2, 2, 2, 2], [9, 9, 9, 9], [2, 2, 2, 2], [2, 2, 2, 2]]
+    rows, length, examples = plan(batches)
+    assert all(len(pack(sizes, length)) <= rows for sizes in batches)
+    assert examples == 4
+
+
+def test_a_packed_row_holds_whole_examples_with_positions_of_their_own():
+    arrays = {
+        "input_word_ids": np.array([[5, 6, 7, 0], [8, 9, 0, 0], [4, 0, 0, 0]]),
+        "input_mask": np.array([[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 0]]),
+        "label_ids": np.array([30, 20, 10]),
+    }
+    packed = pack_batch(arrays, Packing(2, 5, 2))
+    assert {name: array.tolist() for name, array in packed.items()} == {
+        "input_word_ids": [[5, 6, 7, 8, 9], [4, 0, 0, 0, 0]],
+        "input_mask": [[1, 1, 1, 2, 2], [1, 0, 0, 0, 0]],
+        "position_ids": [[0, 1, 2, 0, 1], [0, 0, 0, 0, 0]],
+        "label_ids": [[30, 20], [10, 0]],
+        "example_weights": [[1, 1], [1, 0]],
+        "first_positions": [[0, 3], [0, 0]],
+    }
+
+
+def test_weights_of_examples_are_kept():
+    weights = np.array([0.5, 2.0, 1.5], np.float32)
+    arrays = {**made_arrays(3), "example_weights": weights}
+    packed = pack_batch(arrays, Packing(3, LONGEST, 2))["example_weights"]
+    assert packed.dtype == np.float32 and packed.shape == (3, 2)
+    assert sorted(packed[packed > 0]) == sorted(weights)
+
+
+def test_a_task_of_tokens_gets_no_features_of_examples():
+    arrays = {k: v for k, v in made_arrays(3).items() if v.ndim == 2}
+    packed = pack_batch(arrays, Packing(3, LONGEST, 2))
+    assert set(packed) == {*arrays, "position_ids"}
+
+
+def run_packing(steps=80):
+    batches = [SIZES[rows] for rows in order(steps)]
+    return plan_packing(batches, LONGEST, 4, 1, lambda length: 1.0)
+
+
+def test_packed_batches_hold_the_examples_of_their_steps():
+    packing = run_packing()
+    arrays = made_arrays()
+    batches = training_batches(arrays, BATCH, 1, 0, (), packing)
+    for expected, batch in zip(order(80), batches, strict=False):
+        assert batch["input_word_ids"].shape == (packing.rows, packing.length)
+        held = batch["label_ids"][batch["example_weights"] > 0]
+        assert sorted(held) == sorted(expected)
+        for row, number in zip(*np.nonzero(batch["example_weights"]), strict=True):
+            own = batch["input_mask"][row] == number + 1
+            example = batch["label_ids"][row, number]
+            ids = arrays["input_word_ids"][example, : SIZES[example]]
+            assert batch["input_word_ids"][row, own].tolist() == ids.tolist()
+            assert batch["position_ids"][row, own].tolist() == list(range(len(ids)))
+
+
+@pytest.mark.parametrize("start", [1, 25, 26, 60])
+def test_a_resumed_run_sees_the_packed_batches_of_a_straight_one(start, tmp_path):
+    packing, arrays = run_packing(), made_arrays()
+    straight = list(
+        itertools.islice(training_batches(arrays, BATCH, 1, 0, (), packing), 64)
+    )
+    own = training_input_fn(arrays, BATCH, 1, start, (), packing)()
+    written = recorded_training_input_fn(
+        arrays, BATCH, 1, range(start, 64), str(tmp_path), lambda x, _: x, packing
+    )()
+    for resumed in (own, written):
+        for expected, batch in zip(straight[start:], resumed, strict=False):
+            assert set(batch) == set(expected)
+            for name, values in expected.items():
+                np.testing.assert_array_equal(batch[name], values)

@@ -1,0 +1,139 @@
+"""Training on packed rows: the steps of padded rows, in one shape and for less."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from decoupled.data.array_input_fn import training_input_fn
+from decoupled.data.packing import Packing, pack, pack_batch
+from decoupled.tasks.regression import Regression
+from decoupled.training.estimator import train
+from decoupled.training.events import read_scalars
+from tests.helpers import adamw, schedule, tiny_model
+from tests.training.runs import (
+    BODY,
+    ONE_DEVICE,
+    assert_equal_values,
+    checkpoint_values,
+    graph_config,
+    run_spec,
+)
+from tests.training.test_lengths import BATCH, LENGTH, mesh
+from tests.training.test_training_lengths import (
+    PAIRS,
+    SPANS,
+    TASKS,
+    Steps,
+    features,
+)
+
+NUMBERS = Regression("numbers", LENGTH, 0.0)
+# Any example of `features` fits; the mesh can split rows and length.
+PACKING = Packing(4, 24, 4)
+FOUR = mesh("d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m")
+SPLIT_SEQUENCE = mesh("s:2", "sequence:s")
+SPLIT_MEMORY = mesh("d:2;s:2", "batch:d;memory:s")
+CASES = {
+    "plain": {},
+    "four devices": dict(mesh=FOUR),
+    "split sequences": dict(mesh=SPLIT_SEQUENCE),
+    "split memory": dict(mesh=SPLIT_MEMORY),
+    "microbatches": dict(accumulation=2),
+    "gradient checkpointing": dict(recompute_layers=True),
+    "one-hot": dict(mesh=dataclasses.replace(ONE_DEVICE, embedding_lookup="one_hot")),
+}
+
+
+def padded_batches(task):
+    """Two batches of full length, of examples of 3 to 20 tokens."""
+    if task is not NUMBERS:
+        own = features(task)
+    else:
+        own = dict(features(PAIRS))
+        own["targets"] = own.pop("label_ids").astype(np.float32) - 0.7
+    order = np.argsort(-own["input_mask"].sum(1), kind="stable")
+    chosen = (order[[0, 5, 11, 17]], order[[4, 6, 9, 16]])
+    return [{name: array[rows] for name, array in own.items()} for rows in chosen]
+
+
+def packed_like(batches):
+    packed = [pack_batch(batch, PACKING) for batch in batches]
+    # Rows do hold several examples.
+    assert all(
+        len(pack(batch["input_mask"].sum(1), PACKING.length)) < BATCH
+        for batch in batches
+    )
+    return packed
+
+
+@pytest.mark.parametrize(
+    "kind, case",
+    [
+        ("tags", "plain"),
+        ("pairs", "plain"),
+        ("spans", "plain"),
+        ("numbers", "plain"),
+        ("pairs", "split sequences"),
+        ("spans", "microbatches"),
+        pytest.param("pairs", "gradient checkpointing", marks=pytest.mark.slow),
+        pytest.param("tags", "one-hot", marks=pytest.mark.slow),
+        pytest.param("tags", "four devices", marks=pytest.mark.slow),
+        pytest.param("spans", "four devices", marks=pytest.mark.slow),
+        pytest.param("spans", "split sequences", marks=pytest.mark.slow),
+        pytest.param("pairs", "split memory", marks=pytest.mark.slow),
+        pytest.param("pairs", "microbatches", marks=pytest.mark.slow),
+    ],
+)
+def test_packing_changes_no_step(kind, case):
+    """Neither losses nor gradients: no example sees another one of its row."""
+    task = {**TASKS, "numbers": NUMBERS}[kind]
+    settings = {"optimizer": adamw(clip_norm=0.0), **CASES[case]}
+    own = padded_batches(task)
+    config = graph_config(task=task, **settings)
+    padded = Steps(config, own, (LENGTH,))
+    config = graph_config(task=task.packed(PACKING.examples), **settings)
+    packed = Steps(config, packed_like(own), (PACKING.length,))
+
+    np.testing.assert_allclose(packed.losses, padded.losses, rtol=1e-5)
+    np.testing.assert_allclose(packed.norms, padded.norms, rtol=1e-5)
+    # Where a gradient is nearly zero, Adam takes its rounding for a direction.
+    for name, value in padded.variables.items():
+        if "key/bias" not in name and "output_bias" not in name:
+            np.testing.assert_allclose(
+                packed.variables[name], value, atol=1e-4, err_msg=name
+            )
+
+
+def test_a_killed_packed_run_goes_on_with_the_losses_of_an_undisturbed_one(tmp_path):
+    config = graph_config(
+        task=SPANS.packed(PACKING.examples),
+        model=tiny_model(hidden_dropout=0.1, attention_dropout=0.1),
+        schedule=schedule(14, 2),
+        frozen=BODY,
+    )
+    own, lengths = features(SPANS, rows=30), (PACKING.length,)
+
+    def from_step(start):
+        return training_input_fn(own, BATCH, config.seed, start, lengths, PACKING)
+
+    def run(name, **more):
+        spec = run_spec(tmp_path / name, batch_size=BATCH, save_checkpoints_steps=3)
+        train(config, spec, from_step, lengths=lengths, **more)
+
+    class Killed(Exception):
+        pass
+
+    def kill():
+        raise Killed
+
+    run("straight")
+    with pytest.raises(Killed):
+        run("killed", every_steps=8, then=kill)
+    run("killed")
+
+    losses = [read_scalars(str(tmp_path / n), "loss") for n in ("straight", "killed")]
+    assert losses[0] == losses[1] and sorted(losses[0]) == list(range(1, 15))
+    assert_equal_values(
+        *(checkpoint_values(tmp_path / n) for n in ("straight", "killed"))
+    )
