@@ -63,7 +63,8 @@ class FinetuningConfig:
       to one of a few lengths instead of max_sequence_length. Ignored on a TPU.
     pack_sequences: sequence packing (Krell et al. 2021). A row has several examples,
       which do not see each other, instead of one and padding. All batches have one
-      shape, so that this also works on a TPU; group_by_length is ignored.
+      shape, so that this also works on a TPU. group_by_length is ignored, unless it
+      leaves less padding, because mesh or microbatches need many rows.
     """
 
     num_epochs: float

@@ -45,7 +45,8 @@ def training_input_fn(
       lengths: ascending. If given, rows are grouped by length (`training_order`), and a
         batch is cut to the shortest length that its longest row fits into. Otherwise
         batches keep the length of the arrays.
-      packing: the shape of packed batches (`pack_batch`), or None.
+      packing: the shape of packed batches (`pack_batch`), which end with the run; None
+        for rows of one example.
 
     Returns:
       An input_fn.
@@ -74,9 +75,12 @@ def training_batches(
     """The batches of `training_input_fn`."""
     has_packing = packing is not None
     sizes = arrays["input_mask"].sum(1) if lengths or has_packing else None
-    for places in training_order(
+    order = training_order(
         _examples(arrays), batch_size, seed, start_step, sizes, has_packing
-    ):
+    )
+    # TensorFlow asks for some batches in advance, also after the last step.
+    last = packing.steps - start_step if has_packing else None
+    for places in itertools.islice(order, last):
         rows = {name: array[places] for name, array in arrays.items()}
         if has_packing:
             yield pack_batch(rows, packing)
@@ -274,7 +278,7 @@ def _epoch_order(examples, batch_size, seed, epoch, sizes, balanced):
     first = min(-epoch * examples % batch_size, examples)
     whole = (examples - first) // batch_size * batch_size
     if balanced:
-        order = balanced_batches(order, sizes, first, batch_size)
+        order = balanced_batches(order, sizes, first, batch_size, generator)
     start, body, end = np.split(order, [first, first + whole])
     if not balanced:
         group = min(_GROUP, whole // batch_size // _GROUPS_PER_EPOCH)

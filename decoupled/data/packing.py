@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Number of batches with which lengths of rows are compared; the chosen length is then
-# checked with all batches.
-_SAMPLE = 200
+# Number of batches with which lengths of rows are compared, and of those with the most
+# tokens among them. The chosen length is then checked with all batches.
+_SAMPLE, _LARGEST = 100, 20
 
 Arrays = dict[str, np.ndarray]
 
@@ -24,19 +24,21 @@ class Packing(NamedTuple):
     """The shape of packed batches.
 
     rows: of a batch. length: tokens of a row. examples: the most that a row holds.
+    steps: of the run. A batch after its last one may not fit.
     """
 
     rows: int
     length: int
     examples: int
+    steps: int
 
 
 def pack(sizes: Sequence[int], length: int) -> list[list[int]]:
-    """Divides examples into rows by minimum bin slack (Gupta and Ho 1999).
+    """Divides examples into rows by minimum bin slack (MBS' of Fleszar and Hindi 2002).
 
     A row gets the longest example that is left, and then those of the others that fill
-    it best. First fit leaves too much room: rows of 128 tokens hold 32 pairs of XNLI in
-    11 rows instead of 10.
+    it best. First fit leaves too much room: 32 pairs of XNLI take 11 rows of 128 tokens
+    instead of 10.
 
     Args:
       sizes: tokens of each example, 1 or more and none above `length`.
@@ -83,12 +85,16 @@ def plan_packing(
       cost: length of a row -> cost of one of its tokens.
     """
     first = -(-shortest // step) * step
-    sample = batches[:: max(1, len(batches) // _SAMPLE)]
+    sample = [
+        *batches[:: max(1, len(batches) // _SAMPLE)],
+        *sorted(batches, key=np.sum)[-_LARGEST:],
+    ]
 
     def shape(length: int, some: Sequence[np.ndarray]) -> Packing:
         packed = [pack(sizes, length) for sizes in some]
-        rows = -(-max(map(len, packed)) // multiple) * multiple
-        return Packing(rows, length, max(len(row) for rows in packed for row in rows))
+        needed = max(map(len, packed))
+        examples = max(len(row) for rows in packed for row in rows)
+        return Packing(-(-needed // multiple) * multiple, length, examples, len(some))
 
     def total(length: int) -> float:
         return shape(length, sample).rows * length * cost(length)
@@ -114,7 +120,7 @@ def pack_batch(arrays: Arrays, packing: Packing) -> Arrays:
         example_weights: float32 [rows, examples], 0 where there is no example; unless
           the arrays have it, 1 elsewhere.
     """
-    rows, length, examples = packing
+    rows, length, examples, _ = packing
     sizes = arrays["input_mask"].sum(1)
     own = {name for name, array in arrays.items() if array.ndim == 1}
     if own and "example_weights" not in arrays:
@@ -144,20 +150,26 @@ def pack_batch(arrays: Arrays, packing: Packing) -> Arrays:
 
 
 def balanced_batches(
-    order: np.ndarray, sizes: np.ndarray, first: int, batch_size: int
+    order: np.ndarray,
+    sizes: np.ndarray,
+    first: int,
+    batch_size: int,
+    generator: np.random.Generator,
 ) -> np.ndarray:
     """An order of the same examples whose batches have nearly equal numbers of tokens.
 
     Examples are sorted by length and divided into as many strata as a batch has
-    examples. Every batch gets one example of each stratum, and a batch with few tokens
-    so far gets a longer one. The examples that share a batch with another epoch are
-    taken at equal distances from all lengths.
+    examples. Every batch gets one example of each stratum, and a batch that has few
+    tokens so far a long one. Batches whose numbers of tokens differ by less than the
+    examples of the stratum do are compared at random, so that no two epochs have the
+    same batches. The examples that share a batch with another epoch are taken at equal
+    distances from all lengths.
 
     Args:
       order: int [examples], a random permutation.
       sizes: int [examples], tokens of each.
       first: how many examples fill up the last batch of the epoch before.
-      batch_size: examples of a batch.
+      batch_size: examples of a batch. generator: of the epoch.
     """
     examples = len(order)
     batches = (examples - first) // batch_size
@@ -167,8 +179,9 @@ def balanced_batches(
     end, order = _at_equal_distances(order, examples - first - batches * batch_size)
     body = order.reshape(batch_size, batches)
     totals = np.zeros(batches, np.int64)
-    for stratum in body:
-        stratum[np.argsort(totals, kind="stable")] = stratum.copy()
+    for stratum in body if batches else ():
+        noise = generator.uniform(0, np.ptp(sizes[stratum]) + 1, batches)
+        stratum[np.argsort(totals + noise)] = stratum.copy()
         totals += sizes[stratum]
     return np.concatenate([start, body.T.ravel(), end])
 

@@ -18,7 +18,7 @@ _MASKED = -1e9
 
 
 def attention_bias(
-    build: Builder, mask: mtf.Tensor, examples: mtf.Tensor | None = None
+    build: Builder, mask: mtf.Tensor, query_examples: mtf.Tensor | None = None
 ) -> mtf.Tensor:
     """0 for tokens that are attended to, a large negative number for the others.
 
@@ -26,18 +26,25 @@ def attention_bias(
       build: sizes.
       mask: int32 [batch, sequence], 1 for real tokens; in packed rows the number of
         each token's example, from 1.
-      examples: of packed rows, int32 [..., queries], the numbers of the examples that
+      query_examples: of packed rows, [..., queries], the numbers of the examples that
         queries belong to. None: queries attend to all real tokens.
 
     Returns:
       float32 [batch, memory], or [batch, queries, memory] of packed rows.
     """
     memory = mtf.rename_dimension(mask, "sequence", build.dims.memory.name)
-    if examples is None:
+    if query_examples is None:
         return (1.0 - mtf.cast(memory, tf.float32)) * _MASKED
-    batch, *_ = memory.shape.dims
-    shape = [batch, examples.shape.dims[-1], build.dims.memory]
-    is_other = mtf.not_equal(examples, memory, output_shape=shape)
+    # GPUs compare no integers of 32 bits; all numbers are exact in float32.
+    is_other = mtf.not_equal(
+        mtf.cast(query_examples, tf.float32),
+        mtf.cast(memory, tf.float32),
+        output_shape=[
+            build.dims.batch,
+            query_examples.shape.dims[-1],
+            build.dims.memory,
+        ],
+    )
     return mtf.cast(is_other, tf.float32) * _MASKED
 
 
@@ -131,11 +138,10 @@ def encode(
       All layers' representations.
     """
     mask, position_ids = features["input_mask"], features.get("position_ids")
-    bias = last_bias = attention_bias(
-        build, mask, None if position_ids is None else mask
-    )
-    if position_ids is not None and positions is not None:
-        numbers = mtf.range(build.mesh, positions.shape.dims[-1], tf.int32) + 1
+    is_packed = position_ids is not None
+    bias = last_bias = attention_bias(build, mask, mask if is_packed else None)
+    if is_packed and positions is not None:
+        numbers = mtf.range(build.mesh, positions.shape.dims[-1], tf.float32) + 1.0
         last_bias = attention_bias(build, mask, numbers)
     x = embedded = InputEmbedding(build).hidden(
         features["input_word_ids"], features["input_type_ids"], position_ids

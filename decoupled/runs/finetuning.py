@@ -91,6 +91,9 @@ class Finetuning:
         self._network = finetuning_network(config, task, model)
         frozen = frozen_variables(config, model)
         check_graph(self._network, config.training, frozen)
+        if config.finetuning.pack_sequences:
+            packed = self._network._replace(task=self._network.task.packed(2))
+            check_graph(packed, config.training, frozen)
         self._check_files(only_train=mode == "train")
         self._stop = StopOnSignal()
         self._tpu = TpuAddress(**tpu) if tpu else None

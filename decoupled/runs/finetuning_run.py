@@ -5,25 +5,21 @@ evaluated in every language.
 """
 
 import dataclasses
-import itertools
 import math
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from decoupled.configs import ModelConfig, ScheduleConfig, TrainingConfig
+from decoupled.configs import ModelConfig, ScheduleConfig
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
 from decoupled.core import console, files, gfile
 from decoupled.data.array_input_fn import (
     recorded_training_input_fn,
     training_input_fn,
-    training_order,
 )
-from decoupled.data.packing import Packing, plan_packing
 from decoupled.model.variables import NO_HEAD, Role, declare
 from decoupled.runs import run_folder
+from decoupled.runs.batch_shape import BatchShape, choose_shape
 from decoupled.runs.evaluation import Answers, answer_languages, finished_results
 from decoupled.runs.saved_run import (
     BEST,
@@ -39,12 +35,6 @@ from decoupled.tasks.task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.estimator import train
 from decoupled.training.events import write_scalars
-from decoupled.training.lengths import (
-    choose_lengths,
-    packed_token_cost,
-    training_tokens_per_length,
-)
-from decoupled.training.mesh import length_step, rows_multiple
 from decoupled.training.model_fn import RunSpec
 from decoupled.training.network import Network, TrainingGraph
 
@@ -100,27 +90,20 @@ class FinetuningRun(NamedTuple):
             steps_of(self.config, features),
         )
         steps = graph.schedule.train_steps
-        lengths, packing = (), None
-        sizes = features["input_mask"].sum(1)
-        if self.config.finetuning.pack_sequences:
-            on_tpu = self.spec.tpu is not None
-            packing = training_packing(graph, sizes, self.spec.training, on_tpu)
-            packed = self.network.task.packed(packing.examples)
-            graph = graph._replace(network=self.network._replace(task=packed))
-            lengths = (packing.length,)
-            self.spec.say(_packed_in_words(packing, sizes, self.spec.training))
-        elif self.config.finetuning.group_by_length:
+        shape = BatchShape(graph.network.task, (), None)
+        if checkpoint_step(latest_complete(self.folder)) < steps:
             graphs = math.ceil(steps / every) if every else 1
-            lengths = training_lengths(graph, sizes, self.spec.training, graphs)
-            shown = ", ".join(map(str, lengths))
-            self.spec.say(f"batches of like length, padded to {shown} tokens")
+            shape = choose_shape(
+                graph, self.config.finetuning, features["input_mask"].sum(1),
+                self.spec, graphs,
+            )  # fmt: skip
         train(
-            graph,
+            graph._replace(network=self.network._replace(task=shape.task)),
             self.spec,
-            lambda step: self._input_fn(features, range(step, steps), lengths, packing),
+            lambda step: self._input_fn(features, range(step, steps), shape),
             every_steps=every,
             then=self._evaluate_dev,
-            lengths=lengths,
+            lengths=shape.lengths,
         )
         if self.selecting:
             self._evaluate_dev()
@@ -211,14 +194,15 @@ class FinetuningRun(NamedTuple):
                 labelled.append(found.language)
         return labelled
 
-    def _input_fn(self, features, steps, lengths, packing):
+    def _input_fn(self, features, steps, shape):
         batch, folder = self.spec.training.batch_size, self.spec.recorded_batches
         if folder is None:
+            lengths = () if shape.packing else shape.lengths
             return training_input_fn(
-                features, batch, self.seed, steps.start, lengths, packing
+                features, batch, self.seed, steps.start, lengths, shape.packing
             )
         return recorded_training_input_fn(
-            features, batch, self.seed, steps, folder, console.track, packing
+            features, batch, self.seed, steps, folder, console.track, shape.packing
         )
 
     def _catch_up(self, every):
@@ -312,61 +296,6 @@ def finetuning_graph(
         seed=seed,
         frozen=frozen_variables(config, network.model),
         recompute_layers=training.recompute_layers,
-    )
-
-
-def training_lengths(
-    graph: TrainingGraph, sizes: np.ndarray, training: TrainingConfig, graphs: int
-) -> tuple[int, ...]:
-    """The lengths of the graph that trains with length bucketing, ascending.
-
-    They depend on the whole run, and not on the step where it resumes. A short run has
-    few lengths: another length must save more time than its part of the graph takes to
-    build.
-
-    Args:
-      graph: of the run. sizes: int [rows], tokens of each row of the training set.
-      training: its batches.
-      graphs: number of graphs that the run builds; it builds one after each evaluation.
-    """
-    network, steps = graph.network, graph.schedule.train_steps
-    order = training_order(len(sizes), training.batch_size, graph.seed, 0, sizes)
-    longest = [sizes[rows].max() for rows in itertools.islice(order, steps)]
-    # Batches are made ahead, including some after the last step.
-    longest.append(sizes.max())
-    cost = training_tokens_per_length(network.model, steps, graphs)
-    limit, step = network.task.sequence_length, length_step(network.mesh)
-    chosen = choose_lengths(np.array(longest), limit, cost / training.batch_size, step)
-    return tuple(chosen)
-
-
-def training_packing(
-    graph: TrainingGraph, sizes: np.ndarray, training: TrainingConfig, on_tpu: bool
-) -> Packing:
-    """The shape of a run's packed batches; it does not depend on where it resumes.
-
-    Args:
-      graph: of the run. sizes: int [rows], tokens of each row of the training set.
-      training: its batches. on_tpu: whether it is on a TPU.
-    """
-    network, steps = graph.network, graph.schedule.train_steps
-    order = training_order(
-        len(sizes), training.batch_size, graph.seed, 0, sizes, balanced=True
-    )
-    return plan_packing(
-        [sizes[rows] for rows in itertools.islice(order, steps)],
-        sizes.max(),
-        length_step(network.mesh, on_tpu),
-        rows_multiple(network.mesh, training.gradient_accumulation),
-        lambda length: packed_token_cost(network.model, length),
-    )
-
-
-def _packed_in_words(packing, sizes, training):
-    filled = sizes.mean() * training.batch_size / (packing.rows * packing.length)
-    return (
-        f"batches of {training.batch_size} examples packed into {packing.rows} rows of "
-        f"{packing.length} tokens, {filled:.0%} of them real"
     )
 
 

@@ -61,7 +61,8 @@ _WORD = re.compile(
 class ExtractiveQA(Task):
     """Finds the first and last token of an answer (Devlin et al. 2019, section 4.2).
 
-    Both are chosen among all positions of the sequence, padding included, as in BERT.
+    Both are chosen among all positions of the sequence, padding included, as in BERT;
+    in packed rows among the positions of the example.
     Position 0, that of [CLS], means that the window does not contain the answer.
 
     Args:
@@ -69,7 +70,7 @@ class ExtractiveQA(Task):
       dropout: before the last layer, in training.
       label_smoothing: of the training loss; evaluation reports the plain loss.
       any_length: whether the training loss excludes padding, whose amount depends on
-        the length of the batch.
+        the length of the batch. That of packed rows always does.
     """
 
     metrics = {"loss": ("loss_sum", "weight"), "span_accuracy": ("hits", "weight")}
@@ -100,7 +101,8 @@ class ExtractiveQA(Task):
         return {**example_dims(self, dims), "span_positions": spans}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Joins the positions; adds weights (padding has 0) and 1 / (their sum)."""
+        """Joins the positions, which become those of the packed row; adds weights
+        (padding has 0) and 1 / (their sum)."""
         features = dict(features)
         starts, ends = features.pop("start_positions"), features.pop("end_positions")
         if self.examples is not None:
@@ -173,9 +175,10 @@ class ExtractiveQA(Task):
     def _tokens_of_examples(self, build: Builder, mask: mtf.Tensor) -> mtf.Tensor:
         """1 at the tokens of an example: float32 [batch, sequence], or, of packed rows,
         [batch, examples, sequence]."""
+        mask = mtf.cast(mask, tf.float32)
         if self.examples is None:
-            return mtf.cast(mask, tf.float32)
-        numbers = mtf.range(build.mesh, self.examples, tf.int32) + 1
+            return mask
+        numbers = mtf.range(build.mesh, self.examples, tf.float32) + 1.0
         shape = [build.dims.batch, self.examples, build.dims.sequence]
         return mtf.cast(mtf.equal(numbers, mask, output_shape=shape), tf.float32)
 

@@ -66,7 +66,9 @@ class Task(abc.ABC):
         self, build: Builder, features: dict[str, mtf.Tensor]
     ) -> mtf.Tensor:
         """Where [CLS] is, int32, of the dimensions of `of_each_example`."""
-        return features["first_positions"] if self.examples else cls_positions(build)
+        if self.examples is None:
+            return cls_positions(build)
+        return features["first_positions"]
 
     @property
     @abc.abstractmethod
@@ -296,8 +298,8 @@ class FinetuningTask(abc.ABC):
         Args:
           dropout: before the last layer, in training.
           label_smoothing: of the training loss.
-          any_length: whether batches are padded to different lengths. The training loss
-            must not depend on them.
+          any_length: whether batches are padded to different lengths, or packed. The
+            training loss must not depend on padding.
         """
 
     @abc.abstractmethod

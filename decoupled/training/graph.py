@@ -122,9 +122,11 @@ def build_step(
 
     Args:
       graph: what is trained, and how.
-      features: name -> tf.Tensor [batch, length] or [batch], as the task declares them.
+      features: name -> tf.Tensor [batch, length] or [batch], as the task declares them;
+        those of packed examples are [batch, examples].
       placement: the cores of a TPU; None is this host's devices.
-      lengths: of batches; empty if all batches have the task's length, as on a TPU.
+      lengths: of batches; empty if all batches have the task's length. Packed batches
+        have one.
 
     Raises:
       UserError: the mesh does not fit the model or the batch.

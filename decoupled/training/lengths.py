@@ -21,7 +21,8 @@ _FLOPS_PER_GRAPH, _FLOPS_PER_TRAINING_GRAPH = 2e11, 3.3e11
 # The cost of a token in training besides matrix products, in the same unit. In small
 # models this is most of the time.
 _FLOPS_BESIDE_PRODUCTS = 1e7
-# The cost of a score of attention besides matrix products, in the same unit.
+# The cost of a score of attention besides matrix products, in the same unit: an
+# estimate. XNLI's tokens took as long in rows of 88 as in rows of 128, within 3%.
 _FLOPS_OF_A_SCORE = 500
 # After so many steps, skipping a part has taken as long as building it: 0.05 ms a layer
 # in each step against 200 ms a layer.
@@ -107,7 +108,8 @@ def split_by_length(
     `join_lengths` takes the output of the part that did.
 
     Args:
-      features: name -> tensor [batch] or [batch, length] of unknown length.
+      features: name -> tensor [batch] or [batch, length] of unknown length; of packed
+        rows all shapes are known.
       lengths: that the batch may have.
 
     Yields:

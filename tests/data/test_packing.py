@@ -81,26 +81,58 @@ def test_another_epoch_and_another_seed_mix_other_examples():
     assert not first & {tuple(sorted(rows)) for rows in order(25, seed=2)}
 
 
+def test_examples_of_different_lengths_meet_others_in_every_epoch():
+    """Sorted lengths alone would make the same batches in each epoch."""
+    sizes = np.arange(5, 69)
+    batches = list(itertools.islice(training_order(64, 8, 1, 0, sizes, True), 16))
+    pairs = [
+        {pair for rows in epoch for pair in itertools.combinations(sorted(rows), 2)}
+        for epoch in (batches[:8], batches[8:])
+    ]
+    # By chance 7 of 63.
+    assert len(pairs[0] & pairs[1]) < 0.25 * len(pairs[0])
+    totals = [sizes[rows].sum() for rows in batches]
+    assert np.ptp(totals) < 0.05 * np.mean(totals)
+
+
 def plan(batches, shortest=10, step=4, multiple=1, cost=lambda length: 1.0):
     return plan_packing([np.array(b) for b in batches], shortest, step, multiple, cost)
 
 
 def test_all_batches_fit_into_the_shape_of_a_run():
     # 12 tokens need two rows of 12 for [7, 7]; 16 hold 7 + 7.
-    assert plan([[7, 7], [5, 5]]) == Packing(1, 16, 2)
-    assert plan([[7, 7, 7, 7], [10, 1, 1]]) == Packing(2, 16, 3)
+    assert plan([[7, 7], [5, 5]]) == Packing(1, 16, 2, 2)
+    assert plan([[7, 7, 7, 7], [10, 1, 1]]) == Packing(2, 16, 3, 2)
     # A dear token of a long row decides for the short one.
-    assert plan([[7, 7]], cost=lambda length: length**2) == Packing(2, 12, 1)
-    assert plan([[7, 7]], multiple=4) == Packing(4, 12, 1)
-    assert plan([[2, 2, 2]], shortest=3, step=128) == Packing(1, 128, 3)
+    assert plan([[7, 7]], cost=lambda length: length**2) == Packing(2, 12, 1, 1)
+    assert plan([[7, 7]], multiple=4) == Packing(4, 12, 1, 1)
+    assert plan([[2, 2, 2]], shortest=3, step=128) == Packing(1, 128, 3, 1)
 
 
 def test_a_batch_outside_of_the_sample_fits_too(monkeypatch):
     monkeypatch.setattr("decoupled.data.packing._SAMPLE", 2)
     batches = [[2, 2, 2, 2], [9, 9, 9, 9], [2, 2, 2, 2], [2, 2, 2, 2]]
-    rows, length, examples = plan(batches)
+    rows, length, examples, steps = plan(batches)
     assert all(len(pack(sizes, length)) <= rows for sizes in batches)
-    assert examples == 4
+    assert (examples, steps) == (4, 4)
+
+
+def test_batches_after_the_last_step_need_not_fit(tmp_path):
+    """They would be in the last file of batches, which has up to 500."""
+    sizes = np.random.default_rng(14).integers(3, 70, 1000)
+    mask = (np.arange(70) < sizes[:, np.newaxis]).astype(np.int32)
+    arrays = {"input_mask": mask, "label_ids": np.zeros(1000, np.int32)}
+
+    def shape_of(steps):
+        found = itertools.islice(training_order(1000, 32, 14, 0, sizes, True), steps)
+        batches = [sizes[rows] for rows in found]
+        return plan_packing(batches, 70, 128, 1, lambda length: 1.0)
+
+    assert shape_of(32).rows < shape_of(200).rows
+    written = recorded_training_input_fn(
+        arrays, 32, 14, range(32), str(tmp_path), lambda x, _: x, shape_of(32)
+    )
+    assert len(list(written())) == 32
 
 
 def test_a_packed_row_holds_whole_examples_with_positions_of_their_own():
@@ -109,7 +141,7 @@ def test_a_packed_row_holds_whole_examples_with_positions_of_their_own():
         "input_mask": np.array([[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 0]]),
         "label_ids": np.array([30, 20, 10]),
     }
-    packed = pack_batch(arrays, Packing(2, 5, 2))
+    packed = pack_batch(arrays, Packing(2, 5, 2, 1))
     assert {name: array.tolist() for name, array in packed.items()} == {
         "input_word_ids": [[5, 6, 7, 8, 9], [4, 0, 0, 0, 0]],
         "input_mask": [[1, 1, 1, 2, 2], [1, 0, 0, 0, 0]],
@@ -123,14 +155,14 @@ def test_a_packed_row_holds_whole_examples_with_positions_of_their_own():
 def test_weights_of_examples_are_kept():
     weights = np.array([0.5, 2.0, 1.5], np.float32)
     arrays = {**made_arrays(3), "example_weights": weights}
-    packed = pack_batch(arrays, Packing(3, LONGEST, 2))["example_weights"]
+    packed = pack_batch(arrays, Packing(3, LONGEST, 2, 1))["example_weights"]
     assert packed.dtype == np.float32 and packed.shape == (3, 2)
     assert sorted(packed[packed > 0]) == sorted(weights)
 
 
 def test_a_task_of_tokens_gets_no_features_of_examples():
     arrays = {k: v for k, v in made_arrays(3).items() if v.ndim == 2}
-    packed = pack_batch(arrays, Packing(3, LONGEST, 2))
+    packed = pack_batch(arrays, Packing(3, LONGEST, 2, 1))
     assert set(packed) == {*arrays, "position_ids"}
 
 
@@ -143,7 +175,8 @@ def test_packed_batches_hold_the_examples_of_their_steps():
     packing = run_packing()
     arrays = made_arrays()
     batches = training_batches(arrays, BATCH, 1, 0, (), packing)
-    for expected, batch in zip(order(80), batches, strict=False):
+    # No batch comes after the run's last one, which may not fit.
+    for expected, batch in zip(order(80), batches, strict=True):
         assert batch["input_word_ids"].shape == (packing.rows, packing.length)
         held = batch["label_ids"][batch["example_weights"] > 0]
         assert sorted(held) == sorted(expected)
@@ -158,15 +191,13 @@ def test_packed_batches_hold_the_examples_of_their_steps():
 @pytest.mark.parametrize("start", [1, 25, 26, 60])
 def test_a_resumed_run_sees_the_packed_batches_of_a_straight_one(start, tmp_path):
     packing, arrays = run_packing(), made_arrays()
-    straight = list(
-        itertools.islice(training_batches(arrays, BATCH, 1, 0, (), packing), 64)
-    )
+    straight = list(training_batches(arrays, BATCH, 1, 0, (), packing))
     own = training_input_fn(arrays, BATCH, 1, start, (), packing)()
     written = recorded_training_input_fn(
-        arrays, BATCH, 1, range(start, 64), str(tmp_path), lambda x, _: x, packing
+        arrays, BATCH, 1, range(start, 80), str(tmp_path), lambda x, _: x, packing
     )()
     for resumed in (own, written):
-        for expected, batch in zip(straight[start:], resumed, strict=False):
+        for expected, batch in zip(straight[start:], resumed, strict=True):
             assert set(batch) == set(expected)
             for name, values in expected.items():
                 np.testing.assert_array_equal(batch[name], values)

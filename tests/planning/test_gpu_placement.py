@@ -6,6 +6,7 @@ import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
+from decoupled.data.packing import Packing, pack_batch
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.planning.gpu_placement import has_kernel, landing
 from decoupled.tasks.classification import Classification
@@ -86,6 +87,21 @@ def test_all_of_fine_tuning_and_prediction_stays_on_the_gpus(task):
         tensors = {name: tf.constant(value) for name, value in features.items()}
         build_predictions(network, tensors, (LENGTH,), gpus(mesh))
     assert not landing(graph).moved
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Classification("topics", ("a", "b"), LENGTH, 0.1, 0.0),
+        ExtractiveQA("questions", LENGTH, 0.1, 0.0),
+    ],
+    ids=["classification", "questions"],
+)
+def test_all_of_a_step_on_packed_rows_stays_on_the_gpus(task):
+    features = head_features(task)
+    rows = len(features["input_mask"])
+    packed = pack_batch(features, Packing(rows, LENGTH, 2, steps=1))
+    assert not training(ONE, packed, task=task.packed(2)).moved
 
 
 def test_the_registry_tells_what_gpus_cannot_do():

@@ -30,7 +30,7 @@ from tests.training.test_training_lengths import (
 
 NUMBERS = Regression("numbers", LENGTH, 0.0)
 # Any example of `features` fits; the mesh can split rows and length.
-PACKING = Packing(4, 24, 4)
+PACKING = Packing(4, 24, 4, steps=14)
 FOUR = mesh("d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m")
 SPLIT_SEQUENCE = mesh("s:2", "sequence:s")
 SPLIT_MEMORY = mesh("d:2;s:2", "batch:d;memory:s")
