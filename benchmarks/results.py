@@ -9,9 +9,9 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ from decoupled.core.console import say
 from decoupled.core.errors import UserError
 
 FORMAT = "decoupled-benchmark-1"
+# The folders of an absolute path, also of one behind "=".
+_FOLDERS = re.compile(r"(?<![^=])/(?:[^/\n]+/)+")
 
 
 class Comparison(NamedTuple):
@@ -147,7 +149,7 @@ def read(path: pathlib.Path) -> list[Comparison]:
 def _as_json(comparison):
     workers = [
         worker._replace(
-            case={name: _lasting(value) for name, value in worker.case.items()},
+            case=_lasting(worker.case),
             rounds=[chunk._asdict() for chunk in worker.rounds],
         )._asdict()
         for worker in comparison.workers
@@ -156,10 +158,12 @@ def _as_json(comparison):
 
 
 def _lasting(value):
-    """Of a path in a temporary folder only the name means something later."""
-    if isinstance(value, str) and value.startswith(tempfile.gettempdir() + os.sep):
-        return os.path.basename(value)
-    return value
+    """Of absolute paths only the last part: folders are of this machine or temporary."""
+    if isinstance(value, dict):
+        return {name: _lasting(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_lasting(item) for item in value]
+    return _FOLDERS.sub("", value) if isinstance(value, str) else value
 
 
 def _from_json(entry):

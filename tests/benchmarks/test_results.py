@@ -37,15 +37,16 @@ def test_everything_is_read_back(path):
 
 
 def test_what_is_gone_tomorrow_is_not_recorded(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(results.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(
         results.sys, "argv", ["toys", "--quick", f"--results_dir={tmp_path}"]
     )
     worker = toy("a")
     worker.case["path"] = str(tmp_path / "run" / "dump.xml")
+    worker.case["words"] = [f"{tmp_path}/bin/python", f"--data_dir={tmp_path}/data"]
     Results(path, "toys", resume=False).measure("one", lambda: [worker], 1, 1)
     (read,) = results.read(path)
     assert read.worker("a").case["path"] == "dump.xml"
+    assert read.worker("a").case["words"] == ["python", "--data_dir=data"]
     assert read.command == "python -m benchmarks.toys --quick"
 
 
