@@ -158,7 +158,7 @@ def _as_json(comparison):
 
 
 def _lasting(value):
-    """Of absolute paths only the last part: folders are of this machine or temporary."""
+    """Absolute paths without their folders, which are of one machine or temporary."""
     if isinstance(value, dict):
         return {name: _lasting(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
