@@ -19,6 +19,8 @@ SESSION_CONFIG = tf.ConfigProto(
     intra_op_parallelism_threads=1,
     inter_op_parallelism_threads=2,
 )
+# As in the package's own sessions: rewriting a graph takes longer than running it once.
+SESSION_CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
 
 def starting_from(values):

@@ -8,7 +8,7 @@ from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
 from decoupled.model.layers import Builder
 from decoupled.ops.cross_entropy import softmax_cross_entropy
-from tests.helpers import masked_lm_features, run_mesh
+from tests.helpers import SESSION_CONFIG, masked_lm_features, run_mesh
 
 SEED = 5
 
@@ -63,7 +63,7 @@ def initial_weights(config, outputs, **settings):
     with tf.Graph().as_default():
         build_only(config, outputs, **settings)
         masters = tf.global_variables()
-        with tf.Session() as session:
+        with tf.Session(config=SESSION_CONFIG) as session:
             session.run(tf.global_variables_initializer())
             values = session.run(masters)
     return {v.op.name: value for v, value in zip(masters, values, strict=True)}
