@@ -297,6 +297,7 @@ def test_where_all_is_masked_pre_training_finds_the_same_loss(corpus_records, tm
         assert measured["accuracy"] == pytest.approx(found["masked_lm_accuracy"])
 
 
+@pytest.mark.slow
 def test_pre_training_samples_what_is_measured_here(corpus_records, tmp_path):
     """With BERT's masks the evaluation of pre-training draws one of our rounds, or one
     like it, of each sequence: its mean lies within 4 standard errors of ours."""

@@ -16,6 +16,8 @@ from tests.exports.models import (
 )
 
 LABELS = ["admin", "core", "gis"]
+# One layer: that there may be several is seen in the pre-trained model.
+FINETUNED = model_config(num_layers=1)
 
 
 @pytest.fixture(scope="session")
@@ -34,13 +36,12 @@ def pretrained_dir(tmp_path_factory, vocabulary):
 @pytest.fixture(scope="session")
 def finetuned_dir(tmp_path_factory, vocabulary):
     """The folder of a fine-tuning run with three labels."""
-    config = model_config()
     return write_model_dir(
         str(tmp_path_factory.mktemp("finetuned")),
         vocabulary.model_bytes,
         vocabulary.fingerprint,
-        config,
-        finetuned_weights(config, len(LABELS)),
+        FINETUNED,
+        finetuned_weights(FINETUNED, len(LABELS)),
         task={"name": "catalogs", "labels": LABELS},
     )
 

@@ -9,11 +9,11 @@ import re
 import pytest
 import tensorflow as tf
 
+from tests.exports.conftest import FINETUNED
 from tests.exports.models import model_config, random_batch
 
 tf1 = tf.compat.v1
 CONFIG = model_config()
-NORMS = 1 + 2 * CONFIG.num_layers
 
 
 def kernels(folder, outputs):
@@ -40,7 +40,7 @@ def kernels(folder, outputs):
 
 def test_encoder_runs_fused_kernels(encoder_export):
     counts = kernels(encoder_export / "encoder", ["sequence_output", "pooled_output"])
-    assert counts["_MklLayerNorm"] == NORMS
+    assert counts["_MklLayerNorm"] == 1 + 2 * CONFIG.num_layers
     # The projection, then query + key + value, attention output and two products of the
     # feed-forward part in each layer, with bias, activation and residual.
     assert counts["_MklNativeFusedMatMul"] == 1 + 4 * CONFIG.num_layers
@@ -53,6 +53,6 @@ def test_encoder_runs_fused_kernels(encoder_export):
 @pytest.mark.slow
 def test_classifier_runs_the_same_kernels(classifier_export):
     counts = kernels(classifier_export / "classifier", ["logits"])
-    assert counts["_MklLayerNorm"] == NORMS
-    assert counts["_MklFusedBatchMatMulV2"] == CONFIG.num_layers
+    assert counts["_MklLayerNorm"] == 1 + 2 * FINETUNED.num_layers
+    assert counts["_MklFusedBatchMatMulV2"] == FINETUNED.num_layers
     assert not {"Erf", "Mean", "Square", "BiasAdd"} & set(counts)

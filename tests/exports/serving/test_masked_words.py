@@ -10,10 +10,13 @@ from decoupled.exports.serving.masked_words import (
     open_checkpoint,
     open_export,
 )
-from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import open_trained_model
 from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
-from tests.exports.models import model_config, pretrained_weights, write_model_dir
+from tests.exports.models import (
+    model_config,
+    pretrained_weights,
+    save_encoder,
+    write_model_dir,
+)
 
 
 def test_text_around_masks_is_encoded_by_itself(vocabulary):
@@ -79,11 +82,8 @@ def test_an_output_embedding_of_low_rank(vocabulary, tmp_path):
             model, arrays,
         )  # fmt: skip
         found.append(open_checkpoint(folder, None))
-    export(
-        open_trained_model(str(tmp_path / "factors")), str(tmp_path / "export"),
-        sequence_length=16, mlm=True, overwrite=False,
-    )  # fmt: skip
-    found.append(open_export(str(tmp_path / "export")))
+    save_encoder(config, True, vocabulary, tmp_path / "saved")
+    found.append(open_export(str(tmp_path / "saved")))
     answers = [model.fill("Select the [MASK]", 4)[0] for model in found]
     for answer in answers:
         assert [row.piece for row in answer] == [row.piece for row in answers[1]]

@@ -32,15 +32,35 @@ def export(model_dir, target, *flags, **settings):
     return done
 
 
+@functools.cache
+def load(target, name):
+    return tf.saved_model.load(str(target / name))
+
+
 def vectors(target, texts=TEXTS):
-    model = tf.saved_model.load(str(target / "text_sentence_encoder"))
+    model = load(target, "text_sentence_encoder")
     return model(tf.constant(texts))["sentence_vector"].numpy()
 
 
 @pytest.fixture(scope="module")
-def exported(pretrained_dir, finetuned_dir, tmp_path_factory):
+def reader_dir(vocabulary, tmp_path_factory):
+    """A model that answers questions, whose windows would be too long for it."""
+    config = model_config(num_layers=1)
+    weights = finetuned_weights(config, 2)
+    weights = {name: v for name, v in weights.items() if "pooler" not in name}
+    return write_model_dir(
+        str(tmp_path_factory.mktemp("reader")), vocabulary.model_bytes,
+        vocabulary.fingerprint, config, weights,
+        {"name": "xquad", "kind": "question answering", "labels": []},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def exported(pretrained_dir, finetuned_dir, reader_dir, tmp_path_factory):
     """(kind of model, layer, special tokens) -> folders of model and export."""
-    model_dirs = {"pretrained": pretrained_dir, "finetuned": finetuned_dir}
+    model_dirs = {
+        "pretrained": pretrained_dir, "finetuned": finetuned_dir, "reader": reader_dir
+    }  # fmt: skip
 
     @functools.cache
     def once(kind, layer, special):
@@ -55,7 +75,7 @@ def exported(pretrained_dir, finetuned_dir, tmp_path_factory):
 
 @pytest.mark.parametrize(
     "kind, layer, special",
-    [("pretrained", 1, False), ("pretrained", 0, True), ("finetuned", -1, True)],
+    [("pretrained", 1, False), ("reader", 0, True), ("finetuned", -1, True)],
 )
 def test_vectors_are_those_that_retrieve_compares(exported, kind, layer, special):
     model_dir, target = exported(kind, layer, special)
@@ -68,35 +88,24 @@ def test_vectors_are_those_that_retrieve_compares(exported, kind, layer, special
     assert special == bool(found[TEXTS.index("")].any())
     described = json.loads((target / "export.json").read_text())
     assert described["kind"] == "sentence_encoder"
-    number = layer if layer >= 0 else 2
+    assert described["answers"] is None and described["labels"] is None
+    # The last of one: the fine-tuned model has no more.
+    number = layer if layer >= 0 else 1
     assert described["sentence_vectors"] == {
         "layer": number, "pool_special_tokens": special, "centre_on": ""
     }  # fmt: skip
     assert described["sequence_length"] == LENGTH
     # Layers above it are left out, as are pooler and head.
-    encoder = tf.saved_model.load(str(target / "sentence_encoder"))
+    encoder = load(target, "sentence_encoder")
     names = [variable.name for variable in encoder.variables]
     layers = {name.split("layer_")[1][0] for name in names if "layer_" in name}
     assert layers == {str(index) for index in range(number)}
     assert not [n for n in names if "pooler" in n or "classifier" in n]
 
 
-def test_a_reader_gives_vectors_as_well(tmp_path, vocabulary):
-    """Its windows, too long for this model, are not made."""
-    config = model_config()
-    weights = finetuned_weights(config, 2)
-    weights = {name: v for name, v in weights.items() if "pooler" not in name}
-    reader = write_model_dir(
-        str(tmp_path / "reader"), vocabulary.model_bytes, vocabulary.fingerprint,
-        config, weights, {"name": "xquad", "kind": "question answering", "labels": []},
-    )  # fmt: skip
-    export(reader, tmp_path / "out", "--sequence_length=8", layer=0)
-    assert np.isfinite(vectors(tmp_path / "out")).all()
-    described = json.loads((tmp_path / "out/export.json").read_text())
-    assert described["answers"] is None and described["labels"] is None
-    assert described["sequence_length"] == 8
+def test_a_reader_of_sentences_has_no_settings_of_answers(reader_dir, tmp_path):
     line = mistake(
-        "export", f"--model_dir={reader}", f"--export_dir={tmp_path}/no",
+        "export", f"--model_dir={reader_dir}", f"--export_dir={tmp_path}/no",
         "--sentence_vectors", "--max_answer_length=3",
     )  # fmt: skip
     assert "--max_answer_length: is for models that answer questions" in line
@@ -106,19 +115,22 @@ def test_the_mean_of_other_sentences_is_subtracted(exported, tmp_path):
     lines, centred = tmp_path / "lines.txt", tmp_path / "centred"
     # More than a batch, an empty line between.
     lines.write_text("\n".join([*ENGLISH, "", *ENGLISH * 30]) + "\n", encoding="utf-8")
-    model_dir, plain = exported("pretrained", 0, True)
-    export(model_dir, centred, f"--centre_on={lines}", layer=0, centre=True)
+    model_dir, plain = exported("reader", 0, True)
+    # The flag is stronger than the retrieval's own length.
+    flags = (f"--centre_on={lines}", f"--sequence_length={LENGTH}")
+    export(model_dir, centred, *flags, layer=0, centre=True, max_sequence_length=8)
     mean = vectors(plain, ENGLISH).astype(np.float64).mean(0)
     assert np.abs(mean).max() > 0.01
     np.testing.assert_allclose(vectors(centred), vectors(plain) - mean, atol=1e-5)
     described = json.loads((centred / "export.json").read_text())
     assert described["centred_on_sentences"] == 31 * len(ENGLISH)
+    assert described["sequence_length"] == LENGTH
 
 
 def test_ids_and_signatures_give_the_same(exported):
     _, target = exported("pretrained", 1, False)
-    packed = tf.saved_model.load(str(target / "preprocessor"))(tf.constant(TEXTS))
-    model = tf.saved_model.load(str(target / "sentence_encoder"))
+    packed = load(target, "preprocessor")(tf.constant(TEXTS))
+    model = load(target, "sentence_encoder")
     signature = model.signatures["serving_default"](**packed)
     assert set(signature) == {"sentence_vector", "default"}
     for found in (model(packed)["sentence_vector"], signature["sentence_vector"]):
