@@ -31,6 +31,7 @@ from decoupled.training.checkpoints import (
 from tests.helpers import MASKING, masked_lm_features, schedule, tiny_model
 from tests.model.graphs import initial_weights, masked_lm_loss
 from tests.training.runs import (
+    BODY,
     assert_equal_values,
     checkpoint_values,
     constant_batches,
@@ -478,7 +479,7 @@ def test_slots_start_from_zero_after_an_initial_checkpoint(shallower):
 
 
 def test_the_folders_own_checkpoint_comes_before_the_initial_one(pretrained, tmp_path):
-    config = graph_config(schedule=schedule(4, 0))
+    config = graph_config(schedule=schedule(4, 0), frozen=BODY)
     own = train_run(config, run_spec(tmp_path, seed=9))
     spec = run_spec(tmp_path)._replace(init_checkpoint=pretrained)
 
@@ -497,7 +498,7 @@ def test_the_folders_own_checkpoint_comes_before_the_initial_one(pretrained, tmp
 
 def test_without_a_checkpoint_the_seed_decides(tmp_path):
     spec = run_spec(tmp_path)
-    config = graph_config(schedule=schedule(1, 1))
+    config = graph_config(schedule=schedule(1, 1), frozen=BODY)
 
     found = train_run(config, spec)
 
@@ -513,7 +514,7 @@ def test_without_a_checkpoint_the_seed_decides(tmp_path):
 
 
 def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(tmp_path):
-    config = graph_config(schedule=schedule(6, 0))
+    config = graph_config(schedule=schedule(6, 0), frozen=BODY)
     spec = run_spec(tmp_path, save_checkpoints_steps=2)
     straight = train_run(config, spec)
     truncate(tmp_path, 6)

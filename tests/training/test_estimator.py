@@ -21,6 +21,7 @@ from tests.helpers import (
     tiny_model,
 )
 from tests.training.runs import (
+    BODY,
     MODEL_AXIS,
     assert_equal_values,
     checkpoint_names,
@@ -67,7 +68,8 @@ def test_ten_steps_and_ten_more_equal_twenty(tmp_path, mesh, tiled, monkeypatch)
 
 
 def test_a_run_that_was_cut_goes_on_in_a_new_start_as_if_never_cut(tmp_path):
-    config = graph_config(model=DROPOUT)
+    """The head alone; test_slice_dtype.py resumes a run that trains all."""
+    config = graph_config(model=DROPOUT, frozen=BODY)
     straight = train_run(config, run_spec(tmp_path / "straight"))
     spec = run_spec(tmp_path / "cut", save_checkpoints_steps=5)
 
@@ -113,9 +115,10 @@ def shallow(**changes):
 
 @pytest.fixture(scope="module")
 def split_run(tmp_path_factory):
-    """The folder of a run of 6 steps on two processors."""
+    """The folder of a run of 6 steps of the head on two processors."""
     folder = tmp_path_factory.mktemp("split")
-    train_run(shallow(schedule=schedule(6, 0), mesh=MODEL_AXIS), run_spec(folder))
+    config = shallow(schedule=schedule(6, 0), mesh=MODEL_AXIS, frozen=BODY)
+    train_run(config, run_spec(folder))
     return folder
 
 

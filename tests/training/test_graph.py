@@ -14,12 +14,14 @@ from decoupled.tasks.tagging import Tagging
 from decoupled.training.graph import build_evaluation, build_step, check_graph
 from tests.helpers import (
     MASKING,
+    SESSION_CONFIG,
     adamw,
     masked_lm_features,
     tiny_model,
     tiny_training,
 )
 from tests.training.runs import (
+    BODY,
     BOTH_AXES,
     DATA_AXIS,
     MODEL_AXIS,
@@ -125,7 +127,9 @@ def test_a_run_repeats_bit_by_bit_with_dropout(name):
 def test_dropout_differs_from_step_to_step_and_with_the_seed():
     model = tiny_model(num_layers=1, hidden_dropout=0.5)
     # Without a learning rate the weights stay, so that only dropout changes the loss.
-    still = dict(model=model, optimizer=adamw(learning_rate=1e-30, weight_decay=0.0))
+    still = dict(
+        model=model, optimizer=adamw(learning_rate=1e-30, weight_decay=0.0), frozen=BODY
+    )
     one_batch = [masked_lm_features()]
 
     _, losses, _ = run_steps(graph_config(**still), 4, one_batch)
@@ -194,7 +198,7 @@ def build(config, training, features=None):
             lowered = build_step(config, constants)
         else:
             lowered = build_evaluation(config.network, constants)
-        with tf.Session() as session:
+        with tf.Session(config=SESSION_CONFIG) as session:
             session.run(tf.global_variables_initializer())
             fetched = session.run((lowered.loss, lowered.sums, lowered.predictions))
             return lowered, *fetched

@@ -13,6 +13,7 @@ from decoupled.core.compat import tf
 from decoupled.training.graph import build_step
 from tests.helpers import adamw, masked_lm_features, tiny_model
 from tests.training.runs import (
+    BODY,
     MODEL_AXIS,
     ONE_DEVICE,
     graph_config,
@@ -147,10 +148,10 @@ def test_bfloat16_weights_are_written_after_all_reads_and_one_by_one(coupled):
 
 @functools.cache
 def tiled(mesh, clip_norm):
-    """A step with tables in partitions and everything a few rows at a time."""
+    """A step of the head with its table in partitions, a few rows at a time."""
     with pytest.MonkeyPatch.context() as patch:
         tile_everything(patch)
-        return StepGraph(mesh=mesh, optimizer=adamw(clip_norm=clip_norm))
+        return StepGraph(mesh=mesh, optimizer=adamw(clip_norm=clip_norm), frozen=BODY)
 
 
 # Of two devices without clipping, where an update waits for the least.

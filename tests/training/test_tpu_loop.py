@@ -19,6 +19,8 @@ from decoupled.training.tpu import session_config
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.training.described_tpu import one_core
 from tests.training.runs import (
+    BODY,
+    ONE_DEVICE,
     checkpoint_names,
     checkpoint_values,
     graph_config,
@@ -46,7 +48,9 @@ def tpu():
 
 
 def core_config(**changes):
-    return graph_config(**{"mesh": ONE_CORE, "model": MODEL, **changes})
+    """The head alone is trained: these tests are about the loop around a model."""
+    fields = {"mesh": ONE_CORE, "model": MODEL, "frozen": BODY}
+    return graph_config(**{**fields, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,7 @@ def trained(tmp_path_factory):
 def trained_in_steps(tmp_path_factory):
     """Folder of the same run on the host, a step at a time."""
     spec = run_spec(tmp_path_factory.mktemp("steps"))
-    train_run(graph_config(model=MODEL, accumulation=2), spec)
+    train_run(core_config(mesh=ONE_DEVICE, accumulation=2), spec)
     return spec.model_dir
 
 
@@ -124,7 +128,7 @@ class _StopAt(type(run_spec("").stop)):
 
 def test_predictions_and_metrics_are_those_of_the_host(trained, tmp_path):
     features = masked_lm_features()
-    here = graph_config(model=MODEL).network
+    here = core_config(mesh=ONE_DEVICE).network
 
     def three_batches(params=None):
         return tf.data.Dataset.from_tensors(features).repeat(3)

@@ -144,8 +144,11 @@ def test_the_registry_knows_what_xla_cannot_compile(xla):
     [
         ("evaluate", "pretraining"),
         *(("predict", name) for name in ["pretraining", *HEADS]),
-        *(("train", name) for name in ["pretraining", "classification", "questions"]),
-        pytest.param("train", "tagging", marks=pytest.mark.slow),
+        *(("train", name) for name in ["pretraining", "classification"]),
+        *(
+            pytest.param("train", name, marks=pytest.mark.slow)
+            for name in ("tagging", "questions")
+        ),
     ],
 )
 def test_every_task_and_mode_is_built_and_all_hooks_begin(
