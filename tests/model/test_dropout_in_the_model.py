@@ -17,36 +17,36 @@ FEATURES = {
 }
 
 
-def outputs(seed, **rates):
-    """[last layer at [CLS], classifier logits]; `seed` None is evaluation."""
-    classifier = rates.pop("classifier", 0.0)
-    config = tiny_model(num_layers=1, **rates)
-    dims = make_dims(config, 4, MASKING.sequence_length)
+SEEDS = {"evaluation": None, "training": 1, "again": 1, "another seed": 2}
 
-    def build(mesh, tensors):
+
+@pytest.mark.parametrize(
+    "rates, classifier",
+    [({"hidden_dropout": 0.3}, 0.0), ({"attention_dropout": 0.3}, 0.0), ({}, 0.3)],
+)
+def test_each_rate_acts_in_training_only(rates, classifier):
+    """Seen in logits of one graph, where all copies of the model share weights."""
+    still, config = tiny_model(num_layers=1), tiny_model(num_layers=1, **rates)
+    dims = make_dims(still, 4, MASKING.sequence_length)
+
+    def logits(mesh, tensors, config, seed, dropout):
         number = None if seed is None else mtf.constant(mesh, seed, dtype=tf.int32)
         builder = Builder(config, dims, mesh, tf.float32, 5, dropout_seed=number)
         cls = encode(builder, tensors, cls_positions(builder)).output
-        return [cls, sequence_logits(builder, cls, 3, classifier)]
+        return sequence_logits(builder, cls, 3, dropout)
+
+    def build(mesh, tensors):
+        found = [logits(mesh, tensors, still, None, 0.0)]
+        for seed in SEEDS.values():
+            found.append(logits(mesh, tensors, config, seed, classifier))
+        return found
 
     inputs = {
         name: (value, [dims.batch, dims.sequence]) for name, value in FEATURES.items()
     }
-    return run_mesh(build, inputs)
-
-
-@pytest.fixture(scope="module")
-def still():
-    return outputs(None)
-
-
-@pytest.mark.parametrize(
-    "rates", [{"hidden_dropout": 0.3}, {"attention_dropout": 0.3}, {"classifier": 0.3}]
-)
-def test_each_rate_acts_in_training_only(still, rates):
-    for evaluated, wanted in zip(outputs(None, **rates), still, strict=True):
-        np.testing.assert_array_equal(evaluated, wanted)
-    trained = outputs(1, **rates)[1]
-    assert np.abs(trained - still[1]).max() > 1e-3
-    np.testing.assert_array_equal(outputs(1, **rates)[1], trained)
-    assert (outputs(2, **rates)[1] != trained).any()
+    without, *found = run_mesh(build, inputs)
+    found = dict(zip(SEEDS, found, strict=True))
+    np.testing.assert_array_equal(found["evaluation"], without)
+    assert np.abs(found["training"] - without).max() > 1e-3
+    np.testing.assert_array_equal(found["again"], found["training"])
+    assert (found["another seed"] != found["training"]).any()

@@ -97,7 +97,7 @@ def at_some_positions():
         ("all:1", "", False),
         ("all:1", "", True),
         ("m:2", "heads:m;intermediate:m", True),
-        ("m:2", "hidden:m", False),
+        pytest.param("m:2", "hidden:m", False, marks=pytest.mark.slow),
     ],
 )
 def test_the_last_layer_at_some_positions(

@@ -15,13 +15,14 @@ from tests.model.graphs import (
     random_weights,
 )
 
-# What layouts are made of; heads and feed-forward are split in TWO_BY_TWO. All others
-# are tried in the longer tests.
-USUAL = ("batch", "vocab", "output_embedding", "labels")
+# All others are tried in the longer tests: batch, vocabulary, heads and feed-forward
+# are split in TWO_BY_TWO, and in whole steps of a decoupled model in
+# training/test_against_eager.py.
+USUAL = ("output_embedding", "labels")
 
 
 def dimensions(names):
-    """The names as cases, all but the usual ones slow."""
+    """The names as cases, all but these two slow."""
     return [
         name if name in USUAL else pytest.param(name, marks=pytest.mark.slow)
         for name in names
@@ -31,7 +32,11 @@ def dimensions(names):
 # Labels and the pooler belong to classifiers, a rank to one output embedding.
 _ELSEWHERE = ("labels", "pooled", "output_rank")
 SPLIT = dimensions(name for name in NAMES if name not in _ELSEWHERE)
-SPLIT_LOW_RANK = ("vocab", "output_rank", "output_embedding")
+SPLIT_LOW_RANK = (
+    "vocab",
+    "output_rank",
+    pytest.param("output_embedding", marks=pytest.mark.slow),
+)
 # Where the table of a coupled model is used, as input and as output; its rows are split
 # in TWO_BY_TWO.
 SPLIT_COUPLED = dimensions(["input_embedding", "output_embedding"])

@@ -40,7 +40,7 @@ from tests.training.runs import ONE_DEVICE, graph_config
 LENGTH = MASKING.sequence_length
 LABELS = ["a", "b", "c"]
 MODELS = {
-    "decoupled": {},
+    "decoupled": {"num_layers": 2},
     "coupled": {"coupled": True, "output_embedding_size": 8},
     "low rank": {"output_embedding_rank": 5},
     "plain projection": {"mlm_transform": "projection"},
@@ -93,7 +93,7 @@ def constants(task):
     ],
 )
 def test_a_graph_has_the_weights_that_are_declared(model, task):
-    config = tiny_model(num_layers=2, **MODELS[model])
+    config = tiny_model(**MODELS[model])
     network = Network(TASKS[task][0], config, ONE_DEVICE)
     with tf.Graph().as_default():
         _, lowering = build_predictions(network, constants(task), (LENGTH,))

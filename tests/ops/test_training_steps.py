@@ -220,8 +220,9 @@ def test_the_stock_operations_learn_and_clip(stock):
         ("one_hot", "all:1", ""),
         ("one_hot", "m:2", "vocab:m"),
         ("gather", "m:2", "hidden:m"),
-        ("one_hot", "m:2", "hidden:m"),
-        ("gather", "d:2;m:2", "batch:d;vocab:m"),
+        pytest.param("one_hot", "m:2", "hidden:m", marks=pytest.mark.slow),
+        pytest.param("gather", "d:2;m:2", "batch:d;vocab:m", marks=pytest.mark.slow),
+        # Batches are split in the same way.
         ("gather", "d:2;m:2", "sequence:d;vocab:m"),
     ],
 )

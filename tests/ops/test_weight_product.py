@@ -64,7 +64,14 @@ def multiplies_in_float32(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("tile", [1, 16 * 24, 10**6], ids=["16", "16 too", "whole"])
+@pytest.mark.parametrize(
+    "tile",
+    [
+        pytest.param(1, id="16"),
+        pytest.param(16 * 24, id="16 too", marks=pytest.mark.slow),
+        pytest.param(10**6, id="whole"),
+    ],
+)
 @pytest.mark.parametrize("out", [ROWS, COLUMNS], ids=lambda dim: dim.name)
 @pytest.mark.parametrize(("mesh_shape", "layout"), MESHES)
 def test_values_and_gradients_are_those_of_one_cast(

@@ -7,6 +7,7 @@ import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf, tf
+from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.ops.kernels import compiled
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.ops.rounding import RoundedSubtraction
@@ -154,12 +155,19 @@ def test_the_program_under_xla_trains_as_the_mesh_of_this_host(name):
 
 
 DROPOUT = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
+# Gradients flow through all of the model to its two tables, which alone are updated:
+# XLA compiles that in two thirds of the time.
+BUT_TABLES = tuple(
+    name
+    for name in shapes(DROPOUT, MASKED_LM)
+    if not name.endswith(("word_embeddings", "output_embedding"))
+)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        dict(model=DROPOUT, accumulation=2, recompute_layers=True),
+        dict(model=DROPOUT, accumulation=2, recompute_layers=True, frozen=BUT_TABLES),
         pytest.param(dict(model=DROPOUT), marks=pytest.mark.slow),
         pytest.param(dict(accumulation=4), marks=pytest.mark.slow),
         pytest.param(dict(recompute_layers=True), marks=pytest.mark.slow),
