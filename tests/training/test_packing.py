@@ -5,19 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from decoupled.data.array_input_fn import training_input_fn
 from decoupled.data.packing import Packing, pack, pack_batch
 from decoupled.tasks.regression import Regression
-from decoupled.training.estimator import train
-from decoupled.training.events import read_scalars
-from tests.helpers import adamw, schedule, tiny_model
+from tests.helpers import adamw
 from tests.training.runs import (
-    BODY,
     ONE_DEVICE,
-    assert_equal_values,
-    checkpoint_values,
     graph_config,
-    run_spec,
 )
 from tests.training.test_lengths import BATCH, LENGTH, mesh
 from tests.training.test_training_lengths import (
@@ -25,6 +18,7 @@ from tests.training.test_training_lengths import (
     SPANS,
     TASKS,
     Steps,
+    assert_a_killed_run_goes_on,
     features,
 )
 
@@ -106,34 +100,5 @@ def test_packing_changes_no_step(kind, case):
 
 
 def test_a_killed_packed_run_goes_on_with_the_losses_of_an_undisturbed_one(tmp_path):
-    config = graph_config(
-        task=SPANS.packed(PACKING.examples),
-        model=tiny_model(hidden_dropout=0.1, attention_dropout=0.1),
-        schedule=schedule(14, 2),
-        frozen=BODY,
-    )
-    own, lengths = features(SPANS, rows=30), (PACKING.length,)
-
-    def from_step(start):
-        return training_input_fn(own, BATCH, config.seed, start, lengths, PACKING)
-
-    def run(name, **more):
-        spec = run_spec(tmp_path / name, batch_size=BATCH, save_checkpoints_steps=3)
-        train(config, spec, from_step, lengths=lengths, **more)
-
-    class Killed(Exception):
-        pass
-
-    def kill():
-        raise Killed
-
-    run("straight")
-    with pytest.raises(Killed):
-        run("killed", every_steps=8, then=kill)
-    run("killed")
-
-    losses = [read_scalars(str(tmp_path / n), "loss") for n in ("straight", "killed")]
-    assert losses[0] == losses[1] and sorted(losses[0]) == list(range(1, 15))
-    assert_equal_values(
-        *(checkpoint_values(tmp_path / n) for n in ("straight", "killed"))
-    )
+    task = SPANS.packed(PACKING.examples)
+    assert_a_killed_run_goes_on(tmp_path, task, (PACKING.length,), PACKING)

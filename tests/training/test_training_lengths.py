@@ -227,17 +227,18 @@ def test_of_several_lengths_one_runs(case):
     assert alone.executed["MatMul"] > 5
 
 
-def test_a_killed_run_goes_on_with_the_losses_of_an_undisturbed_one(tmp_path):
+def assert_a_killed_run_goes_on(folder, task, lengths, packing=None):
+    """With the losses and weights of an undisturbed run."""
     config = graph_config(
-        task=SPANS, model=DROPOUT, schedule=schedule(14, 2), frozen=BODY
+        task=task, model=DROPOUT, schedule=schedule(14, 2), frozen=BODY
     )
-    own, lengths = features(SPANS, rows=30), LENGTHS[1:]
+    own = features(SPANS, rows=30)
 
     def from_step(start):
-        return training_input_fn(own, BATCH, config.seed, start, lengths)
+        return training_input_fn(own, BATCH, config.seed, start, lengths, packing)
 
     def run(name, **more):
-        spec = run_spec(tmp_path / name, batch_size=BATCH, save_checkpoints_steps=3)
+        spec = run_spec(folder / name, batch_size=BATCH, save_checkpoints_steps=3)
         train(config, spec, from_step, lengths=lengths, **more)
 
     class Killed(Exception):
@@ -251,11 +252,15 @@ def test_a_killed_run_goes_on_with_the_losses_of_an_undisturbed_one(tmp_path):
         run("killed", every_steps=8, then=kill)
     run("killed")
 
-    losses = [read_scalars(str(tmp_path / n), "loss") for n in ("straight", "killed")]
+    losses = [read_scalars(str(folder / n), "loss") for n in ("straight", "killed")]
     assert losses[0] == losses[1] and sorted(losses[0]) == list(range(1, 15))
     assert_equal_values(
-        *(checkpoint_values(tmp_path / n) for n in ("straight", "killed"))
+        *(checkpoint_values(folder / n) for n in ("straight", "killed"))
     )
+
+
+def test_a_killed_run_goes_on_with_the_losses_of_an_undisturbed_one(tmp_path):
+    assert_a_killed_run_goes_on(tmp_path, SPANS, LENGTHS[1:])
 
 
 def test_a_length_costs_building_and_a_little_in_every_step(monkeypatch):
