@@ -246,11 +246,18 @@ CASES = {
         HEAD_MESHES,
     ),
 }
-# On four processors, float32 shows what is split how; bfloat16 differs in rounding.
+# On four processors, float32 shows what is split how; bfloat16 differs in rounding,
+# which one split over two shows.
 RUNS = [
-    pytest.param(name, *mesh, dtype, id=f"{name}-{mesh[0]}-{mesh[1]}-{dtype}")
+    pytest.param(
+        name,
+        *mesh,
+        dtype,
+        id=f"{name}-{mesh[0]}-{mesh[1]}-{dtype}",
+        marks=[] if dtype == "float32" or place < 2 else [pytest.mark.slow],
+    )
     for name, case in CASES.items()
-    for mesh in [("all:1", ""), *case.meshes]
+    for place, mesh in enumerate([("all:1", ""), *case.meshes])
     for dtype in TOLERANCES
     if dtype == "float32" or ";" not in mesh[0]
 ]
