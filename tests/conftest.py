@@ -1,7 +1,9 @@
 """What all tests share: a quiet TensorFlow, a vocabulary, the folder of real data."""
 
+import fcntl
 import gc
 import os
+import pickle
 import socket
 
 import pytest
@@ -56,6 +58,27 @@ def vocabulary(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("vocabulary") / "sentencepiece.model")
     train_sentencepiece(path)
     return Vocabulary(path)
+
+
+@pytest.fixture(scope="session")
+def django(tmp_path_factory):
+    """Django's catalogs.
+
+    It takes seconds to read them: the first process of a test run that wants them does
+    it for all.
+    """
+    pytest.importorskip("django", reason="needs the [demo] extra")
+    from decoupled.corpora.catalogs.catalog_files import read_catalogs
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    path = folder / "django.pickle"
+    with open(f"{path}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            path.write_bytes(pickle.dumps(read_catalogs(["django"])))
+    return pickle.loads(path.read_bytes())
 
 
 @pytest.fixture(scope="session")

@@ -4,15 +4,12 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def sentences():
+def sentences(django):
     """Messages of the Django catalogs in eleven languages."""
-    pytest.importorskip("django", reason="needs the [demo] extra")
-    from decoupled.corpora.catalogs.catalog_files import read_catalogs
-
     languages = ("en", "de", "fr", "ru", "ar", "hi", "th", "zh-Hans", "ja", "ko", "vi")
     return [
         message.translations[language]
-        for message in read_catalogs(["django"]).messages
+        for message in django.messages
         for language in languages
         if language in message.translations
     ]

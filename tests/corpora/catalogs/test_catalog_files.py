@@ -209,13 +209,6 @@ def test_key_keeps_vowel_signs():
     assert message_key("कि") != message_key("की")
 
 
-@pytest.fixture(scope="module")
-def django():
-    pytest.importorskip("django", reason="needs the [demo] extra")
-    return catalog_files.read_catalogs(["django"])
-
-
-@pytest.mark.slow
 def test_django_has_much_text_in_many_scripts(django):
     messages = {m.translations["en"]: m.translations for m in django.messages}
     assert len(messages) > 800

@@ -121,12 +121,6 @@ def test_impossible_shares(shares):
 DJANGO_SETTINGS = TaskSettings(0.1, 0.2, 30, 20)
 
 
-@pytest.fixture(scope="module")
-def django():
-    pytest.importorskip("django", reason="needs the [demo] extra")
-    return catalog_files.read_catalogs(["django"])
-
-
 def test_django_task_is_held_out_in_every_language(django):
     task = from_catalogs.make_task(django.messages, DJANGO_SETTINGS)
     text = from_catalogs.make_text(django.messages, DJANGO_SETTINGS)
