@@ -9,8 +9,14 @@ import time
 import pytest
 
 from decoupled.core.errors import Terminated
+from decoupled.sweeps import runner
 from decoupled.sweeps.jobs import Job
 from decoupled.sweeps.runner import JobRunner, job_command, shares_of_cores
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch):
+    monkeypatch.setattr(runner, "_POLL", 0.01)
 
 
 @pytest.fixture
@@ -25,7 +31,7 @@ def make(tmp_path):
 
 def run(jobs, parallel=1):
     lines = []
-    runner = JobRunner(
+    made = JobRunner(
         jobs,
         parallel,
         lines.append,
@@ -35,7 +41,7 @@ def run(jobs, parallel=1):
             f"open('starts', 'a').write('x')\n{job.arguments[0]}",
         ],
     )  # fmt: skip
-    return runner.run(), lines
+    return made.run(), lines
 
 
 def starts(job):

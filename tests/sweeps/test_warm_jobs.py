@@ -1,4 +1,5 @@
-"""Jobs in forks: results of jobs alone, and deaths that cost one job alone."""
+"""Sweeps of real commands in forks: the results of jobs alone; what fails or dies costs
+one job alone, and what is complete is kept."""
 
 import dataclasses
 import json
@@ -10,21 +11,37 @@ import time
 import numpy as np
 import pytest
 
+from decoupled.configs import ScaleConfig, SweepConfig
+from decoupled.core import files
 from decoupled.core.release import tf
 from decoupled.data.records_build import build_records
+from decoupled.reports.results import read_sweeps
 from decoupled.sweeps import warm_worker
-from decoupled.sweeps.jobs import LOG, Inputs, Job, make_jobs
+from decoupled.sweeps.jobs import LOG, RECORD, Inputs, Job, Row, describe, make_jobs
 from decoupled.sweeps.runner import JobRunner, job_command
 from decoupled.sweeps.warm_jobs import Place
 from tests.command_line import decoupled
 from tests.data.small_corpus import make_corpus, make_vocabulary
-from tests.sweeps.test_real_jobs import BROKEN, DECOUPLED, SWEEP
+from tests.helpers import tiny_model
 
 pytestmark = pytest.mark.skipif(not warm_worker.can_fork(), reason="Linux alone")
 SECONDS = 300
-TUNED = dataclasses.replace(
-    SWEEP,
+SWEEP = SweepConfig(
+    title="Two models",
+    rows=("coupled", "e_out_128"),
+    keep_layers={},
     tasks=("catalogs",),
+    seeds=(0,),
+    finetuning_runs=1,
+    task_files={"*": ""},
+    pretraining=(
+        "MaskingConfig.sequence_length = 16",
+        "MaskingConfig.max_predictions = 2",
+        "ScheduleConfig.train_steps = 3",
+        "ScheduleConfig.warmup_steps = 1",
+        "TrainingConfig.batch_size = 4",
+        "TrainingConfig.eval_batch_size = 4",
+    ),
     finetuning=(
         "FinetuningConfig.num_epochs = 1.0",
         "FinetuningConfig.max_sequence_length = 12",
@@ -32,7 +49,17 @@ TUNED = dataclasses.replace(
         "TrainingConfig.batch_size = 8",
         "TrainingConfig.eval_batch_size = 8",
     ),
+    warm_processes=True,
 )
+PIECES = 54
+COUPLED = Row(
+    "coupled",
+    tiny_model(vocab_size=PIECES, coupled=True, output_embedding_size=8),
+    0,
+)
+DECOUPLED = Row("e_out_128", tiny_model(vocab_size=PIECES), 0)
+# Too few embeddings for the vocabulary.
+BROKEN = Row("e_out_128", tiny_model(vocab_size=PIECES - 10), 0)
 
 
 @pytest.fixture(scope="module")
@@ -64,36 +91,68 @@ def text(folder, name):
         return handle.read()
 
 
-def test_forks_give_the_results_of_commands(inputs, tmp_path):
-    # Between the two jobs one fails.
-    rows, found = [DECOUPLED, BROKEN._replace(name="broken")], {}
-    for name in ("warm", "alone"):
-        made = make_jobs(TUNED, rows, inputs, str(tmp_path / name))
-        pretraining, finetuning, broken, _ = made
-        broken = broken._replace(
-            arguments=("--gin_file=models/e_out_128.gin", *broken.arguments[1:])
-        )
-        found[name] = [pretraining, broken, finetuning]
-    lines = []
-    [failure] = JobRunner(found["warm"], 1, lines.append, warm=True).run()
-    assert failure.name == broken.name and failure.reason == "code 2", lines
-    for warm, alone in zip(found["warm"], found["alone"], strict=True):
+def jobs_of(inputs, folder, second):
+    """Both jobs of the first row, and between them the pre-training of the second."""
+    made = make_jobs(SWEEP, [COUPLED, second], inputs, str(folder))
+    return [made[0], made[2], made[1]]
+
+
+@pytest.fixture(scope="module")
+def forked(inputs, tmp_path_factory):
+    """(folder, jobs, their failure) of a sweep in forks; the second job is broken."""
+    folder = tmp_path_factory.mktemp("forked")
+    jobs, lines = jobs_of(inputs, folder, BROKEN), []
+    [failure] = JobRunner(jobs, 1, lines.append, warm=True).run()
+    assert failure.name == jobs[1].name, lines
+    return folder, jobs, failure
+
+
+def test_forks_give_the_results_of_commands(inputs, forked, tmp_path):
+    _, warm, _ = forked
+    jobs = jobs_of(inputs, tmp_path, BROKEN)
+    for fork, alone in zip(warm, jobs, strict=True):
         done = decoupled(alone.kind, *alone.arguments)
-        assert done.returncode == (2 if alone is broken else 0), done.stderr
+        assert done.returncode == (2 if alone is jobs[1] else 0), done.stderr
         # Of all that a job says, times and folders alone differ.
-        logs = [text(warm.folder, LOG), done.stdout + done.stderr]
+        logs = [text(fork.folder, LOG), done.stdout + done.stderr]
         shown = [[line[:20] for line in log.splitlines()] for log in logs]
         assert shown[0] == shown[1]
     for place in (0, 2):
-        warm, alone = (arrays(found[name][place].folder) for name in ("warm", "alone"))
-        assert warm.keys() == alone.keys()
-        for variable, value in warm.items():
-            np.testing.assert_array_equal(value, alone[variable], variable)
-    results = [
-        json.loads(text(found[name][2].folder, "results.json"))
-        for name in ("warm", "alone")
-    ]
-    assert results[0] == results[1] and results[0]["test"]["sw"]["examples"] == 2
+        expected, found = (arrays(one[place].folder) for one in (jobs, warm))
+        assert expected.keys() == found.keys()
+        for variable, value in expected.items():
+            np.testing.assert_array_equal(found[variable], value, variable)
+    expected, found = (
+        json.loads(text(one[2].folder, "results.json")) for one in (jobs, warm)
+    )
+    assert expected == found and found["test"]["sw"]["examples"] == 2
+
+
+def test_a_broken_job_is_told_and_tried_again_and_complete_ones_are_kept(
+    inputs, forked
+):
+    folder, jobs, failure = forked
+    assert failure.name == "models/e_out_128/seed_0" and failure.reason == "code 2"
+    assert failure.last_line.startswith("decoupled pretrain: error: ")
+    assert "54" in failure.last_line and "44" in failure.last_line
+    assert [job.is_complete() for job in jobs] == [True, False, True]
+    before = text(jobs[0].folder, RECORD)
+
+    mended, lines = jobs_of(inputs, folder, DECOUPLED), []
+    assert JobRunner(mended, 1, lines.append, warm=False).run() == [], lines
+    assert all(job.is_complete() for job in mended)
+    assert text(jobs[0].folder, RECORD) == before
+    assert not files.exists(os.path.join(jobs[0].folder, "command.2"))
+
+    rows = [COUPLED, DECOUPLED]
+    describe(str(folder), SWEEP, ScaleConfig(1, 1, 1), "mini", rows, mended)
+    results = read_sweeps([str(folder)])
+    assert list(results.rows) == ["coupled", "e_out_128"]
+    for row in results.rows:
+        assert 0 <= results.masked_lm(row)[0] <= 100
+    coupled, decoupled_row = results.rows.values()
+    assert coupled.pretraining < decoupled_row.pretraining
+    assert coupled.model.coupled
 
 
 @pytest.mark.slow
@@ -105,7 +164,7 @@ def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
             "ScheduleConfig.train_steps = 1000000",
         ),
     )
-    [job] = make_jobs(endless, [DECOUPLED], inputs, str(tmp_path))
+    job, _ = make_jobs(endless, [DECOUPLED], inputs, str(tmp_path))
     os.makedirs(job.folder)
     open(os.path.join(job.folder, LOG), "w").close()
     place = Place(["pretrain"], None, job_command, True)
