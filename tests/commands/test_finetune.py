@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -38,7 +39,7 @@ FINETUNING = FinetuningConfig(
     warmup_fraction=0.1,
     learning_rates=(),
     class_weights="none",
-    group_by_length=True,
+    group_by_length=False,
     pack_sequences=False,
 )
 
@@ -137,7 +138,7 @@ def test_a_folder_belongs_to_its_initial_weights_and_settings(folder):
     with pytest.raises(UserError, match="data.classifier_dropout is 0.1, not 0.5"):
         tune(folder, "bound", "train", **short, classifier_dropout=0.5)
     # Of other settings of training evaluation takes the run's own.
-    changes = dict(classifier_dropout=0.5, group_by_length=False)
+    changes = dict(classifier_dropout=0.5, group_by_length=True)
     tune(folder, "bound", "predict", **short, **changes)
     assert (tuned / "predictions/catalogs/dev-en.tsv").exists()
 
@@ -268,7 +269,7 @@ def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
         (dict(pack_sequences=True, classifier_dropout=0.0), {}),
         pytest.param(
             # Its program has one shape: length bucketing is ignored.
-            dict(group_by_length=False),
+            {},
             dict(group_by_length=True),
             marks=pytest.mark.slow,
         ),
@@ -462,18 +463,33 @@ def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tm
     assert variables(out)["global_step"] == 1
 
 
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        (
+            dict(pack_sequences=True),
+            r"batches of 8 examples packed into \d rows of \d+ tokens, \d+% of them",
+        ),
+        pytest.param(
+            dict(group_by_length=True),
+            "batches of like length, padded to 4, 6, 8 tokens",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["packed", "several lengths"],
+)
 def test_an_interrupted_run_resumes_and_says_from_where(
-    folder, tmp_path, capsys, monkeypatch
+    folder, tmp_path, capsys, monkeypatch, changes, told
 ):
-    # In a graph of several lengths, which would not pay here.
+    # Several lengths would not pay here.
     monkeypatch.setattr("decoupled.training.lengths._FLOPS_PER_TRAINING_GRAPH", 1.0)
     monkeypatch.setattr("decoupled.training.mesh._LENGTH_STEP", 2)
     monkeypatch.setattr("decoupled.data.array_input_fn._GROUPS_PER_EPOCH", 1)
     out, straight = tmp_path / "run", tmp_path / "straight"
-    run_finetuning(*arguments(folder, straight, save_checkpoints_steps=2))
-    told = "batches of like length, padded to 4, 6, 8 tokens"
-    assert told in capsys.readouterr().out
-    settings = arguments(folder, out, save_checkpoints_steps=2)
+    changes = dict(changes, save_checkpoints_steps=2)
+    run_finetuning(*arguments(folder, straight, **changes))
+    assert re.search(told, capsys.readouterr().out)
+    settings = arguments(folder, out, **changes)
     save = SaveCheckpoints._save
 
     def interrupted(hook, session):
@@ -496,10 +512,12 @@ def test_an_interrupted_run_resumes_and_says_from_where(
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-def arguments(folder, out, mode="train", init="pretrained", **training):
+def arguments(folder, out, mode="train", init="pretrained", **changes):
     """Of `run_finetuning` for one epoch of one layer."""
+    training = {k: v for k, v in changes.items() if not hasattr(FINETUNING, k)}
+    finetuning = {k: v for k, v in changes.items() if k not in training}
     config = FinetuneConfig(
-        dataclasses.replace(FINETUNING, num_epochs=1.0, keep_layers=1),
+        dataclasses.replace(FINETUNING, num_epochs=1.0, keep_layers=1, **finetuning),
         MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         adamw(learning_rate=5e-3),
         tiny_training(**training),
