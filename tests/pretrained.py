@@ -1,16 +1,22 @@
 """A tiny pre-trained model on disk, to fine-tune from."""
 
+import numpy as np
+
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.checkpoint_files import CheckpointWriter
+from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.runs import run_folder
+from decoupled.training.checkpoints import write_list
 from tests.data.small_corpus import make_vocabulary
-from tests.helpers import schedule, tiny_model
-from tests.training.runs import graph_config, run_spec, train_run
+from tests.helpers import tiny_model
 
 STEPS = 5
 
 
 def make_pretrained(folder, **model):
-    """Trains a masked-LM model for a few steps on random ids; returns its folder.
+    """Writes a masked-LM run of a few steps with random weights; returns its folder.
+
+    Training it would take seconds more.
 
     Args:
       folder: made. model: fields of `tiny_model` to change.
@@ -23,5 +29,13 @@ def make_pretrained(folder, **model):
     )
     run = folder / "run"
     run_folder.claim(str(run), description, vocabulary.path)
-    train_run(graph_config(model=sizes, schedule=schedule(STEPS, 1)), run_spec(run))
+    generator, prefix = np.random.default_rng(0), str(run / f"model.ckpt-{STEPS}")
+    with CheckpointWriter(prefix) as writer:
+        for name, shape in shapes(sizes, MASKED_LM).items():
+            mean = float(name.endswith("gamma"))
+            value = generator.normal(mean, sizes.initializer_range, shape)
+            for slot in ("", "/adam_m", "/adam_v"):
+                writer.add(f"{name}{slot}", value.astype(np.float32))
+        writer.add("global_step", np.array(STEPS, np.int64))
+    write_list(str(run), [prefix])
     return run
