@@ -5,7 +5,6 @@ import dataclasses
 import io
 import json
 import os
-import re
 import shutil
 import signal
 
@@ -32,7 +31,9 @@ from tests.data.record_folders import flip_byte
 from tests.data.small_corpus import make_vocabulary
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
 
-STEPS = 40
+STEPS = 20
+# Enough for a kill after the first checkpoint and a signal after a later one.
+LONG = 160
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +74,14 @@ def trained(two_steps, tmp_path):
 
 def test_modes(data, tmp_path, capsys):
     folder = str(tmp_path / "run")
-    settings = config(training=tiny_training(eval_every_steps=20))
 
     def pretrain(mode):
-        run_pretraining(settings, *data, folder, mode, record_start=save_start)
+        run_pretraining(config(), *data, folder, mode, record_start=save_start)
 
     pretrain("train_and_evaluate")
     printed = capsys.readouterr().out
     assert "starting from initial weights" in printed
-    assert "held-out text at step 20" in printed
-    assert "held-out text at step 40" in printed
+    assert f"held-out text at step {STEPS}" in printed
     evaluated = json.loads((tmp_path / "run/eval.json").read_text())
     assert evaluated["global_step"] == STEPS
     assert set(evaluated["languages"]) == {"en", "sw"}
@@ -96,7 +95,7 @@ def test_modes(data, tmp_path, capsys):
         "the loss is not 1 nat below the unigram entropy: the model may still"
         in printed
     )
-    assert set(read_scalars(f"{folder}/eval", "masked_lm_loss/sw")) == {20, 40}
+    assert set(read_scalars(f"{folder}/eval", "masked_lm_loss/sw")) == {STEPS}
 
     pretrain("predict")
     lines = (tmp_path / "run/predictions.jsonl").read_text().splitlines()
@@ -106,8 +105,8 @@ def test_modes(data, tmp_path, capsys):
 
     pretrain("train_and_evaluate")
     printed = capsys.readouterr().out
-    assert "complete at step 40; nothing to train" in printed
-    assert "of step 40 already, reused" in printed
+    assert f"complete at step {STEPS}; nothing to train" in printed
+    assert f"of step {STEPS} already, reused" in printed
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"command.1", "command.3", "sentencepiece.model"} <= names
 
@@ -170,26 +169,26 @@ def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
 
 def test_a_branch_is_what_the_trunk_would_have_become(data, tmp_path, capsys):
     """Weights, slots, data and rate go on, as if the decay had always been set."""
-    trunk = config(schedule=schedule(30, 4, "constant"))
+    trunk = config(schedule=schedule(12, 4, "constant"))
     run_pretraining(trunk, *data, str(tmp_path / "trunk"), "train")
-    decayed = config(schedule=schedule(26, 4, "one_minus_sqrt", 6))
+    decayed = config(schedule=schedule(14, 4, "one_minus_sqrt", 4))
     run_pretraining(decayed, *data, str(tmp_path / "straight"), "train")
     branch = (decayed, *data, str(tmp_path / "branch"), "train")
-    prefix = str(tmp_path / "trunk" / "model.ckpt-20")
+    prefix = str(tmp_path / "trunk" / "model.ckpt-10")
     run_pretraining(*branch, branch_from=prefix)
-    assert "/branch/model.ckpt-20 at step 20, 160 examples" in capsys.readouterr().out
+    assert "/branch/model.ckpt-10 at step 10, 80 examples" in capsys.readouterr().out
     straight, branched = (
         checkpoint(tmp_path / "straight"),
         checkpoint(tmp_path / "branch"),
     )
-    assert straight.keys() == branched.keys() and branched["global_step"] == 26
+    assert straight.keys() == branched.keys() and branched["global_step"] == 14
     for name, value in straight.items():
         np.testing.assert_array_equal(value, branched[name], err_msg=name)
 
     # The same command goes on with the branch, whatever becomes of the trunk.
     (tmp_path / "trunk").rename(tmp_path / "elsewhere")
     run_pretraining(*branch, branch_from=prefix)
-    assert "complete at step 26; nothing to train" in capsys.readouterr().out
+    assert "complete at step 14; nothing to train" in capsys.readouterr().out
 
 
 def test_refused_branches(data, trained, tmp_path):
@@ -289,19 +288,13 @@ def test_phases_have_data_of_their_own_and_resume_exactly(
     table = "bert/embeddings/word_embeddings"
     assert not np.array_equal(at_step(run, 4)[table], at_step(alone, 4)[table])
 
-    # In steps of two each ends within a phase or with it.
-    chunks = PHASES._replace(training=tiny_training(eval_every_steps=2))
-    run_pretraining(chunks, *data, str(tmp_path / "chunks"), "train_and_evaluate")
-    printed = capsys.readouterr().out
-    assert [f"held-out text at step {step}" in printed for step in range(1, 7)] == [
-        False,
-        True,
-        False,
-        True,
-        False,
-        True,
-    ]
-    assert_same(at_step(tmp_path / "chunks", 6), at_step(run, 6))
+    # Evaluated every four steps: in the second phase, which goes on, and at its end.
+    chunks = before_the_second_phase(run, tmp_path / "chunks")
+    settings = PHASES._replace(training=tiny_training(eval_every_steps=4))
+    run_pretraining(settings, *data, str(chunks), "train_and_evaluate")
+    evaluated = read_scalars(str(chunks / "eval"), "masked_lm_loss/sw")
+    assert set(evaluated) == {4, 6}
+    assert_same(at_step(chunks, 6), at_step(run, 6))
 
     saved = json.loads((run / "config.json").read_text())["data"]
     assert saved["masking"]["sequence_length"] == 12
@@ -309,6 +302,17 @@ def test_phases_have_data_of_their_own_and_resume_exactly(
     longer = PHASES._replace(earlier_phases=(dataclasses.replace(SHORT, steps=4),))
     with pytest.raises(UserError, match=r"earlier_phases"):
         run_pretraining(longer, *data, str(run), "train")
+
+
+def before_the_second_phase(run, copy):
+    """A copy of the run as it was then. Each phase had saved at its end."""
+    shutil.copytree(run, copy)
+    for step in (3, 6):
+        assert (copy / f"model.ckpt-{step}.index").exists()
+    (copy / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+    for path in copy.glob("model.ckpt-[46]*"):
+        path.unlink()
+    return copy
 
 
 def at_step(folder, step):
@@ -323,13 +327,7 @@ def assert_same(found, expected):
 
 def test_evaluation_has_the_length_of_the_phase_that_was_left(data, phased, tmp_path):
     alone = config(schedule=schedule(3, 2), masking=SHORT.masking)
-    run = shutil.copytree(phased[0], tmp_path / "run")
-    # As it was before the second phase began. Each phase had saved at its end.
-    for step in (3, 6):
-        assert (run / f"model.ckpt-{step}.index").exists()
-    (run / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
-    for path in run.glob("model.ckpt-[46]*"):
-        path.unlink()
+    run = before_the_second_phase(phased[0], tmp_path / "run")
     run_pretraining(PHASES, *data, str(run), "eval")
     evaluated = json.loads((run / "eval.json").read_text())
     assert evaluated["global_step"] == 3
@@ -451,22 +449,19 @@ def signalled(number, step, *arguments):
 
 def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     """Losses, weights and slots are those of a run that nobody disturbed."""
-    length = "ScheduleConfig.train_steps = 300"
-    done = pretrain(data, tmp_path / "straight", length)
+    settings = (
+        f"ScheduleConfig.train_steps = {LONG}",
+        "TrainingConfig.save_checkpoints_steps = 20",
+    )
+    done = pretrain(data, tmp_path / "straight", *settings)
     assert done.returncode == 0, done.stderr
 
-    run = data, tmp_path / "killed", length
+    run = data, tmp_path / "killed", *settings
     process = start_command(*pretrain_words(*run))
-    wait_for(tmp_path / "killed/model.ckpt-50.index", process)
+    wait_for(tmp_path / "killed/model.ckpt-20.index", process)
     process.kill()
     process.communicate()
-    done = signalled(signal.SIGINT, 150, *run)
-    assert done.returncode == 130
-    assert re.search(
-        r"pretrain: Ctrl-C: saved at step \d+; go on with: decoupled ", done.stderr
-    )
-    assert f"--model_dir={tmp_path}/killed\n" in done.stderr
-    done = signalled(signal.SIGTERM, 200, *run)
+    done = signalled(signal.SIGTERM, 100, *run)
     assert done.returncode == 143
     assert "SIGTERM: saved at step" in done.stderr
     assert "resuming from" in done.stdout
@@ -477,7 +472,7 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     straight, killed = (
         read_scalars(str(tmp_path / name), "loss") for name in ("straight", "killed")
     )
-    assert sorted(straight) == list(range(1, 301))
+    assert sorted(straight) == list(range(1, LONG + 1))
     assert killed == straight
     expected, found = checkpoint(tmp_path / "straight"), checkpoint(tmp_path / "killed")
     for name, value in expected.items():
@@ -491,7 +486,8 @@ def test_mistakes_on_the_command_line(data, tmp_path):
 
 
 def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, capsys):
-    settings = config(schedule=schedule(train_steps=2))
+    # Of a shorter run: the checkpoint that is there is evaluated.
+    settings = config(schedule=schedule(train_steps=1))
     with pytest.raises(UserError, match=r"no complete checkpoint \(model.ckpt-N"):
         run_pretraining(settings, *data, str(tmp_path / "none"), "eval")
     assert not (trained / "eval.json").exists()
@@ -504,13 +500,6 @@ def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, cap
 
     evaluated = json.loads((trained / "eval.json").read_text())
     assert evaluated["global_step"] == 2
-
-    # Settings of a shorter run evaluate the checkpoint that is there.
-    (trained / "eval.json").unlink()
-    run_pretraining(
-        config(schedule=schedule(train_steps=1)), *data, str(trained), "eval"
-    )
-    assert json.loads((trained / "eval.json").read_text())["global_step"] == 2
     languages = evaluated["languages"].values()
     total = evaluated["all"]["predictions"]
     assert total == sum(language["predictions"] for language in languages)
