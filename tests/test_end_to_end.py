@@ -80,13 +80,13 @@ def records(folder):
 @pytest.fixture(scope="module")
 def pretrained(folder, records):
     config = PretrainConfig(
-        model=tiny_model(num_layers=2, vocab_size=Vocabulary(records[1]).size),
+        model=tiny_model(vocab_size=Vocabulary(records[1]).size),
         mesh=MeshConfig("m:2", "vocab:m;heads:m", "float32", "gather", "float32", 128),
         masking=MASKING,
         sampling=SAMPLING,
         optimizer=adamw(),
         schedule=schedule(train_steps=200, warmup_steps=20),
-        training=tiny_training(save_checkpoints_steps=100, log_steps=50),
+        training=tiny_training(save_checkpoints_steps=200, log_steps=50),
         cluster=ALONE,
         whole_words=False,
         eval_masking_rate=0.15,
@@ -134,7 +134,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
         write("test", language, COLOURS[9:])
     write_long("test", "de", COLOURS)
     config = FinetuneConfig(
-        FinetuningConfig(8.0, 12, 0.1, 0, False, 0.1, (), "none", False, False),
+        FinetuningConfig(24.0, 12, 0.1, 0, False, 0.1, (), "none", False, False),
         MeshConfig("all:1", "", "float32", "gather", "float32", 128),
         adamw(learning_rate=5e-3),
         tiny_training(),
