@@ -9,6 +9,8 @@ import subprocess
 import sys
 from unittest import mock
 
+# Defines flags that must stay when those of a command are gone again.
+import absl.app  # noqa: F401
 import gin
 from absl import logging as absl_logging
 from absl.testing import flagsaver

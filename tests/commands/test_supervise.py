@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from decoupled.launch.supervision import local_group
+from tests.command_line import mistake
 
 
 def run(*words, **environment):
@@ -42,9 +43,7 @@ def run_python(*words, **environment):
     ],
 )
 def test_mistakes_end_in_one_line(words, problem):
-    done = run("decoupled", "supervise", *words)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and problem in done.stderr
+    assert problem in mistake("supervise", *words)
 
 
 def test_gpus_that_are_too_few_end_in_one_line(tmp_path):
@@ -137,12 +136,16 @@ def test_the_driver_s_code_is_passed_on():
         (["--workers=a:1,b:2", "--index=1", "--devices=0"], "--devices: must be 1"),
     ],
 )
-def test_a_worker_s_mistakes_end_in_one_line_at_once(words, problem):
-    done = run_python(
-        *["-X", "importtime", "-m", "decoupled", "worker", *words], TF_CONFIG=""
-    )
+def test_a_worker_s_mistakes_end_in_one_line(words, problem, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "")
+    told = mistake("worker", *words)
+    assert told.startswith("decoupled worker: error: ") and problem in told
+
+
+def test_a_worker_s_mistakes_are_told_before_tensorflow_is_imported():
+    done = run_python("-X", "importtime", "-m", "decoupled", "worker", TF_CONFIG="")
     assert done.returncode == 2
     *imported, last = done.stderr.splitlines()
-    assert last.startswith("decoupled worker: error: ") and problem in last
+    assert last.startswith("decoupled worker: error: ")
     assert all(line.startswith("import time:") for line in imported)
     assert "tensorflow" not in [line.split()[-1] for line in imported]

@@ -39,7 +39,7 @@ def test_processes_are_ended_by_sigterm_and_killed_where_that_does_not_help():
         process.stdout.readline()
     done = subprocess.Popen(python("raise SystemExit(3)"))
     done.wait()
-    processes.end_all([*running, done], grace=5.0)
+    processes.end_all([*running, done], grace=1.0)
     codes = [process.returncode for process in [*running, done]]
     assert codes == [99, -signal.SIGKILL, 3]
     for process in running:

@@ -23,6 +23,7 @@ def made(folders, monkeypatch):
     monkeypatch.setattr(run, "make_data", lambda *_: None)
     monkeypatch.setattr(run, "choose_languages", lambda *_: ["en", "de"])
     monkeypatch.setattr(run, "write", lambda *_: written.append(1))
+    monkeypatch.setattr(runner, "_POLL", 0.01)
     params = ("SweepConfig.seeds = (0, 1)", "SweepConfig.warm_processes = False")
     options = Options(folders.work_dir, data_dir=folders.data_dir, gin_param=params)
     return options, written

@@ -69,9 +69,9 @@ class Cloud:
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
             "FAKE_CLOUD": str(self.folder),
             "USER": "Ada",
-            "DECOUPLED_TPU_POLL": "0.1",
+            "DECOUPLED_TPU_POLL": "0.05",
             "DECOUPLED_TPU_BACKOFF": "0",
-            "DECOUPLED_TPU_HEARTBEAT": "0.5",
+            "DECOUPLED_TPU_HEARTBEAT": "0.2",
             "DECOUPLED_TPU_GRACE": "60",
             **more,
         }
