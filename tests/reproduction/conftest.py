@@ -10,7 +10,7 @@ from decoupled.reproduction.data import find_folders
 from decoupled.reproduction.run import GIN_FILES
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def root():
     """The shipped settings, for two seeds."""
     seeds = ["SweepConfig.seeds = (0, 1)"]
@@ -20,6 +20,16 @@ def root():
 @pytest.fixture
 def folders(tmp_path, vocabulary):
     """Of a Bible with its books, tags and a treebank; nothing is in the files."""
+    return make_folders(tmp_path, vocabulary)
+
+
+@pytest.fixture(scope="module")
+def shared_folders(tmp_path_factory, vocabulary):
+    """The same for tests that change nothing there."""
+    return make_folders(tmp_path_factory.mktemp("shared"), vocabulary)
+
+
+def make_folders(tmp_path, vocabulary):
     data = tmp_path / "DATA"
     for name in ("parallel_bible", "xtreme/udpos", "ud"):
         (data / name).mkdir(parents=True)

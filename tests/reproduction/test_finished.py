@@ -23,6 +23,16 @@ CONTROL = "control:e_small"
 @pytest.fixture
 def read(root, folders):
     """Reads the jobs of two seeds, those that are complete."""
+    return reader_of(root, folders)
+
+
+@pytest.fixture(scope="module")
+def findings(root, shared_folders):
+    """What it reads where all are complete."""
+    return reader_of(root, shared_folders)()
+
+
+def reader_of(root, folders):
     maker = JobMaker(sized(root, 1), folders, "float32")
     jobs = write_all(maker, (0, 1))
 
@@ -61,8 +71,8 @@ def folder_of(folders, name):
     return os.path.join(folders.runs, name)
 
 
-def test_the_layer_of_retrieval_is_chosen_on_dev_sentences(read):
-    found = read().measured[claims.RETRIEVAL]
+def test_the_layer_of_retrieval_is_chosen_on_dev_sentences(findings):
+    found = findings.measured[claims.RETRIEVAL]
     assert found.seeds == (0, 1) and found.unit == "points" and found.better == 1
     assert set(found.values) == {*TRANSLATED, CONTROL}
     for row, counts in TRANSLATED.items():
@@ -73,8 +83,8 @@ def test_the_layer_of_retrieval_is_chosen_on_dev_sentences(read):
     assert found.baseline == pytest.approx(10)
 
 
-def test_the_last_layer_is_compared_with_those_below(read):
-    measured = read().measured
+def test_the_last_layer_is_compared_with_those_below(findings):
+    measured = findings.measured
     points = measured[claims.LAST_LAYER_POINTS]
     assert points.by_seed("e_small") == pytest.approx([10 - 40] * 2)
     assert points.by_seed("e_large") == pytest.approx([70 - 60] * 2)
@@ -85,8 +95,7 @@ def test_the_last_layer_is_compared_with_those_below(read):
     assert logits.by_seed("e_small") == pytest.approx([own[2] - own[:2].mean()] * 2)
 
 
-def test_losses_have_equal_weights_of_languages_and_the_unigram_entropy(read):
-    findings = read()
+def test_losses_have_equal_weights_of_languages_and_the_unigram_entropy(findings):
     loss = findings.measured[claims.LOSS]
     assert loss.better == -1 and loss.unit == "nats"
     assert loss.baseline == pytest.approx(5.5)
@@ -98,16 +107,16 @@ def test_losses_have_equal_weights_of_languages_and_the_unigram_entropy(read):
     assert findings.shares == {"de": 0.5, "en": 0.5}
 
 
-def test_pairs_that_share_a_word_are_one_item(read):
-    found = read().measured[claims.OUTPUT_WORDS]
+def test_pairs_that_share_a_word_are_one_item(findings):
+    found = findings.measured[claims.OUTPUT_WORDS]
     assert found.values["e_small"]["MRR"].shape == (2, 2)
     # Every pair weighs the same: (50 + 30 + 10) / 3.
     assert found.by_seed("e_small") == pytest.approx([30, 30 + 1 / 3], abs=1e-4)
     assert found.baseline == pytest.approx(3)
 
 
-def test_probes_are_compared_with_a_lookup_of_words(read):
-    measured = read().measured
+def test_probes_are_compared_with_a_lookup_of_words(findings):
+    measured = findings.measured
     found = measured[claims.PROBES]
     # Two sentences are the items, of two targets and of one.
     assert found.values["e_small"]["dependencies"].shape == (2, 2)
@@ -163,8 +172,7 @@ def test_a_seed_that_a_job_lacks_leaves_its_measure(read, folders):
     assert claims.RETRIEVAL not in read().measured
 
 
-def test_curves_and_rows(read, folders):
-    findings = read()
+def test_curves_and_rows(findings, read, folders):
     assert set(findings.curves) == {
         (row, seed) for row in TRANSLATED for seed in (0, 1)
     }
@@ -176,12 +184,11 @@ def test_curves_and_rows(read, folders):
     assert ("e_small", 1) not in read().curves
 
 
-def test_numbers_keep_their_folders(read, folders):
-    findings = read()
+def test_numbers_keep_their_folders(findings, shared_folders):
     found = {(one.row, one.task, one.metric, one.seed): one for one in findings.numbers}
     one = found["e_large", "layers", "layer 3", 1]
     assert one.value == pytest.approx(70)
-    assert one.folder == folder_of(folders, "analyses/neighbours/seed_1")
+    assert one.folder == folder_of(shared_folders, "analyses/neighbours/seed_1")
     assert one.settings == f"{one.folder}/config.1.gin"
     one = found[CONTROL, "pretrain", "masked-LM accuracy", 0]
     assert one.value == 25 and "control/models/e_small/seed_0" in one.folder
