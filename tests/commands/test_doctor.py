@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from decoupled.commands import doctor
+from decoupled.core import dependencies
 from decoupled.core.compat import tf
 from decoupled.core.installed import CHECKOUT, Found
 from decoupled.core.machine import usable_cores
@@ -107,6 +108,10 @@ FOUND = """print('{"devices": ["device:CPU:0"], "cuda": null}')"""
 )
 def test_the_whole_report_ends_with_0_where_the_core_works(monkeypatch, probe):
     monkeypatch.setattr(doctor, "PROBE", probe)
+    if probe is FOUND:
+        # Seconds: what runs tests needs whatever one of them imports.
+        targets = [one for one in dependencies.make_targets() if not one.all_of_it]
+        monkeypatch.setattr(dependencies, "make_targets", lambda: targets)
     before = signal.getsignal(signal.SIGPIPE)
     done = decoupled("doctor")
     assert signal.getsignal(signal.SIGPIPE) is before

@@ -61,6 +61,7 @@ def test_a_command_ends_in_one_line_with_a_release_that_is_not_known(tmp_path):
     assert line.startswith("decoupled plan: error: TensorFlow 2.22.0 is installed, ")
 
 
+@pytest.mark.slow
 def test_all_lines_are_shown_to_whoever_sets_the_level_for_that():
     done = run("-c", "import decoupled.core.release", TF_CPP_MIN_LOG_LEVEL="0")
     # Of the instructions that it is not compiled for.
