@@ -101,7 +101,7 @@ def test_an_epoch_has_each_token_once_before_any_repeats(order, rows):
 
 
 def test_a_stream_begun_anywhere_is_the_same_stream(manifest, order, rows):
-    for first in (1, 14, 60):
+    for first in (1, 60):
         found = take(manifest, order, first, 80 - first)
         np.testing.assert_array_equal(found, rows[first:80])
 

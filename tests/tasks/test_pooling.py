@@ -79,7 +79,7 @@ def expected():
         ("all:1", ""),
         ("b:2;m:2", "batch:b;vocab:m;heads:m;intermediate:m"),
         ("s:3", "sequence:s"),
-        ("h:2", "hidden:h"),
+        pytest.param("h:2", "hidden:h", marks=pytest.mark.slow),
     ],
 )
 def test_means_of_all_layers_on_meshes(expected, mesh_shape, layout):

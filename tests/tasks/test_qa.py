@@ -125,7 +125,7 @@ def test_label_smoothing_of_the_training_loss(one_device):
     assert smoothed == pytest.approx(0.7 * plain + 0.3 * even, rel=1e-5)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("smoothing", [pytest.param(0.0, marks=pytest.mark.slow), 0.3])
 def test_where_lengths_differ_the_training_loss_leaves_out_padding(smoothing):
     arrays = features()
     tokens = np.array([9, 10, 11, 12, 9, 10, 9, 9])

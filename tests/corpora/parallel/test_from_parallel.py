@@ -306,6 +306,7 @@ def test_other_settings_are_other_inputs(bibles, tmp_path):
         make(f"aligned:{bibles}", tmp_path / "c", seed=1)
 
 
+@pytest.mark.slow
 def test_no_held_out_chapter_of_real_bibles_is_trained_on(data_dir, tmp_path):
     folder = os.path.join(data_dir, "parallel_bible")
     make(f"aligned:{folder}", tmp_path / "c", dev_share=0.04, test_share=0.04)
