@@ -40,6 +40,7 @@ WORDS = {
     "de": ("der", "ist", "und"),
 }
 PIECES = 42
+MESH = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
 SAMPLING = SamplingConfig(0.5, None, None, None)
 
 
@@ -81,7 +82,7 @@ def records(folder):
 def pretrained(folder, records):
     config = PretrainConfig(
         model=tiny_model(vocab_size=Vocabulary(records[1]).size),
-        mesh=MeshConfig("m:2", "vocab:m;heads:m", "float32", "gather", "float32", 128),
+        mesh=MESH,
         masking=MASKING,
         sampling=SAMPLING,
         optimizer=adamw(),
@@ -135,7 +136,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
     write_long("test", "de", COLOURS)
     config = FinetuneConfig(
         FinetuningConfig(24.0, 12, 0.1, 0, False, 0.1, (), "none", False, False),
-        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        MESH,
         adamw(learning_rate=5e-3),
         tiny_training(),
     )

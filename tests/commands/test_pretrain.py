@@ -509,8 +509,12 @@ def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, cap
     assert "held-out text at step 2, 2 languages" in capsys.readouterr().out
 
 
-def test_a_longer_schedule_resumes_and_says_from_where(data, trained, capsys):
-    run_pretraining(config(schedule=schedule(4)), *data, str(trained), "train")
+def test_a_longer_schedule_resumes_on_another_mesh_and_says_from_where(
+    data, trained, capsys
+):
+    mesh = MeshConfig("m:2", "vocab:m;heads:m", "float32", "gather", "float32", 128)
+    longer = config(schedule=schedule(4), mesh=mesh)
+    run_pretraining(longer, *data, str(trained), "train")
 
     printed = capsys.readouterr().out
     told = f"resuming from {trained}/model.ckpt-2 at step 2, 16 examples seen"
