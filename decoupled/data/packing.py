@@ -159,11 +159,11 @@ def balanced_batches(
     """An order of the same examples whose batches have nearly equal numbers of tokens.
 
     Examples are sorted by length and divided into as many strata as a batch has
-    examples. Every batch gets one example of each stratum, and a batch that has few
-    tokens so far a long one. Batches whose numbers of tokens differ by less than the
-    examples of the stratum do are compared at random, so that no two epochs have the
-    same batches. The examples that share a batch with another epoch are taken at equal
-    distances from all lengths.
+    examples. Every batch gets one example of each stratum: a long one if it has few
+    tokens so far. Noise as large as the differences within the stratum mixes batches
+    that have nearly the same number, so that no two epochs have the same batches. The
+    examples that share a batch with another epoch are taken at equal distances from all
+    lengths.
 
     Args:
       order: int [examples], a random permutation.

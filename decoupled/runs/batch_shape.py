@@ -71,9 +71,9 @@ def choose_shape(
             packed = task.packed(packing.examples)
             return BatchShape(packed, (packing.length,), packing)
         run.say(
-            f"batches are not packed: that takes {packing.rows} rows of "
-            f"{packing.length} tokens with this mesh and number of microbatches, more "
-            f"than the {grouped:.0f} tokens of rows that are grouped by length"
+            f"batches are not packed: with this mesh and number of microbatches they "
+            f"need {packing.rows} rows of {packing.length} tokens; grouped by length, "
+            f"a batch has {grouped:.0f} tokens"
         )
     if not config.group_by_length:
         return BatchShape(task, (), None)

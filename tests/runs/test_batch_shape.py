@@ -150,7 +150,7 @@ def test_batches_are_not_packed_where_their_rows_would_be_emptier(tmp_path):
     settings = dict(pack_sequences=True, group_by_length=True)
     shape = chosen(tmp_path, said, accumulation=8, **settings)
     assert shape.packing is None and shape.task is TAGS and shape.lengths
-    assert "batches are not packed: that takes 8 rows of 24 tokens" in said[-2]
+    assert "they need 8 rows of 24 tokens; grouped by length" in said[-2]
     # Padding to the maximum would be no better.
     settings["group_by_length"] = False
     assert chosen(tmp_path, said, accumulation=8, **settings).packing
