@@ -124,6 +124,18 @@ class Steps:
             self.executed = collections.Counter(t[1] for t in types if t)
 
 
+def assert_same_steps(found, expected):
+    """Losses, gradient norms and variables of two `Steps` are equal within rounding."""
+    np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-5)
+    np.testing.assert_allclose(found.norms, expected.norms, rtol=1e-5)
+    # Where a gradient is nearly zero, Adam takes its rounding for a direction.
+    for name, value in expected.variables.items():
+        if "key/bias" not in name and "output_bias" not in name:
+            np.testing.assert_allclose(
+                found.variables[name], value, atol=1e-4, err_msg=name
+            )
+
+
 CASES = {
     "plain": {},
     "four devices": dict(mesh=FOUR),
@@ -155,14 +167,7 @@ def test_padding_changes_no_step(task, case):
 
     short, long = Steps(config, own, LENGTHS), Steps(config, padded, (LENGTH,))
 
-    np.testing.assert_allclose(short.losses, long.losses, rtol=1e-5)
-    np.testing.assert_allclose(short.norms, long.norms, rtol=1e-5)
-    # Where a gradient is nearly zero, Adam takes its rounding for a direction.
-    for name, value in long.variables.items():
-        if "key/bias" not in name and "output_bias" not in name:
-            np.testing.assert_allclose(
-                short.variables[name], value, atol=1e-4, err_msg=name
-            )
+    assert_same_steps(short, long)
 
 
 # All settings at once cover each of them alone.
