@@ -188,9 +188,10 @@ def make_data(folders: Folders, languages: Sequence[str]) -> None:
         f"--output_dir={folders.corpus}",
     ]
     vocabulary = os.path.dirname(folders.vocabulary)
+    settings = "reproduce" if folders.is_parallel else "reproduce_catalogs"
     for step in (
         Step("collect text in all languages", "corpus", corpus),
-        vocabulary_step("reproduce", folders.corpus, vocabulary),
+        vocabulary_step(settings, folders.corpus, vocabulary),
         records_step(folders.corpus, folders.vocabulary, folders.records),
     ):
         run_step(folders.work_dir, step)

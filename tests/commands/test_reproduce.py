@@ -25,8 +25,8 @@ def test_a_whole_one_with_few_steps_and_once_more(tmp_path):
         *(sys.executable, "-m", "decoupled", "reproduce", "--size=0.01"),
         f"--work_dir={tmp_path}/w",
         f"--document={tmp_path}/r.md",
-        "--gin_param=SweepConfig.rows = ('e_small', 'e_large')",
         "--gin_param=StudyConfig.first_rows = ('e_small', 'e_large')",
+        "--gin_param=StudyConfig.control_rows = ('e_small',)",
         "--gin_param=SweepConfig.seeds = (0, 1)",
     ]
     subprocess.run(command, check=True)
