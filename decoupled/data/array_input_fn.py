@@ -108,7 +108,7 @@ def training_order(
         are sorted by length and divided into batches again, and all batches of the
         epoch are shuffled. The batches that an epoch shares with its neighbours stay
         random.
-      balanced: whether batches have nearly equal numbers of tokens instead
+      balanced: whether batches have nearly the same total length instead
         (`balanced_batches`); also shuffled.
     """
     order, known_epochs = {}, ()

@@ -156,7 +156,7 @@ def balanced_batches(
     batch_size: int,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """An order of the same examples whose batches have nearly equal numbers of tokens.
+    """An order of the same examples whose batches have nearly the same total length.
 
     Examples are sorted by length and divided into as many strata as a batch has
     examples. Every batch gets one example of each stratum: a long one if it has few

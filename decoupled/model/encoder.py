@@ -26,8 +26,8 @@ def attention_bias(
       build: sizes.
       mask: int32 [batch, sequence], 1 for real tokens; in packed rows the number of
         each token's example, from 1.
-      query_examples: of packed rows, [..., queries], the numbers of the examples that
-        queries belong to. None: queries attend to all real tokens.
+      query_examples: of packed rows, [..., queries], the example of each query, counted
+        as in `mask`. None: queries attend to all real tokens.
 
     Returns:
       float32 [batch, memory], or [batch, queries, memory] of packed rows.

@@ -199,7 +199,7 @@ def test_offsets_equal_those_of_the_graph_in_bytes(kind, request):
             assert [in_bytes] == theirs.to_list()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(text=st.text(max_size=40))
 def test_any_unicode_text(vocabulary, text):
     check_encoding(vocabulary, text)

@@ -1,4 +1,4 @@
-"""The shape of a run's batches: packed if that pays, else of few lengths."""
+"""The shape of a run's batches: packed, or length bucketing where that pads less."""
 
 import dataclasses
 import itertools
