@@ -99,13 +99,14 @@ class Planned(NamedTuple):
 
     title: unique in its suite. make_workers: gives its workers when it is their turn;
     raises `Skip` where they cannot be measured. rounds, steps: where the command line's
-    do not apply.
+    do not apply. together: as in `interleave`.
     """
 
     title: str
     make_workers: Callable[[], Sequence[Worker]]
     rounds: int | None = None
     steps: int | None = None
+    together: bool = True
 
 
 def measure(
@@ -123,10 +124,10 @@ def measure(
       tables: makes the tables of the results, those of earlier runs too.
     """
     results = Results(arguments.results_dir / f"{name}.json", name, arguments.resume)
-    for title, make_workers, rounds, steps in comparisons:
+    for title, make_workers, rounds, steps, together in comparisons:
         if not arguments.only or any(text in title for text in arguments.only):
             rounds, steps = rounds or arguments.rounds, steps or arguments.steps
-            results.measure(title, make_workers, rounds, steps)
+            results.measure(title, make_workers, rounds, steps, together)
     for table in tables(results.comparisons()):
         show(table)
 

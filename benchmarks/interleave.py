@@ -3,7 +3,8 @@
 The workers of one comparison live at the same time and run round by round, A B C A B C:
 a round's figure is the median of its steps, a worker's figure the median of its rounds,
 and a ratio is taken within each round before the median over rounds. While one worker
-runs the others wait for input.
+runs the others wait for input. Workers that do not fit into memory together are started
+anew in each round.
 """
 
 import contextlib
@@ -95,7 +96,7 @@ def ratio(other: Measured, ours: Measured) -> Spread:
 
 
 class Worker:
-    """A worker process; a context manager that ends it.
+    """A worker process; a context manager that ends it, and can be entered again.
 
     Args:
       name: what the results call it.
@@ -119,7 +120,7 @@ class Worker:
         self.case = case
         self.steps = steps
         self.facts = {}
-        self.peak_resident = None
+        self.peak_resident = 0
         path = pathlib.Path(script)
         self._path = path if path.suffix else WORKERS / f"{script}.py"
         self.command = [python, str(self._path), json.dumps(case)]
@@ -146,19 +147,22 @@ class Worker:
                 f"{self.command[0]}: cannot run worker {self.name} ({error.strerror})"
             ) from error
         except BaseException:
-            self._stop()
+            self._stop(kill=True)
             raise
         del self.facts["ready"]
         return self
 
     def __exit__(self, kind, error, trace) -> None:
         """Asks for the peak where all went well, and ends the process."""
+        kill = True
         try:
             if kind is None:
                 self._send("quit")
-                self.peak_resident = self._reply()["peak_resident"]
+                peak = self._reply()["peak_resident"]
+                self.peak_resident = max(self.peak_resident, peak)
+                kill = False
         finally:
-            self._stop()
+            self._stop(kill)
 
     def run(self, steps: int) -> Chunk:
         """Runs and times `steps` steps.
@@ -191,8 +195,8 @@ class Worker:
             return Skip(f"{self.name}: worker ended, most likely for lack of memory")
         return UserError(f"{self.name}: worker ended with code {code}: {reason}")
 
-    def _stop(self):
-        if self._process.poll() is None and self.peak_resident is None:
+    def _stop(self, kill):
+        if kill and self._process.poll() is None:
             self._process.kill()
         # A process that ended may have left words unread.
         with contextlib.suppress(BrokenPipeError):
@@ -207,7 +211,11 @@ class Worker:
 
 
 def interleave(
-    workers: Sequence[Worker], rounds: int, steps: int, description: str
+    workers: Sequence[Worker],
+    rounds: int,
+    steps: int,
+    description: str,
+    together: bool = True,
 ) -> list[Measured]:
     """Starts the workers one by one, runs them in turn, ends them.
 
@@ -216,6 +224,9 @@ def interleave(
       rounds: number of chunks of each worker.
       steps: steps of a chunk, unless the worker says otherwise.
       description: names the comparison in the progress shown.
+      together: whether all workers live at the same time. Otherwise each is started
+        anew for its turn and ended after it, so that only one is in memory. A peak is
+        then the highest of all turns.
 
     Returns:
       What was measured, in the order of `workers`.
@@ -227,7 +238,7 @@ def interleave(
     chunks = {worker.name: [] for worker in workers}
     assert len(chunks) == len(workers), "names of workers are not unique"
     with contextlib.ExitStack() as stack:
-        for worker in workers:
+        for worker in workers if together else ():
             started = time.monotonic()
             stack.enter_context(worker)
             say(
@@ -235,7 +246,8 @@ def interleave(
                 f"{time.monotonic() - started:.0f} s"
             )
         for worker in _turns(workers, rounds, description):
-            chunks[worker.name].append(worker.run(worker.steps or steps))
+            with contextlib.nullcontext() if together else worker:
+                chunks[worker.name].append(worker.run(worker.steps or steps))
     return [
         Measured(w.name, w.case, w.facts, chunks[w.name], w.peak_resident)
         for w in workers

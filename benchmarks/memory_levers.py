@@ -1,7 +1,6 @@
 """What the settings that save memory save and cost, on this machine's CPUs.
 
   python -m benchmarks.memory_levers
-  python -m benchmarks.memory_levers --softmax
 
 Each setting runs in a process of its own: peak memory is the kernel's count over the
 life of the process, the time the median of its steps after the first.
@@ -20,7 +19,6 @@ from typing import NamedTuple
 from benchmarks.sizes import REFERENCE
 from decoupled.configs import ModelConfig
 from decoupled.core import console
-from decoupled.core.machine import memory_sizes
 
 # Activations outweigh the weights here, as in a long run on TPUs.
 MODEL = dataclasses.replace(
@@ -37,25 +35,16 @@ NARROW = {"activation_dtype": "bfloat16"}
 SLICES = {"slice_dtype": "bfloat16"}
 # Here weights outweigh the rest, on devices that have their own beside what is saved.
 LARGE = {"vocab_size": 120_000, "num_layers": 1}
-# Here the output embedding does; the logits of a step are 0.64 or 2.56 GB.
-SOFTMAX_MODELS = {
-    f"{pieces:,} pieces, E_out {width}": {
-        "vocab_size": pieces, "output_embedding_size": width, "num_layers": 2,
-    }
-    for pieces, width in ((250_000, 128), (250_000, 768), (250_000, 3072), (10**6, 768))
-}  # fmt: skip
 TWO_DEVICES = {"mesh_shape": "d:2", "layout_rules": "batch:d", **NARROW}
 
 
 class Lever(NamedTuple):
-    """Changes of the graph, of the mesh, of the optimizer and of the model's sizes;
-    and pieces whose logits are computed at a time (`TrainingConfig`)."""
+    """Changes of the graph, of the mesh, of the optimizer and of the model's sizes."""
 
     graph: dict = {}
     mesh: dict = {}
     optimizer: dict = {}
     model: dict = {}
-    softmax_block_size: int = 0
 
 
 LEVERS = {
@@ -72,26 +61,13 @@ LEVERS = {
         mesh={**TWO_DEVICES, **SLICES}, model=LARGE
     ),
 }
-# All logits at once, by the rule, and computed again.
-SOFTMAX = {
-    f"{model}, {what}": Lever(model=sizes, softmax_block_size=block_size)
-    for model, sizes in SOFTMAX_MODELS.items()
-    for what, block_size in (
-        ("whole logits", sizes["vocab_size"]),
-        ("by the rule", 0),
-        ("blocks of 4,096", 4096),
-    )
-}
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measures all settings, or the one that --lever names, and prints a table."""
     options = argparse.ArgumentParser(prog="python -m benchmarks.memory_levers")
     options.add_argument(
-        "--lever", choices=[*LEVERS, *SOFTMAX], help="this setting alone, as JSON"
-    )
-    options.add_argument(
-        "--softmax", action="store_true", help="settings of the softmax instead"
+        "--lever", choices=list(LEVERS), help="this setting alone, as JSON"
     )
     options.add_argument("--steps", type=int, default=5, help="timed steps (5)")
     given = options.parse_args(arguments)
@@ -99,11 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(json.dumps(measure(given.lever, given.steps)))
         return
     rows = []
-    levers = SOFTMAX if given.softmax else LEVERS
-    for name in console.track(list(levers), "measuring"):
-        if memory_needed(levers[name]) > memory_sizes()["MemAvailable"]:
-            rows.append([name, "more than is free", ""])
-            continue
+    for name in console.track(list(LEVERS), "measuring"):
         command = [sys.executable, "-m", "benchmarks.memory_levers", "--lever", name]
         command += ["--steps", str(given.steps)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -112,18 +84,11 @@ def main(arguments: list[str] | None = None) -> None:
     console.table("Settings that save memory", ["setting", "peak", "step"], rows)
 
 
-def memory_needed(lever: Lever) -> float:
-    """Bytes that a step takes at least: float32 tables with gradients and moments."""
-    model = dataclasses.replace(MODEL, **lever.model)
-    width = model.input_embedding_size + model.output_embedding_size
-    return 1.5e9 + 16.0 * model.vocab_size * width
-
-
 def measure(name: str, steps: int, model: ModelConfig = MODEL) -> dict[str, float]:
     """Bytes at the peak of this process, and seconds of a step, with one setting.
 
     Args:
-      name: of `LEVERS` or `SOFTMAX`. steps: that are timed.
+      name: of `LEVERS`. steps: that are timed.
       model: sizes that the lever changes.
     """
     import numpy as np
@@ -140,7 +105,7 @@ def measure(name: str, steps: int, model: ModelConfig = MODEL) -> dict[str, floa
     from decoupled.training.mesh import session_config
     from decoupled.training.network import Network, TrainingGraph
 
-    lever = {**LEVERS, **SOFTMAX}[name]
+    lever = LEVERS[name]
     model = dataclasses.replace(model, **lever.model)
     optimizer = {
         **dict(name="adamw", learning_rate=1e-4, weight_decay=0.01, beta1=0.9),
@@ -152,11 +117,8 @@ def measure(name: str, steps: int, model: ModelConfig = MODEL) -> dict[str, floa
         **dict(embedding_lookup="gather", slice_dtype="float32", stack_mib=0),
         **lever.mesh,
     }
-    task = MaskedLM(
-        MaskingConfig(LENGTH, PREDICTIONS, 0.15, 0.8, 0.1),
-        label_smoothing=0.0,
-        softmax_block_size=lever.softmax_block_size,
-    )
+    masking = MaskingConfig(LENGTH, PREDICTIONS, 0.15, 0.8, 0.1)
+    task = MaskedLM(masking, label_smoothing=0.0)
     mesh = MeshConfig(**settings)
     config = TrainingGraph(
         Network(task, model, mesh),

@@ -94,15 +94,15 @@ def main() -> None:
 
 def _against_transformers(case, quick):
     return [
-        _transformers_worker("transformers", case, masked=False),
-        _transformers_worker("transformers masked", case, masked=True),
+        transformers_worker("transformers", case, masked=False),
+        transformers_worker("transformers masked", case, masked=True),
         our_worker(case),
         *command.matmul_workers(case["dtype"], quick, ("tensorflow", "torch")),
     ]
 
 
 def _against_fair_peer(case):
-    return [_transformers_worker("transformers masked", case, True), our_worker(case)]
+    return [transformers_worker("transformers masked", case, True), our_worker(case)]
 
 
 def _against_mesh_bert(case):
@@ -117,12 +117,16 @@ def _alone(case):
     return [our_worker(case)]
 
 
-def our_worker(case: dict) -> Worker:
+def our_worker(case: dict, name: str = OURS) -> Worker:
     """This project's worker, for a case of `pretraining_case`."""
-    return Worker(OURS, command.python("decoupled"), "decoupled_pretraining", case)
+    return Worker(name, command.python("decoupled"), "decoupled_pretraining", case)
 
 
-def _transformers_worker(name, case, masked):
+def transformers_worker(name: str, case: dict, masked: bool) -> Worker:
+    """The worker of transformers, for a case of `pretraining_case`.
+
+    masked: whether its head runs on the masked positions alone.
+    """
     return Worker(
         name,
         command.python("torch"),

@@ -75,13 +75,14 @@ class Results:
         make_workers: Callable[[], Sequence[Worker]],
         rounds: int,
         steps: int,
+        together: bool = True,
     ) -> None:
         """Measures a comparison and writes it, unless it is resumed.
 
         Args:
           title: of the comparison.
           make_workers: gives its workers; raises `Skip` where it cannot be measured.
-          rounds, steps: as in `interleave`.
+          rounds, steps, together: as in `interleave`.
         """
         if title in self._done:
             say(f"{self._name}: {title}: kept")
@@ -90,7 +91,7 @@ class Results:
         measured = []
         try:
             measured = interleave(
-                make_workers(), rounds, steps, f"{self._name}: {title}"
+                make_workers(), rounds, steps, f"{self._name}: {title}", together
             )
         except Skip as reason:
             skipped = str(reason)

@@ -29,11 +29,12 @@ def test_quick_results_are_kept_apart(monkeypatch):
 
 
 def measured_titles(monkeypatch, tmp_path, *arguments):
-    """(Title, rounds, steps) of what a suite measures; titles of what it shows."""
+    """(Title, rounds, steps, together) of what a suite measures; titles of what it
+    shows."""
     done, shown = [], []
 
-    def measure(results, title, make_workers, rounds, steps):
-        done.append((title, rounds, steps))
+    def measure(results, title, make_workers, rounds, steps, together):
+        done.append((title, rounds, steps, together))
 
     def tables(comparisons):
         shown.extend(comparison.title for comparison in comparisons)
@@ -43,7 +44,7 @@ def measured_titles(monkeypatch, tmp_path, *arguments):
     options = parse(monkeypatch, f"--results_dir={tmp_path}", *arguments)
     planned = [
         command.Planned("float32: toys", list),
-        command.Planned("bfloat16: toys", list, rounds=20, steps=1),
+        command.Planned("bfloat16: toys", list, rounds=20, steps=1, together=False),
     ]
     command.measure(options, "toys", planned, tables)
     return done, shown
@@ -66,7 +67,7 @@ def test_only(monkeypatch, tmp_path, only, chosen):
 
 def test_a_comparison_may_have_rounds_and_steps_of_its_own(monkeypatch, tmp_path):
     done, _ = measured_titles(monkeypatch, tmp_path, "--rounds=7")
-    assert done == [("float32: toys", 7, 3), ("bfloat16: toys", 20, 1)]
+    assert done == [("float32: toys", 7, 3, True), ("bfloat16: toys", 20, 1, False)]
 
 
 def test_earlier_results_are_in_the_tables_too(monkeypatch, tmp_path):
