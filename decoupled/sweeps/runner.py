@@ -67,7 +67,7 @@ class JobRunner:
         self._running: dict[str, tuple[subprocess.Popen | Fork, float, int]] = {}
         command, kinds = command or job_command, sorted({job.kind for job in jobs})
         self._places = [
-            Place(kinds, cores, command, warm)
+            Place(kinds, cores, command, warm, say)
             for cores in shares_of_cores(parallel) or [None] * parallel
         ]
         self._seconds: dict[str, list[float]] = {}
@@ -185,6 +185,8 @@ class JobRunner:
         self._asked_to_end = True
 
     def _stop(self):
+        if self._running:
+            self._say(f"ending {len(self._running)} jobs; they save first")
         end_all((running[0] for running in self._running.values()), _GRACE)
         self._running = {}
         for place in self._places:

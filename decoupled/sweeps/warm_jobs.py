@@ -39,6 +39,7 @@ class Place:
       cores: the cores that it and its jobs may use; None for all.
       command: job -> its argument list as a separate process.
       warm: whether jobs are forks of one permanent process, the worker.
+      say: prints a line.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class Place:
         cores: set[int] | None,
         command: Callable[[Job], Sequence[str]],
         warm: bool,
+        say: Callable[[str], None],
     ):
         self._kinds, self._cores, self._command = kinds, cores, command
+        self._say = say
         self._worker: subprocess.Popen | None = None
         self._forks = warm and warm_worker.can_fork()
 
@@ -80,13 +83,22 @@ class Place:
         _pin(process.pid, self._cores)
         return process
 
-    def drop(self, forks: bool) -> None:
-        """Forgets a worker that died; forks: whether another one may be started."""
+    def stop_forking(self, code: int) -> None:
+        """Starts each job as a separate process from now on.
+
+        Args:
+          code: exit code of the worker, which ended before its job had begun.
+        """
         self.close()
-        self._forks = forks
+        self._forks = False
+        why = f"exit code {code}" if code else "a module has started a thread"
+        self._say(
+            f"the warm process ended before a job had begun ({why}); jobs import "
+            "TensorFlow themselves, which takes longer and changes no result"
+        )
 
     def close(self) -> None:
-        """Ends the process; its job has ended."""
+        """Ends the worker; its job has ended. The next job starts another one."""
         if self._worker is not None:
             # It may still be importing. It runs no job and holds nothing to save.
             self._worker.kill()
@@ -141,10 +153,10 @@ class Fork:
         code = self._worker.wait()
         if self.pid is not None:
             # Another job may succeed: most likely memory was short.
-            self._owner.drop(forks=True)
+            self._owner.close()
             self._code = code or 1
             return self._code
-        self._owner.drop(forks=False)
+        self._owner.stop_forking(code)
         self._alone = self._owner.start_alone(self._job)
         return None
 
@@ -166,7 +178,7 @@ class Fork:
                 os.kill(self.pid, number)
         else:
             # The worker still imports; nothing of the job has run.
-            self._owner.drop(forks=True)
+            self._owner.close()
             self._code = -number
 
     def wait(self, timeout: float | None = None) -> int:

@@ -29,8 +29,8 @@ def make(tmp_path):
     return make
 
 
-def run(jobs, parallel=1):
-    lines = []
+def run(jobs, parallel=1, lines=None):
+    lines = [] if lines is None else lines
     made = JobRunner(
         jobs,
         parallel,
@@ -176,8 +176,10 @@ def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=terminate).start()
+    said = []
     with pytest.raises(Terminated, match="run the same command"):
-        run([job])
+        run([job], lines=said)
+    assert said[-1] == "ending 1 jobs; they save first"
     assert (tmp_path / "job" / "saved").exists() and not job.is_complete()
     assert run([job])[0] == [] and job.is_complete()
 

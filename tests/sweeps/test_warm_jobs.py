@@ -174,7 +174,7 @@ def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
     job, _ = make_jobs(endless, [DECOUPLED], inputs, str(tmp_path))
     os.makedirs(job.folder)
     open(os.path.join(job.folder, LOG), "w").close()
-    place = Place(["pretrain"], None, job_command, True)
+    place = Place(["pretrain"], None, job_command, True, print)
     try:
         dying = place.start(job)
         worker = wait_for(dying, job, "/1000000 ")
@@ -231,14 +231,16 @@ def wait_until(condition):
 
 @pytest.mark.parametrize("warm", [True, False])
 def test_without_forks_a_job_is_a_process_of_its_own(tmp_path, warm):
+    said = []
     job = Job("no_such_command", "job", str(tmp_path), (), ())
     alone = [sys.executable, "-c", "print('alone'); raise SystemExit(3)"]
     # The worker ends, because it cannot import the command.
-    place = Place([job.kind], None, lambda _: alone, warm)
+    place = Place([job.kind], None, lambda _: alone, warm, said.append)
     assert place.start(job).wait(SECONDS) == 3
     assert text(job.folder, LOG) == "alone\n"
     assert place.start(job).wait(SECONDS) == 3
     place.close()
+    assert len(said) == warm and all("jobs import TensorFlow" in line for line in said)
 
 
 def test_a_process_with_threads_does_not_fork(tmp_path, monkeypatch):
