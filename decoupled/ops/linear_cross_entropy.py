@@ -1,13 +1,15 @@
-"""Cross-entropy over the output embedding without logits of the whole vocabulary.
+"""Cross-entropy over the output embedding, one block of the vocabulary at a time.
 
-The logits [predictions, V] and their gradient never exist as a whole. The forward pass
-computes the logits of one block of pieces at a time. It adds up exp(logit - largest
-logit so far) (Milakov and Gimelshein 2018) and, in training, the gradient of the hidden
-vectors. This gradient is a sum over the pieces too, like the output of attention (Dao
-et al. 2022). The update computes the gradient of the table one block at a time. It
-needs the exponentials again, which are kept or recomputed. Hence nothing of the table's
-size exists beside weights and moments. Where the vocabulary is split, each device has
-its own blocks; nothing larger than [predictions, E_out] crosses the mesh.
+Logits of the whole vocabulary, [predictions, V], are never computed at once. The
+forward pass computes the logits of one block of pieces at a time. It adds up exp(logit
+- largest logit so far) (Milakov and Gimelshein 2018) and, in training, the gradient of
+the hidden vectors. This gradient is a sum over the pieces too, like the output of
+attention (Dao et al. 2022). The gradient of the table needs the exponentials again.
+They are either kept, which takes as much memory as the logits, or recomputed. With
+`Blocks.apart`, the update computes this gradient one block at a time, so that nothing
+of the table's size exists beside weights and moments. Where the vocabulary is split,
+each device has its own blocks; the forward pass moves nothing larger than
+[predictions, E_out] over the mesh.
 """
 
 import functools
@@ -41,8 +43,10 @@ _NORM_SHARE, _NORM_SHARE_IF_SET = 0.25, 1.0
 class Blocks(NamedTuple):
     """How a cross-entropy is computed.
 
-    size: most pieces of a block. kept: whether the exponentials of all blocks stay in
-    memory from the forward pass to the update, instead of being recomputed.
+    size: most pieces of a block. `row_partitions.row_tiles` rounds it down to a
+    multiple of 16, and no block spans two partitions of the table.
+    kept: whether the exponentials of all blocks stay in memory from the forward pass to
+    the update, instead of being recomputed.
     apart: whether the update takes the gradient of the table one block at a time. The
     forward pass then computes what the norm of this gradient needs.
     """
@@ -66,7 +70,8 @@ def choose_blocks(
        need an all-reduce; or if `block_size` is at least the size of the vocabulary. If
        `block_size` is 0, whole logits also on TPUs and GPUs, where nothing was
        measured, and if the logits on a device take less than 512 MB.
-    2. Otherwise, if `block_size` is not 0, blocks of so many pieces, recomputed.
+    2. Otherwise, if `block_size` is not 0, blocks of so many pieces at most, which are
+       recomputed.
     3. Otherwise, on CPUs, blocks of some 16 MB of logits. In training they are
        recomputed if the table has at most 256 columns, and kept if it is wider:
        recomputing costs E_out / 2 GFLOP for each gigabyte that is not kept.

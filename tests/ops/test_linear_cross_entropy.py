@@ -14,8 +14,10 @@ from decoupled.ops.linear_cross_entropy import (
     choose_blocks,
     linear_cross_entropy,
 )
+from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.weight_product import weight_product
 from tests.helpers import mesh_impl, run_mesh
+from tests.ops.simd_on_cpu import OneCore
 
 MESHES = [
     ("all:1", ""),
@@ -271,10 +273,12 @@ class TestTheRule:
 
     positions = [mtf.Dimension("batch", 32), mtf.Dimension("predictions", 20)]
 
-    def choose(self, width, block_size=0, mesh="all:1", layout="", pieces=250_000):
+    def choose(
+        self, width, block_size=0, mesh="all:1", layout="", pieces=250_000, impl=None
+    ):
         vocab, columns = mtf.Dimension("vocab", pieces), mtf.Dimension("width", width)
         return choose_blocks(
-            mesh_impl(mesh, layout),
+            impl or mesh_impl(mesh, layout),
             mtf.Shape([*self.positions, columns]),
             mtf.Shape([vocab, columns]),
             block_size,
@@ -307,7 +311,18 @@ class TestTheRule:
         assert self.choose(768, mesh="m:2", layout="vocab:m") is None
 
     def test_columns_that_are_split_are_whole(self):
-        assert self.choose(768, mesh="m:2", layout="width:m") is None
+        for block_size in (0, 5000):
+            assert self.choose(768, block_size, "m:2", "width:m") is None
+
+    @pytest.mark.parametrize("kind", ["gpu", "tpu"])
+    def test_other_processors_are_whole_unless_a_size_is_set(self, kind):
+        """And their updates take the table's gradient as a whole."""
+        one = mtf.convert_to_shape("all:1"), mtf.convert_to_layout_rules("")
+        on_gpu = PlacementMeshImpl(*one, ["gpu:0"])
+        impl = OneCore(*one) if kind == "tpu" else on_gpu
+        assert self.choose(768, impl=impl) is None
+        expected = Blocks(5000, kept=False, apart=False)
+        assert self.choose(768, 5000, impl=impl) == expected
 
     def test_sums_over_devices_are_no_blocks_of_the_update(self):
         assert not self.choose(768, 5000, mesh="d:2", layout="batch:d").apart

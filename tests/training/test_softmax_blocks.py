@@ -52,6 +52,10 @@ CASES = {
     "slices of bfloat16": {
         "mesh": dataclasses.replace(ONE_DEVICE, slice_dtype="bfloat16")
     },
+    "activations of bfloat16": {
+        "frozen": BODY,
+        "mesh": dataclasses.replace(ONE_DEVICE, activation_dtype="bfloat16"),
+    },
 }
 
 
@@ -63,8 +67,8 @@ def config_of(case, block_size, smoothing=0.1, **changes):
 
 @pytest.fixture(autouse=True)
 def everything_in_blocks(monkeypatch):
-    """Blocks of 16 pieces, within five partitions of the table."""
-    monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", 200)
+    """Blocks of 16 and of 8 pieces in each of two partitions of the table."""
+    monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", 500)
     where = "decoupled.ops.linear_cross_entropy"
     for name, value in (("_SMALLEST", 1), ("_BLOCK", 1), ("_FEWEST_ROWS", 16)):
         monkeypatch.setattr(f"{where}.{name}", value)
