@@ -63,8 +63,9 @@ class FinetuningConfig:
       to one of a few lengths instead of max_sequence_length. Ignored on a TPU.
     pack_sequences: sequence packing (Krell et al. 2021). A row has several examples,
       which do not see each other, instead of one and padding. All batches have one
-      shape, so that this also works on a TPU. group_by_length is ignored, unless it
-      leaves less padding, because mesh or microbatches need many rows.
+      shape, so that this also works on a TPU. If packed batches have no fewer tokens,
+      because mesh or microbatches need many rows or because one example is as long as
+      a batch of the others, group_by_length decides.
     """
 
     num_epochs: float

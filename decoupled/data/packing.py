@@ -8,14 +8,18 @@ The shape follows from all batches of the run. A single long batch would add a r
 each, so that batches get nearly the same number of tokens (`balanced_batches`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from decoupled.core import console
+
 # Number of batches with which lengths of rows are compared, and of those with the most
 # tokens among them. The chosen length is then checked with all batches.
 _SAMPLE, _LARGEST = 100, 20
+# There are fewer of batches with more examples than this, but at least so many.
+_EXAMPLES, _FEWEST = 32, 4
 
 Arrays = dict[str, np.ndarray]
 
@@ -75,7 +79,7 @@ def plan_packing(
     multiple: int,
     cost: Callable[[int], float],
 ) -> Packing:
-    """The shape that all batches fit into and that costs the least.
+    """The shape that all batches fit into and that costs the least; shows progress.
 
     Args:
       batches: of the run, int [examples] each: the tokens of its examples.
@@ -85,21 +89,27 @@ def plan_packing(
       cost: length of a row -> cost of one of its tokens.
     """
     first = -(-shortest // step) * step
+    share = min(1.0, _EXAMPLES / len(batches[0]))
+    some, most = (max(_FEWEST, int(share * n)) for n in (_SAMPLE, _LARGEST))
     sample = [
-        *batches[:: max(1, len(batches) // _SAMPLE)],
-        *sorted(batches, key=np.sum)[-_LARGEST:],
+        *batches[:: max(1, len(batches) // some)],
+        *sorted(batches, key=np.sum)[-most:],
     ]
 
-    def shape(length: int, some: Sequence[np.ndarray]) -> Packing:
-        packed = [pack(sizes, length) for sizes in some]
-        needed = max(map(len, packed))
-        examples = max(len(row) for rows in packed for row in rows)
-        return Packing(-(-needed // multiple) * multiple, length, examples, len(some))
+    def rows_for(length: int, batches: Iterable[np.ndarray]) -> tuple[int, int]:
+        """The rows that the largest batch needs, and the examples of the fullest."""
+        packed = [pack(sizes, length) for sizes in batches]
+        rows = -(-max(map(len, packed)) // multiple) * multiple
+        return rows, max(len(row) for batch in packed for row in batch)
 
     def total(length: int) -> float:
-        return shape(length, sample).rows * length * cost(length)
+        rows, _ = rows_for(length, sample)
+        return rows * length * cost(length)
 
-    return shape(min(range(first, 2 * first + 1, step), key=total), batches)
+    length = min(range(first, 2 * first + 1, step), key=total)
+    planned = console.track(batches, "planning packed batches")
+    rows, fullest = rows_for(length, planned)
+    return Packing(rows, length, fullest, len(batches))
 
 
 def pack_batch(arrays: Arrays, packing: Packing) -> Arrays:

@@ -1,10 +1,12 @@
 """The shape of a fine-tuning run's batches: packed, grouped by length, or padded.
 
-The shape depends on the whole run, and not on the step where it resumes.
+The shape depends on the whole run, and not on the step where it resumes. Packed and
+grouped batches have different orders of the examples. So a run that resumes keeps the
+way of its first start, even if its mesh or its number of microbatches has changed.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +24,10 @@ from decoupled.training.mesh import length_step, rows_multiple
 from decoupled.training.model_fn import RunSpec
 from decoupled.training.network import TrainingGraph
 
+# The ways to make batches.
+PACKED, GROUPED, PADDED = "packed", "grouped by length", "padded"
+WAYS = (PACKED, GROUPED, PADDED)
+
 
 class BatchShape(NamedTuple):
     """How a run trains on its examples.
@@ -35,6 +41,13 @@ class BatchShape(NamedTuple):
     lengths: tuple[int, ...]
     packing: Packing | None
 
+    @property
+    def way(self) -> str:
+        """One of `WAYS`."""
+        if self.packing:
+            return PACKED
+        return GROUPED if self.lengths else PADDED
+
 
 def choose_shape(
     graph: TrainingGraph,
@@ -42,45 +55,51 @@ def choose_shape(
     sizes: np.ndarray,
     run: RunSpec,
     graphs: int,
+    begun: str | None = None,
 ) -> BatchShape:
     """The shape that the settings ask for; says which it is.
 
-    Batches are not packed if length bucketing leaves less padding. The number of packed
-    rows is a multiple of the parts that mesh and microbatches split them into, and no
-    row is shorter than the longest example, so that a few short examples can need more
+    Batches are not packed if they have no fewer tokens for it. No packed row is shorter
+    than the longest example, and the number of rows is a multiple of the parts that
+    mesh and microbatches split them into, so that a few short examples can need more
     packed rows than they fill.
 
     Args:
       graph: of the run. config: its settings. run: where it trains.
       sizes: int [rows], tokens of each row of the training set.
       graphs: number of graphs that the run builds; it builds one after each evaluation.
+      begun: the way of the run's first start, one of `WAYS`; None at that start.
     """
     training, task = run.training, graph.network.task
-    if config.pack_sequences:
-        packing = plan_for(graph, sizes, training, on_tpu=run.tpu is not None)
+    batch_size = training.batch_size
+    lengths = ()
+    if config.group_by_length and begun != PACKED:
+        lengths = training_lengths(graph, sizes, training, graphs)
+    unpacked = BatchShape(task, lengths, None)
+    if config.pack_sequences and begun in (None, PACKED):
+        on_tpu = run.tpu is not None
+        packing = plan_for(graph, sizes, training, on_tpu)
         tokens = packing.rows * packing.length
-        grouped = tokens
-        if config.group_by_length:
-            grouped = grouped_tokens(graph, sizes, training)
-        if tokens <= grouped:
-            real = sizes.mean() * training.batch_size / tokens
+        most = mean_tokens(graph, sizes, training, lengths)
+        if begun == PACKED or tokens < most or (lengths and tokens == most):
+            real = sizes.mean() * batch_size / tokens
             run.say(
-                f"batches of {training.batch_size} examples packed into {packing.rows} "
+                f"batches of {batch_size} examples packed into {packing.rows} "
                 f"rows of {packing.length} tokens, {real:.0%} of them real"
             )
             packed = task.packed(packing.examples)
             return BatchShape(packed, (packing.length,), packing)
+        parts = rows_multiple(graph.network.mesh, training.gradient_accumulation)
+        multiple = f", a multiple of {parts} for mesh and microbatches," * (parts > 1)
         run.say(
-            f"batches are not packed: with this mesh and number of microbatches they "
-            f"need {packing.rows} rows of {packing.length} tokens; grouped by length, "
-            f"a batch has {grouped:.0f} tokens"
+            f"batches are not packed: they would need {packing.rows} rows{multiple} of "
+            f"{packing.length} tokens, as no row is shorter than the longest example; "
+            f"{unpacked.way}, a batch has {most:.0f} tokens"
         )
-    if not config.group_by_length:
-        return BatchShape(task, (), None)
-    lengths = training_lengths(graph, sizes, training, graphs)
-    shown = ", ".join(map(str, lengths))
-    run.say(f"batches of like length, padded to {shown} tokens")
-    return BatchShape(task, lengths, None)
+    if lengths:
+        shown = ", ".join(map(str, lengths))
+        run.say(f"batches of like length, padded to {shown} tokens")
+    return unpacked
 
 
 def training_lengths(
@@ -103,17 +122,23 @@ def training_lengths(
     return tuple(chosen)
 
 
-def grouped_tokens(
-    graph: TrainingGraph, sizes: np.ndarray, training: TrainingConfig
+def mean_tokens(
+    graph: TrainingGraph,
+    sizes: np.ndarray,
+    training: TrainingConfig,
+    lengths: Sequence[int],
 ) -> float:
-    """Tokens of an average batch with length bucketing, in a graph of all lengths.
+    """Tokens of an average batch that is not packed, padding included.
 
     Args:
       graph, sizes: see `choose_shape`. training: the run's batches.
+      lengths: that batches are padded to, ascending; () for the task's length.
     """
-    longest = np.array([rows.max() for rows in _batches(graph, sizes, training)])
-    step = length_step(graph.network.mesh)
-    return float((-(-longest // step) * step).mean() * training.batch_size)
+    if not lengths:
+        return float(graph.network.task.sequence_length * training.batch_size)
+    longest = [rows.max() for rows in _batches(graph, sizes, training)]
+    padded = np.array(lengths)[np.searchsorted(lengths, longest)]
+    return float(padded.mean() * training.batch_size)
 
 
 def plan_for(

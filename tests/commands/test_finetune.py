@@ -20,6 +20,7 @@ from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.checkpoint_files import CheckpointWriter
+from decoupled.runs import finetuning_run
 from decoupled.training import checkpoints
 from decoupled.training.hooks import SaveCheckpoints
 from decoupled.training.model_fn import PredictionSpec
@@ -279,6 +280,8 @@ def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
 def test_a_tpu_whose_hosts_run_no_python_learns_the_same(
     folder, tmp_path, monkeypatch, here_too, there_alone
 ):
+    # Rows of 128 tokens would be longer than all of a padded batch.
+    monkeypatch.setattr("decoupled.training.mesh._TPU_LENGTH_STEP", 8)
     # A little more than two epochs.
     changes = dict(num_epochs=2.0, keep_layers=1, **here_too)
     here = tune(folder, tmp_path / "here", **changes)
@@ -464,14 +467,16 @@ def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tm
 
 
 @pytest.mark.parametrize(
-    "changes, told",
+    "changes, way, told",
     [
         (
             dict(pack_sequences=True),
+            "packed",
             r"batches of 8 examples packed into \d rows of \d+ tokens, \d+% of them",
         ),
         pytest.param(
             dict(group_by_length=True),
+            "grouped by length",
             "batches of like length, padded to 4, 6, 8 tokens",
             marks=pytest.mark.slow,
         ),
@@ -479,12 +484,19 @@ def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tm
     ids=["packed", "several lengths"],
 )
 def test_an_interrupted_run_resumes_and_says_from_where(
-    folder, tmp_path, capsys, monkeypatch, changes, told
+    folder, tmp_path, capsys, monkeypatch, changes, way, told
 ):
     # Several lengths would not pay here.
     monkeypatch.setattr("decoupled.training.lengths._FLOPS_PER_TRAINING_GRAPH", 1.0)
     monkeypatch.setattr("decoupled.training.mesh._LENGTH_STEP", 2)
     monkeypatch.setattr("decoupled.data.array_input_fn._GROUPS_PER_EPOCH", 1)
+    begun, choose = [], finetuning_run.choose_shape
+
+    def noted(*given):
+        begun.append(given[-1])
+        return choose(*given)
+
+    monkeypatch.setattr(finetuning_run, "choose_shape", noted)
     out, straight = tmp_path / "run", tmp_path / "straight"
     changes = dict(changes, save_checkpoints_steps=2)
     run_finetuning(*arguments(folder, straight, **changes))
@@ -506,6 +518,8 @@ def test_an_interrupted_run_resumes_and_says_from_where(
     printed = capsys.readouterr().out
     assert f"resuming from {out}/model.ckpt-4 at step 4, 32 examples seen" in printed
     assert printed.count("initialised 23 variables from ") == 1
+    # The resumed run makes its batches as it began, whatever mesh it has now.
+    assert begun == [None, None, way]
     expected, found = variables(straight), variables(out)
     assert expected.keys() == found.keys()
     for name, value in expected.items():

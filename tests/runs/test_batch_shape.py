@@ -8,7 +8,12 @@ import pytest
 
 from decoupled.configs import FinetuningConfig
 from decoupled.data.array_input_fn import training_order
-from decoupled.runs.batch_shape import choose_shape, plan_for, training_lengths
+from decoupled.runs.batch_shape import (
+    choose_shape,
+    mean_tokens,
+    plan_for,
+    training_lengths,
+)
 from decoupled.tasks.tagging import Tagging
 from decoupled.training import lengths as lengths_module
 from tests.helpers import schedule, tiny_training
@@ -123,12 +128,12 @@ def test_a_batch_may_hold_one_example_several_times():
     assert packing.rows * packing.length >= 80
 
 
-def chosen(tmp_path, said, accumulation=1, **settings):
+def chosen(tmp_path, said, accumulation=1, begun=None, sizes=SIZES, **settings):
     run = run_spec(tmp_path, batch_size=8, gradient_accumulation=accumulation)._replace(
         say=said.append
     )
     config = dataclasses.replace(SETTINGS, **settings)
-    return choose_shape(graph_on(), config, SIZES, run, graphs=1)
+    return choose_shape(graph_on(), config, sizes, run, 1, begun)
 
 
 def test_settings_decide_whether_batches_are_packed_grouped_or_padded(tmp_path):
@@ -144,13 +149,47 @@ def test_settings_decide_whether_batches_are_packed_grouped_or_padded(tmp_path):
     assert padded == (TAGS, (), None)
 
 
+EIGHT_ROWS = (
+    "batches are not packed: they would need 8 rows, a multiple of 8 for mesh and "
+    "microbatches, of 24 tokens, as no row is shorter than the longest example; {}, "
+    "a batch has {} tokens"
+)
+
+
 def test_batches_are_not_packed_where_their_rows_would_be_emptier(tmp_path):
     """Eight microbatches need a row each, as long as the longest example."""
     said = []
     settings = dict(pack_sequences=True, group_by_length=True)
     shape = chosen(tmp_path, said, accumulation=8, **settings)
     assert shape.packing is None and shape.task is TAGS and shape.lengths
-    assert "they need 8 rows of 24 tokens; grouped by length" in said[-2]
-    # Padding to the maximum would be no better.
+    grouped = mean_tokens(graph_on(), SIZES, tiny_training(batch_size=8), shape.lengths)
+    assert said[-2] == EIGHT_ROWS.format("grouped by length", f"{grouped:.0f}")
     settings["group_by_length"] = False
-    assert chosen(tmp_path, said, accumulation=8, **settings).packing
+    assert chosen(tmp_path, said, accumulation=8, **settings) == (TAGS, (), None)
+    assert said[-1] == EIGHT_ROWS.format("padded", 8 * LENGTH)
+
+
+def test_a_small_batch_with_a_long_example_is_not_blamed_on_the_mesh(tmp_path):
+    said = []
+    run = run_spec(tmp_path, batch_size=1)._replace(say=said.append)
+    sizes = np.array([3] * 99 + [18])
+    assert choose_shape(graph_on(), SETTINGS, sizes, run, 1).packing is None
+    assert "they would need 1 rows of 24 tokens, as no row" in said[-2]
+
+
+def test_a_run_that_resumes_keeps_the_way_that_it_began_with(tmp_path):
+    """Although other microbatches, which it may have then, would change the choice."""
+    settings = dict(pack_sequences=True, group_by_length=True)
+    packed = chosen(tmp_path, [], 8, "packed", **settings)
+    assert packed.way == "packed" and packed.packing.rows == 8
+    assert chosen(tmp_path, [], 1, "grouped by length", **settings).way != "packed"
+    assert chosen(tmp_path, [], 1, None, **settings).way == "packed"
+
+
+def test_tokens_of_batches_of_several_lengths():
+    """Batches of two, sorted by length: the longest of each decides."""
+    graph = graph_config(task=TAGS, schedule=schedule(4, 0))
+    sizes = np.array([5] * 4 + [17] * 4)
+    training = tiny_training(batch_size=2)
+    assert mean_tokens(graph, sizes, training, (8, 18)) == 2 * (8 + 18) / 2
+    assert mean_tokens(graph, sizes, training, ()) == 2 * LENGTH
