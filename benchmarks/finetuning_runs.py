@@ -400,8 +400,8 @@ def _command(case, dtype, quick, name):
 def tables(comparisons: list[Comparison]) -> list[Table]:
     """One table: a row for each way to train on each task."""
     columns = [
-        "examples", "by", "1,000 examples", "time, against ours", "first step after",
-        "with it, 60 steps", "against ours", "peak memory",
+        "examples", "by", "1,000 examples", "time, against ours",
+        "start and first step", "start and 60 steps", "against ours", "peak memory",
     ]  # fmt: skip
     by_title = {comparison.title: comparison for comparison in comparisons}
     rows = []

@@ -20,10 +20,11 @@ train in --model_dir itself, several in learning_rate_R/seed_S/ below it. The sa
 command resumes an incomplete run and does not repeat complete ones. A folder with
 another model is refused.
 
-A row has several examples, which do not see each other, instead of one and padding,
-unless FinetuningConfig.pack_sequences is False. Then a batch has rows of similar length
-and is padded to one of a few lengths, unless FinetuningConfig.group_by_length is False,
-too, or the run is on a TPU.
+Short examples are packed: a row of a batch holds several, and attention does not cross
+between them. If that saves no tokens, or FinetuningConfig.pack_sequences is False, a
+row holds one example. Batches then have rows of similar length, padded to one of a few
+lengths, or, if FinetuningConfig.group_by_length is False or on a TPU, rows padded to
+FinetuningConfig.max_sequence_length.
 
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 Writes to --model_dir

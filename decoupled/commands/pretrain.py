@@ -15,7 +15,7 @@ converted model (docs/interop.md): the encoder, and the output embedding if it h
 same size. Otherwise the output embedding is initialised at random.
 
 --branch_from continues from a checkpoint of another run of the same model and data in a
-separate folder, with its step and its optimizer's slots. So one run at a constant rate
+separate folder, with its step and its optimizer's state. So one run at a constant rate
 gives results at many budgets (docs/configuration.md, schedules):
 
   decoupled pretrain --gin_file=models/demo_decoupled.gin \\
@@ -58,8 +58,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "branch_from",
         None,
-        "Checkpoint from which a new run continues, with step and slots: a run's "
-        "folder, or a prefix.",
+        "Checkpoint from which a new run continues, with step and optimizer state: a "
+        "run's folder, or a prefix.",
     )
     flags.DEFINE_enum("mode", "train_and_evaluate", MODES, "What to do.")
     flags.mark_flags_as_required(["records_dir", "vocabulary", "model_dir"])

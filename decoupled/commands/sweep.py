@@ -10,13 +10,14 @@ killed at any time. The same command then resumes incomplete jobs and does not r
 complete ones. If a job fails, the others still run; the failed jobs are named at the
 end, with exit code 1. sweeps/ has a file for each table of the paper.
 
-Each of --jobs has a process that has imported TensorFlow, and runs are forks of it,
-which saves each run the seconds of the import. Every run has its own memory, settings,
-log and exit code, and its results equal those of a separate process. With
+Up to --jobs runs go on at a time. Each is forked from a process that has imported
+TensorFlow, which saves it the seconds of the import. Every run has its own memory,
+settings, log and exit code, and its results equal those of a separate process. With
 --gin_param='SweepConfig.warm_processes = False' each run is a separate process.
 
---scale=paper: the sizes of the paper. --scale=mini: all of them divided by one rule
-(sweeps/mini.gin), for a laptop. --print_jobs prints the jobs instead of running them,
+--scale=paper: the sizes of the paper. --scale=mini, for a laptop (sweeps/mini.gin):
+widths divided by 8, depth by 4, and short runs, whose scores say little about the
+paper. --print_jobs prints the jobs instead of running them,
 one per line; tpu_scripts/sweep.sh reads this. `decoupled report` makes tables and plots
 of the complete runs.
 """
