@@ -59,10 +59,10 @@ def choose_shape(
 ) -> BatchShape:
     """The shape that the settings ask for; says which it is.
 
-    Batches are not packed if they have no fewer tokens for it. No packed row is shorter
-    than the longest example, and the number of rows is a multiple of the parts that
-    mesh and microbatches split them into, so that a few short examples can need more
-    packed rows than they fill.
+    Batches are not packed if that saves no tokens. No packed row is shorter than the
+    longest example, and the number of rows is a multiple of the parts that mesh and
+    microbatches split them into, so that a few short examples can need more packed rows
+    than they fill.
 
     Args:
       graph: of the run. config: its settings. run: where it trains.

@@ -186,7 +186,7 @@ class JobRunner:
 
     def _stop(self):
         if self._running:
-            self._say(f"ending {len(self._running)} jobs; they save first")
+            self._say(f"ending running jobs ({len(self._running)}); they save first")
         end_all((running[0] for running in self._running.values()), _GRACE)
         self._running = {}
         for place in self._places:

@@ -1,5 +1,6 @@
 """The table of whole runs from numbers typed in, and quick runs of its workers."""
 
+import argparse
 import json
 import pathlib
 import re
@@ -59,6 +60,34 @@ def test_a_run_is_its_start_and_60_steps():
     ours, theirs = (row[4:7] for row in table.rows)
     assert ours == ["9.50 s (9.00-10.0)", "130 s", ""]
     assert theirs == ["3.50 s (3.00-4.00)", "244 s", "1.88x"]
+
+
+def test_rows_of_what_pads_to_the_maximum_follow_with_ratios_of_their_own_rounds():
+    padded = comparison(
+        "xnli: float32, padded to the maximum",
+        [
+            measured(OURS, [[4.0, 4.0], [4.0, 4.0]], CASE),
+            measured("transformers, padded", [[8.0], [8.0]], CASE),
+        ],
+    )
+    (table,) = finetuning_runs.tables([runs(), padded])
+    assert [row[:4] for row in table.rows[2:]] == [
+        ["xnli: float32", "transformers, padded", "800.0 s", "2.00x"]
+    ]
+
+
+def test_ways_that_pad_to_the_maximum_are_measured_apart(tmp_path, monkeypatch):
+    """All six ways at once do not fit into 24 GB in float32."""
+    monkeypatch.setattr(finetuning_runs.command, "python", lambda framework: "python")
+    arguments = argparse.Namespace(quick=True, dtypes=["float32"], rounds=2, steps=2)
+    planned = list(finetuning_runs._comparisons(arguments, tmp_path))[:3]
+    names = [[worker.name for worker in plan.make_workers()] for plan in planned]
+    modes = [f"transformers, {mode}" for mode in ("padded", "dynamic", "grouped")]
+    assert names == [
+        [OURS, GROUPED, *modes[1:]],
+        [OURS, PADDED, modes[0]],
+        [OURS, GROUPED, PADDED, *modes],
+    ]
 
 
 def test_what_was_skipped_says_why():

@@ -179,7 +179,7 @@ def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path):
     said = []
     with pytest.raises(Terminated, match="run the same command"):
         run([job], lines=said)
-    assert said[-1] == "ending 1 jobs; they save first"
+    assert said[-1] == "ending running jobs (1); they save first"
     assert (tmp_path / "job" / "saved").exists() and not job.is_complete()
     assert run([job])[0] == [] and job.is_complete()
 
