@@ -13,7 +13,8 @@ on English examples of XNLI and UD-POS (at most 128 tokens, batches of 32) and q
 of XQuAD (384, batches of 8), with the reference sizes, a vocabulary of 8,000 pieces of
 the texts of all three, and the same tokens. A training set is the first 60 batches of
 its file. The rounds go through it once, so that all ways compute the same examples. All
-batches of padded runs are alike, so that they take a sixth of the steps.
+batches of padded runs are alike, so that they take a sixth of the steps, and they have
+rounds of their own, beside ours.
 
 A comparison's time is the sum over all its rounds, since steps differ in their lengths.
 Both sides have tokenised before. Examples come from XTREME's files below the folder

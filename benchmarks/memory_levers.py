@@ -16,26 +16,19 @@ import sys
 import time
 from typing import NamedTuple
 
-from benchmarks.sizes import REFERENCE
+from benchmarks.sizes import NARROW, NARROW_BATCH
 from decoupled.configs import ModelConfig
 from decoupled.core import console
 
 # Activations outweigh the weights here, as in a long run on TPUs.
-MODEL = dataclasses.replace(
-    REFERENCE,
-    vocab_size=8_000,
-    hidden_size=256,
-    output_embedding_size=256,
-    num_heads=4,
-    intermediate_size=1024,
-)
-SEQUENCES, LENGTH, PREDICTIONS = 32, 128, 20
+MODEL = dataclasses.replace(NARROW, vocab_size=8_000, output_embedding_size=256)
+SEQUENCES, LENGTH, PREDICTIONS = NARROW_BATCH
 ADAFACTOR = {"name": "adafactor", "weight_decay": 0.0, "beta1": 0.0}
-NARROW = {"activation_dtype": "bfloat16"}
+BFLOAT16 = {"activation_dtype": "bfloat16"}
 SLICES = {"slice_dtype": "bfloat16"}
 # Here weights outweigh the rest, on devices that have their own beside what is saved.
 LARGE = {"vocab_size": 120_000, "num_layers": 1}
-TWO_DEVICES = {"mesh_shape": "d:2", "layout_rules": "batch:d", **NARROW}
+TWO_DEVICES = {"mesh_shape": "d:2", "layout_rules": "batch:d", **BFLOAT16}
 
 
 class Lever(NamedTuple):
@@ -52,9 +45,9 @@ LEVERS = {
     "recompute_layers": Lever({"recompute_layers": True}),
     "4 microbatches": Lever({"accumulation": 4}),
     "both": Lever({"recompute_layers": True, "accumulation": 4}),
-    "bfloat16 activations": Lever(mesh=NARROW),
+    "bfloat16 activations": Lever(mesh=BFLOAT16),
     "bfloat16 slices": Lever(mesh=SLICES),
-    "bfloat16 activations and slices": Lever(mesh={**NARROW, **SLICES}),
+    "bfloat16 activations and slices": Lever(mesh={**BFLOAT16, **SLICES}),
     "adafactor": Lever(optimizer=ADAFACTOR),
     "120,000 pieces, 2 devices": Lever(mesh=TWO_DEVICES, model=LARGE),
     "120,000 pieces, 2 devices, bfloat16 slices": Lever(

@@ -48,6 +48,7 @@ from decoupled.configs import ModelConfig
 
 NAME = "pretraining"
 OURS = "decoupled"
+FAIR_PEER = "transformers masked"
 MESH_BERT = "mesh_tensorflow.bert"
 GROWTH = ": growth"
 # A step takes a twentieth of a second.
@@ -94,15 +95,15 @@ def main() -> None:
 
 def _against_transformers(case, quick):
     return [
-        transformers_worker("transformers", case, masked=False),
-        transformers_worker("transformers masked", case, masked=True),
+        _transformers_worker("transformers", case, masked=False),
+        fair_peer(case),
         our_worker(case),
         *command.matmul_workers(case["dtype"], quick, ("tensorflow", "torch")),
     ]
 
 
 def _against_fair_peer(case):
-    return [transformers_worker("transformers masked", case, True), our_worker(case)]
+    return [fair_peer(case), our_worker(case)]
 
 
 def _against_mesh_bert(case):
@@ -122,11 +123,13 @@ def our_worker(case: dict, name: str = OURS) -> Worker:
     return Worker(name, command.python("decoupled"), "decoupled_pretraining", case)
 
 
-def transformers_worker(name: str, case: dict, masked: bool) -> Worker:
-    """The worker of transformers, for a case of `pretraining_case`.
+def fair_peer(case: dict) -> Worker:
+    """The worker of transformers whose head runs on the masked positions alone, for a
+    case of `pretraining_case`."""
+    return _transformers_worker(FAIR_PEER, case, masked=True)
 
-    masked: whether its head runs on the masked positions alone.
-    """
+
+def _transformers_worker(name, case, masked):
     return Worker(
         name,
         command.python("torch"),

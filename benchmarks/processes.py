@@ -16,7 +16,7 @@ import dataclasses
 import functools
 
 from benchmarks import command
-from benchmarks.interleave import Skip, Worker, seconds
+from benchmarks.interleave import Worker, seconds
 from benchmarks.results import Comparison
 from benchmarks.sizes import (
     QUICK,
@@ -32,7 +32,6 @@ from benchmarks.tables import (
     milliseconds_or_seconds,
     worker_table,
 )
-from decoupled.core.machine import memory_sizes
 
 NAME = "processes"
 PROCESSORS = (2, 4)
@@ -65,11 +64,7 @@ def main() -> None:
 def _workers(processors, dtype, quick):
     if not quick:
         needed = BYTES_PER_PARAMETER * PARAMETERS + PROGRAM * 2 * processors
-        available = memory_sizes()["MemAvailable"]
-        if needed > available:
-            raise Skip(
-                f"needs about {gigabytes(needed)}, {gigabytes(available)} are free"
-            )
+        command.require_memory(needed)
     model, batch = (TINY, QUICK_BATCH) if quick else (REFERENCE, REFERENCE_BATCH)
     case = pretraining_case(model, batch, dtype, f"m:{processors}", LAYOUT)
     return [

@@ -19,6 +19,7 @@ import functools
 from benchmarks import command
 from benchmarks.finetuning import finetuning_case
 from benchmarks.interleave import Measured, Worker, seconds
+from benchmarks.pretraining import fair_peer
 from benchmarks.results import Comparison
 from benchmarks.sizes import (
     QUICK,
@@ -37,7 +38,6 @@ from benchmarks.tables import (
 NAME = "releases"
 NEWEST = "newest TensorFlow"
 OLDEST = "oldest TensorFlow"
-PEER = "transformers masked"
 # A tiny step is over in milliseconds.
 TINY_STEPS = 100
 
@@ -67,10 +67,7 @@ def _workers(kind, dtype, quick):
     case = pretraining_case(*sizes, dtype)
     if kind == "tiny":
         return _both(case, "decoupled_pretraining", TINY_STEPS)
-    python = command.python("torch")
-    masked = {**case, "masked": True}
-    peer = Worker(PEER, python, "transformers_pretraining", masked)
-    return [*_both(case, "decoupled_pretraining"), peer]
+    return [*_both(case, "decoupled_pretraining"), fair_peer(case)]
 
 
 def _both(case, script, steps=None):

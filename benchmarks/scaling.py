@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from benchmarks import command, machine
 from benchmarks.flops import pretraining_flops
-from benchmarks.interleave import Skip, ratio, seconds
+from benchmarks.interleave import ratio, seconds
 from benchmarks.pretraining import our_worker
 from benchmarks.results import Comparison
 from benchmarks.sizes import (
@@ -40,7 +40,6 @@ from benchmarks.tables import (
     percent,
 )
 from decoupled.configs import ModelConfig
-from decoupled.core.machine import memory_sizes
 
 NAME = "scaling"
 FLOAT = 4
@@ -107,10 +106,7 @@ def cells(grid: Grid) -> list[Cell]:
 
 
 def _workers(cell, batch, dtype, quick):
-    available = memory_sizes()["MemAvailable"]
-    needed = memory_needed(cell)
-    if needed > available:
-        raise Skip(f"needs about {gigabytes(needed)}, {gigabytes(available)} are free")
+    command.require_memory(memory_needed(cell))
     case = pretraining_case(
         cell.model,
         batch,

@@ -55,6 +55,10 @@ MINI = dataclasses.replace(
     intermediate_size=384,
     max_positions=32,
 )
+# A narrow encoder, whose weights are outweighed by activations or the softmax.
+NARROW = dataclasses.replace(
+    REFERENCE, hidden_size=256, num_heads=4, intermediate_size=1024
+)
 ADAMW = OptimizerConfig(
     name="adamw",
     learning_rate=1e-4,
@@ -75,6 +79,7 @@ class Batch(NamedTuple):
 
 
 REFERENCE_BATCH = Batch(sequences=8, length=128, predictions=20)
+NARROW_BATCH = Batch(sequences=32, length=128, predictions=20)
 MINI_BATCH = Batch(sequences=256, length=32, predictions=5)
 QUICK_BATCH = Batch(sequences=2, length=16, predictions=4)
 

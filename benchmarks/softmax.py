@@ -29,12 +29,13 @@ import itertools
 
 from benchmarks import command
 from benchmarks.interleave import Measured, Skip, Worker, seconds
-from benchmarks.pretraining import OURS, our_worker, transformers_worker
+from benchmarks.pretraining import FAIR_PEER, OURS, fair_peer, our_worker
 from benchmarks.results import Comparison
 from benchmarks.sizes import (
+    NARROW,
+    NARROW_BATCH,
     QUICK,
     QUICK_BATCH,
-    REFERENCE,
     Batch,
     pretraining_case,
 )
@@ -46,17 +47,12 @@ from benchmarks.tables import (
 )
 from decoupled.configs import ModelConfig
 from decoupled.core.console import say
-from decoupled.core.machine import memory_sizes
 
 NAME = "softmax"
 WHOLE = f"{OURS}, whole logits"
 BLOCKS = f"{OURS}, small blocks"
-PEER = "transformers masked"
 BLOCK_SIZE = 4096
-MODEL = dataclasses.replace(
-    REFERENCE, hidden_size=256, num_heads=4, intermediate_size=1024, num_layers=2
-)
-BATCH = Batch(sequences=32, length=128, predictions=20)
+MODEL = dataclasses.replace(NARROW, num_layers=2)
 # Pieces, and columns of the output embedding.
 SIZES = ((250_000, 768), (250_000, 3072), (1_000_000, 768))
 QUICK_SIZES = ((256, 16), (256, 48))
@@ -86,7 +82,7 @@ def main() -> None:
 def _workers(
     vocab_size: int, output_size: int, dtype: str, arguments: argparse.Namespace
 ) -> list[Worker]:
-    model, batch = (QUICK, QUICK_BATCH) if arguments.quick else (MODEL, BATCH)
+    model, batch = (QUICK, QUICK_BATCH) if arguments.quick else (MODEL, NARROW_BATCH)
     model = dataclasses.replace(
         model, vocab_size=vocab_size, output_embedding_size=output_size
     )
@@ -100,18 +96,15 @@ def _workers(
         our_worker({**case, "softmax_block_size": block_size}, name)
         for name, block_size in ours.items()
     ]
-    workers.append(transformers_worker(PEER, case, masked=True))
-    available = memory_sizes()["MemAvailable"]
     fitting = []
-    for worker in workers:
-        needed = memory_needed(model, batch, worker.name)
-        if needed <= available:
+    for worker in [*workers, fair_peer(case)]:
+        try:
+            command.require_memory(memory_needed(model, batch, worker.name))
             fitting.append(worker)
-            continue
-        reason = f"needs about {gigabytes(needed)}, {gigabytes(available)} are free"
-        if worker.name == OURS:
-            raise Skip(reason)
-        say(f"{NAME}: V={vocab_size} E_out={output_size}: {worker.name}: {reason}")
+        except Skip as reason:
+            if worker.name == OURS:
+                raise
+            say(f"{NAME}: V={vocab_size} E_out={output_size}: {worker.name}: {reason}")
     return fitting
 
 
@@ -123,7 +116,7 @@ def memory_needed(model: ModelConfig, batch: Batch, name: str) -> float:
     gradient.
     """
     width = model.input_embedding_size + model.output_embedding_size
-    tables = 4 if name == PEER else 3
+    tables = 4 if name == FAIR_PEER else 3
     logits = batch.sequences * batch.predictions * model.vocab_size
     copies = 1 if name == BLOCKS else 3
     return PROGRAM + FLOAT * (tables * model.vocab_size * width + copies * logits)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from benchmarks import processes, results
+from benchmarks import command, processes, results
 from benchmarks.sizes import pretraining_case
 from tests.benchmarks.toys import comparison, measured
 
@@ -26,7 +26,7 @@ def test_table():
 
 def test_what_does_not_fit_is_skipped(tmp_path, monkeypatch):
     memory = {"MemAvailable": 10**9, "MemTotal": 10**9}
-    monkeypatch.setattr(processes, "memory_sizes", lambda: memory)
+    monkeypatch.setattr(command, "memory_sizes", lambda: memory)
     monkeypatch.setattr(
         sys, "argv", ["processes", f"--results_dir={tmp_path}", "--only=2 processors"]
     )

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks import results, scaling
+from benchmarks import command, results, scaling
 from benchmarks.sizes import REFERENCE, REFERENCE_BATCH, pretraining_case
 from tests.benchmarks.toys import comparison, measured
 
@@ -94,6 +94,6 @@ def test_a_quick_run_of_one_cell(tmp_path, monkeypatch, capsys):
 
 def test_a_cell_without_memory_is_skipped(tmp_path, monkeypatch):
     memory = {"MemAvailable": 10**9, "MemTotal": 10**9}
-    monkeypatch.setattr(scaling, "memory_sizes", lambda: memory)
+    monkeypatch.setattr(command, "memory_sizes", lambda: memory)
     (read,) = run(monkeypatch, tmp_path, "--only=V=256 E_out=16 mesh=1")
     assert read.skipped == "needs about 1.75 GB, 1.00 GB are free"

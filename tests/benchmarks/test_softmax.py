@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from benchmarks import results, softmax
+from benchmarks import command, results, softmax
 from benchmarks.interleave import Skip
+from benchmarks.sizes import NARROW_BATCH
 from tests.benchmarks.toys import comparison, measured
 
 LOGITS = 4 * 640 * 250_000
@@ -14,7 +15,7 @@ TABLES = 4 * 250_000 * (128 + 768)
 
 
 def workers(monkeypatch, free):
-    monkeypatch.setattr(softmax, "memory_sizes", lambda: {"MemAvailable": free})
+    monkeypatch.setattr(command, "memory_sizes", lambda: {"MemAvailable": free})
     monkeypatch.setattr(softmax.command, "python", lambda framework: sys.executable)
     arguments = argparse.Namespace(quick=False)
     return softmax._workers(250_000, 768, "float32", arguments)
@@ -44,7 +45,7 @@ def test_the_three_ways_and_the_peer_have_the_same_model_and_batch(monkeypatch):
 def test_memory_needed(monkeypatch, name, tables, logits):
     (worker,) = [w for w in workers(monkeypatch, 1e12) if w.name == name]
     model = softmax.ModelConfig(**worker.case["model"])
-    needed = softmax.memory_needed(model, softmax.BATCH, name)
+    needed = softmax.memory_needed(model, NARROW_BATCH, name)
     assert needed == 1.2e9 + tables * TABLES + logits * LOGITS
 
 
