@@ -72,15 +72,18 @@ def choose_shape(
     """
     training, task = run.training, graph.network.task
     batch_size = training.batch_size
-    lengths = ()
+    lengths, most = (), float(task.sequence_length * batch_size)
     if config.group_by_length and begun != PACKED:
-        lengths = training_lengths(graph, sizes, training, graphs)
+        longest = longest_rows(graph, sizes, training)
+        # Batches are made ahead, including some after the last step.
+        reachable = np.append(longest, sizes.max())
+        lengths = training_lengths(graph, reachable, batch_size, graphs)
+        most = mean_tokens(longest, lengths, batch_size)
     unpacked = BatchShape(task, lengths, None)
     if config.pack_sequences and begun in (None, PACKED):
         on_tpu = run.tpu is not None
         packing = plan_for(graph, sizes, training, on_tpu)
         tokens = packing.rows * packing.length
-        most = mean_tokens(graph, sizes, training, lengths)
         if begun == PACKED or tokens < most or (lengths and tokens == most):
             real = sizes.mean() * batch_size / tokens
             run.say(
@@ -102,8 +105,17 @@ def choose_shape(
     return unpacked
 
 
+def longest_rows(
+    graph: TrainingGraph, sizes: np.ndarray, training: TrainingConfig
+) -> np.ndarray:
+    """int [steps], tokens of the longest row of each of a run's batches, if these are
+    not packed. graph, sizes: see `choose_shape`. training: the run's batches."""
+    batches = _batches(graph, sizes, training)
+    return np.array([rows.max() for rows in batches])
+
+
 def training_lengths(
-    graph: TrainingGraph, sizes: np.ndarray, training: TrainingConfig, graphs: int
+    graph: TrainingGraph, longest: np.ndarray, batch_size: int, graphs: int
 ) -> tuple[int, ...]:
     """The lengths of the graph that trains with length bucketing, ascending.
 
@@ -111,34 +123,24 @@ def training_lengths(
     graph takes to build.
 
     Args:
-      graph, sizes, graphs: see `choose_shape`. training: the run's batches.
+      graph, graphs: see `choose_shape`. longest: int, of each batch that the graph may
+        get, the tokens of its longest row. batch_size: rows of a batch.
     """
     network = graph.network
-    # Batches are made ahead, including some after the last step.
-    longest = [rows.max() for rows in _batches(graph, sizes, training)] + [sizes.max()]
     cost = training_tokens_per_length(network.model, graph.schedule.train_steps, graphs)
     limit, step = network.task.sequence_length, length_step(network.mesh)
-    chosen = choose_lengths(np.array(longest), limit, cost / training.batch_size, step)
-    return tuple(chosen)
+    return tuple(choose_lengths(longest, limit, cost / batch_size, step))
 
 
-def mean_tokens(
-    graph: TrainingGraph,
-    sizes: np.ndarray,
-    training: TrainingConfig,
-    lengths: Sequence[int],
-) -> float:
-    """Tokens of an average batch that is not packed, padding included.
+def mean_tokens(longest: np.ndarray, lengths: Sequence[int], batch_size: int) -> float:
+    """Tokens of an average batch with length bucketing, padding included.
 
     Args:
-      graph, sizes: see `choose_shape`. training: the run's batches.
-      lengths: that batches are padded to, ascending; () for the task's length.
+      longest: from `longest_rows`. lengths: that batches are padded to, ascending.
+      batch_size: rows of a batch.
     """
-    if not lengths:
-        return float(graph.network.task.sequence_length * training.batch_size)
-    longest = [rows.max() for rows in _batches(graph, sizes, training)]
     padded = np.array(lengths)[np.searchsorted(lengths, longest)]
-    return float(padded.mean() * training.batch_size)
+    return float(padded.mean() * batch_size)
 
 
 def plan_for(

@@ -10,6 +10,7 @@ from decoupled.configs import FinetuningConfig
 from decoupled.data.array_input_fn import training_order
 from decoupled.runs.batch_shape import (
     choose_shape,
+    longest_rows,
     mean_tokens,
     plan_for,
     training_lengths,
@@ -24,8 +25,13 @@ from tests.training.test_lengths import LENGTH, TAGS
 def lengths_of(steps, graphs=1, sizes=(3, 3, 5, 7, 9, 12, 17, 18)):
     """Of a run with batches of two, in which a graph is as dear as 40 tokens a row."""
     graph = graph_config(task=TAGS, schedule=schedule(steps, 0))
-    training = tiny_training(batch_size=2)
-    return training_lengths(graph, np.array(sizes), training, graphs)
+    return lengths_from(graph, np.array(sizes), tiny_training(batch_size=2), graphs)
+
+
+def lengths_from(graph, sizes, training, graphs):
+    """`training_lengths` of a run, as `choose_shape` asks for them."""
+    longest = np.append(longest_rows(graph, sizes, training), sizes.max())
+    return training_lengths(graph, longest, training.batch_size, graphs)
 
 
 def test_a_run_has_more_lengths_the_longer_it_is(monkeypatch):
@@ -62,7 +68,7 @@ def lengths_on(gpus, monkeypatch, *run):
     monkeypatch.setattr(
         lengths_module.tf.config, "list_physical_devices", lambda kind: gpus
     )
-    return training_lengths(*run)
+    return lengths_from(*run)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -162,7 +168,8 @@ def test_batches_are_not_packed_where_their_rows_would_be_emptier(tmp_path):
     settings = dict(pack_sequences=True, group_by_length=True)
     shape = chosen(tmp_path, said, accumulation=8, **settings)
     assert shape.packing is None and shape.task is TAGS and shape.lengths
-    grouped = mean_tokens(graph_on(), SIZES, tiny_training(batch_size=8), shape.lengths)
+    longest = longest_rows(graph_on(), SIZES, tiny_training(batch_size=8))
+    grouped = mean_tokens(longest, shape.lengths, 8)
     assert said[-2] == EIGHT_ROWS.format("grouped by length", f"{grouped:.0f}")
     settings["group_by_length"] = False
     assert chosen(tmp_path, said, accumulation=8, **settings) == (TAGS, (), None)
@@ -190,6 +197,5 @@ def test_tokens_of_batches_of_several_lengths():
     """Batches of two, sorted by length: the longest of each decides."""
     graph = graph_config(task=TAGS, schedule=schedule(4, 0))
     sizes = np.array([5] * 4 + [17] * 4)
-    training = tiny_training(batch_size=2)
-    assert mean_tokens(graph, sizes, training, (8, 18)) == 2 * (8 + 18) / 2
-    assert mean_tokens(graph, sizes, training, ()) == 2 * LENGTH
+    longest = longest_rows(graph, sizes, tiny_training(batch_size=2))
+    assert mean_tokens(longest, (8, 18), 2) == 2 * (8 + 18) / 2
