@@ -102,7 +102,7 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint(
     data, undisturbed, tmp_path
 ):
     process = supervised(pretrain(data, tmp_path / "run", STEPS))
-    end_with_a_killed_worker(process, tmp_path / "run" / "model.ckpt-50.index")
+    end_with_a_killed_worker(process, tmp_path / "run" / "checkpoint")
     # Of one process or two, to the last bit but for the order of a few sums.
     expected, found = losses(undisturbed), losses(tmp_path / "run")
     assert sorted(found) == list(range(1, STEPS + 1))
@@ -125,7 +125,7 @@ def test_without_a_supervisor_the_driver_ends_and_says_why(data, tmp_path):
     try:
         workers = f"ClusterConfig.workers = {tuple(addresses)}"
         driver = start_command(*pretrain(data, tmp_path / "run", 100_000, workers))
-        wait_for(tmp_path / "run" / "model.ckpt-50.index", driver)
+        wait_for(tmp_path / "run" / "checkpoint", driver)
         worker.kill()
         killed = time.monotonic()
         _, error = driver.communicate(timeout=60)
@@ -261,7 +261,7 @@ def test_two_processes_fine_tune_like_one(task, batches, tuned_losses, tmp_path)
 @pytest.mark.slow
 def test_killed_fine_tuning_goes_on(task, batches, tuned_losses, tmp_path):
     process = supervised(finetune(task, batches, tmp_path / "run"))
-    saved = tmp_path / "run" / "model.ckpt-10.index"
+    saved = tmp_path / "run" / "checkpoint"
     out = end_with_a_killed_worker(process, saved)
     assert len(re.findall(batches.told, out)) == 2
     assert losses(tmp_path / "run") == pytest.approx(tuned_losses, rel=0, abs=1e-5)

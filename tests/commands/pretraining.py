@@ -63,7 +63,11 @@ def start_command(*words):
 
 
 def wait_for(path, process):
-    """Waits until a running process has written a file."""
+    """Waits until a running process has written a file.
+
+    A checkpoint is complete once the folder's `checkpoint` lists it: the Saver writes
+    `model.ckpt-N.index` before the list.
+    """
     end = time.monotonic() + 120
     while not os.path.exists(path):
         assert process.poll() is None, process.communicate()

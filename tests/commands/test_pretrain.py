@@ -458,7 +458,7 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
 
     run = data, tmp_path / "killed", *settings
     process = start_command(*pretrain_words(*run))
-    wait_for(tmp_path / "killed/model.ckpt-20.index", process)
+    wait_for(tmp_path / "killed/checkpoint", process)
     process.kill()
     process.communicate()
     done = signalled(signal.SIGTERM, 100, *run)
