@@ -112,7 +112,7 @@ def global_norm(gradients: Sequence[Gradient]) -> mtf.Tensor:
 def _squared_norm(gradient: Gradient) -> mtf.Tensor:
     if isinstance(gradient, BlockGradient):
         return gradient.squared_norm
-    inputs, of_slice = [gradient], _squared_norm_of_slice
+    inputs, of_slice = [gradient], squared_norm_of_slice
     if isinstance(gradient, FactoredGradient):
         inputs, of_slice = [*gradient], _squared_norm_of_factors
     return _SquaredNorm(inputs, gradient.shape, of_slice).outputs[0]
@@ -146,7 +146,8 @@ class _SquaredNorm(mtf.Operation):
         lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, part, axes))
 
 
-def _squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:
+def squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:
+    """The sum of the squares of a float tensor, a float32 scalar."""
     return scalar(2.0) * tf.nn.l2_loss(tf.cast(x, tf.float32))
 
 

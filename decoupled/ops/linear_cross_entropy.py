@@ -6,10 +6,11 @@ forward pass computes the logits of one block of pieces at a time. It adds up ex
 the hidden vectors. This gradient is a sum over the pieces too, like the output of
 attention (Dao et al. 2022). The gradient of the table needs the exponentials again.
 They are either kept, which takes as much memory as the logits, or recomputed. With
-`Blocks.apart`, the update computes this gradient one block at a time, so that nothing
-of the table's size exists beside weights and moments. Where the vocabulary is split,
-each device has its own blocks; the forward pass moves nothing larger than
-[predictions, E_out] over the mesh.
+`Blocks.apart`, this gradient has no buffer of its own: each of its blocks takes the
+place of exponentials that were kept. With `Blocks.pairs`, the update computes it one
+block at a time, so that nothing of the table's size exists beside weights and moments.
+Where the vocabulary is split, each device has its own blocks; the forward pass moves
+nothing larger than [predictions, E_out] over the mesh.
 """
 
 import functools
@@ -34,8 +35,8 @@ _FEWEST_ROWS = 1024
 # Recomputing the logits costs E_out / 2 FLOPs for each byte that is not kept. Up to
 # this width, that takes no longer than writing the byte and reading it again.
 _NARROW = 256
-# Most FLOPs of the norm of the table's gradient ([predictions, predictions] for each
-# piece), as a share of those of the gradient itself. The share is larger if the user
+# Most FLOPs of the products of pairs of positions ([predictions, predictions] for each
+# piece), as a share of those of the table's gradient. The share is larger if the user
 # sets a block size, because memory then matters more than time.
 _NORM_SHARE, _NORM_SHARE_IF_SET = 0.25, 1.0
 
@@ -47,13 +48,16 @@ class Blocks(NamedTuple):
     multiple of 16, and no block spans two partitions of the table.
     kept: whether the exponentials of all blocks stay in memory from the forward pass to
     the update, instead of being recomputed.
-    apart: whether the update takes the gradient of the table one block at a time. The
-    forward pass then computes what the norm of this gradient needs.
+    apart: whether the update takes the gradient of the table one partition at a time.
+    pairs: whether the norm of this gradient comes from products of pairs of positions,
+    which the forward pass computes. The update then computes one partition after the
+    other. Otherwise all of them are computed for the norm, and kept for the update.
     """
 
     size: int
     kept: bool
-    apart: bool
+    apart: bool = False
+    pairs: bool = False
 
 
 def choose_blocks(
@@ -72,16 +76,23 @@ def choose_blocks(
        measured, and if the logits on a device take less than 512 MB.
     2. Otherwise, if `block_size` is not 0, blocks of so many pieces at most, which are
        recomputed.
-    3. Otherwise, on CPUs, blocks of some 16 MB of logits. In training they are
-       recomputed if the table has at most 256 columns, and kept if it is wider:
-       recomputing costs E_out / 2 GFLOP for each gigabyte that is not kept.
+    3. Otherwise, on CPUs, blocks of some 16 MB of logits, or of E_out pieces if those
+       are more. In training they are recomputed if the table has at most 256 columns,
+       and kept if it is wider: recomputing costs E_out / 2 GFLOP for each gigabyte that
+       is not kept.
+
+    A block of fewer pieces would waste memory if it is kept. Its exponentials
+    [positions, pieces] would take the place of a product [positions, E_out] that is no
+    longer needed, and TensorFlow's allocator does not split such a place unless it is
+    at least twice as large as what it is to hold.
 
     Args:
       mesh_impl: that the graph will run on. None, if it is not known, chooses whole
         logits.
       x: shape of the hidden vectors, [..., E_out]. table: [V, E_out].
       block_size: `TrainingConfig.softmax_block_size`.
-      apart: whether the optimizer can take the gradient of a table one block at a time.
+      apart: whether the optimizer can take the gradient of a table one partition at a
+        time.
 
     Returns:
       The blocks of a device, or None for whole logits.
@@ -99,11 +110,12 @@ def choose_blocks(
         return None
     share = _NORM_SHARE_IF_SET if block_size else _NORM_SHARE
     affordable = positions <= share * rows * width / (rows + width)
-    apart = apart and on_cpus and affordable and not _is_split(mesh_impl, inner)
+    apart = apart and on_cpus and not _is_split(mesh_impl, inner)
+    pairs = apart and affordable
     if block_size:
-        return Blocks(min(block_size, rows), False, apart)
-    size = max(min(_BLOCK // positions, _BLOCK_WEIGHTS // width), _FEWEST_ROWS)
-    return Blocks(min(size, rows), width > _NARROW, apart)
+        return Blocks(min(block_size, rows), False, apart, pairs)
+    size = max(min(_BLOCK // positions, _BLOCK_WEIGHTS // width), _FEWEST_ROWS, width)
+    return Blocks(min(size, rows), width > _NARROW, apart, pairs)
 
 
 def _is_split(mesh_impl: mtf.MeshImpl, shape: mtf.Shape) -> bool:
@@ -154,7 +166,7 @@ class _LinearCrossEntropy(mtf.Operation):
 
     Attributes:
       output: name -> mtf.Tensor. Beside `_OF_POSITIONS`, in training: "of_x", the
-        gradient of x for a loss of weight 1; if `Blocks.apart`, "pairs", the inner
+        gradient of x for a loss of weight 1; if `Blocks.pairs`, "pairs", the inner
         products of the logits' gradients of all pairs of positions; and if
         `Blocks.kept`, "kept", the exponentials.
       workspace: tensors that exist while a block is computed.
@@ -179,7 +191,7 @@ class _LinearCrossEntropy(mtf.Operation):
         outputs = dict.fromkeys(_OF_POSITIONS, (positions, tf.float32))
         if training:
             outputs["of_x"] = (x.shape, x.dtype)
-        if training and blocks.apart:
+        if training and blocks.pairs:
             pairs = [mtf.Dimension(f"{n}_position", positions.size) for n in "ab"]
             outputs["pairs"] = (mtf.Shape(pairs), tf.float32)
         if training and blocks.kept:
@@ -410,15 +422,18 @@ def as_blocks(gradient: mtf.Tensor) -> BlockGradient | None:
     operation = gradient.operation
     if not isinstance(operation, _TableGradients) or not operation.forward.blocks.apart:
         return None
-    norms = _SquaredNorms(operation.forward, operation.dy).outputs
+    norms = _SquaredNorms(operation).outputs
     return BlockGradient(gradient, norms[operation.outputs.index(gradient)])
 
 
 class _SquaredNorms(mtf.Operation):
     """Outputs: the squared norms of the gradients of table and bias."""
 
-    def __init__(self, forward: _LinearCrossEntropy, dy: mtf.Tensor):
-        inputs = [forward.output["pairs"], dy, forward.inputs[0]]
+    def __init__(self, of: _TableGradients):
+        self._forward = of.forward
+        inputs = of.outputs
+        if self._forward.blocks.pairs:
+            inputs = [self._forward.output["pairs"], of.dy, self._forward.inputs[0]]
         super().__init__(inputs, name="squared_norms")
         self._outputs = [
             mtf.Tensor(self, mtf.Shape([]), tf.float32, index=i) for i in range(2)
@@ -429,8 +444,19 @@ class _SquaredNorms(mtf.Operation):
         return False
 
     def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
         inputs = [lowering.tensors[t] for t in self.inputs]
-        norms = lowering.mesh_impl(self).slicewise(_squared_norms, *inputs)
+        if self._forward.blocks.pairs:
+            norms = mesh_impl.slicewise(_squared_norms, *inputs)
+        else:
+            axis = shard_of(mesh_impl, self._forward.vocab).axis
+            norms = [
+                lazy_sum(mesh_impl, norm, [axis])
+                for norm in mesh_impl.slicewise(
+                    lambda table, bias: (table.squared_norm(), bias.squared_norm()),
+                    *inputs,
+                )
+            ]
         for tensor, value in zip(self.outputs, norms, strict=True):
             lowering.set_tensor_lowering(tensor, value)
 
@@ -438,7 +464,7 @@ class _SquaredNorms(mtf.Operation):
 def _squared_norms(
     pairs: tf.Tensor, dy: tf.Tensor, x: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The squared norms of the gradients of table and bias.
+    """The squared norms of the gradients of table and bias, from pairs of positions.
 
     Each gradient is a sum over positions, so that its squared norm is a sum over all
     pairs of them. A sum that rounding makes negative is taken as 0.

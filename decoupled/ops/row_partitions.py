@@ -21,7 +21,8 @@ from decoupled.core.compat import tf
 # Elements of a partition: 6 MB of gradient, beside weights and moments.
 _PARTITION_ELEMENTS = 1_500_000
 # Each partition adds some 0.3 MB to the graph, so that a matrix has no more than this.
-# The largest matrices have larger partitions instead.
+# The largest matrices have larger partitions instead, with about as many rows as
+# columns or more (see `ops.linear_cross_entropy.choose_blocks`).
 _MOST_PARTITIONS = 128
 # The collection of a graph's row-partitioned variables, including mesh slices.
 _COLLECTION = "row_partitioned_variables"
@@ -197,7 +198,9 @@ def row_partitioning_getter(is_chosen: Callable[[str], bool]) -> Callable:
 
 def _count(rows: int, columns: int) -> int:
     wanted = max(1, rows * columns // _PARTITION_ELEMENTS)
-    return min(_MOST_PARTITIONS, wanted, rows)
+    if wanted > _MOST_PARTITIONS:
+        wanted = min(_MOST_PARTITIONS, -(-rows // columns))
+    return min(wanted, rows)
 
 
 def saved_variables() -> dict[str, tf.Variable | RowPartitionedVariable]:

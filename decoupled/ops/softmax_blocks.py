@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from decoupled.core.compat import tf
 from decoupled.ops.cross_entropy import HOST, Kernels
+from decoupled.ops.gradients import squared_norm_of_slice
 from decoupled.ops.meshes.placement import matrix_product
 from decoupled.ops.recompute import behind_barrier
 from decoupled.ops.row_partitions import (
@@ -92,7 +93,10 @@ class SoftmaxSlice:
         self._table, self._bias = table, tf.convert_to_tensor(bias)
         self._first = coordinate * table.shape[0]
         self._vocab_size = vocab_size
-        self.blocks = _blocks(table, block_size)
+        self.partitions = [Tile(0, int(table.shape[0]))]
+        if isinstance(table, RowPartitionedTensor):
+            self.partitions = table.tiles
+        self.blocks = _blocks(self.partitions, block_size)
         self.shape = tf.TensorShape(table.shape)
 
     def forward(self, wanted: Collection[str]) -> dict[str, Any]:
@@ -317,18 +321,35 @@ class TableGradient:
 
     def __init__(self, of: SoftmaxSlice, of_logits: Callable, start: tf.Tensor):
         self._of, self._of_logits, self._signal = of, of_logits, start
-        self._gradients, self._bias, self._wholes = {}, {}, None
+        self._gradients, self._bias, self._rows, self._wholes = {}, {}, {}, None
         self.shape = of.shape
 
     def rows(self, tile: Tile) -> tf.Tensor:
         """Some rows of the table's gradient, float32 [rows, E_out]. The tile must
         consist of whole blocks."""
-        end = tile.first + tile.size
-        parts = []
-        for place, block in enumerate(self._of.blocks):
-            if tile.first <= block.tile.first < end:
-                parts.append(self._of.transposed_product(self._block(place)))
-        return tf.concat(parts, axis=0) if len(parts) > 1 else parts[0]
+        if tile not in self._rows:
+            end = tile.first + tile.size
+            parts = [
+                self._of.transposed_product(self._block(place))
+                for place, block in enumerate(self._of.blocks)
+                if tile.first <= block.tile.first < end
+            ]
+            self._rows[tile] = tf.concat(parts, axis=0) if len(parts) > 1 else parts[0]
+        return self._rows[tile]
+
+    def squared_norm(self) -> tf.Tensor:
+        """Of the table's gradient, float32 []. The rows of each partition are computed
+        for it, and stay in memory until the update has used them."""
+        if len(self._of.partitions) == 1:
+            return squared_norm_of_slice(self.whole())
+        norms = []
+
+        def work(tile: Tile) -> list[tf.Tensor]:
+            norms.append(squared_norm_of_slice(self.rows(tile)))
+            return norms[-1:]
+
+        two_at_a_time(work, self._of.partitions)
+        return tf.add_n(norms)
 
     def whole(self) -> tf.Tensor:
         """All of the table's gradient."""
@@ -386,6 +407,10 @@ class BiasGradient:
         """float32 [rows]."""
         return self._table.bias()
 
+    def squared_norm(self) -> tf.Tensor:
+        """float32 []. If that of the table was built before, its blocks are used."""
+        return squared_norm_of_slice(self.whole())
+
 
 def _whole(
     x: TableGradient | BiasGradient,
@@ -401,11 +426,8 @@ for _kind in (TableGradient, BiasGradient):
     tf.register_tensor_conversion_function(_kind, _whole)
 
 
-def _blocks(table: tf.Tensor | RowPartitionedTensor, size: int) -> list[Block]:
+def _blocks(partitions: list[Tile], size: int) -> list[Block]:
     """The blocks of all rows in order; no block spans two partitions."""
-    partitions = [Tile(0, int(table.shape[0]))]
-    if isinstance(table, RowPartitionedTensor):
-        partitions = table.tiles
     return [
         Block(Tile(partition.first + inner.first, inner.size), index, inner)
         for index, partition in enumerate(partitions)

@@ -124,7 +124,7 @@ def test_equals_the_cross_entropy_of_whole_logits(mesh_shape, layout, smoothing,
     expected = whole(label_smoothing=smoothing)
     assert 2 <= expected["correct"].sum() < 20
     found = run(
-        given, Blocks(BLOCK, kept, False), mesh_shape, layout, label_smoothing=smoothing
+        given, Blocks(BLOCK, kept), mesh_shape, layout, label_smoothing=smoothing
     )
     assert_equal(found, expected)
     np.testing.assert_array_equal(found["correct"], expected["correct"])
@@ -132,11 +132,18 @@ def test_equals_the_cross_entropy_of_whole_logits(mesh_shape, layout, smoothing,
 
 
 @pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.parametrize(("mesh_shape", "layout", "smoothing"), smoothed(APART))
-def test_norms_come_from_the_forward_pass(mesh_shape, layout, smoothing, kept):
+@pytest.mark.parametrize(
+    ("mesh_shape", "layout", "smoothing", "pairs"),
+    [
+        *((*case, True) for case in smoothed(APART)),
+        (*APART[0], 0.1, False), (*APART[-1], 0.1, False),
+    ],
+)  # fmt: skip
+def test_norms_of_gradients_in_blocks(mesh_shape, layout, smoothing, pairs, kept):
+    """Of pairs of positions, in the forward pass, or of the gradients themselves."""
     given = values()
     found = run(
-        given, Blocks(BLOCK, kept, True), mesh_shape, layout,
+        given, Blocks(BLOCK, kept, True, pairs), mesh_shape, layout,
         label_smoothing=smoothing, norms=True,
     )  # fmt: skip
     expected = whole(label_smoothing=smoothing)
@@ -176,7 +183,7 @@ def test_a_prime_number_of_pieces():
     width = mtf.Dimension("width", 3)
     x, table = mtf.Shape([*POSITIONS, width]), mtf.Shape([vocab, width])
     blocks = choose_blocks(mesh_impl(), x, table, 8192, apart=False)
-    assert blocks == Blocks(8192, kept=False, apart=False)
+    assert blocks == Blocks(8192, kept=False)
     exact = in_float64(given)
     coarse = run(given, None, vocab=vocab)
     found = run(given, blocks, vocab=vocab)
@@ -192,7 +199,7 @@ def test_a_prime_number_of_pieces():
 )
 def test_bfloat16_is_as_near_to_float32_as_whole_logits(mesh_shape, layout, kept):
     exact, coarse = whole(), whole(tf.bfloat16)
-    found = run(values(), Blocks(BLOCK, kept, False), mesh_shape, layout, tf.bfloat16)
+    found = run(values(), Blocks(BLOCK, kept), mesh_shape, layout, tf.bfloat16)
     for name in ("losses", "of x", "of table", "of bias"):
         errors = [np.abs(r[name] - exact[name]).max() for r in (found, coarse)]
         assert errors[0] <= 1.5 * errors[1], (name, errors)
@@ -200,7 +207,7 @@ def test_bfloat16_is_as_near_to_float32_as_whole_logits(mesh_shape, layout, kept
 
 @pytest.mark.parametrize(("mesh_shape", "layout"), [MESHES[0], MESHES[3]])
 def test_evaluation_is_equal_and_makes_no_gradients(mesh_shape, layout):
-    blocks = Blocks(BLOCK, True, False)
+    blocks = Blocks(BLOCK, True)
     found = run(values(), blocks, mesh_shape, layout, training=False)
     assert_equal(found, whole(training=False), names=NAMES[:2])
 
@@ -213,7 +220,7 @@ def test_extreme_logits(kept):
     given["bias"][:] = -1e4
     given["bias"][150] = 1e4
     given["targets"][0, :2] = 150, 3
-    found = run(given, Blocks(BLOCK, kept, True), norms=True)
+    found = run(given, Blocks(BLOCK, kept, True, True), norms=True)
     assert found["losses"][0].tolist()[:2] == [0, 2e4]
     assert_equal(found, run(given, None))
     assert np.isfinite(found["norms"]).all()
@@ -226,7 +233,7 @@ def test_small_gradients_keep_their_digits():
     given["bias"][:] = 0
     given["bias"][7] = 25.0
     given["targets"][:] = 7
-    found = run(given, Blocks(BLOCK, True, True), norms=True)
+    found = run(given, Blocks(BLOCK, True, True, True), norms=True)
     probability = np.exp(-25.0) * (VOCAB.size - 1)
     total = given["weights"].sum()
     assert found["of bias"][7] == pytest.approx(-probability * total, rel=1e-5)
@@ -241,14 +248,14 @@ def test_the_smallest_id_wins_a_tie_between_blocks():
     given["bias"][[40, 90]] = 1.0
     given["targets"][0, :2] = 40, 90
     for mesh in (MESHES[0], MESHES[1]):
-        found = run(given, Blocks(BLOCK, False, False), *mesh, training=False)
+        found = run(given, Blocks(BLOCK, False), *mesh, training=False)
         assert found["correct"][0, :2].tolist() == [1, 0]
 
 
 def test_a_row_with_nan_has_the_loss_nan_and_others_their_own():
     given, expected = values(), whole(training=False)["losses"]
     given["x"][2, 1, 3] = np.nan
-    found = run(given, Blocks(BLOCK, False, False), training=False)["losses"]
+    found = run(given, Blocks(BLOCK, False), training=False)["losses"]
     assert np.isnan(found[2, 1])
     np.testing.assert_allclose(found[:2], expected[:2], rtol=1e-6)
 
@@ -258,14 +265,14 @@ def test_a_target_outside_the_vocabulary_is_an_error_that_shows_it(outside):
     given = values()
     given["targets"][1, 1] = outside
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{outside}.* not index"):
-        run(given, Blocks(BLOCK, False, False), training=False)
+        run(given, Blocks(BLOCK, False), training=False)
 
 
 def test_shapes_must_belong_together():
     given = values()
     given["targets"] = given["targets"][:, :4]
     with pytest.raises(ValueError):
-        run(given, Blocks(BLOCK, False, False), training=False)
+        run(given, Blocks(BLOCK, False), training=False)
 
 
 class TestTheRule:
@@ -286,19 +293,20 @@ class TestTheRule:
         )
 
     def test_wide_tables_keep_what_is_expensive_to_compute_again(self):
-        assert self.choose(768) == Blocks(6250, kept=True, apart=False)
-        assert self.choose(3072) == Blocks(2604, kept=True, apart=True)
+        assert self.choose(768) == Blocks(6250, kept=True, apart=True)
+        assert self.choose(3072) == Blocks(3072, kept=True, apart=True, pairs=True)
         assert self.choose(257).kept and not self.choose(256).kept
 
-    def test_the_norm_of_a_narrow_tables_gradient_would_cost_too_much(self):
+    def test_pairs_of_positions_would_cost_too_much_for_a_narrow_table(self):
         """A quarter of 250,000 x 2587 / 252,587 is 640.1 positions."""
-        assert not self.choose(2586).apart
-        assert self.choose(2587).apart
-        assert self.choose(641, block_size=1000).apart is False
-        assert self.choose(642, block_size=1000).apart is True
+        assert not self.choose(2586).pairs
+        assert self.choose(2587).pairs
+        assert self.choose(641, block_size=1000).pairs is False
+        assert self.choose(642, block_size=1000).pairs is True
 
     def test_a_size_that_is_set_is_computed_again(self):
-        assert self.choose(768, 5000) == Blocks(5000, kept=False, apart=True)
+        expected = Blocks(5000, kept=False, apart=True, pairs=True)
+        assert self.choose(768, 5000) == expected
 
     def test_a_size_of_the_vocabulary_or_more_is_whole(self):
         assert self.choose(768, 249_999) is not None
@@ -321,7 +329,7 @@ class TestTheRule:
         on_gpu = PlacementMeshImpl(*one, ["gpu:0"])
         impl = OneCore(*one) if kind == "tpu" else on_gpu
         assert self.choose(768, impl=impl) is None
-        expected = Blocks(5000, kept=False, apart=False)
+        expected = Blocks(5000, kept=False)
         assert self.choose(768, 5000, impl=impl) == expected
 
     def test_sums_over_devices_are_no_blocks_of_the_update(self):

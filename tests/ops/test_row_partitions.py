@@ -66,6 +66,14 @@ def test_there_are_not_more_partitions_than_rows_nor_than_the_most(monkeypatch):
         assert [partition.shape[0] for partition in variable().partitions] == [7, 7, 6]
 
 
+def test_partitions_of_the_largest_are_not_wider_than_long(monkeypatch):
+    monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", 3)
+    monkeypatch.setattr("decoupled.ops.row_partitions._MOST_PARTITIONS", 10)
+    with tf.Graph().as_default():
+        rows = [partition.shape[0] for partition in variable().partitions]
+    assert rows == [3, 3, 3, 3, 3, 3, 2]
+
+
 def test_values_are_those_of_the_whole():
     with tf.Graph().as_default(), tf.Session() as session:
         table = variable()

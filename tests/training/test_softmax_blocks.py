@@ -148,6 +148,20 @@ def test_blocks_that_are_kept(case):
     assert_equal_training(trained(case, 0), trained(case, WHOLE))
 
 
+@pytest.mark.parametrize("block_size", [0, 16])
+@pytest.mark.parametrize(
+    "case", cases(["all:1", "head, m:2", "low rank"], {"low rank"})
+)
+def test_partitions_of_the_gradient_that_wait_for_the_update(
+    case, block_size, monkeypatch
+):
+    """The norm is computed from the gradient itself, one partition at a time."""
+    for name in ("_NORM_SHARE", "_NORM_SHARE_IF_SET"):
+        monkeypatch.setattr(f"decoupled.ops.linear_cross_entropy.{name}", 0.0)
+    found = Steps(config_of(case, block_size)).run(STEPS)
+    assert_equal_training(found, trained(alone(case), WHOLE))
+
+
 @pytest.mark.parametrize("case", cases(["all:1", "coupled"], {"coupled"}))
 def test_the_program_of_a_tpu(case):
     """Compiled by XLA, with the vocabulary split over an axis of one core; whole logits
