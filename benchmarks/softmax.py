@@ -3,8 +3,9 @@
 Measures seconds a step and peak memory of
   decoupled                  by the rule (`TrainingConfig.softmax_block_size = 0`)
   decoupled, whole logits    the logits of all pieces at once
-  decoupled, small blocks    at most 4,096 pieces at a time (1,953 of 250,000, which is
-                             a partition of the table), computed again for the gradient
+  decoupled, small blocks    at most 4,096 pieces at a time (of 250,000: a partition of
+                             the table, which has 1,953 pieces of 768 columns or 3,049
+                             of 3072), computed again for the gradient
   transformers masked        Hugging Face's RemBertForMaskedLM, its head on the masked
                              positions: the fair peer
 for vocabularies of 250,000 pieces with an output embedding of 768 and 3072 columns, and

@@ -15,6 +15,7 @@ import numpy as np
 
 from decoupled.core import files
 from decoupled.core.compat import tf
+from decoupled.core.release import without_autograph
 from decoupled.data.packing import Packing, balanced_batches, pack_batch
 
 # Batches in a file. A run that is killed while writing loses those of one file.
@@ -362,6 +363,7 @@ def _read_batches(
       skip: batches of the first file that are left out.
     """
 
+    @without_autograph
     def parsed(record):
         names = {name: tf.io.FixedLenFeature([], tf.string) for name in signature}
         values = tf.io.parse_single_example(record, names)

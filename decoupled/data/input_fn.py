@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from decoupled.configs import MaskingConfig, SamplingConfig
 from decoupled.core.errors import UserError
-from decoupled.core.release import tf
+from decoupled.core.release import tf, without_autograph
 from decoupled.data import sequences
 from decoupled.data.masking import mask_sequences
 from decoupled.data.records import RecordsManifest
@@ -62,6 +62,11 @@ def pretraining_input_fn(
     order = SequenceOrder(manifest, sampling, seed, length, train_steps * batch_size)
     words = word_pieces(vocabulary) if whole_words else None
 
+    @without_autograph
+    def masked(ids, step):
+        numbers = step * batch_size + tf.range(batch_size, dtype=tf.int64)
+        return mask_sequences(ids, numbers, seed, masking, vocabulary, words)
+
     def input_fn(params=None) -> tf.data.Dataset:
         stream = sequences.training_sequences(
             manifest, order, start_step * batch_size, length, vocabulary
@@ -69,15 +74,7 @@ def pretraining_input_fn(
         batches = stream.batch(batch_size, drop_remainder=True)
         steps = tf.data.Dataset.range(start_step, tf.int64.max)
         dataset = tf.data.Dataset.zip((batches, steps)).map(
-            lambda ids, step: _masked(
-                ids,
-                step * batch_size + tf.range(batch_size, dtype=tf.int64),
-                seed,
-                masking,
-                vocabulary,
-                words,
-            ),
-            num_parallel_calls=_MASKING_THREADS,
+            masked, num_parallel_calls=_MASKING_THREADS
         )
         return _finished(dataset)
 
@@ -118,9 +115,10 @@ def languages_input_fn(
                 f"{manifest.folder}: no text in split {EVAL!r} of {language!r}"
             )
 
+    @without_autograph
     def features(ids, numbers, count):
         return {
-            **_masked(ids, numbers, seed, masking, vocabulary),
+            **mask_sequences(ids, numbers, seed, masking, vocabulary),
             "example_weights": tf.cast(numbers < count, tf.float32),
         }
 
@@ -131,9 +129,6 @@ def languages_input_fn(
         return _finished(batches.map(features))
 
     return input_fn
-
-
-_masked = tf.autograph.experimental.do_not_convert(mask_sequences)
 
 
 def _finished(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from decoupled.core.errors import UserError
-from decoupled.core.release import tf
+from decoupled.core.release import tf, without_autograph
 from decoupled.data.records import FEATURE, LanguageRecords, RecordsManifest
 
 VERIFY_COMMAND = "decoupled verify_records"
@@ -39,7 +39,12 @@ def readable_records(path: tf.Tensor, limit: tf.Tensor) -> tf.data.Dataset:
     numbered = tf.data.Dataset.zip(
         (tf.data.Dataset.range(limit), tf.data.TFRecordDataset(path))
     )
-    return numbered.ignore_errors().map(lambda _, record: record)
+    return numbered.ignore_errors().map(_record)
+
+
+@without_autograph
+def _record(_: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
+    return record
 
 
 def load_shard(

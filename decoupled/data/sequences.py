@@ -5,12 +5,13 @@ sequence_length - 2 tokens. The last chunk of a shard is padded. Each epoch cont
 every token exactly once.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.core.release import tf
+from decoupled.core.release import tf, without_autograph
 from decoupled.data.counters import Stream, graph_bits, graph_permutation, shift_right
 from decoupled.data.reading import load_shard
 from decoupled.data.records import LanguageRecords, RecordsManifest
@@ -115,7 +116,7 @@ def training_sequences(
         build = one_shard if start.shards == 1 else many_shards
         streams.append(build(_Start(*(tf.constant(n, tf.int64) for n in start))))
     choices = tf.data.Dataset.range(first, _FOREVER).batch(_DRAWS)
-    choices = choices.map(lambda numbers: _draw(order, numbers)).unbatch()
+    choices = choices.map(functools.partial(_draw, order)).unbatch()
     return tf.data.Dataset.choose_from_datasets(streams, choices)
 
 
@@ -142,6 +143,7 @@ def evaluation_batches(
 
     # One graph for all languages: building a pipeline for each of 104 languages would
     # take most of a minute.
+    @without_autograph
     def batches(first, end, count):
         rows = tf.data.Dataset.range(first, end).map(
             lambda shard: _load_chunks(table, shard, sequence_length, vocabulary)
@@ -168,6 +170,7 @@ def evaluation_count(
     return min(count, limit) if limit else count
 
 
+@without_autograph
 def _draw(order: SequenceOrder, numbers: tf.Tensor) -> tf.Tensor:
     """`order.draw` in the graph."""
     draws = shift_right(graph_bits(order.seed, Stream.LANGUAGE, numbers), 32)
@@ -243,7 +246,7 @@ def _shard_table(manifest: RecordsManifest, entries: list[LanguageRecords]) -> _
     )
 
 
-@tf.autograph.experimental.do_not_convert
+@without_autograph
 def _load_chunks(
     table: _Shards, shard: tf.Tensor, sequence_length: int, vocabulary: Vocabulary
 ) -> tf.Tensor:
