@@ -8,7 +8,7 @@ Measures seconds a step and peak memory of
   mesh_tensorflow.bert the stock BERT of Mesh-TensorFlow: tied embeddings, E = H
 and the machine's own rate of matrix products. In each type the first three are one
 comparison and the fourth another, each with this project, because all of them together
-need about 28 GB. The first and the fair peer are compared once more at the sizes of
+need about 28 GB. The first three are compared once more at the sizes of
 gin/models/mini_in_small.gin, 256 sequences of 32 tokens: "mini". Then 200 steps of this
 project alone, to see whether memory grows.
 
@@ -70,7 +70,7 @@ def main() -> None:
     for dtype in arguments.dtypes:
         sizes = (QUICK, QUICK_BATCH) if quick else (REFERENCE, REFERENCE_BATCH)
         case = pretraining_case(*sizes, dtype)
-        against_transformers = functools.partial(_against_transformers, case, quick)
+        against_transformers = functools.partial(_with_products, case, quick)
         against_mesh_bert = functools.partial(_against_mesh_bert, case)
         alone = functools.partial(_alone, case)
         comparisons += [
@@ -82,7 +82,7 @@ def main() -> None:
         comparisons.append(
             command.Planned(
                 dtype + MINI_TITLE,
-                functools.partial(_against_fair_peer, mini),
+                functools.partial(_against_transformers, mini),
                 steps=2 if quick else MINI_STEPS,
             )
         )
@@ -93,17 +93,17 @@ def main() -> None:
     command.measure(arguments, NAME, comparisons, tables)
 
 
-def _against_transformers(case, quick):
+def _against_transformers(case):
     return [
         _transformers_worker("transformers", case, masked=False),
         fair_peer(case),
         our_worker(case),
-        *command.matmul_workers(case["dtype"], quick, ("tensorflow", "torch")),
     ]
 
 
-def _against_fair_peer(case):
-    return [fair_peer(case), our_worker(case)]
+def _with_products(case, quick):
+    products = command.matmul_workers(case["dtype"], quick, ("tensorflow", "torch"))
+    return [*_against_transformers(case), *products]
 
 
 def _against_mesh_bert(case):
