@@ -133,7 +133,9 @@ def test_a_model_of_another_learning_rate_is_not_taken_for_its_successor(make):
 
 
 def test_a_failure_is_told_and_stops_nobody_else(make):
-    bad = make("bad", "print('something'); raise SystemExit('no such file')")
+    bad = make(
+        "bad", "print('something', flush=True); raise SystemExit('no such file')"
+    )
     needs_bad = make("needs_bad", "", ["bad"])
     needs_more = make("needs_more", "", ["needs_bad"])
     good = make("good")
