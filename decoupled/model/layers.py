@@ -31,8 +31,8 @@ class Builder:
       each encoder layer.
     slice_dtype: of the variables on the devices; those that are saved are float32.
     mesh_impl: that the graph will run on, where that is known.
-    gradients_apart: whether the optimizer can take the gradient of a table one block at
-      a time.
+    gradients_apart: whether the optimizer can take the gradient of a table one
+      partition at a time.
     variables: the declared variables by name; `with_head` adds those of a head.
     """
 

@@ -115,10 +115,10 @@ def _squared_norm(gradient: Gradient) -> mtf.Tensor:
     inputs, of_slice = [gradient], squared_norm_of_slice
     if isinstance(gradient, FactoredGradient):
         inputs, of_slice = [*gradient], _squared_norm_of_factors
-    return _SquaredNorm(inputs, gradient.shape, of_slice).outputs[0]
+    return SquaredNorm(inputs, gradient.shape, of_slice).outputs[0]
 
 
-class _SquaredNorm(mtf.Operation):
+class SquaredNorm(mtf.Operation):
     """The squared norm of each slice of a tensor, summed over the devices that split
     it.
 

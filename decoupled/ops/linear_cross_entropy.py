@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.cross_entropy import correct_predictions, kernels_of
-from decoupled.ops.gradients import BlockGradient
+from decoupled.ops.gradients import BlockGradient, SquaredNorm
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.shared import check_separate, lazy_sum, shard_of
 from decoupled.ops.softmax_blocks import BiasGradient, SoftmaxSlice
@@ -422,18 +422,20 @@ def as_blocks(gradient: mtf.Tensor) -> BlockGradient | None:
     operation = gradient.operation
     if not isinstance(operation, _TableGradients) or not operation.forward.blocks.apart:
         return None
-    norms = _SquaredNorms(operation).outputs
-    return BlockGradient(gradient, norms[operation.outputs.index(gradient)])
+    if operation.forward.blocks.pairs:
+        norms = _SquaredNorms(operation.forward, operation.dy).outputs
+        norm = norms[operation.outputs.index(gradient)]
+    else:
+        of_slice = operator.methodcaller("squared_norm")
+        norm = SquaredNorm([gradient], gradient.shape, of_slice).outputs[0]
+    return BlockGradient(gradient, norm)
 
 
 class _SquaredNorms(mtf.Operation):
-    """Outputs: the squared norms of the gradients of table and bias."""
+    """Outputs: the squared norms of the gradients of table and bias, from pairs."""
 
-    def __init__(self, of: _TableGradients):
-        self._forward = of.forward
-        inputs = of.outputs
-        if self._forward.blocks.pairs:
-            inputs = [self._forward.output["pairs"], of.dy, self._forward.inputs[0]]
+    def __init__(self, forward: _LinearCrossEntropy, dy: mtf.Tensor):
+        inputs = [forward.output["pairs"], dy, forward.inputs[0]]
         super().__init__(inputs, name="squared_norms")
         self._outputs = [
             mtf.Tensor(self, mtf.Shape([]), tf.float32, index=i) for i in range(2)
@@ -444,19 +446,8 @@ class _SquaredNorms(mtf.Operation):
         return False
 
     def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
         inputs = [lowering.tensors[t] for t in self.inputs]
-        if self._forward.blocks.pairs:
-            norms = mesh_impl.slicewise(_squared_norms, *inputs)
-        else:
-            axis = shard_of(mesh_impl, self._forward.vocab).axis
-            norms = [
-                lazy_sum(mesh_impl, norm, [axis])
-                for norm in mesh_impl.slicewise(
-                    lambda table, bias: (table.squared_norm(), bias.squared_norm()),
-                    *inputs,
-                )
-            ]
+        norms = lowering.mesh_impl(self).slicewise(_squared_norms, *inputs)
         for tensor, value in zip(self.outputs, norms, strict=True):
             lowering.set_tensor_lowering(tensor, value)
 

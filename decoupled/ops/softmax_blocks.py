@@ -321,7 +321,8 @@ class TableGradient:
 
     def __init__(self, of: SoftmaxSlice, of_logits: Callable, start: tf.Tensor):
         self._of, self._of_logits, self._signal = of, of_logits, start
-        self._gradients, self._bias, self._rows, self._wholes = {}, {}, {}, None
+        self._gradients, self._bias, self._rows = {}, {}, {}
+        self._wholes = self._norm = None
         self.shape = of.shape
 
     def rows(self, tile: Tile) -> tf.Tensor:
@@ -340,16 +341,16 @@ class TableGradient:
     def squared_norm(self) -> tf.Tensor:
         """Of the table's gradient, float32 []. The rows of each partition are computed
         for it, and stay in memory until the update has used them."""
-        if len(self._of.partitions) == 1:
-            return squared_norm_of_slice(self.whole())
-        norms = []
-
-        def work(tile: Tile) -> list[tf.Tensor]:
-            norms.append(squared_norm_of_slice(self.rows(tile)))
-            return norms[-1:]
-
-        two_at_a_time(work, self._of.partitions)
-        return tf.add_n(norms)
+        if self._norm is None:
+            if len(self._of.partitions) == 1:
+                self._norm = squared_norm_of_slice(self.whole())
+            else:
+                norms = two_at_a_time(
+                    lambda tile: [squared_norm_of_slice(self.rows(tile))],
+                    self._of.partitions,
+                )
+                self._norm = tf.add_n([norm for [norm] in norms])
+        return self._norm
 
     def whole(self) -> tf.Tensor:
         """All of the table's gradient."""
@@ -408,7 +409,9 @@ class BiasGradient:
         return self._table.bias()
 
     def squared_norm(self) -> tf.Tensor:
-        """float32 []. If that of the table was built before, its blocks are used."""
+        """float32 []."""
+        # That of the table first: it puts the blocks that both read in order.
+        self._table.squared_norm()
         return squared_norm_of_slice(self.whole())
 
 
