@@ -23,7 +23,7 @@ _CODE = (".", ":!benchmarks/results*", ":!docs/performance*.md")
 def facts() -> dict[str, Any]:
     """Processor, usable cores, memory in bytes, system and Python of this process."""
     return {
-        "processor": processor().name,
+        "processor": processor().description(),
         "features": processor().features(),
         "cores": usable_cores(),
         "memory": memory_sizes()["MemTotal"],

@@ -123,7 +123,7 @@ def report_machine() -> None:
     print("\nMachine")
     print(f"  {'system':12} {platform.platform()}")
     own = processor()
-    print(f"  {'processor':12} {own.name}, {usable_cores()} cores usable")
+    print(f"  {'processor':12} {own.description()}, {usable_cores()} cores usable")
     print(f"  {'features':12} {' '.join(own.features()) or 'unknown'}")
     print(f"  {'memory':12} {memory()}")
     for name, folder in (("here", os.getcwd()), ("temporary", _temporary_folder())):

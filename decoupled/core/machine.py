@@ -35,11 +35,17 @@ _MAPPING = re.compile(
 
 class Processor(NamedTuple):
     """name: of the model. vendor: such as "AuthenticAMD", "" if unknown. flags: its
-    instruction sets by Linux's names; empty on other systems."""
+    instruction sets by Linux's names; empty on other systems. generation: such as
+    "family 26, model 2", which tells processors of one name apart; "" if unknown."""
 
     name: str
     vendor: str
     flags: frozenset[str]
+    generation: str = ""
+
+    def description(self) -> str:
+        """Its name with its generation."""
+        return ", ".join(filter(None, (self.name, self.generation)))
 
     def features(self) -> list[str]:
         """The instruction sets that the speed of training depends on."""
@@ -66,7 +72,14 @@ def processor(root: str = "/") -> Processor:
         found.get("vendor_id", ""),
         # An ARM core has "Features".
         frozenset(found.get("flags", found.get("Features", "")).split()),
+        _generation(found),
     )
+
+
+def _generation(found: dict[str, str]) -> str:
+    if "cpu family" not in found or "model" not in found:
+        return ""
+    return f"family {found['cpu family']}, model {found['model']}"
 
 
 def usable_cores() -> int:

@@ -174,6 +174,8 @@ print((np.linalg.inv(matrix) == expected).all(), np.fft.fft([1.0, 0.0]))
 
 CORES = """processor	: 0
 vendor_id	: GenuineIntel
+cpu family	: 6
+model		: 143
 model name	: Intel(R) Xeon(R) @ 2: fast
 flags		: fpu avx2 avx512f
 
@@ -195,7 +197,14 @@ def test_the_first_core_speaks_for_all(tmp_path):
         "Intel(R) Xeon(R) @ 2: fast",
         "GenuineIntel",
         frozenset({"fpu", "avx2", "avx512f"}),
+        "family 6, model 143",
     )
+
+
+def test_the_generation_tells_processors_of_one_name_apart(tmp_path):
+    found = described_as(tmp_path, CORES)
+    assert found.description() == "Intel(R) Xeon(R) @ 2: fast, family 6, model 143"
+    assert found._replace(generation="").description() == "Intel(R) Xeon(R) @ 2: fast"
 
 
 def test_arm(tmp_path):
