@@ -1,7 +1,10 @@
-"""AdamW in one fused pass over every variable slice.
+"""AdamW in place, in few passes over every variable slice.
 
 The stock optimizer makes a dozen passes and as many temporaries per parameter. Here
-TensorFlow's fused kernel reads the gradient and updates weight and moments in place.
+a float32 gradient is scaled, and TensorFlow's fused kernels decay the weight and update
+weight and moments, in place. A large bfloat16 gradient is cast, scaled and applied by
+one kernel that XLA compiles. It writes in place too, because it gets the variables'
+handles, and reads and writes half as many bytes.
 
 A row-partitioned slice (`decoupled.ops.row_partitions`) is updated one partition at a
 time. Only one or two partitions of a factored gradient exist at any moment. They are
@@ -10,11 +13,13 @@ update. Hence training a large output embedding needs no buffer of its size besi
 weights and the two moments.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.gradients import BlockGradient, FactoredGradient, Gradient
+from decoupled.ops.kernels import compiled
 from decoupled.ops.rounding import read_slice
 from decoupled.ops.row_partitions import (
     RowPartitionedVariable,
@@ -22,8 +27,11 @@ from decoupled.ops.row_partitions import (
     slice_along,
     two_at_a_time,
 )
-from decoupled.ops.shared import scalar
+from decoupled.ops.shared import before_cast, scalar
 from decoupled.ops.softmax_blocks import BiasGradient, TableGradient
+
+# Compiling a kernel pays for a slice of at least so many elements.
+_LARGE = 2**16
 
 
 class StepScalars(NamedTuple):
@@ -88,6 +96,28 @@ def step_scalars(
     return StepScalars(beta1, beta2, learning_rate, *scalars)
 
 
+def new_moments(
+    m: tf.Tensor, v: tf.Tensor, gradient: tf.Tensor, beta1: float, beta2: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The second line of `step_scalars`, with the scaled gradient; all float32."""
+    # In float32, as in TensorFlow's fused kernel.
+    rate1, rate2 = (1.0 - tf.constant(beta, tf.float32) for beta in (beta1, beta2))
+    m += (gradient - m) * rate1
+    return m, v + (tf.square(gradient) - v) * rate2
+
+
+def new_weights(
+    weights: tf.Tensor,
+    m: tf.Tensor,
+    v: tf.Tensor,
+    kept: tf.Tensor,
+    rate: tf.Tensor,
+    epsilon: tf.Tensor,
+) -> tf.Tensor:
+    """The first and last line of `step_scalars`, of the moments after the step."""
+    return weights * kept - rate * m / (tf.sqrt(v) + epsilon)
+
+
 class _Scalars(mtf.Operation):
     def __init__(self, inputs: Sequence[mtf.Tensor], function: Callable, count: int):
         super().__init__(inputs, name="step_scalars")
@@ -140,8 +170,7 @@ class AdamUpdate(mtf.Operation):
             gradient = gradient.gradient
         gradient = [*gradient] if self._is_factored else [gradient]
         inputs = [
-            scale, scalars.learning_rate, scalars.beta1_power, scalars.beta2_power,
-            scalars.epsilon, scalars.penalty, *([] if after is None else [after]),
+            scale, *scalars[2:], *([] if after is None else [after]),
         ]  # fmt: skip
         super().__init__([*gradient, *inputs], name="adam_update")
         self._variables = [variable, moment, second_moment]
@@ -154,7 +183,7 @@ class AdamUpdate(mtf.Operation):
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
-        self._decay = _decay_on_gpu if mesh_impl.on_gpus else _decay
+        self._on_gpus = mesh_impl.on_gpus
         slices = [lowering.variables[v].laid_out_tensor for v in self._variables]
         inputs = [lowering.tensors[x] for x in self.inputs]
         if self._is_factored:
@@ -190,13 +219,29 @@ class AdamUpdate(mtf.Operation):
         variables: Sequence[tf.Variable],
         gradient: tf.Tensor,
         scale: tf.Tensor,
-        learning_rate: tf.Tensor,
-        beta1_power: tf.Tensor,
-        beta2_power: tf.Tensor,
-        epsilon: tf.Tensor,
-        penalty: tf.Tensor,
-        *after: tf.Tensor,
+        *inputs: tf.Tensor,
     ) -> tf.Operation:
+        count = len(StepScalars._fields) - 2
+        scalars = StepScalars(self._beta1, self._beta2, *inputs[:count])
+        narrow = before_cast(gradient, tf.bfloat16)
+        large = narrow.shape.num_elements() >= _LARGE
+        if narrow.dtype == tf.bfloat16 and large and not self._on_gpus:
+            update = self._update_in_one_pass
+        else:
+            narrow, update = gradient, self._update_in_passes
+        return update(variables, narrow, scale, scalars, inputs[count:])
+
+    def _update_in_one_pass(self, variables, gradient, scale, scalars, after):
+        kept = scalars.kept if self._is_decayed else scalar(1.0)
+        kernel = _compiled_update(self._beta1, self._beta2)
+        with tf.control_dependencies(after):
+            handles = [variable.handle for variable in variables]
+            done = kernel(
+                *handles, gradient, scale, kept, scalars.rate, scalars.epsilon
+            )
+        return done.op
+
+    def _update_in_passes(self, variables, gradient, scale, scalars, after):
         variable, m, v = variables
         gradient = tf.cast(gradient, tf.float32) * scale
         # Before the control dependencies below, so that variables share these nodes.
@@ -206,20 +251,52 @@ class AdamUpdate(mtf.Operation):
         with tf.control_dependencies([gradient, *after]):
             decay = []
             if self._is_decayed:
-                decay = [self._decay(variable, gradient, penalty)]
+                shrink = _decay_on_gpu if self._on_gpus else _decay
+                decay = [shrink(variable, gradient, scalars.penalty)]
         with tf.control_dependencies([*decay, *after]):
             return tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
                 m=m.handle,
                 v=v.handle,
-                beta1_power=beta1_power,
-                beta2_power=beta2_power,
-                lr=learning_rate,
+                beta1_power=scalars.beta1_power,
+                beta2_power=scalars.beta2_power,
+                lr=scalars.learning_rate,
                 beta1=beta1,
                 beta2=beta2,
-                epsilon=epsilon,
+                epsilon=scalars.epsilon,
                 grad=gradient,
             )
+
+
+@functools.cache
+def _compiled_update(beta1: float, beta2: float) -> Callable[..., tf.Tensor]:
+    """A kernel that updates a weight and its moments by the handles of their variables.
+
+    XLA writes the results of a computation into the variables' own buffers if nothing
+    else holds these, which is so after the last read of a step.
+    """
+
+    def update(
+        variable: tf.Tensor,
+        m: tf.Tensor,
+        v: tf.Tensor,
+        gradient: tf.Tensor,
+        scale: tf.Tensor,
+        kept: tf.Tensor,
+        rate: tf.Tensor,
+        epsilon: tf.Tensor,
+    ) -> tf.Tensor:
+        handles = variable, m, v
+        old = [tf.raw_ops.ReadVariableOp(resource=x, dtype=tf.float32) for x in handles]
+        weights, *moments = (tf.ensure_shape(x, gradient.shape) for x in old)
+        gradient = tf.cast(gradient, tf.float32) * scale
+        moments = new_moments(*moments, gradient, beta1, beta2)
+        weights = new_weights(weights, *moments, kept, rate, epsilon)
+        for handle, value in zip(handles, (weights, *moments), strict=True):
+            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        return scale
+
+    return compiled(update)
 
 
 def _slice_of(

@@ -9,25 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.adam import StepScalars
+from decoupled.ops.adam import StepScalars, new_moments, new_weights
 from decoupled.ops.meshes.simd import Slices
 from decoupled.ops.meshes.stacks import slices_of, stacked
 from decoupled.ops.rounding import read_slice, rounded, update_rounded
 
-
-def _new_weights(
-    weights: tf.Tensor,
-    m: tf.Tensor,
-    v: tf.Tensor,
-    kept: tf.Tensor,
-    rate: tf.Tensor,
-    epsilon: tf.Tensor,
-) -> tf.Tensor:
-    """The last line of `step_scalars`, of the moments after the step."""
-    return weights * kept - rate * m / (tf.sqrt(v) + epsilon)
-
-
-_rounded_step = rounded(_new_weights)
+_rounded_step = rounded(new_weights)
 
 
 class RoundedAdamUpdate(mtf.Operation):
@@ -190,10 +177,7 @@ class StackedAdamUpdate(mtf.Operation):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         gradient = tf.cast(gradient, tf.float32) * scale
         m, v = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
-        # In float32, as in the fused kernel.
-        beta1, beta2 = tf.constant(self._beta1), tf.constant(self._beta2)
-        m += (gradient - m) * (1.0 - beta1)
-        return m, v + (tf.square(gradient) - v) * (1.0 - beta2)
+        return new_moments(m, v, gradient, self._beta1, self._beta2)
 
     def _kept(self, kept: tf.Tensor) -> tf.Tensor:
         """`StepScalars.kept` for each member, and 1 for members without weight decay;
@@ -205,7 +189,7 @@ class StackedAdamUpdate(mtf.Operation):
 
 
 def _step(slices: Slices, *operands: tf.Tensor) -> tf.Tensor:
-    return _new_weights(tf.convert_to_tensor(slices), *operands)
+    return new_weights(tf.convert_to_tensor(slices), *operands)
 
 
 def _write(slices: Slices, value: tf.Tensor) -> tf.Operation:

@@ -124,6 +124,13 @@ def reshape(x: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     return _shared(key, lambda: tf.reshape(x, integers(sizes)))
 
 
+def before_cast(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The tensor of `dtype` that `x` was cast from, or `x` itself if there is none."""
+    cast = x.op
+    is_cast = cast.type == "Cast" and cast.inputs[0].dtype == dtype
+    return cast.inputs[0] if is_cast else x
+
+
 def integers(values: Sequence[int]) -> tf.Tensor:
     """A shared int32 constant [n]: a shape, or a permutation."""
     return _shared(("integers", *values), lambda: tf.constant(values, tf.int32))

@@ -14,7 +14,7 @@ from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.recompute import After, identity_after
 from decoupled.ops.row_partitions import RowPartitionedTensor, partition_rows
-from decoupled.ops.shared import lazy_sum
+from decoupled.ops.shared import before_cast, lazy_sum
 
 # Elements of a table that are cast at a time, 16 MB in bfloat16. A table with fewer
 # than twice as many is cast as a whole.
@@ -132,7 +132,4 @@ class GradientCast(mtf.Operation):
 def _unrounded(gradient: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """The gradient in another dtype. If it was itself cast from that dtype, the value
     before the cast is returned, which is not rounded."""
-    source = gradient.op
-    if source.type == "Cast" and source.inputs[0].dtype == dtype:
-        return source.inputs[0]
-    return tf.cast(gradient, dtype)
+    return tf.cast(before_cast(gradient, dtype), dtype)

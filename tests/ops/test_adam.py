@@ -99,6 +99,115 @@ def test_repeated_runs_are_equal_bit_for_bit(mesh_shape, layout_rules):
             np.testing.assert_array_equal(value, wanted)
 
 
+class NarrowTraining:
+    """20 steps with bfloat16 gradients that do not depend on the weights.
+
+    Args:
+      mesh_shape, layout_rules: of the mesh. is_decayed: of the weights.
+      on_gpus: whether its devices are GPUs.
+    """
+
+    GRADIENTS = np.random.default_rng(3).normal(size=(STEPS, 6, 4))
+    GRADIENTS = GRADIENTS.astype(tf.bfloat16.as_numpy_dtype)
+
+    def __init__(self, mesh_shape, layout_rules, is_decayed=True, on_gpus=False):
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            graph = mtf.Graph()
+            mesh = mtf.Mesh(graph, "mesh")
+            dims = [ROWS, COLUMNS]
+            places = [
+                variable(mesh, name, dims, value).operation
+                for name, value in (("weights", START), ("m", 0), ("v", 0))
+            ]
+            self._fed = tf.placeholder(tf.bfloat16, [6, 4])
+            gradient = mtf.import_tf_tensor(mesh, self._fed, mtf.Shape(dims))
+            self._numbers = [tf.placeholder(tf.float32, []) for _ in range(2)]
+            rate, step = (
+                mtf.import_tf_tensor(mesh, x, mtf.Shape([])) for x in self._numbers
+            )
+            update = AdamUpdate(
+                *places,
+                # As the optimizer gets the gradient of a matrix.
+                mtf.cast(gradient, tf.float32),
+                mtf.constant(mesh, SCALE, dtype=tf.float32),
+                step_scalars(rate, step, **SETTINGS),
+                is_decayed,
+            )
+            implementation = mesh_impl(mesh_shape, layout_rules)
+            implementation.on_gpus = on_gpus
+            lowering = mtf.Lowering(graph, {mesh: implementation}, autostack=False)
+            self.update = lowering.lowered_operation(update)
+            self._to_slices = lowering.copy_masters_to_slices()
+            self._to_masters = lowering.copy_slices_to_masters()
+            self._initialize = tf.global_variables_initializer()
+            self._values = tf.global_variables()
+
+    def run(self):
+        """(weights, m, v) after all steps."""
+        with tf.Session(graph=self._graph, config=SESSION_CONFIG) as session:
+            session.run([self._initialize])
+            session.run(self._to_slices)
+            for number, (rate, gradient) in enumerate(
+                zip(RATES, self.GRADIENTS, strict=True), start=1
+            ):
+                fed = dict(zip(self._numbers, (rate, number), strict=True))
+                session.run(self.update, {**fed, self._fed: gradient})
+            session.run(self._to_masters)
+            return session.run(self._values)
+
+    def kinds(self):
+        """Types of the operations that the update runs."""
+        seen, left = set(), [self.update]
+        while left:
+            operation = left.pop()
+            if operation not in seen:
+                seen.add(operation)
+                left += [x.op for x in operation.inputs] + operation.control_inputs
+        return {operation.type for operation in seen}
+
+    def expected(self, weight_decay):
+        w, m, v = START.astype(np.float64), np.zeros((6, 4)), np.zeros((6, 4))
+        settings = {**SETTINGS, "weight_decay": weight_decay}
+        for step, rate in enumerate(RATES, start=1):
+            g = SCALE * self.GRADIENTS[step - 1].astype(np.float64)
+            w, m, v = adamw_step(w, m, v, g, step, rate, **settings)
+        return w, m, v
+
+
+@pytest.fixture
+def all_are_large(monkeypatch):
+    monkeypatch.setattr("decoupled.ops.adam._LARGE", 1)
+
+
+@pytest.mark.usefixtures("all_are_large")
+@pytest.mark.parametrize("is_decayed", [True, False])
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
+def test_one_kernel_applies_a_bfloat16_gradient(mesh_shape, layout_rules, is_decayed):
+    training = NarrowTraining(mesh_shape, layout_rules, is_decayed)
+    values = training.run()
+    expected = training.expected(SETTINGS["weight_decay"] if is_decayed else 0.0)
+    for value, wanted in zip(values, expected, strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6)
+    # The kernel casts and scales the gradient itself.
+    assert "StatefulPartitionedCall" in training.kinds()
+    assert not training.kinds() & {"Cast", "ResourceApplyAdam"}
+    for value, again in zip(values, training.run(), strict=True):
+        np.testing.assert_array_equal(value, again)
+
+
+def test_a_small_gradient_and_one_on_a_gpu_need_no_compiled_kernel(monkeypatch):
+    small = NarrowTraining("all:1", "")
+    monkeypatch.setattr("decoupled.ops.adam._LARGE", 1)
+    on_a_gpu = NarrowTraining("all:1", "", on_gpus=True)
+    expected = small.expected(SETTINGS["weight_decay"])
+    for training in (small, on_a_gpu):
+        assert "ResourceApplyAdam" in training.kinds()
+        assert "StatefulPartitionedCall" not in training.kinds()
+        for value, wanted in zip(training.run(), expected, strict=True):
+            np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6)
+
+
 WIDE = 64
 
 

@@ -184,6 +184,20 @@ def test_equals_the_update_with_the_whole_gradient(mesh_shape, layout, dtype):
 
 
 @pytest.mark.parametrize(("mesh_shape", "layout"), [MESHES[0], MESHES[3]])
+def test_one_kernel_applies_the_gradient_of_a_partition(
+    mesh_shape, layout, monkeypatch
+):
+    whole = Training(
+        mesh_shape, layout, tf.bfloat16, partitioned=False, factored=False
+    ).run()
+    monkeypatch.setattr("decoupled.ops.adam._LARGE", 1)
+    training = Training(mesh_shape, layout, tf.bfloat16)
+    # Its result is a scalar.
+    assert ("StatefulPartitionedCall",) in training.update_reads()
+    assert_equal_training(training.run(), whole, tf.bfloat16)
+
+
+@pytest.mark.parametrize(("mesh_shape", "layout"), [MESHES[0], MESHES[3]])
 @pytest.mark.parametrize(
     ("partitioned", "factored"), [(True, False), (False, True)],
     ids=["partitions, whole gradient", "factors, one variable"],
