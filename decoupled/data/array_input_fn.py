@@ -16,7 +16,13 @@ import numpy as np
 from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.release import without_autograph
-from decoupled.data.packing import Packing, balanced_batches, pack_batch
+from decoupled.data.packing import (
+    Packing,
+    Rows,
+    balanced_batches,
+    fit_batches,
+    pack_batch,
+)
 
 # Batches in a file. A run that is killed while writing loses those of one file.
 PER_FILE = 500
@@ -74,16 +80,18 @@ def training_batches(
     packing: Packing | None = None,
 ) -> Iterator[Arrays]:
     """The batches of `training_input_fn`."""
-    has_packing = packing is not None
-    sizes = arrays["input_mask"].sum(1) if lengths or has_packing else None
+    sizes = arrays["input_mask"].sum(1) if lengths or packing is not None else None
+    fitting = last = None
+    if packing is not None:
+        fitting = Rows(packing.rows, packing.length)
+        # TensorFlow asks for some batches in advance, also after the last step.
+        last = packing.steps - start_step
     order = training_order(
-        _examples(arrays), batch_size, seed, start_step, sizes, has_packing
+        _examples(arrays), batch_size, seed, start_step, sizes, fitting
     )
-    # TensorFlow asks for some batches in advance, also after the last step.
-    last = packing.steps - start_step if has_packing else None
     for places in itertools.islice(order, last):
         rows = {name: array[places] for name, array in arrays.items()}
-        if has_packing:
+        if packing is not None:
             yield pack_batch(rows, packing)
         else:
             yield _cut(rows, lengths) if lengths else rows
@@ -95,7 +103,7 @@ def training_order(
     seed: int,
     start_step: int,
     sizes: np.ndarray | None = None,
-    balanced: bool = False,
+    packed: Rows | None = None,
 ) -> Iterator[np.ndarray]:
     """The indices of each batch's rows, without end.
 
@@ -109,8 +117,9 @@ def training_order(
         are sorted by length and divided into batches again, and all batches of the
         epoch are shuffled. The batches that an epoch shares with its neighbours stay
         random.
-      balanced: whether batches have nearly the same total length instead
-        (`balanced_batches`); also shuffled.
+      packed: rows that every batch is to fit into. If given, batches have nearly the
+        same total length instead (`balanced_batches`), also shuffled, and exchange
+        examples where they do not fit (`fit_batches`).
     """
     order, known_epochs = {}, ()
     for step in itertools.count(start_step):
@@ -119,7 +128,7 @@ def training_order(
         if (wanted := tuple(np.unique(epochs))) != known_epochs:
             order = {
                 epoch: _epoch_order(
-                    examples, batch_size, seed, int(epoch), sizes, balanced
+                    examples, batch_size, seed, int(epoch), sizes, packed
                 )
                 for epoch in wanted
             }
@@ -270,24 +279,40 @@ def _examples(arrays):
     return len(next(iter(arrays.values())))
 
 
-def _epoch_order(examples, batch_size, seed, epoch, sizes, balanced):
+def _epoch_order(examples, batch_size, seed, epoch, sizes, packed):
     generator = np.random.default_rng([seed, epoch])
-    order = generator.permutation(examples)
     if sizes is None:
-        return order
+        return generator.permutation(examples)
+    start, body, end = _parts(examples, batch_size, epoch, sizes, packed, generator)
+    if packed is None:
+        group = min(_GROUP, len(body) // batch_size // _GROUPS_PER_EPOCH)
+        group = max(group, 1) * batch_size
+        for rows in (
+            body[place : place + group] for place in range(0, len(body), group)
+        ):
+            rows[:] = rows[np.argsort(sizes[rows], kind="stable")]
+    batches = generator.permutation(body.reshape(-1, batch_size))
+    if packed is not None:
+        before = np.empty(0, np.int64)
+        if len(start):
+            of_before = np.random.default_rng([seed, epoch - 1])
+            *_, before = _parts(
+                examples, batch_size, epoch - 1, sizes, packed, of_before
+            )
+        fit_batches(batches, sizes, packed, generator, start, before)
+    return np.concatenate([start, batches.ravel(), end])
+
+
+def _parts(examples, batch_size, epoch, sizes, packed, generator):
+    """An epoch's order in three parts: its share of the batch that it has in common
+    with the epoch before, its own batches, and its share of the next epoch's first."""
+    order = generator.permutation(examples)
     # The first rows fill up the last batch of the epoch before.
     first = min(-epoch * examples % batch_size, examples)
     whole = (examples - first) // batch_size * batch_size
-    if balanced:
+    if packed is not None:
         order = balanced_batches(order, sizes, first, batch_size, generator)
-    start, body, end = np.split(order, [first, first + whole])
-    if not balanced:
-        group = min(_GROUP, whole // batch_size // _GROUPS_PER_EPOCH)
-        group = max(group, 1) * batch_size
-        for rows in (body[place : place + group] for place in range(0, whole, group)):
-            rows[:] = rows[np.argsort(sizes[rows], kind="stable")]
-    batches = generator.permutation(body.reshape(-1, batch_size))
-    return np.concatenate([start, batches.ravel(), end])
+    return np.split(order, [first, first + whole])
 
 
 def _signature(arrays, batch_size, any_length=False):

@@ -4,24 +4,35 @@ Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination": att
 stays within an example, and positions start anew with each, so that loss and gradients
 are those of padded rows. All batches of a run have one shape, which a TPU needs too.
 
-The shape follows from all batches of the run. A single long batch would add a row to
-each, so that batches get nearly the same number of tokens (`balanced_batches`).
+All batches of the run fit into this shape. One that did not would add a row to each.
+Hence batches get nearly the same number of tokens (`balanced_batches`), and those that
+still do not fit exchange examples with others (`fit_batches`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from decoupled.core import console
 
-# Number of batches with which lengths of rows are compared, and of those with the most
-# tokens among them. The chosen length is then checked with all batches.
-_SAMPLE, _LARGEST = 100, 20
-# There are fewer of batches with more examples than this, but at least so many.
+# Number of batches with which shapes are compared. The chosen one is then checked with
+# all batches.
+_SAMPLE = 100
+# How often a batch tries to exchange examples before the shape counts as too small.
+_ATTEMPTS = 200
+# There are fewer of both with more examples in a batch than this, but at least so many.
 _EXAMPLES, _FEWEST = 32, 4
 
 Arrays = dict[str, np.ndarray]
+
+
+class Rows(NamedTuple):
+    """What each batch fits into: a number of rows, and the tokens of a row."""
+
+    count: int
+    length: int
 
 
 class Packing(NamedTuple):
@@ -73,7 +84,9 @@ def pack(sizes: Sequence[int], length: int) -> list[list[int]]:
 
 
 def plan_packing(
-    batches: Sequence[np.ndarray],
+    batches_for: Callable[[Rows], Iterator[np.ndarray]],
+    steps: int,
+    batch_size: int,
     shortest: int,
     step: int,
     multiple: int,
@@ -82,34 +95,101 @@ def plan_packing(
     """The shape that all batches fit into and that costs the least; shows progress.
 
     Args:
-      batches: of the run, int [examples] each: the tokens of its examples.
+      batches_for: shape -> the run's batches, int [examples] each: the tokens of its
+        examples. They fit into the shape if `fit_batches` could make them fit.
+      steps: batches of the run. batch_size: examples of a batch.
       shortest: the smallest length of rows; every example fits into it.
       step: lengths are multiples of it. At most twice the shortest is tried.
       multiple: the number of rows is a multiple of it.
       cost: length of a row -> cost of one of its tokens.
     """
-    first = -(-shortest // step) * step
-    share = min(1.0, _EXAMPLES / len(batches[0]))
-    some, most = (max(_FEWEST, int(share * n)) for n in (_SAMPLE, _LARGEST))
-    sample = [
-        *batches[:: max(1, len(batches) // some)],
-        *sorted(batches, key=np.sum)[-most:],
-    ]
+    shortest = -(-shortest // step) * step
+    # One example in a row: a shape into which every batch fits as it is.
+    most = -(-batch_size // multiple) * multiple
+    some = _fewer_if_large(_SAMPLE, batch_size)
+    every = max(1, steps // some)
+    sample = list(itertools.islice(batches_for(Rows(most, shortest)), 0, None, every))
+    shapes = []
+    for length in range(shortest, 2 * shortest + 1, step):
+        # No shape is too small for all batches of the sample.
+        fewest = min(len(pack(sizes, length)) for sizes in sample)
+        fewest = -(-fewest // multiple) * multiple
+        shapes += [Rows(count, length) for count in range(fewest, most + 1, multiple)]
+    shapes.sort(key=lambda rows: rows.count * rows.length * cost(rows.length))
+    fullest = (_fullest_row(batches_for(rows), rows, steps) for rows in shapes)
+    rows, examples = next(
+        (rows, found) for rows, found in zip(shapes, fullest, strict=True) if found
+    )
+    return Packing(*rows, examples, steps)
 
-    def rows_for(length: int, batches: Iterable[np.ndarray]) -> tuple[int, int]:
-        """The rows that the largest batch needs, and the examples of the fullest."""
-        packed = [pack(sizes, length) for sizes in batches]
-        rows = -(-max(map(len, packed)) // multiple) * multiple
-        return rows, max(len(row) for batch in packed for row in batch)
 
-    def total(length: int) -> float:
-        rows, _ = rows_for(length, sample)
-        return rows * length * cost(length)
+def _fewer_if_large(number: int, batch_size: int) -> int:
+    """Packing a batch takes the longer, the more examples it has."""
+    return max(_FEWEST, int(number * min(1.0, _EXAMPLES / batch_size)))
 
-    length = min(range(first, 2 * first + 1, step), key=total)
-    planned = console.track(batches, "planning packed batches")
-    rows, fullest = rows_for(length, planned)
-    return Packing(rows, length, fullest, len(batches))
+
+def _fullest_row(batches: Iterator[np.ndarray], rows: Rows, steps: int) -> int:
+    """The most examples in a row of any batch; 0 if one does not fit."""
+    fullest = 0
+    for sizes in console.track(batches, "planning packed batches", steps):
+        packed = pack(sizes, rows.length)
+        if len(packed) > rows.count:
+            return 0
+        fullest = max(fullest, *map(len, packed))
+    return fullest
+
+
+def fit_batches(
+    batches: np.ndarray,
+    sizes: np.ndarray,
+    rows: Rows,
+    generator: np.random.Generator,
+    start: np.ndarray,
+    before: np.ndarray,
+) -> None:
+    """Makes the batches of an epoch fit by exchanging examples of one stratum.
+
+    A batch that does not fit exchanges some of its examples with another batch, until
+    it fits and the other one does not become too large. Nothing else changes. If no
+    exchange helps, this batch and those after it stay as they are.
+
+    Args:
+      batches: int [batches, batch_size], changed in place. All examples of a column are
+        of one stratum (`balanced_batches`).
+      sizes: int [examples], tokens of each.
+      rows: that each batch is to fit into.
+      generator: of the epoch.
+      start: int [first], changed in place: the epoch's part of the batch that it shares
+        with the epoch before, by descending length.
+      before: int [n], the other examples of that batch, which stay.
+    """
+    strata = batches.shape[1]
+    columns = ((np.arange(len(start)) + 0.5) * strata / max(len(start), 1)).astype(int)
+    parts = [(start, before, columns)] if len(before) else []
+    parts += [(batch, before[:0], np.arange(strata)) for batch in batches]
+
+    def fits(*parts: np.ndarray) -> bool:
+        batch = np.concatenate(parts)
+        return len(pack(sizes[batch], rows.length)) <= rows.count
+
+    def exchange(part: np.ndarray, rest: np.ndarray, columns: np.ndarray) -> bool:
+        for _ in range(_fewer_if_large(_ATTEMPTS, strata)):
+            other = batches[generator.integers(len(batches))]
+            if np.shares_memory(other, part):
+                continue
+            # From a few examples to nearly all.
+            some = np.flatnonzero(generator.random(len(part)) < generator.random())
+            theirs = columns[some]
+            fitted = fits(other)
+            part[some], other[theirs] = other[theirs], part[some]
+            if fits(part, rest) and (fits(other) or not fitted):
+                return True
+            part[some], other[theirs] = other[theirs], part[some]
+        return False
+
+    for part, rest, columns in parts if len(batches) else ():
+        if not fits(part, rest) and not exchange(part, rest, columns):
+            return
 
 
 def pack_batch(arrays: Arrays, packing: Packing) -> Arrays:

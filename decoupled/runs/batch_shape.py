@@ -13,7 +13,7 @@ import numpy as np
 
 from decoupled.configs import FinetuningConfig, TrainingConfig
 from decoupled.data.array_input_fn import training_order
-from decoupled.data.packing import Packing, plan_packing
+from decoupled.data.packing import Packing, Rows, plan_packing
 from decoupled.tasks.task import Task
 from decoupled.training.lengths import (
     choose_lengths,
@@ -154,7 +154,9 @@ def plan_for(
     """
     network = graph.network
     return plan_packing(
-        list(_batches(graph, sizes, training, balanced=True)),
+        lambda rows: _batches(graph, sizes, training, rows),
+        graph.schedule.train_steps,
+        training.batch_size,
         int(sizes.max()),
         length_step(network.mesh, on_tpu),
         rows_multiple(network.mesh, training.gradient_accumulation),
@@ -166,11 +168,11 @@ def _batches(
     graph: TrainingGraph,
     sizes: np.ndarray,
     training: TrainingConfig,
-    balanced: bool = False,
+    packed: Rows | None = None,
 ) -> Iterator[np.ndarray]:
     """The tokens of the examples of each of a run's batches; see `training_order`."""
     order = training_order(
-        len(sizes), training.batch_size, graph.seed, 0, sizes, balanced
+        len(sizes), training.batch_size, graph.seed, 0, sizes, packed
     )
     for rows in itertools.islice(order, graph.schedule.train_steps):
         yield sizes[rows]

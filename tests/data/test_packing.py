@@ -13,7 +13,7 @@ from decoupled.data.array_input_fn import (
     training_input_fn,
     training_order,
 )
-from decoupled.data.packing import Packing, pack, pack_batch, plan_packing
+from decoupled.data.packing import Packing, Rows, pack, pack_batch, plan_packing
 
 LONGEST, EXAMPLES = 12, 203
 SIZES = np.minimum(2 + np.random.default_rng(0).geometric(0.2, EXAMPLES), LONGEST)
@@ -46,8 +46,14 @@ def test_long_examples_come_first_and_short_ones_fill_the_gaps():
     assert pack([2, 9, 5, 3, 1], 10) == [[1, 4], [2, 3, 0]]
 
 
-def order(steps, examples=EXAMPLES, batch=BATCH, seed=1, start=0, balanced=True):
-    found = training_order(examples, batch, seed, start, SIZES[:examples], balanced)
+# Balanced batches that fit as they are: a row for each example.
+UNPACKED = Rows(10**6, LONGEST)
+
+
+def order(
+    steps, examples=EXAMPLES, batch=BATCH, seed=1, start=0, rows=UNPACKED, sizes=SIZES
+):
+    found = training_order(examples, batch, seed, start, sizes[:examples], rows)
     return list(itertools.islice(found, steps))
 
 
@@ -64,13 +70,11 @@ def test_every_epoch_of_balanced_batches_holds_each_example_once(examples, batch
 
 
 def test_balanced_batches_have_nearly_the_same_number_of_tokens():
-    def totals(balanced):
-        found = training_order(203, BATCH, 1, 0, SIZES if balanced else None, balanced)
-        return [SIZES[rows].sum() for rows in itertools.islice(found, 76)]
-
     # Three epochs, of which two end within a batch.
-    assert np.std(totals(balanced=True)) < 0.2 * np.std(totals(balanced=False))
-    assert max(totals(balanced=True)) < SIZES.mean() * BATCH * 1.1
+    totals = [SIZES[rows].sum() for rows in order(76)]
+    at_random = itertools.islice(training_order(203, BATCH, 1, 0), 76)
+    assert np.std(totals) < 0.2 * np.std([SIZES[rows].sum() for rows in at_random])
+    assert max(totals) < SIZES.mean() * BATCH * 1.1
     # Neither the longest nor the shortest examples come together.
     assert all(np.ptp(SIZES[rows]) >= 5 for rows in order(25))
 
@@ -84,7 +88,7 @@ def test_another_epoch_and_another_seed_mix_other_examples():
 def test_examples_of_different_lengths_meet_others_in_every_epoch():
     """Sorted lengths alone would make the same batches in each epoch."""
     sizes = np.arange(5, 69)
-    batches = list(itertools.islice(training_order(64, 8, 1, 0, sizes, True), 16))
+    batches = order(16, examples=64, sizes=sizes, rows=Rows(8, 68))
     pairs = [
         {pair for rows in epoch for pair in itertools.combinations(sorted(rows), 2)}
         for epoch in (batches[:8], batches[8:])
@@ -95,14 +99,76 @@ def test_examples_of_different_lengths_meet_others_in_every_epoch():
     assert np.ptp(totals) < 0.05 * np.mean(totals)
 
 
+def fit(batch, rows):
+    return len(pack(SIZES[batch], rows.length)) <= rows.count
+
+
+# A few balanced batches of a long run need six.
+FIVE_ROWS, LONG_RUN = Rows(5, LONGEST), 800
+
+
+def test_batches_that_do_not_fit_exchange_examples_with_others():
+    before, after = order(LONG_RUN), order(LONG_RUN, rows=FIVE_ROWS)
+    large = [not fit(batch, FIVE_ROWS) for batch in before]
+    assert 5 < sum(large) < 50
+    assert all(fit(batch, FIVE_ROWS) for batch in after)
+    changed = [sorted(x) != sorted(y) for x, y in zip(before, after, strict=True)]
+    assert all(change for change, was in zip(changed, large, strict=True) if was)
+    # One other batch for each.
+    assert sum(changed) <= 2 * sum(large)
+    whole = LONG_RUN * BATCH // EXAMPLES
+    rows = np.concatenate(after)[: whole * EXAMPLES]
+    for epoch in rows.reshape(whole, EXAMPLES):
+        assert sorted(epoch) == list(range(EXAMPLES))
+    # Each example still comes with shorter and longer ones.
+    assert all(np.ptp(SIZES[batch]) >= 5 for batch in after)
+
+
+def test_a_batch_of_two_epochs_fits_too():
+    """Exchanges leave alone what it has of the epoch before."""
+    epochs = [
+        np.arange(step * BATCH, (step + 1) * BATCH) // EXAMPLES
+        for step in range(LONG_RUN)
+    ]
+    shared = [step for step, epoch in enumerate(epochs) if np.ptp(epoch)]
+    before, after = order(LONG_RUN), order(LONG_RUN, rows=FIVE_ROWS)
+    large = [step for step in shared if not fit(before[step], FIVE_ROWS)]
+    assert large
+    for step in shared:
+        assert fit(after[step], FIVE_ROWS)
+        of_before = epochs[step] == epochs[step][0]
+        assert all(after[step][of_before] == before[step][of_before])
+
+
+@pytest.mark.parametrize("start", [1, 24, 25, 26, 260])
+def test_exchanges_do_not_depend_on_where_a_run_starts(start):
+    straight = order(LONG_RUN, rows=FIVE_ROWS)
+    resumed = order(LONG_RUN - start, start=start, rows=FIVE_ROWS)
+    for expected, batch in zip(straight[start:], resumed, strict=True):
+        assert batch.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("examples, batch", [(3, 8), (8, 8), (20, 8), (203, 150)])
+def test_short_epochs_hold_each_example_once_whether_they_fit_or_not(examples, batch):
+    steps = -(-4 * examples // batch)
+    found = order(steps, examples, batch, rows=Rows(1, LONGEST))
+    for epoch in np.concatenate(found)[: 4 * examples].reshape(4, examples):
+        assert sorted(epoch) == list(range(examples))
+
+
 def plan(batches, shortest=10, step=4, multiple=1, cost=lambda length: 1.0):
-    return plan_packing([np.array(b) for b in batches], shortest, step, multiple, cost)
+    """The shape for batches that cannot exchange examples."""
+    batches = [np.array(batch) for batch in batches]
+    return plan_packing(
+        lambda rows: iter(batches), len(batches), len(batches[0]), shortest, step,
+        multiple, cost,
+    )  # fmt: skip
 
 
 def test_all_batches_fit_into_the_shape_of_a_run():
     # 12 tokens need two rows of 12 for [7, 7]; 16 hold 7 + 7.
     assert plan([[7, 7], [5, 5]]) == Packing(1, 16, 2, 2)
-    assert plan([[7, 7, 7, 7], [10, 1, 1]]) == Packing(2, 16, 3, 2)
+    assert plan([[7, 7, 7, 7], [10, 1, 1, 1]]) == Packing(2, 16, 4, 2)
     # A dear token of a long row decides for the short one.
     assert plan([[7, 7]], cost=lambda length: length**2) == Packing(2, 12, 1, 1)
     assert plan([[7, 7]], multiple=4) == Packing(4, 12, 1, 1)
@@ -111,10 +177,28 @@ def test_all_batches_fit_into_the_shape_of_a_run():
 
 def test_a_batch_outside_of_the_sample_fits_too(monkeypatch):
     monkeypatch.setattr("decoupled.data.packing._SAMPLE", 2)
-    batches = [[2, 2, 2, 2], [9, 9, 9, 9], [2, 2, 2, 2], [2, 2, 2, 2]]
+    batches = [[2, 2, 2, 2], [9, 9, 9, 9], *[[2, 2, 2, 2]] * 6]
     rows, length, examples, steps = plan(batches)
     assert all(len(pack(sizes, length)) <= rows for sizes in batches)
-    assert (examples, steps) == (4, 4)
+    assert (examples, steps) == (4, 8)
+
+
+def run_packing(steps=80, sizes=SIZES, batch=BATCH, step=4):
+    """The shape of a run over all examples."""
+
+    def batches(rows):
+        found = order(steps, len(sizes), batch, rows=rows, sizes=sizes)
+        return (sizes[batch] for batch in found)
+
+    longest = int(sizes.max())
+    return plan_packing(batches, steps, batch, longest, step, 1, lambda length: 1.0)
+
+
+def test_a_run_has_fewer_rows_if_batches_exchange_examples():
+    packing = run_packing(LONG_RUN, step=LONGEST)
+    as_they_are = plan([SIZES[batch] for batch in order(LONG_RUN)], LONGEST, LONGEST)
+    assert packing[:2] == FIVE_ROWS
+    assert as_they_are.rows * as_they_are.length > 5 * LONGEST
 
 
 def test_batches_after_the_last_step_need_not_fit(tmp_path):
@@ -122,15 +206,10 @@ def test_batches_after_the_last_step_need_not_fit(tmp_path):
     sizes = np.random.default_rng(14).integers(3, 70, 1000)
     mask = (np.arange(70) < sizes[:, np.newaxis]).astype(np.int32)
     arrays = {"input_mask": mask, "label_ids": np.zeros(1000, np.int32)}
-
-    def shape_of(steps):
-        found = itertools.islice(training_order(1000, 32, 14, 0, sizes, True), steps)
-        batches = [sizes[rows] for rows in found]
-        return plan_packing(batches, 70, 128, 1, lambda length: 1.0)
-
-    assert shape_of(32).rows < shape_of(200).rows
+    shapes = [run_packing(steps, sizes, 32, 128) for steps in (32, 200)]
+    assert shapes[0].rows <= shapes[1].rows
     written = recorded_training_input_fn(
-        arrays, 32, 14, range(32), str(tmp_path), lambda x, _: x, shape_of(32)
+        arrays, 32, 1, range(32), str(tmp_path), lambda x, _: x, shapes[0]
     )
     assert len(list(written())) == 32
 
@@ -166,17 +245,13 @@ def test_a_task_of_tokens_gets_no_features_of_examples():
     assert set(packed) == {*arrays, "position_ids"}
 
 
-def run_packing(steps=80):
-    batches = [SIZES[rows] for rows in order(steps)]
-    return plan_packing(batches, LONGEST, 4, 1, lambda length: 1.0)
-
-
 def test_packed_batches_hold_the_examples_of_their_steps():
     packing = run_packing()
     arrays = made_arrays()
     batches = training_batches(arrays, BATCH, 1, 0, (), packing)
+    expected_order = order(80, rows=Rows(packing.rows, packing.length))
     # No batch comes after the run's last one, which may not fit.
-    for expected, batch in zip(order(80), batches, strict=True):
+    for expected, batch in zip(expected_order, batches, strict=True):
         assert batch["input_word_ids"].shape == (packing.rows, packing.length)
         held = batch["label_ids"][batch["example_weights"] > 0]
         assert sorted(held) == sorted(expected)
