@@ -83,7 +83,7 @@ def training_batches(
     sizes = arrays["input_mask"].sum(1) if lengths or packing is not None else None
     fitting = last = None
     if packing is not None:
-        fitting = Rows(packing.rows, packing.length)
+        fitting = packing.order
         # TensorFlow asks for some batches in advance, also after the last step.
         last = packing.steps - start_step
     order = training_order(

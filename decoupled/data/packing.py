@@ -40,12 +40,20 @@ class Packing(NamedTuple):
 
     rows: of a batch. length: tokens of a row. examples: the most that a row holds.
     steps: of the run. A batch after its last one may not fit.
+    made_for: the shape that the run's batches were made to fit into, if it is not this
+      one, as in a run that goes on with another mesh.
     """
 
     rows: int
     length: int
     examples: int
     steps: int
+    made_for: Rows | None = None
+
+    @property
+    def order(self) -> Rows:
+        """The shape on which the order of the examples depends (`fit_batches`)."""
+        return self.made_for or Rows(self.rows, self.length)
 
 
 def pack(sizes: Sequence[int], length: int) -> list[list[int]]:
@@ -91,6 +99,7 @@ def plan_packing(
     step: int,
     multiple: int,
     cost: Callable[[int], float],
+    made_for: Rows | None = None,
 ) -> Packing:
     """The shape that all batches fit into and that costs the least; shows progress.
 
@@ -102,25 +111,35 @@ def plan_packing(
       step: lengths are multiples of it. At most twice the shortest is tried.
       multiple: the number of rows is a multiple of it.
       cost: length of a row -> cost of one of its tokens.
+      made_for: see `Packing`; None for a new run.
     """
     shortest = -(-shortest // step) * step
-    # One example in a row: a shape into which every batch fits as it is.
+    # With one example in a row every batch fits as it is.
     most = -(-batch_size // multiple) * multiple
     some = _fewer_if_large(_SAMPLE, batch_size)
     every = max(1, steps // some)
-    sample = list(itertools.islice(batches_for(Rows(most, shortest)), 0, None, every))
+    unchanged = made_for or Rows(most, shortest)
+    sample = list(itertools.islice(batches_for(unchanged), 0, None, every))
     shapes = []
     for length in range(shortest, 2 * shortest + 1, step):
         # No shape is too small for all batches of the sample.
         fewest = min(len(pack(sizes, length)) for sizes in sample)
         fewest = -(-fewest // multiple) * multiple
         shapes += [Rows(count, length) for count in range(fewest, most + 1, multiple)]
-    shapes.sort(key=lambda rows: rows.count * rows.length * cost(rows.length))
-    fullest = (_fullest_row(batches_for(rows), rows, steps) for rows in shapes)
+
+    def preference(rows: Rows) -> tuple[bool, float]:
+        # A run that goes on keeps the shape that its batches fill.
+        is_other = rows != made_for or rows.count == most
+        return is_other, rows.count * rows.length * cost(rows.length)
+
+    shapes.sort(key=preference)
+    fullest = (
+        _fullest_row(batches_for(made_for or rows), rows, steps) for rows in shapes
+    )
     rows, examples = next(
         (rows, found) for rows, found in zip(shapes, fullest, strict=True) if found
     )
-    return Packing(*rows, examples, steps)
+    return Packing(*rows, examples, steps, made_for)
 
 
 def _fewer_if_large(number: int, batch_size: int) -> int:
@@ -210,7 +229,7 @@ def pack_batch(arrays: Arrays, packing: Packing) -> Arrays:
         example_weights: float32 [rows, examples], 0 where there is no example; unless
           the arrays have it, 1 elsewhere.
     """
-    rows, length, examples, _ = packing
+    rows, length, examples, *_ = packing
     sizes = arrays["input_mask"].sum(1)
     own = {name for name, array in arrays.items() if array.ndim == 1}
     if own and "example_weights" not in arrays:

@@ -1,17 +1,21 @@
 """The shape of a fine-tuning run's batches: packed, grouped by length, or padded.
 
 The shape depends on the whole run, and not on the step where it resumes. Packed and
-grouped batches have different orders of the examples. So a run that resumes keeps the
-way of its first start, even if its mesh or its number of microbatches has changed.
+grouped batches have different orders of the examples, and that of packed batches
+depends on their shape. So a run that resumes keeps way and order of its first start,
+even if its mesh or its number of microbatches has changed.
 """
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from decoupled.configs import FinetuningConfig, TrainingConfig
+from decoupled.core import files
+from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import training_order
 from decoupled.data.packing import Packing, Rows, plan_packing
 from decoupled.tasks.task import Task
@@ -27,6 +31,53 @@ from decoupled.training.network import TrainingGraph
 # The ways to make batches.
 PACKED, GROUPED, PADDED = "packed", "grouped by length", "padded"
 WAYS = (PACKED, GROUPED, PADDED)
+
+
+class Begun(NamedTuple):
+    """How a run began to make batches.
+
+    way: one of `WAYS`. order: of packed batches, `Packing.order`; None if an earlier
+    version began the run, whose batches do not exchange examples.
+    """
+
+    way: str
+    order: Rows | None
+
+
+# A file in the run's folder: {"way": one of `WAYS`}, and of packed batches the shape on
+# which their order depends, {"count": rows, "length": tokens of a row}.
+BATCHES = "batches.json"
+
+
+def write_begun(folder: str, begun: Begun) -> None:
+    """Writes `BATCHES` into the folder of a run."""
+    rows = begun.order._asdict() if begun.order else {}
+    files.write_json(os.path.join(folder, BATCHES), {"way": begun.way, **rows})
+
+
+def read_begun(folder: str) -> Begun | None:
+    """What `write_begun` wrote; None if a version without this file began the run.
+
+    Raises:
+      UserError: naming the file, if it holds something else.
+    """
+    path = os.path.join(folder, BATCHES)
+    if not files.exists(path):
+        return None
+    held = files.read_json(path)
+    held = held if isinstance(held, dict) else {}
+    anew = "delete the run's folder to train anew"
+    if held.get("way") not in WAYS:
+        known = ", ".join(f'"{way}"' for way in WAYS)
+        raise UserError(f'{path}: "way" is not one of {known}; {anew}')
+    if not held.keys() & set(Rows._fields):
+        return Begun(held["way"], None)
+    rows = [held.get(name) for name in Rows._fields]
+    if not all(type(value) is int and value > 0 for value in rows):
+        raise UserError(
+            f'{path}: "count" and "length" are not positive integers; {anew}'
+        )
+    return Begun(held["way"], Rows(*rows))
 
 
 class BatchShape(NamedTuple):
@@ -48,6 +99,11 @@ class BatchShape(NamedTuple):
             return PACKED
         return GROUPED if self.lengths else PADDED
 
+    @property
+    def begun(self) -> Begun:
+        """What a later start of the run needs to know."""
+        return Begun(self.way, self.packing.order if self.packing else None)
+
 
 def choose_shape(
     graph: TrainingGraph,
@@ -55,7 +111,7 @@ def choose_shape(
     sizes: np.ndarray,
     run: RunSpec,
     graphs: int,
-    begun: str | None = None,
+    begun: Begun | None = None,
 ) -> BatchShape:
     """The shape that the settings ask for; says which it is.
 
@@ -68,23 +124,26 @@ def choose_shape(
       graph: of the run. config: its settings. run: where it trains.
       sizes: int [rows], tokens of each row of the training set.
       graphs: number of graphs that the run builds; it builds one after each evaluation.
-      begun: the way of the run's first start, one of `WAYS`; None at that start.
+      begun: of the run's first start; None at that start.
     """
     training, task = run.training, graph.network.task
     batch_size = training.batch_size
     lengths, most = (), float(task.sequence_length * batch_size)
-    if config.group_by_length and begun != PACKED:
+    goes_on_packed = begun is not None and begun.way == PACKED
+    if config.group_by_length and not goes_on_packed:
         longest = longest_rows(graph, sizes, training)
         # Batches are made ahead, including some after the last step.
         reachable = np.append(longest, sizes.max())
         lengths = training_lengths(graph, reachable, batch_size, graphs)
         most = mean_tokens(longest, lengths, batch_size)
     unpacked = BatchShape(task, lengths, None)
-    if config.pack_sequences and begun in (None, PACKED):
-        on_tpu = run.tpu is not None
-        packing = plan_for(graph, sizes, training, on_tpu)
+    if config.pack_sequences and (begun is None or goes_on_packed):
+        made_for = None
+        if goes_on_packed:
+            made_for = begun.order or Rows(batch_size, int(sizes.max()))
+        packing = plan_for(graph, sizes, training, run.tpu is not None, made_for)
         tokens = packing.rows * packing.length
-        if begun == PACKED or tokens < most or (lengths and tokens == most):
+        if goes_on_packed or tokens < most or (lengths and tokens == most):
             real = sizes.mean() * batch_size / tokens
             run.say(
                 f"batches of {batch_size} examples packed into {packing.rows} "
@@ -144,13 +203,18 @@ def mean_tokens(longest: np.ndarray, lengths: Sequence[int], batch_size: int) ->
 
 
 def plan_for(
-    graph: TrainingGraph, sizes: np.ndarray, training: TrainingConfig, on_tpu: bool
+    graph: TrainingGraph,
+    sizes: np.ndarray,
+    training: TrainingConfig,
+    on_tpu: bool,
+    made_for: Rows | None = None,
 ) -> Packing:
     """The cheapest shape of packed batches into which all batches of a run fit.
 
     Args:
       graph, sizes: see `choose_shape`. training: the run's batches.
       on_tpu: whether it is on a TPU.
+      made_for: see `Packing`.
     """
     network = graph.network
     return plan_packing(
@@ -161,6 +225,7 @@ def plan_for(
         length_step(network.mesh, on_tpu),
         rows_multiple(network.mesh, training.gradient_accumulation),
         lambda length: packed_token_cost(network.model, length),
+        made_for,
     )
 
 

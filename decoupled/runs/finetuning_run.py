@@ -13,14 +13,18 @@ from typing import Any, NamedTuple
 from decoupled.configs import ModelConfig, ScheduleConfig
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
 from decoupled.core import console, files, gfile
-from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import (
     recorded_training_input_fn,
     training_input_fn,
 )
 from decoupled.model.variables import NO_HEAD, Role, declare
 from decoupled.runs import run_folder
-from decoupled.runs.batch_shape import WAYS, BatchShape, choose_shape
+from decoupled.runs.batch_shape import (
+    BatchShape,
+    choose_shape,
+    read_begun,
+    write_begun,
+)
 from decoupled.runs.evaluation import Answers, answer_languages, finished_results
 from decoupled.runs.saved_run import (
     BEST,
@@ -42,8 +46,6 @@ from decoupled.training.network import Network, TrainingGraph
 # Below the run's folder: TensorBoard's scalars of all evaluations.
 EVENTS = "eval"
 RESULTS = "results.json"
-# How the run makes its batches: {"way": one of `batch_shape.WAYS`}.
-BATCHES = "batches.json"
 # In it: how answers were chosen; empty but for questions.
 ANSWER_SETTINGS = "answer_settings"
 # The prefix of a metric's name for the trivial baseline.
@@ -97,12 +99,12 @@ class FinetuningRun(NamedTuple):
         done = checkpoint_step(latest_complete(self.folder))
         if done < steps:
             graphs = math.ceil(steps / every) if every else 1
-            way = self._way_of_batches() if done else None
+            begun = read_begun(self.folder) if done else None
             shape = choose_shape(
                 graph, self.config.finetuning, features["input_mask"].sum(1),
-                self.spec, graphs, way,
+                self.spec, graphs, begun,
             )  # fmt: skip
-            files.write_json(os.path.join(self.folder, BATCHES), {"way": shape.way})
+            write_begun(self.folder, shape.begun)
         train(
             graph._replace(network=self.network._replace(task=shape.task)),
             self.spec,
@@ -210,20 +212,6 @@ class FinetuningRun(NamedTuple):
         return recorded_training_input_fn(
             features, batch, self.seed, steps, folder, console.track, shape.packing
         )
-
-    def _way_of_batches(self):
-        """How the run began to make batches; None if an earlier version began it."""
-        path = os.path.join(self.folder, BATCHES)
-        if not files.exists(path):
-            return None
-        held = files.read_json(path)
-        if not isinstance(held, dict) or held.get("way") not in WAYS:
-            known = ", ".join(f'"{way}"' for way in WAYS)
-            raise UserError(
-                f'{path}: "way" is not one of {known}; delete the run\'s folder to '
-                "train anew"
-            )
-        return held["way"]
 
     def _catch_up(self, every):
         """Evaluates the newest checkpoint if a kill prevented its evaluation."""

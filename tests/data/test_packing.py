@@ -178,12 +178,12 @@ def test_all_batches_fit_into_the_shape_of_a_run():
 def test_a_batch_outside_of_the_sample_fits_too(monkeypatch):
     monkeypatch.setattr("decoupled.data.packing._SAMPLE", 2)
     batches = [[2, 2, 2, 2], [9, 9, 9, 9], *[[2, 2, 2, 2]] * 6]
-    rows, length, examples, steps = plan(batches)
+    rows, length, examples, steps, _ = plan(batches)
     assert all(len(pack(sizes, length)) <= rows for sizes in batches)
     assert (examples, steps) == (4, 8)
 
 
-def run_packing(steps=80, sizes=SIZES, batch=BATCH, step=4):
+def run_packing(steps=80, sizes=SIZES, batch=BATCH, step=4, made_for=None):
     """The shape of a run over all examples."""
 
     def batches(rows):
@@ -191,7 +191,9 @@ def run_packing(steps=80, sizes=SIZES, batch=BATCH, step=4):
         return (sizes[batch] for batch in found)
 
     longest = int(sizes.max())
-    return plan_packing(batches, steps, batch, longest, step, 1, lambda length: 1.0)
+    return plan_packing(
+        batches, steps, batch, longest, step, 1, lambda length: 1.0, made_for
+    )
 
 
 def test_a_run_has_fewer_rows_if_batches_exchange_examples():
@@ -199,6 +201,20 @@ def test_a_run_has_fewer_rows_if_batches_exchange_examples():
     as_they_are = plan([SIZES[batch] for batch in order(LONG_RUN)], LONGEST, LONGEST)
     assert packing[:2] == FIVE_ROWS
     assert as_they_are.rows * as_they_are.length > 5 * LONGEST
+
+
+def test_batches_that_were_made_for_another_shape_stay_as_they_are():
+    packing = run_packing(LONG_RUN, step=20, made_for=FIVE_ROWS)
+    assert packing == Packing(3, 20, packing.examples, LONG_RUN, FIVE_ROWS)
+    # It costs less than the shape that the run keeps where it can.
+    assert run_packing(LONG_RUN, made_for=FIVE_ROWS)[:2] == FIVE_ROWS
+    arrays = made_arrays()
+    held = [
+        batch["label_ids"][batch["example_weights"] > 0]
+        for batch in training_batches(arrays, BATCH, 1, 0, (), packing)
+    ]
+    for expected, found in zip(order(LONG_RUN, rows=FIVE_ROWS), held, strict=True):
+        assert sorted(found) == sorted(expected)
 
 
 def test_batches_after_the_last_step_need_not_fit(tmp_path):
@@ -249,7 +265,7 @@ def test_packed_batches_hold_the_examples_of_their_steps():
     packing = run_packing()
     arrays = made_arrays()
     batches = training_batches(arrays, BATCH, 1, 0, (), packing)
-    expected_order = order(80, rows=Rows(packing.rows, packing.length))
+    expected_order = order(80, rows=packing.order)
     # No batch comes after the run's last one, which may not fit.
     for expected, batch in zip(expected_order, batches, strict=True):
         assert batch["input_word_ids"].shape == (packing.rows, packing.length)

@@ -7,13 +7,19 @@ import numpy as np
 import pytest
 
 from decoupled.configs import FinetuningConfig
+from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import training_order
+from decoupled.data.packing import Rows
 from decoupled.runs.batch_shape import (
+    BATCHES,
+    Begun,
     choose_shape,
     longest_rows,
     mean_tokens,
     plan_for,
+    read_begun,
     training_lengths,
+    write_begun,
 )
 from decoupled.tasks.tagging import Tagging
 from decoupled.training import lengths as lengths_module
@@ -187,10 +193,24 @@ def test_a_small_batch_with_a_long_example_is_not_blamed_on_the_mesh(tmp_path):
 def test_a_run_that_resumes_keeps_the_way_that_it_began_with(tmp_path):
     """Although other microbatches, which it may have then, would change the choice."""
     settings = dict(pack_sequences=True, group_by_length=True)
-    packed = chosen(tmp_path, [], 8, "packed", **settings)
+    first = chosen(tmp_path, [], 1, None, **settings)
+    assert first.way == "packed"
+    packed = chosen(tmp_path, [], 8, first.begun, **settings)
     assert packed.way == "packed" and packed.packing.rows == 8
-    assert chosen(tmp_path, [], 1, "grouped by length", **settings).way != "packed"
-    assert chosen(tmp_path, [], 1, None, **settings).way == "packed"
+    grouped = Begun("grouped by length", None)
+    assert chosen(tmp_path, [], 1, grouped, **settings).way != "packed"
+
+
+def test_a_packed_run_that_resumes_keeps_the_order_of_its_examples(tmp_path):
+    """With other microbatches, batches have another shape, but the same examples."""
+    first = chosen(tmp_path, [], 1, pack_sequences=True)
+    resumed = chosen(tmp_path, [], 8, first.begun, pack_sequences=True)
+    shape = Rows(first.packing.rows, first.packing.length)
+    assert first.begun == resumed.begun == Begun("packed", shape)
+    assert resumed.packing.rows > first.packing.rows
+    # One that began before batches exchanged examples goes on without.
+    earlier = chosen(tmp_path, [], 1, Begun("packed", None), pack_sequences=True)
+    assert earlier.packing.order == Rows(8, SIZES.max())
 
 
 def test_tokens_of_batches_of_several_lengths():
@@ -199,3 +219,30 @@ def test_tokens_of_batches_of_several_lengths():
     sizes = np.array([5] * 4 + [17] * 4)
     longest = longest_rows(graph, sizes, tiny_training(batch_size=2))
     assert mean_tokens(longest, (8, 18), 2) == 2 * (8 + 18) / 2
+
+
+@pytest.mark.parametrize(
+    "begun", [Begun("packed", Rows(10, 128)), Begun("padded", None)]
+)
+def test_a_folder_tells_how_its_run_began(begun, tmp_path):
+    assert read_begun(str(tmp_path)) is None
+    write_begun(str(tmp_path), begun)
+    assert read_begun(str(tmp_path)) == begun
+
+
+@pytest.mark.parametrize(
+    "held, told",
+    [
+        ('["packed"]', '"way" is not one of "packed", "grouped by length", "padded"'),
+        ('{"way": "odd"}', '"way" is not one of "packed"'),
+        ('{"way": "packed", "count": 10}', '"count" and "length" are not positive'),
+        ('{"way": "packed", "count": 0, "length": 8}', '"count" and "length" are not'),
+        ('{"way": "packed", "count": true, "length": 8}', '"count" and "length" are'),
+    ],
+)
+def test_a_damaged_file_is_named(held, told, tmp_path):
+    (tmp_path / BATCHES).write_text(held)
+    with pytest.raises(UserError) as error:
+        read_begun(str(tmp_path))
+    assert str(error.value).startswith(f"{tmp_path}/{BATCHES}: {told}")
+    assert str(error.value).endswith("; delete the run's folder to train anew")
