@@ -161,6 +161,17 @@ def adamw_step(w, m, v, g, step, rate, *, weight_decay, beta1, beta2, epsilon):
     return w - rate * m / (1 - beta1**step) / corrected, m, v
 
 
+def operations_before(operations):
+    """All that must run before these operations, and themselves."""
+    found, waiting = set(), list(operations)
+    while waiting:
+        operation = waiting.pop()
+        if operation not in found:
+            found.add(operation)
+            waiting += [x.op for x in operation.inputs] + operation.control_inputs
+    return found
+
+
 def schedule(
     train_steps=20, warmup_steps=4, decay="linear", decay_steps=None, final_share=0.0
 ):

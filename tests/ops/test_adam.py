@@ -5,7 +5,7 @@ import pytest
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.adam import AdamUpdate, step_scalars
-from tests.helpers import SESSION_CONFIG, adamw_step, mesh_impl
+from tests.helpers import SESSION_CONFIG, adamw_step, mesh_impl, operations_before
 
 ROWS, COLUMNS = mtf.Dimension("rows", 6), mtf.Dimension("columns", 4)
 SETTINGS = {"weight_decay": 0.1, "beta1": 0.9, "beta2": 0.99, "epsilon": 1e-3}
@@ -158,13 +158,7 @@ class NarrowTraining:
 
     def kinds(self):
         """Types of the operations that the update runs."""
-        seen, left = set(), [self.update]
-        while left:
-            operation = left.pop()
-            if operation not in seen:
-                seen.add(operation)
-                left += [x.op for x in operation.inputs] + operation.control_inputs
-        return {operation.type for operation in seen}
+        return {operation.type for operation in operations_before([self.update])}
 
     def expected(self, weight_decay):
         w, m, v = START.astype(np.float64), np.zeros((6, 4)), np.zeros((6, 4))

@@ -10,7 +10,7 @@ from decoupled.ops.gradients import as_factored, global_norm
 from decoupled.ops.row_partitions import RowPartitionedVariable, row_partitioning_getter
 from decoupled.ops.weight_product import weight_product
 from decoupled.training.mesh import session_config
-from tests.helpers import mesh_impl, starting_from
+from tests.helpers import mesh_impl, operations_before, starting_from
 
 TOKENS = mtf.Dimension("tokens", 6)
 ROWS, COLUMNS = mtf.Dimension("vocab", 200), mtf.Dimension("width", 96)
@@ -123,12 +123,7 @@ class Training:
 
     def update_reads(self):
         """(type, shape) of what the update is computed from, all of it."""
-        seen, left = set(), [self.update]
-        while left:
-            operation = left.pop()
-            if operation not in seen:
-                seen.add(operation)
-                left += [x.op for x in operation.inputs] + operation.control_inputs
+        seen = operations_before([self.update])
         outputs = [(o.type, x.shape) for o in seen for x in o.outputs]
         return {(kind, *s.as_list()) for kind, s in outputs if s.rank is not None}
 

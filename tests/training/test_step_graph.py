@@ -11,7 +11,12 @@ import pytest
 
 from decoupled.core.compat import tf
 from decoupled.training.graph import build_step
-from tests.helpers import adamw, masked_lm_features, tiny_model
+from tests.helpers import (
+    adamw,
+    masked_lm_features,
+    operations_before,
+    tiny_model,
+)
 from tests.training.runs import (
     BODY,
     MODEL_AXIS,
@@ -34,19 +39,6 @@ CASES = {
 DECAY, UPDATE = "ResourceApplyProximalGradientDescent", "ResourceApplyAdam"
 
 
-def ancestors(operations):
-    """All that must run before these operations, and themselves."""
-    found, waiting = set(), list(operations)
-    while waiting:
-        operation = waiting.pop()
-        if operation in found:
-            continue
-        found.add(operation)
-        waiting.extend(tensor.op for tensor in operation.inputs)
-        waiting.extend(operation.control_inputs)
-    return found
-
-
 class StepGraph:
     """A built training step. `weights`: the handles of slices that are updated."""
 
@@ -55,8 +47,10 @@ class StepGraph:
         with tf.Graph().as_default():
             features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
             self.lowered = build_step(graph_config(**fields), features)
-        self.all = ancestors([self.lowered.update])
-        self.before_clipping = ancestors([self.lowered.scalars["gradient_norm"].op])
+        self.all = operations_before([self.lowered.update])
+        self.before_clipping = operations_before(
+            [self.lowered.scalars["gradient_norm"].op]
+        )
         self.weights = {op.inputs[0].op for op in self.of_type("ResourceApplyAdam")}
 
     def of_type(self, *types):
@@ -94,7 +88,20 @@ def test_no_weight_changes_before_it_was_read(step):
     assert {op.type for op in changes} == {DECAY, UPDATE}
     for change in changes:
         (read,) = reads_of(change.inputs[0].op, step.before_clipping)
-        assert read in ancestors([change]), change.name
+        assert read in operations_before([change]), change.name
+
+
+@pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS])
+def test_no_compiled_update_comes_before_its_weight_was_read(mesh, monkeypatch):
+    monkeypatch.setattr("decoupled.ops.adam._LARGE", 1)
+    narrow = dataclasses.replace(mesh, activation_dtype="bfloat16")
+    step = StepGraph(mesh=narrow, optimizer=adamw(clip_norm=0.0))
+    updates = {op.inputs[0].op: op for op in step.of_type("StatefulPartitionedCall")}
+    # The six kernels of the layer and others.
+    assert len({name_of(handle) for handle in updates}) > 6
+    for handle, update in updates.items():
+        (read,) = reads_of(handle, step.before_clipping)
+        assert read in operations_before([update]), handle.name
 
 
 def test_no_weight_changes_before_the_last_microbatch():
@@ -102,7 +109,7 @@ def test_no_weight_changes_before_the_last_microbatch():
     changes = step.of_type(DECAY, UPDATE)
     assert len(changes) > 28
     for change in changes:
-        kinds = {operation.type for operation in ancestors([change])}
+        kinds = {operation.type for operation in operations_before([change])}
         assert kinds & {"While", "StatelessWhile"}, change.name
 
 
@@ -114,7 +121,7 @@ def test_the_decay_comes_before_the_update(step):
     processors = len(updates) // len({name_of(handle) for handle in updates})
     assert len(decays) / processors in (11, 12)
     for handle, decay in decays.items():
-        assert decay in ancestors([updates[handle]]), decay.name
+        assert decay in operations_before([updates[handle]]), decay.name
 
 
 def name_of(handle):
@@ -139,7 +146,7 @@ def test_bfloat16_weights_are_written_after_all_reads_and_one_by_one(coupled):
     writes = step.of_type("AssignVariableOp")
     # As many as there are decays with float32.
     assert len(writes) == (11 if coupled else 12)
-    before = [ancestors([write]) for write in writes]
+    before = [operations_before([write]) for write in writes]
     for write, own in zip(writes, before, strict=True):
         assert set(reads_of(write.inputs[0].op, step.all)) <= own, write.name
     counts = sorted(sum(write in own for write in writes) for own in before)
@@ -174,7 +181,7 @@ def test_partitions_change_after_all_that_reads_them(mesh, clip_norm):
     assert len(changes) == 2 * partitions
     assert len({change.inputs[0].op for change in changes}) == partitions
     for change in changes:
-        before = ancestors([change])
+        before = operations_before([change])
         (read,) = reads_of(change.inputs[0].op, step.before_clipping)
         used = {op for op in users_of(read) if op in step.all}
         # Forward, and backward to what the table is multiplied with.
