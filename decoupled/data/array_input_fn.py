@@ -19,6 +19,7 @@ from decoupled.core.release import without_autograph
 from decoupled.data.packing import (
     Packing,
     Rows,
+    SharedBatch,
     balanced_batches,
     fit_batches,
     pack_batch,
@@ -127,9 +128,9 @@ def training_order(
         epochs, within = divmod(places, examples)
         if (wanted := tuple(np.unique(epochs))) != known_epochs:
             order = {
-                epoch: _epoch_order(
-                    examples, batch_size, seed, int(epoch), sizes, packed
-                )
+                epoch: order[epoch]
+                if epoch in order
+                else _epoch_order(examples, batch_size, seed, int(epoch), sizes, packed)
                 for epoch in wanted
             }
             known_epochs = wanted
@@ -287,19 +288,23 @@ def _epoch_order(examples, batch_size, seed, epoch, sizes, packed):
     if packed is None:
         group = min(_GROUP, len(body) // batch_size // _GROUPS_PER_EPOCH)
         group = max(group, 1) * batch_size
-        for rows in (
-            body[place : place + group] for place in range(0, len(body), group)
-        ):
+        for place in range(0, len(body), group):
+            rows = body[place : place + group]
             rows[:] = rows[np.argsort(sizes[rows], kind="stable")]
     batches = generator.permutation(body.reshape(-1, batch_size))
     if packed is not None:
-        before = np.empty(0, np.int64)
-        if len(start):
-            of_before = np.random.default_rng([seed, epoch - 1])
-            *_, before = _parts(
-                examples, batch_size, epoch - 1, sizes, packed, of_before
-            )
-        fit_batches(batches, sizes, packed, generator, start, before)
+
+        def parts_of(neighbour: int) -> list[np.ndarray]:
+            draw = np.random.default_rng([seed, neighbour])
+            return _parts(examples, batch_size, neighbour, sizes, packed, draw)
+
+        # The epoch with the larger part of a shared batch makes it fit.
+        shared = []
+        if 2 * len(start) >= batch_size:
+            shared.append(SharedBatch(start, parts_of(epoch - 1)[2]))
+        if 2 * len(end) > batch_size:
+            shared.append(SharedBatch(end, parts_of(epoch + 1)[0]))
+        fit_batches(batches, sizes, packed, generator, shared)
     return np.concatenate([start, batches.ravel(), end])
 
 
@@ -362,9 +367,15 @@ def _write_training_batches(
     missing = [
         n for n, path in zip(numbers, paths, strict=True) if not files.exists(path)
     ]
+    batches, following = iter(()), None
     for number in track(missing, "writing batches for the TPU's hosts"):
-        batches = itertools.islice(batches_from(number * PER_FILE), PER_FILE)
-        _write_batches(paths[number - numbers.start], batches)
+        # A start anywhere but at the next batch makes the order of its epoch anew.
+        if number != following:
+            batches = batches_from(number * PER_FILE)
+        following = number + 1
+        _write_batches(
+            paths[number - numbers.start], itertools.islice(batches, PER_FILE)
+        )
     return paths
 
 

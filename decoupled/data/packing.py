@@ -17,8 +17,8 @@ import numpy as np
 
 from decoupled.core import console
 
-# Number of batches with which shapes are compared. The chosen one is then checked with
-# all batches.
+# Number of batches that tell which numbers of rows are worth trying. A shape is then
+# checked with all batches.
 _SAMPLE = 100
 # How often a batch tries to exchange examples before the shape counts as too small.
 _ATTEMPTS = 200
@@ -40,7 +40,7 @@ class Packing(NamedTuple):
 
     rows: of a batch. length: tokens of a row. examples: the most that a row holds.
     steps: of the run. A batch after its last one may not fit.
-    made_for: the shape that the run's batches were made to fit into, if it is not this
+    made_for: the shape that the run's batches were made to fit into, if it is another
       one, as in a run that goes on with another mesh.
     """
 
@@ -122,7 +122,7 @@ def plan_packing(
     sample = list(itertools.islice(batches_for(unchanged), 0, None, every))
     shapes = []
     for length in range(shortest, 2 * shortest + 1, step):
-        # No shape is too small for all batches of the sample.
+        # Shapes that no batch of the sample fits into are not tried.
         fewest = min(len(pack(sizes, length)) for sizes in sample)
         fewest = -(-fewest // multiple) * multiple
         shapes += [Rows(count, length) for count in range(fewest, most + 1, multiple)]
@@ -139,7 +139,7 @@ def plan_packing(
     rows, examples = next(
         (rows, found) for rows, found in zip(shapes, fullest, strict=True) if found
     )
-    return Packing(*rows, examples, steps, made_for)
+    return Packing(*rows, examples, steps, None if rows == made_for else made_for)
 
 
 def _fewer_if_large(number: int, batch_size: int) -> int:
@@ -158,19 +158,28 @@ def _fullest_row(batches: Iterator[np.ndarray], rows: Rows, steps: int) -> int:
     return fullest
 
 
+class SharedBatch(NamedTuple):
+    """A batch of the end of an epoch and the start of the next.
+
+    own: int [n], the epoch's part, by descending length. rest: int, the other epoch's.
+    """
+
+    own: np.ndarray
+    rest: np.ndarray
+
+
 def fit_batches(
     batches: np.ndarray,
     sizes: np.ndarray,
     rows: Rows,
     generator: np.random.Generator,
-    start: np.ndarray,
-    before: np.ndarray,
+    shared: Sequence[SharedBatch] = (),
 ) -> None:
     """Makes the batches of an epoch fit by exchanging examples of one stratum.
 
     A batch that does not fit exchanges some of its examples with another batch, until
     it fits and the other one does not become too large. Nothing else changes. If no
-    exchange helps, this batch and those after it stay as they are.
+    exchange helps, this batch stays as it is, and those after it are not made to fit.
 
     Args:
       batches: int [batches, batch_size], changed in place. All examples of a column are
@@ -178,14 +187,13 @@ def fit_batches(
       sizes: int [examples], tokens of each.
       rows: that each batch is to fit into.
       generator: of the epoch.
-      start: int [first], changed in place: the epoch's part of the batch that it shares
-        with the epoch before, by descending length.
-      before: int [n], the other examples of that batch, which stay.
+      shared: batches that other epochs leave to this one; `own` is changed in place.
     """
     strata = batches.shape[1]
-    columns = ((np.arange(len(start)) + 0.5) * strata / max(len(start), 1)).astype(int)
-    parts = [(start, before, columns)] if len(before) else []
-    parts += [(batch, before[:0], np.arange(strata)) for batch in batches]
+    if not len(batches) or rows.count >= strata:
+        return
+    parts = [(own, rest, _columns(len(own), strata)) for own, rest in shared]
+    parts += [(batch, batch[:0], np.arange(strata)) for batch in batches]
 
     def fits(*parts: np.ndarray) -> bool:
         batch = np.concatenate(parts)
@@ -206,9 +214,14 @@ def fit_batches(
             part[some], other[theirs] = other[theirs], part[some]
         return False
 
-    for part, rest, columns in parts if len(batches) else ():
+    for part, rest, columns in parts:
         if not fits(part, rest) and not exchange(part, rest, columns):
             return
+
+
+def _columns(count: int, strata: int) -> np.ndarray:
+    """The strata of `count` examples that were taken at equal distances."""
+    return ((np.arange(count) + 0.5) * strata / max(count, 1)).astype(np.int64)
 
 
 def pack_batch(arrays: Arrays, packing: Packing) -> Arrays:

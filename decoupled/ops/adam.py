@@ -99,7 +99,8 @@ def step_scalars(
 def new_moments(
     m: tf.Tensor, v: tf.Tensor, gradient: tf.Tensor, beta1: float, beta2: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The second line of `step_scalars`, with the scaled gradient; all float32."""
+    """The second line of the formula in `step_scalars`, given the scaled gradient; all
+    float32."""
     # In float32, as in TensorFlow's fused kernel.
     rate1, rate2 = (1.0 - tf.constant(beta, tf.float32) for beta in (beta1, beta2))
     m += (gradient - m) * rate1
@@ -114,7 +115,8 @@ def new_weights(
     rate: tf.Tensor,
     epsilon: tf.Tensor,
 ) -> tf.Tensor:
-    """The first and last line of `step_scalars`, of the moments after the step."""
+    """The first and the last line of the formula in `step_scalars`, given the moments
+    after the step."""
     return weights * kept - rate * m / (tf.sqrt(v) + epsilon)
 
 

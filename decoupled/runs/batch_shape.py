@@ -36,8 +36,8 @@ WAYS = (PACKED, GROUPED, PADDED)
 class Begun(NamedTuple):
     """How a run began to make batches.
 
-    way: one of `WAYS`. order: of packed batches, `Packing.order`; None if an earlier
-    version began the run, whose batches do not exchange examples.
+    way: one of `WAYS`. order: of packed batches, `Packing.order`; None if a version
+    that did not write it began the run: its batches do not exchange examples.
     """
 
     way: str
@@ -70,7 +70,7 @@ def read_begun(folder: str) -> Begun | None:
     if held.get("way") not in WAYS:
         known = ", ".join(f'"{way}"' for way in WAYS)
         raise UserError(f'{path}: "way" is not one of {known}; {anew}')
-    if not held.keys() & set(Rows._fields):
+    if held["way"] != PACKED or not held.keys() & set(Rows._fields):
         return Begun(held["way"], None)
     rows = [held.get(name) for name in Rows._fields]
     if not all(type(value) is int and value > 0 for value in rows):
@@ -125,6 +125,9 @@ def choose_shape(
       sizes: int [rows], tokens of each row of the training set.
       graphs: number of graphs that the run builds; it builds one after each evaluation.
       begun: of the run's first start; None at that start.
+
+    Raises:
+      UserError: `begun` is of other examples.
     """
     training, task = run.training, graph.network.task
     batch_size = training.batch_size
@@ -141,6 +144,12 @@ def choose_shape(
         made_for = None
         if goes_on_packed:
             made_for = begun.order or Rows(batch_size, int(sizes.max()))
+            if made_for.length < sizes.max():
+                raise UserError(
+                    f"{os.path.join(run.model_dir, BATCHES)}: the longest example has "
+                    f'{sizes.max()} tokens, more than its "length", '
+                    f"{made_for.length}; delete the run's folder to train anew"
+                )
         packing = plan_for(graph, sizes, training, run.tpu is not None, made_for)
         tokens = packing.rows * packing.length
         if goes_on_packed or tokens < most or (lengths and tokens == most):

@@ -125,7 +125,7 @@ def test_batches_that_do_not_fit_exchange_examples_with_others():
 
 
 def test_a_batch_of_two_epochs_fits_too():
-    """Exchanges leave alone what it has of the epoch before."""
+    """The epoch with the larger part exchanges examples; the other part stays."""
     epochs = [
         np.arange(step * BATCH, (step + 1) * BATCH) // EXAMPLES
         for step in range(LONG_RUN)
@@ -136,8 +136,11 @@ def test_a_batch_of_two_epochs_fits_too():
     assert large
     for step in shared:
         assert fit(after[step], FIVE_ROWS)
-        of_before = epochs[step] == epochs[step][0]
-        assert all(after[step][of_before] == before[step][of_before])
+        first, last = epochs[step][0], epochs[step][-1]
+        larger = last if 2 * sum(epochs[step] == last) >= BATCH else first
+        rest = epochs[step] != larger
+        assert 0 < sum(rest) <= BATCH / 2
+        assert all(after[step][rest] == before[step][rest])
 
 
 @pytest.mark.parametrize("start", [1, 24, 25, 26, 260])
@@ -206,8 +209,10 @@ def test_a_run_has_fewer_rows_if_batches_exchange_examples():
 def test_batches_that_were_made_for_another_shape_stay_as_they_are():
     packing = run_packing(LONG_RUN, step=20, made_for=FIVE_ROWS)
     assert packing == Packing(3, 20, packing.examples, LONG_RUN, FIVE_ROWS)
-    # It costs less than the shape that the run keeps where it can.
-    assert run_packing(LONG_RUN, made_for=FIVE_ROWS)[:2] == FIVE_ROWS
+    # It costs less than the shape that the run keeps where it can; its batches are then
+    # those of its first start in every respect.
+    kept = run_packing(LONG_RUN, made_for=FIVE_ROWS)
+    assert kept[:2] == FIVE_ROWS and kept.made_for is None
     arrays = made_arrays()
     held = [
         batch["label_ids"][batch["example_weights"] > 0]
@@ -217,17 +222,18 @@ def test_batches_that_were_made_for_another_shape_stay_as_they_are():
         assert sorted(found) == sorted(expected)
 
 
-def test_batches_after_the_last_step_need_not_fit(tmp_path):
+def test_batches_after_the_last_step_need_not_fit(tmp_path, monkeypatch):
     """They would be in the last file of batches, which has up to 500."""
-    sizes = np.random.default_rng(14).integers(3, 70, 1000)
-    mask = (np.arange(70) < sizes[:, np.newaxis]).astype(np.int32)
-    arrays = {"input_mask": mask, "label_ids": np.zeros(1000, np.int32)}
-    shapes = [run_packing(steps, sizes, 32, 128) for steps in (32, 200)]
-    assert shapes[0].rows <= shapes[1].rows
+    monkeypatch.setattr("decoupled.data.packing._ATTEMPTS", 0)
+    monkeypatch.setattr("decoupled.data.packing._FEWEST", 0)
+    large = [not fit(batch, FIVE_ROWS) for batch in order(LONG_RUN, rows=FIVE_ROWS)]
+    steps = large.index(True)
+    assert 0 < steps < 500
+    packing = Packing(*FIVE_ROWS, 8, steps)
     written = recorded_training_input_fn(
-        arrays, 32, 1, range(32), str(tmp_path), lambda x, _: x, shapes[0]
+        made_arrays(), BATCH, 1, range(steps), str(tmp_path), lambda x, _: x, packing
     )
-    assert len(list(written())) == 32
+    assert len(list(written())) == steps
 
 
 def test_a_packed_row_holds_whole_examples_with_positions_of_their_own():

@@ -104,13 +104,16 @@ class NarrowTraining:
 
     Args:
       mesh_shape, layout_rules: of the mesh. is_decayed: of the weights.
-      on_gpus: whether its devices are GPUs.
+      on_gpus: whether its devices are GPUs. after: whether the update waits for a sum
+        of the weights.
     """
 
     GRADIENTS = np.random.default_rng(3).normal(size=(STEPS, 6, 4))
     GRADIENTS = GRADIENTS.astype(tf.bfloat16.as_numpy_dtype)
 
-    def __init__(self, mesh_shape, layout_rules, is_decayed=True, on_gpus=False):
+    def __init__(
+        self, mesh_shape, layout_rules, is_decayed=True, on_gpus=False, after=False
+    ):
         self._graph = tf.Graph()
         with self._graph.as_default():
             graph = mtf.Graph()
@@ -133,6 +136,7 @@ class NarrowTraining:
                 mtf.constant(mesh, SCALE, dtype=tf.float32),
                 step_scalars(rate, step, **SETTINGS),
                 is_decayed,
+                after=mtf.reduce_sum(places[0].value) if after else None,
             )
             implementation = mesh_impl(mesh_shape, layout_rules)
             implementation.on_gpus = on_gpus
@@ -188,6 +192,12 @@ def test_one_kernel_applies_a_bfloat16_gradient(mesh_shape, layout_rules, is_dec
     assert not training.kinds() & {"Cast", "ResourceApplyAdam"}
     for value, again in zip(values, training.run(), strict=True):
         np.testing.assert_array_equal(value, again)
+
+
+@pytest.mark.usefixtures("all_are_large")
+def test_the_kernel_waits_for_what_it_is_told_to_wait_for():
+    assert "Sum" in NarrowTraining("all:1", "", after=True).kinds()
+    assert "Sum" not in NarrowTraining("all:1", "").kinds()
 
 
 def test_a_small_gradient_and_one_on_a_gpu_need_no_compiled_kernel(monkeypatch):

@@ -208,6 +208,10 @@ def test_a_packed_run_that_resumes_keeps_the_order_of_its_examples(tmp_path):
     shape = Rows(first.packing.rows, first.packing.length)
     assert first.begun == resumed.begun == Begun("packed", shape)
     assert resumed.packing.rows > first.packing.rows
+    # On the mesh of its first start nothing differs.
+    assert chosen(tmp_path, [], 1, first.begun, pack_sequences=True)[1:] == first[1:]
+    with pytest.raises(UserError, match='has 18 tokens, more than its "length", 8; de'):
+        chosen(tmp_path, [], 1, Begun("packed", Rows(20, 8)), pack_sequences=True)
     # One that began before batches exchanged examples goes on without.
     earlier = chosen(tmp_path, [], 1, Begun("packed", None), pack_sequences=True)
     assert earlier.packing.order == Rows(8, SIZES.max())
