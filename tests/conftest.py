@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from decoupled.__main__ import GARBAGE_THRESHOLDS
 from decoupled.core.machine import choose_kernels
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -23,9 +24,9 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # to promise that. Tests of the promise put a function of their own here.
 os.fsync = lambda descriptor: None
 
-# A graph has many small objects, and few are garbage while it is built: with its usual
-# thresholds, the garbage collector takes 5% of the time.
-gc.set_threshold(100_000, 20, 20)
+# As commands do: with Python's own thresholds, the garbage collector takes 5% of the
+# time.
+gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 # Of a minute or more: first, or one process is left with the last of them.
 LONG = (

@@ -122,18 +122,17 @@ def training_order(
         same total length instead (`balanced_batches`), also shuffled, and exchange
         examples where they do not fit (`fit_batches`).
     """
-    order, known_epochs = {}, ()
+    order = {}
     for step in itertools.count(start_step):
         places = np.arange(step * batch_size, (step + 1) * batch_size)
         epochs, within = divmod(places, examples)
-        if (wanted := tuple(np.unique(epochs))) != known_epochs:
+        if (wanted := tuple(np.unique(epochs))) != tuple(order):
             order = {
                 epoch: order[epoch]
                 if epoch in order
                 else _epoch_order(examples, batch_size, seed, int(epoch), sizes, packed)
                 for epoch in wanted
             }
-            known_epochs = wanted
         yield np.array(
             [order[epoch][i] for epoch, i in zip(epochs, within, strict=True)]
         )
@@ -292,7 +291,8 @@ def _epoch_order(examples, batch_size, seed, epoch, sizes, packed):
             rows = body[place : place + group]
             rows[:] = rows[np.argsort(sizes[rows], kind="stable")]
     batches = generator.permutation(body.reshape(-1, batch_size))
-    if packed is not None:
+    # With a row for each example all batches fit.
+    if packed is not None and packed.count < batch_size:
 
         def parts_of(neighbour: int) -> list[np.ndarray]:
             draw = np.random.default_rng([seed, neighbour])

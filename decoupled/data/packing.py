@@ -17,8 +17,8 @@ import numpy as np
 
 from decoupled.core import console
 
-# Number of batches that tell which numbers of rows are worth trying. A shape is then
-# checked with all batches.
+# Size of the sample of batches from which the smallest number of rows to try is found,
+# for each row length. The chosen shape is then checked against all batches.
 _SAMPLE = 100
 # How often a batch tries to exchange examples before the shape counts as too small.
 _ATTEMPTS = 200
@@ -133,13 +133,12 @@ def plan_packing(
         return is_other, rows.count * rows.length * cost(rows.length)
 
     shapes.sort(key=preference)
-    fullest = (
-        _fullest_row(batches_for(made_for or rows), rows, steps) for rows in shapes
-    )
-    rows, examples = next(
-        (rows, found) for rows, found in zip(shapes, fullest, strict=True) if found
-    )
-    return Packing(*rows, examples, steps, None if rows == made_for else made_for)
+    for rows in shapes:
+        examples = _fullest_row(batches_for(made_for or rows), rows, steps)
+        if examples:
+            other = None if rows == made_for else made_for
+            return Packing(*rows, examples, steps, other)
+    raise AssertionError("a batch has more examples than batch_size")
 
 
 def _fewer_if_large(number: int, batch_size: int) -> int:
@@ -190,7 +189,7 @@ def fit_batches(
       shared: batches that other epochs leave to this one; `own` is changed in place.
     """
     strata = batches.shape[1]
-    if not len(batches) or rows.count >= strata:
+    if not len(batches):
         return
     parts = [(own, rest, _columns(len(own), strata)) for own, rest in shared]
     parts += [(batch, batch[:0], np.arange(strata)) for batch in batches]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.gradients import BlockGradient, FactoredGradient, Gradient
-from decoupled.ops.kernels import compiled
+from decoupled.ops.kernels import compiled, is_large
 from decoupled.ops.rounding import read_slice
 from decoupled.ops.row_partitions import (
     RowPartitionedVariable,
@@ -29,9 +29,6 @@ from decoupled.ops.row_partitions import (
 )
 from decoupled.ops.shared import before_cast, scalar
 from decoupled.ops.softmax_blocks import BiasGradient, TableGradient
-
-# Compiling a kernel pays for a slice of at least so many elements.
-_LARGE = 2**16
 
 
 class StepScalars(NamedTuple):
@@ -226,8 +223,8 @@ class AdamUpdate(mtf.Operation):
         count = len(StepScalars._fields) - 2
         scalars = StepScalars(self._beta1, self._beta2, *inputs[:count])
         narrow = before_cast(gradient, tf.bfloat16)
-        large = narrow.shape.num_elements() >= _LARGE
-        if narrow.dtype == tf.bfloat16 and large and not self._on_gpus:
+        is_narrow = narrow.dtype == tf.bfloat16
+        if is_narrow and is_large(narrow) and not self._on_gpus:
             update = self._update_in_one_pass
         else:
             narrow, update = gradient, self._update_in_passes

@@ -37,6 +37,11 @@ def compiled(function: Callable) -> Callable:
     return tf.function(function, jit_compile=True, autograph=False)
 
 
+def is_large(x: tf.Tensor) -> bool:
+    """Whether compiling a kernel pays that has this argument, of static shape."""
+    return x.shape.num_elements() >= _LARGE
+
+
 def compiled_where_large(function: Callable) -> Callable:
     """As `compiled`, but runs `function` uncompiled if all its tensors are small."""
     return _CompiledWhereLarge(function)
@@ -48,8 +53,7 @@ class _CompiledWhereLarge:
         self._kernel = compiled(function)
 
     def __call__(self, *arguments: Any) -> Any:
-        tensors = [x for x in arguments if isinstance(x, tf.Tensor)]
-        large = any(x.shape.num_elements() >= _LARGE for x in tensors)
+        large = any(is_large(x) for x in arguments if isinstance(x, tf.Tensor))
         return (self._kernel if large else self.python_function)(*arguments)
 
 

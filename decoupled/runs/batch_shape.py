@@ -141,15 +141,7 @@ def choose_shape(
         most = mean_tokens(longest, lengths, batch_size)
     unpacked = BatchShape(task, lengths, None)
     if config.pack_sequences and (begun is None or goes_on_packed):
-        made_for = None
-        if goes_on_packed:
-            made_for = begun.order or Rows(batch_size, int(sizes.max()))
-            if made_for.length < sizes.max():
-                raise UserError(
-                    f"{os.path.join(run.model_dir, BATCHES)}: the longest example has "
-                    f'{sizes.max()} tokens, more than its "length", '
-                    f"{made_for.length}; delete the run's folder to train anew"
-                )
+        made_for = _order_of(begun, sizes, run) if goes_on_packed else None
         packing = plan_for(graph, sizes, training, run.tpu is not None, made_for)
         tokens = packing.rows * packing.length
         if goes_on_packed or tokens < most or (lengths and tokens == most):
@@ -171,6 +163,19 @@ def choose_shape(
         shown = ", ".join(map(str, lengths))
         run.say(f"batches of like length, padded to {shown} tokens")
     return unpacked
+
+
+def _order_of(begun: Begun, sizes: np.ndarray, run: RunSpec) -> Rows:
+    """The shape on which the order of a packed run depends; see `choose_shape`."""
+    # With a row for each example, no batch exchanges examples.
+    order = begun.order or Rows(run.training.batch_size, int(sizes.max()))
+    if order.length < sizes.max():
+        raise UserError(
+            f"{os.path.join(run.model_dir, BATCHES)}: the longest example has "
+            f'{sizes.max()} tokens, more than its "length", {order.length}; delete the '
+            "run's folder to train anew"
+        )
+    return order
 
 
 def longest_rows(

@@ -60,11 +60,14 @@ def run(mesh_shape, layout_rules, is_decayed=True, on_gpus=False):
             return session.run(tf.global_variables())
 
 
-def reference(weight_decay=SETTINGS["weight_decay"]):
+def reference(
+    weight_decay=SETTINGS["weight_decay"],
+    gradient=lambda step, w: 2 * (w * w - PULL) * 2 * w,
+):
     w, m, v = START.astype(np.float64), np.zeros((6, 4)), np.zeros((6, 4))
     settings = {**SETTINGS, "weight_decay": weight_decay}
     for step, rate in enumerate(RATES, start=1):
-        g = SCALE * 2 * (w * w - PULL) * 2 * w
+        g = SCALE * gradient(step, w)
         w, m, v = adamw_step(w, m, v, g, step, rate, **settings)
     return w, m, v
 
@@ -165,17 +168,13 @@ class NarrowTraining:
         return {operation.type for operation in operations_before([self.update])}
 
     def expected(self, weight_decay):
-        w, m, v = START.astype(np.float64), np.zeros((6, 4)), np.zeros((6, 4))
-        settings = {**SETTINGS, "weight_decay": weight_decay}
-        for step, rate in enumerate(RATES, start=1):
-            g = SCALE * self.GRADIENTS[step - 1].astype(np.float64)
-            w, m, v = adamw_step(w, m, v, g, step, rate, **settings)
-        return w, m, v
+        gradients = self.GRADIENTS.astype(np.float64)
+        return reference(weight_decay, lambda step, w: gradients[step - 1])
 
 
 @pytest.fixture
 def all_are_large(monkeypatch):
-    monkeypatch.setattr("decoupled.ops.adam._LARGE", 1)
+    monkeypatch.setattr("decoupled.ops.kernels._LARGE", 1)
 
 
 @pytest.mark.usefixtures("all_are_large")
@@ -202,7 +201,7 @@ def test_the_kernel_waits_for_what_it_is_told_to_wait_for():
 
 def test_a_small_gradient_and_one_on_a_gpu_need_no_compiled_kernel(monkeypatch):
     small = NarrowTraining("all:1", "")
-    monkeypatch.setattr("decoupled.ops.adam._LARGE", 1)
+    monkeypatch.setattr("decoupled.ops.kernels._LARGE", 1)
     on_a_gpu = NarrowTraining("all:1", "", on_gpus=True)
     expected = small.expected(SETTINGS["weight_decay"])
     for training in (small, on_a_gpu):

@@ -185,7 +185,7 @@ def test_one_kernel_applies_the_gradient_of_a_partition(
     whole = Training(
         mesh_shape, layout, tf.bfloat16, partitioned=False, factored=False
     ).run()
-    monkeypatch.setattr("decoupled.ops.adam._LARGE", 1)
+    monkeypatch.setattr("decoupled.ops.kernels._LARGE", 1)
     training = Training(mesh_shape, layout, tf.bfloat16)
     # Its result is a scalar.
     assert ("StatefulPartitionedCall",) in training.update_reads()

@@ -93,7 +93,7 @@ def test_no_weight_changes_before_it_was_read(step):
 
 @pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS])
 def test_no_compiled_update_comes_before_its_weight_was_read(mesh, monkeypatch):
-    monkeypatch.setattr("decoupled.ops.adam._LARGE", 1)
+    monkeypatch.setattr("decoupled.ops.kernels._LARGE", 1)
     narrow = dataclasses.replace(mesh, activation_dtype="bfloat16")
     step = StepGraph(mesh=narrow, optimizer=adamw(clip_norm=0.0))
     updates = {op.inputs[0].op: op for op in step.of_type("StatefulPartitionedCall")}
