@@ -405,16 +405,24 @@ class _TableGradients(mtf.Operation):
             axes = [
                 mesh_impl.tensor_dimension_to_mesh_axis(d) for d in self.dy.shape.dims
             ]
+            wholes = mesh_impl.slicewise(lambda g: g.wholes(), made)
             results = [
-                lazy_sum(mesh_impl, mesh_impl.slicewise(tf.cast, part, t.dtype), axes)
-                for part, t in zip(
-                    mesh_impl.slicewise(lambda g: g.wholes(), made),
-                    self.outputs,
-                    strict=True,
-                )
+                self._summed(mesh_impl, part, axes, tensor.dtype)
+                for part, tensor in zip(wholes, self.outputs, strict=True)
             ]
         for tensor, value in zip(self.outputs, results, strict=True):
             lowering.set_tensor_lowering(tensor, value)
+
+    def _summed(
+        self, mesh_impl: mtf.MeshImpl, part: Any, axes: list[int], dtype: tf.DType
+    ) -> Any:
+        """The sum of the devices' parts over mesh axes. Like `GradientCast`, it moves
+        the narrower dtype, unless it is in a loop over microbatches."""
+        if part.tensor_list[0].dtype == dtype:
+            return lazy_sum(mesh_impl, part, axes)
+        if self not in self.graph.operations:
+            return lazy_sum(mesh_impl, mesh_impl.slicewise(tf.cast, part, dtype), axes)
+        return mesh_impl.slicewise(tf.cast, lazy_sum(mesh_impl, part, axes), dtype)
 
 
 def as_blocks(gradient: mtf.Tensor) -> BlockGradient | None:

@@ -34,26 +34,36 @@ def _gradients(
     graph = forward_operations[0].graph
     inside = {t for operation in forward_operations for t in operation.outputs}
     read = {t for operation in forward_operations for t in operation.inputs}
-    held = {
-        tensor: After(tensor, output_grads[0]).outputs[0]
+    kept = [
+        tensor
         for tensor in sorted(read - inside, key=lambda tensor: tensor.name)
         if not isinstance(tensor.operation, mtf.ops.Variable)
-    }
+    ]
+    delayed = After(kept, output_grads).outputs
+    held = dict(zip(kept, delayed, strict=False))
     cloned, copies = graph.clone_operations(forward_operations, held)
     return mtf.gradients(
         [copies[tensor] for tensor in outputs],
         [held.get(tensor, tensor) for tensor in all_inputs],
-        grad_ys=output_grads,
+        grad_ys=delayed[len(kept) :],
         operations=cloned,
     )
 
 
 class After(mtf.Operation):
-    """`x` itself, available once `signal` is computed; for XLA and for TensorFlow."""
+    """Tensors that are available once some signals are computed.
 
-    def __init__(self, x: mtf.Tensor, signal: mtf.Tensor):
-        super().__init__([x, signal], name="after")
-        self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
+    Outputs: the tensors, then the signals. What comes later must read the signals from
+    here too: XLA removes from a barrier what nothing reads, and with it the order.
+    """
+
+    def __init__(self, tensors: Sequence[mtf.Tensor], signals: Sequence[mtf.Tensor]):
+        super().__init__([*tensors, *signals], name="after")
+        self._signals = len(signals)
+        self._outputs = [
+            mtf.Tensor(self, x.shape, x.dtype, index=index)
+            for index, x in enumerate(self.inputs)
+        ]
 
     @property
     def has_gradient(self):
@@ -61,21 +71,29 @@ class After(mtf.Operation):
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
-        ordered = mesh_impl.supports_control_dependencies
-        x, signal = (lowering.tensors[t] for t in self.inputs)
-        result = mesh_impl.slicewise(
-            identity_after if ordered else behind_barrier, x, signal
+
+        def delay(*values: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            if not mesh_impl.supports_control_dependencies:
+                return barrier(*values)
+            count = len(values) - self._signals
+            signals = values[count:]
+            return *(identity_after(x, *signals) for x in values[:count]), *signals
+
+        results = mesh_impl.slicewise(
+            delay, *(lowering.tensors[t] for t in self.inputs)
         )
-        lowering.set_tensor_lowering(self.outputs[0], result)
+        for tensor, result in zip(self.outputs, results, strict=True):
+            lowering.set_tensor_lowering(tensor, result)
 
 
-def identity_after(x: tf.Tensor, signal: tf.Tensor) -> tf.Tensor:
-    """`x`, available once `signal` is computed."""
-    with tf.control_dependencies([signal]):
+def identity_after(x: tf.Tensor, *signals: tf.Tensor) -> tf.Tensor:
+    """`x`, available once the signals are computed."""
+    with tf.control_dependencies(signals):
         return tf.identity(x)
 
 
-def behind_barrier(x: tf.Tensor, signal: tf.Tensor) -> tf.Tensor:
-    """`x`, available once `signal` is computed, in a program that XLA compiles."""
-    # XLA ignores control dependencies and would merge two equal computations.
-    return gen_xla_ops.xla_optimization_barrier(input=[x, signal])[0]
+def barrier(*tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """The tensors, available once all of them are computed, in a program that XLA
+    compiles. XLA ignores control dependencies, and would merge two equal computations.
+    """
+    return tuple(gen_xla_ops.xla_optimization_barrier(input=tensors))

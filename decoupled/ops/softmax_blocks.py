@@ -14,11 +14,11 @@ import dataclasses
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from decoupled.core.compat import tf
+from decoupled.core.compat import gen_xla_ops, tf
 from decoupled.ops.cross_entropy import HOST, Kernels
 from decoupled.ops.gradients import squared_norm_of_slice
 from decoupled.ops.meshes.placement import matrix_product
-from decoupled.ops.recompute import behind_barrier
+from decoupled.ops.recompute import barrier
 from decoupled.ops.row_partitions import (
     RowPartitionedTensor,
     Tile,
@@ -82,7 +82,7 @@ class SoftmaxSlice:
         dtype: tf.DType,
         kernels: Kernels,
     ):
-        self._dtype, self._kernels, self._smoothing = dtype, kernels, smoothing
+        self.dtype, self._kernels, self._smoothing = dtype, kernels, smoothing
         self.on_host = kernels is HOST
         self._x = tf.cast(tf.reshape(x, [-1, x.shape[-1]]), dtype)
         self._targets_shape = targets.shape
@@ -127,8 +127,12 @@ class SoftmaxSlice:
         """
         sums, kept = {}, []
 
-        def work(block: Block, signal: tf.Tensor | None) -> list[tf.Tensor]:
-            rows = self._rows(block, signal)
+        def work(block: Block) -> list[tf.Tensor]:
+            table = self._table
+            if sums and not self.on_host:
+                table, *held = barrier(table, *sums.values())
+                sums.update(zip(sums, held, strict=True))
+            rows = self._rows(table, block)
             logits = self._logits(block, rows)
             largest, place = self._kernels.largest(logits)
             place = tf.cast(place + self._first + block.tile.first, tf.float32)
@@ -151,7 +155,7 @@ class SoftmaxSlice:
             e = self._exponentials(logits, sums["largest"], cells, own, read)
             scaled = {"others": self._row_sums(e)}
             if "of_x" in wanted:
-                factor = tf.cast(e, self._dtype)
+                factor = tf.cast(e, self.dtype)
                 product = matrix_product("pv,ve->pe", factor, rows)
                 scaled["weighted"] = tf.cast(product, tf.float32)
                 parts |= self._of_rows(rows, index, own, sums.get("target_rows"))
@@ -171,7 +175,11 @@ class SoftmaxSlice:
             kept.append((e, sums["largest"]))
             return [sums["largest"], *(sums[name] for name in (*scaled, *parts))]
 
-        self._in_order(work)
+        if self.on_host:
+            two_at_a_time(work, self.blocks)
+        else:
+            for block in self.blocks:
+                work(block)
         if "kept" in wanted:
             shape = self._targets_shape.concatenate([self.shape[0]])
             sums["kept"] = Kept(shape, kept)
@@ -198,16 +206,21 @@ class SoftmaxSlice:
         dy, largest, total, of_target = (
             tf.reshape(v, column) for v in (dy, largest, total, of_target)
         )
+        table = self._table
+        if not self.on_host:
+            # The table waits for the backward pass. Its blocks' logits would else be
+            # those of the forward pass, kept since then.
+            table, dy = barrier(table, dy)
         even = dy * (self._smoothing / self._vocab_size)
 
-        def of_logits(place: int, signal: tf.Tensor | None) -> tf.Tensor:
+        def of_logits(place: int, table: tf.Tensor | RowPartitionedTensor) -> tf.Tensor:
             block = self.blocks[place]
             cells, _, own = self._cells(block)
             if kept:
                 e, reference = kept.blocks[place]
                 factor = dy * tf.exp(reference - largest) / total
             else:
-                logits = self._logits(block, self._rows(block, signal))
+                logits = self._logits(block, self._rows(table, block))
                 e = self._exponentials(logits, largest, cells, own, [])
                 factor = dy / total
             result = e * factor
@@ -216,7 +229,7 @@ class SoftmaxSlice:
             update = tf.squeeze(of_target * dy, 1) * own
             return self._kernels.add_at(result, cells, update)
 
-        return TableGradient(self, of_logits, dy)
+        return TableGradient(self, of_logits, table)
 
     def transposed_product(self, gradient: tf.Tensor) -> tf.Tensor:
         """The product of a block's logits' gradient with x: float32 [rows, E_out].
@@ -224,27 +237,15 @@ class SoftmaxSlice:
         Args:
           gradient: float32 [positions, rows].
         """
-        y = matrix_product("pv,pe->ve", tf.cast(gradient, self._dtype), self._x)
+        y = matrix_product("pv,pe->ve", tf.cast(gradient, self.dtype), self._x)
         return tf.cast(y, tf.float32)
 
-    def _in_order(self, work: Callable) -> None:
-        if self.on_host:
-            two_at_a_time(lambda block: work(block, None), self.blocks)
-            return
-        signal = None
-        for block in self.blocks:
-            signal = work(block, signal)[0]
-
-    def _rows(self, block: Block, signal: tf.Tensor | None) -> tf.Tensor:
-        table = self._table
+    def _rows(self, table: tf.Tensor | RowPartitionedTensor, block: Block) -> tf.Tensor:
         if isinstance(table, RowPartitionedTensor):
             table = table.partition(block.partition)
-        rows = table
         if block.inner.size < table.shape[0]:
-            rows = slice_along(table, 0, block.inner)
-        if signal is not None and not self.on_host:
-            rows = behind_barrier(rows, signal)
-        return tf.cast(rows, self._dtype)
+            table = slice_along(table, 0, block.inner)
+        return tf.cast(table, self.dtype)
 
     def _logits(self, block: Block, rows: tf.Tensor) -> tf.Tensor:
         logits = tf.cast(matrix_product("pe,ve->pv", self._x, rows), tf.float32)
@@ -314,13 +315,18 @@ class TableGradient:
 
     Args:
       of: the softmax.
-      of_logits: maps the index of a block, and a tensor to wait for under XLA, to the
-        gradient of the block's logits, float32 [positions, rows].
-      start: a tensor that the first block waits for.
+      of_logits: maps the index of a block, and the table, to the gradient of the
+        block's logits, float32 [positions, rows].
+      table: see `SoftmaxSlice`.
     """
 
-    def __init__(self, of: SoftmaxSlice, of_logits: Callable, start: tf.Tensor):
-        self._of, self._of_logits, self._signal = of, of_logits, start
+    def __init__(
+        self,
+        of: SoftmaxSlice,
+        of_logits: Callable,
+        table: tf.Tensor | RowPartitionedTensor,
+    ):
+        self._of, self._of_logits, self._table = of, of_logits, table
         self._gradients, self._bias, self._rows = {}, {}, {}
         self._wholes = self._norm = None
         self.shape = of.shape
@@ -372,7 +378,17 @@ class TableGradient:
         return self._wholes
 
     def _joined(self) -> tf.Tensor:
-        return tf.concat([self.rows(block.tile) for block in self._of.blocks], axis=0)
+        """All of the table's gradient, in the dtype of the products. Each block is
+        written to its place: XLA would hold all parts of a concatenation beside it."""
+        whole = tf.zeros(self.shape, self._of.dtype)
+        for place, block in enumerate(self._of.blocks):
+            self._table, whole = barrier(self._table, whole)
+            rows = self._of.transposed_product(self._block(place))
+            rows = tf.cast(rows, whole.dtype)
+            whole = gen_xla_ops.xla_dynamic_update_slice(
+                input=whole, update=rows, indices=[block.tile.first, 0]
+            )
+        return whole
 
     def _in_place(self) -> tf.Tensor:
         """All of the table's gradient, in one buffer that each block is copied to."""
@@ -387,9 +403,8 @@ class TableGradient:
 
     def _block(self, place: int) -> tf.Tensor:
         if place not in self._gradients:
-            gradient = self._of_logits(place, self._signal)
-            self._signal = self._of.column_sums(gradient)
-            self._bias[place] = tf.squeeze(self._signal, 0)
+            gradient = self._of_logits(place, self._table)
+            self._bias[place] = tf.squeeze(self._of.column_sums(gradient), 0)
             self._gradients[place] = gradient
         return self._gradients[place]
 

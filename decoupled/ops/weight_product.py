@@ -12,7 +12,7 @@ from typing import Any
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.recompute import After, identity_after
+from decoupled.ops.recompute import identity_after
 from decoupled.ops.row_partitions import RowPartitionedTensor, partition_rows
 from decoupled.ops.shared import before_cast, lazy_sum
 
@@ -50,17 +50,13 @@ class _WeightProduct(mtf.EinsumOperation):
         return [of_x, mtf.einsum([dy, x], output_shape=cast.shape)]
 
 
-class CastAfter(After):
+class CastAfter(mtf.Operation):
     """`x` cast to the dtype of `signal`, not before `signal` is computed. XLA chooses
     the time itself."""
 
     def __init__(self, x: mtf.Tensor, signal: mtf.Tensor):
-        super().__init__(x, signal)
+        super().__init__([x, signal], name="cast_after")
         self._outputs = [mtf.Tensor(self, x.shape, signal.dtype)]
-
-    @property
-    def has_gradient(self):
-        return True
 
     def gradient(self, grad_ys):
         """The gradient of `x`, in x's dtype."""

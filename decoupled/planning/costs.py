@@ -24,6 +24,7 @@ from typing import NamedTuple
 from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import is_slot
 from decoupled.ops.recompute import After
+from decoupled.ops.weight_product import CastAfter
 from decoupled.planning.program import Program
 
 
@@ -68,6 +69,7 @@ _FREE = (
     mtf.ops.StopGradient,
     mtf.ops.CustomGradientOperation,
     After,
+    CastAfter,
 )
 
 

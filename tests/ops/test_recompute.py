@@ -34,7 +34,7 @@ def test_tiny_numbers_stay_as_they_are():
 
     def build(mesh, tensors):
         signal = mtf.constant(mesh, 1e30, mtf.Shape([ROWS]))
-        return [After(tensors["x"], signal).outputs[0]]
+        return [After([tensors["x"]], [signal]).outputs[0]]
 
     (held,) = run_mesh(build, {"x": (x, [ROWS])})
     np.testing.assert_array_equal(held, x)
