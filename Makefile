@@ -3,6 +3,7 @@
 VENV := .venv
 OLDEST := .venv-oldest
 INTEROP := .venv-interop
+COMPILER := .venv-compiler
 MESH_BERT := .venv-mesh-bert
 CORPUS := .venv-corpus
 RECORDS := .venv-records
@@ -63,8 +64,9 @@ test-oldest: $(OLDEST)/.installed  ## the same with TensorFlow 2.15, on Python 3
 test-slow: $(VENV)/.installed  ## the longer tests
 	$(RUN) -m pytest -m slow
 
-test-interop: $(VENV)/.installed $(INTEROP)/.installed  ## the same numbers as PyTorch?
+test-interop: $(VENV)/.installed $(INTEROP)/.installed $(COMPILER)/.installed  ## the same numbers as PyTorch and JAX?
 	DECOUPLED_INTEROP_PYTHON=$(CURDIR)/$(INTEROP)/bin/python \
+		DECOUPLED_COMPILER_PYTHON=$(CURDIR)/$(COMPILER)/bin/python \
 		$(RUN) -m pytest -m interop tests/interop tests/benchmarks
 
 bench: $(COMPARED)  ## speed and memory beside the peers', several hours
@@ -80,7 +82,7 @@ lint: $(VENV)/.installed  ## ruff: rules and format; shellcheck
 	$(VENV)/bin/shellcheck *.sh .ci/run tpu_scripts/*.sh
 
 clean:  ## remove all environments, caches and build leftovers; keeps demo_run
-	rm -rf $(VENV) .venv-uv $(OLDEST) $(INTEROP) $(MESH_BERT) $(CORPUS) $(RECORDS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-uv $(OLDEST) $(INTEROP) $(COMPILER) $(MESH_BERT) $(CORPUS) $(RECORDS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: requirements.txt setup.py pyproject.toml
@@ -96,6 +98,11 @@ $(OLDEST)/.installed: requirements.txt setup.py pyproject.toml
 $(INTEROP)/.installed: tests/interop/requirements.txt
 	$(CREATE) $(INTEROP) $(PEERS)
 	$(INTEROP)/bin/python -m pip install $(TORCH_ARGS) -r $<
+	touch $@
+
+$(COMPILER)/.installed: tests/interop/compiler-requirements.txt
+	$(CREATE) $(COMPILER) 3.13 3.12 3.11
+	$(COMPILER)/bin/python -m pip install -r $<
 	touch $@
 
 $(MESH_BERT)/.installed: benchmarks/peers-mesh-bert.txt

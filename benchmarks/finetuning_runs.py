@@ -179,7 +179,7 @@ def our_workers(
             command.python("decoupled"),
             "decoupled_runs",
             {
-                "command": _command(case, case["dtype"], quick, name),
+                "command": command_words(case, case["dtype"], quick, name),
                 **{field: case[field] for field in ("batch", "model", "warmup")},
             },
             _fewer(steps) if name == PADDED else None,
@@ -378,8 +378,15 @@ def peer_features(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: values.astype(np.int64) for name, values in found.items()}
 
 
-def _command(case, dtype, quick, name):
-    """The words after `decoupled` that train on the case's examples."""
+def command_words(
+    case: Mapping[str, Any], dtype: str, quick: bool, name: str
+) -> list[str]:
+    """The words after `decoupled` that train on the case's examples.
+
+    Args:
+      case: of `make_case`, with "epochs". dtype: of activations.
+      quick: whether sizes are tiny. name: of the way, e.g. OURS.
+    """
     folder, optimizer = case["folder"], case["optimizer"]
     questions = QUICK_QUESTIONS if quick else QUESTIONS
     settings = {

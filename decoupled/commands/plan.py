@@ -8,6 +8,10 @@ it fit. Takes the settings of `decoupled pretrain`.
   decoupled plan --topology=v3-128 --gin_file=models/rembert.gin \\
       --layouts=all
 
+--compiler=PYTHON: compiles the planned program, with --layouts the best one's, with the
+compiler of Cloud TPUs, which knows the memory of a core exactly. PYTHON is of an
+environment of its own with the packages jax and libtpu (docs/scaling.md). RemBERT's
+program takes 2 to 4 minutes and some 14 GB of this machine's memory.
 --gpus=N, instead of --topology: shows which operations of the training graph would run
 on N GPUs of one host, and which ones TensorFlow would move to the CPU because they have
 no GPU kernel.
@@ -49,6 +53,9 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "advice_minutes", 5.0, "Time limit of these trials.", lower_bound=0
     )
+    flags.DEFINE_string(
+        "compiler", None, "A Python with jax and libtpu, to compile the program with."
+    )
     flags.DEFINE_integer(
         "gpus", None, "GPUs of one host, instead of --topology.", lower_bound=1
     )
@@ -67,8 +74,10 @@ def main() -> None:
 
 
 def _place_on_gpus():
-    if FLAGS.layouts or FLAGS.json:
-        raise UserError("--layouts and --json are for --topology: leave --gpus out")
+    if FLAGS.layouts or FLAGS.json or FLAGS.compiler:
+        raise UserError(
+            "--layouts, --json and --compiler are for --topology: leave --gpus out"
+        )
     settings = start.parse_gin(plan, GPU_DEFAULTS)
     from decoupled.planning.gpu_placement import landing_of_run, print_landing
 
@@ -79,12 +88,15 @@ def _plan_for_tpu():
     settings = start.parse_gin(plan, DEFAULTS)
     # Imported here, so that --help does not wait for TensorFlow.
     from decoupled.planning.comparison import advise, compare_layouts
+    from decoupled.planning.compiled import check_compiler, compile_step
     from decoupled.planning.hardware import parse_topology
     from decoupled.planning.plan import make_plan
-    from decoupled.planning.report import as_json, print_plan
+    from decoupled.planning.report import as_json, print_compiled, print_plan
 
     if FLAGS.json:
         files.check_output("--json", FLAGS.json)
+    if FLAGS.compiler:
+        check_compiler(FLAGS.compiler)
     tpu, run = parse_topology(FLAGS.topology), settings.run
     plans, started = [], time.monotonic()
 
@@ -97,11 +109,18 @@ def _plan_for_tpu():
     else:
         chosen = make(run)
     print_plan(chosen)
+    compiled = None
+    if FLAGS.compiler:
+        compiled = compile_step(FLAGS.compiler, chosen.run, tpu)
+        print_compiled(chosen, compiled)
     if not chosen.fits and FLAGS.advice:
         seconds = (time.monotonic() - started) / len(plans)
         advise(chosen, make, seconds, 60 * FLAGS.advice_minutes)
     if FLAGS.json:
-        files.write_json(FLAGS.json, [as_json(made) for made in plans])
+        described = [
+            as_json(made, compiled if made is chosen else None) for made in plans
+        ]
+        files.write_json(FLAGS.json, described)
 
 
 def _layouts():

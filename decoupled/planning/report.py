@@ -2,6 +2,7 @@
 
 from decoupled.core import console
 from decoupled.core.machine import readable_bytes
+from decoupled.planning.compiled import Compiled
 from decoupled.planning.plan import MOST_GRAPH_BYTES, Plan, seconds
 
 # Rows of the tables of slices, activations and collectives.
@@ -42,8 +43,42 @@ SUMMARY = [
 ]  # fmt: skip
 
 
-def as_json(plan: Plan) -> dict:
-    """Every value of a plan; bytes, seconds and FLOPs are of one core and step."""
+def print_compiled(plan: Plan, compiled: Compiled) -> None:
+    """Prints the memory of a core by the compiler, beside the plan's."""
+    memory = plan.memory
+    rows = []
+    if compiled.fits:
+        rows = [
+            [
+                "weights, slots, features",
+                compiled.arguments,
+                memory.weights + memory.slots,
+            ],
+            ["temporary", compiled.temporary, memory.gradients + memory.activations],
+            ["program", compiled.program, None],
+        ]
+    rows.append(["all", compiled.needed, memory.total])
+    console.table(
+        f"Memory of a core of {plan.tpu.name} by {compiled.compiler}, compiled in "
+        f"{compiled.seconds:.0f} s",
+        ["", "compiled", "planned"],
+        [
+            [n, *("" if b is None else readable_bytes(b) for b in both)]
+            for n, *both in rows
+        ],
+    )
+    if not compiled.fits:
+        console.say(
+            f"DOES NOT FIT: a core has {readable_bytes(compiled.available)} for it"
+        )
+
+
+def as_json(plan: Plan, compiled: Compiled | None = None) -> dict:
+    """Every value of a plan; bytes, seconds and FLOPs are of one core and step.
+
+    Args:
+      compiled: of its program, if it was compiled.
+    """
     memory, times, run = plan.memory, plan.times, plan.run
     return {
         "topology": plan.tpu.name,
@@ -67,6 +102,7 @@ def as_json(plan: Plan) -> dict:
             "peak": memory.total,
         },
         "fits": plan.fits,
+        "compiled": compiled and {**compiled._asdict(), "fits": compiled.fits},
         "hosts": plan.tpu.hosts,
         "features_bytes": plan.infeed_bytes,
         "sent_by_first_host_bytes": plan.sent_bytes,

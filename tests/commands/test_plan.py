@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shlex
+import sys
 import types
 
 import pytest
@@ -35,7 +36,14 @@ def run(monkeypatch, capsys):
     """Runs the command with the demo model made tiny; returns what it prints."""
 
     def run_with(
-        topology, *more, layouts=(), json_file=None, advice=True, minutes=5.0, gpus=None
+        topology,
+        *more,
+        layouts=(),
+        json_file=None,
+        advice=True,
+        minutes=5.0,
+        gpus=None,
+        compiler=None,
     ):
         given = types.SimpleNamespace(
             gin_file=["models/demo_decoupled.gin"],
@@ -43,6 +51,7 @@ def run(monkeypatch, capsys):
             gin_location_prefix=[],
             topology=topology,
             gpus=gpus,
+            compiler=compiler,
             layouts=[*layouts],
             json=json_file,
             advice=advice,
@@ -54,6 +63,16 @@ def run(monkeypatch, capsys):
         return capsys.readouterr().out
 
     return run_with
+
+
+def test_a_compiler_is_looked_for_before_anything_is_built(run, tmp_path):
+    with pytest.raises(UserError, match="/nothing: No such file"):
+        run("v3-8", compiler="/nothing")
+    # This Python has neither package; what to install is said.
+    with pytest.raises(UserError, match=r"lacks jax or libtpu.*'jax\[tpu\]'"):
+        run("v3-8", compiler=sys.executable)
+    with pytest.raises(UserError, match="--compiler are for --topology"):
+        run(None, gpus=1, compiler=sys.executable)
 
 
 def test_one_layout(run, tmp_path):

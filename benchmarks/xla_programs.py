@@ -1,0 +1,235 @@
+"""Training steps of one core of a TPU, for compilers and devices outside TensorFlow.
+
+Writes each step as a program of XLA to a folder of its own, with five batches of the
+fine-tuning tasks and one of the others:
+  dropout-DTYPE           pre-training, base size, dropout 0.1, 8 sequences of 128
+  TASK-DTYPE-WAY          fine-tuning on real XNLI, UD-POS and XQuAD, dropout 0.1 before
+                          the head, as `benchmarks.finetuning_runs` trains: packed rows,
+                          or rows padded to the maximum
+  softmax-DTYPE-V-E_OUT-BLOCKS
+                          the model of `benchmarks.softmax`, with whole logits or in
+                          blocks of 16,384 pieces
+  layers-DTYPE-kept, layers-DTYPE-recomputed
+                          pre-training, 12 layers, 128 sequences of 128 tokens, without
+                          and with gradient checkpointing
+The first two kinds also have losses.json: losses and norms of gradients of the first
+steps on this machine, by TensorFlow's kernels, from the weights that
+`decoupled/planning/jax_step.py` starts with. It compiles or runs the programs:
+
+  python -m benchmarks.xla_programs PROGRAMS
+  compiler/bin/python decoupled/planning/jax_step.py --topology=v3:2x2 PROGRAMS/softmax*
+  gpu/bin/python decoupled/planning/jax_step.py --losses=10 PROGRAMS/dropout*
+
+Examples:
+  python -m benchmarks.xla_programs PROGRAMS --quick
+  python -m benchmarks.xla_programs PROGRAMS --only=softmax --dtypes=bfloat16
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from unittest import mock
+
+import numpy as np
+
+from benchmarks import finetuning_runs, softmax
+from benchmarks.machine import ROOT
+from benchmarks.sizes import (
+    ADAMW,
+    DTYPES,
+    NARROW_BATCH,
+    QUICK,
+    QUICK_BATCH,
+    REFERENCE_BATCH,
+    Batch,
+    batch_fields,
+)
+from benchmarks.workers import synthetic
+from decoupled import __main__ as decoupled
+from decoupled.configs import MaskingConfig, MeshConfig, ModelConfig, ScheduleConfig
+from decoupled.core import files
+from decoupled.core.compat import tf
+from decoupled.core.console import say
+from decoupled.planning.hlo import build_step_graph
+from decoupled.planning.jax_step import start_value
+from decoupled.runs import finetuning_run
+from decoupled.tasks.mlm import MaskedLM
+from decoupled.training.mesh import session_config
+from decoupled.training.network import Network, TrainingGraph
+
+NAME = "xla_programs"
+WAYS = {"packed": finetuning_runs.OURS, "padded": finetuning_runs.PADDED}
+BATCHES, PRETRAINING_STEPS = 5, 10
+BLOCK_SIZE = 16_384
+WHOLE = "whole"
+LAYERS_BATCH = Batch(sequences=128, length=128, predictions=20)
+# The rules of layouts/data_and_model.gin.
+RULES = "batch:data;vocab:model;heads:model;intermediate:model"
+
+
+class _Captured(Exception):
+    """Graph and batches are known; nothing is to be trained."""
+
+
+def main() -> None:
+    """Writes the programs that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{NAME}",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=pathlib.Path, help="of all programs")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes")
+    parser.add_argument("--only", default="", help="names that contain this")
+    parser.add_argument("--dtypes", default=",".join(DTYPES), help="of activations")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    folder = arguments.folder.resolve()
+    if arguments.one:
+        write(arguments.one, folder, arguments.quick)
+        return
+    for name in names(arguments.dtypes.split(",")):
+        if arguments.only in name:
+            # Each in a process of its own, which gives its memory back.
+            words = [str(folder), f"--one={name}", *["--quick"] * arguments.quick]
+            command = [sys.executable, "-m", f"benchmarks.{NAME}", *words]
+            if code := subprocess.run(command, cwd=ROOT).returncode:
+                sys.exit(code)
+
+
+def names(dtypes: list[str]) -> Iterator[str]:
+    """The names of all programs."""
+    for dtype in dtypes:
+        yield f"dropout-{dtype}"
+        for real in finetuning_runs.REAL:
+            yield from (f"{real.task}-{dtype}-{way}" for way in WAYS)
+        for vocab_size, width in softmax.SIZES:
+            for blocks in (WHOLE, BLOCK_SIZE):
+                yield f"softmax-{dtype}-{vocab_size}-{width}-{blocks}"
+        yield from (f"layers-{dtype}-{way}" for way in ("kept", "recomputed"))
+
+
+def write(name: str, folder: pathlib.Path, quick: bool) -> None:
+    """Writes one program."""
+    kind, dtype, *rest = name.split("-")
+    if kind == "softmax":
+        vocab_size, width, blocks = rest
+        sizes = {"vocab_size": int(vocab_size), "output_embedding_size": int(width)}
+        model = softmax.MODEL
+        if quick:
+            model, sizes = QUICK, {}
+        model = dataclasses.replace(model, **sizes)
+        size = model.vocab_size if blocks == WHOLE else int(blocks)
+        size = 128 if quick and blocks != WHOLE else size
+        graph, *data = _pretraining(model, NARROW_BATCH, dtype, quick, size)
+        steps = 0
+    elif kind in ("dropout", "layers"):
+        model = QUICK if quick else finetuning_runs.MODEL
+        model = dataclasses.replace(model, hidden_dropout=0.1, attention_dropout=0.1)
+        batch = REFERENCE_BATCH if kind == "dropout" else LAYERS_BATCH
+        graph, *data = _pretraining(model, batch, dtype, quick)
+        graph = graph._replace(recompute_layers=rest == ["recomputed"])
+        steps = PRETRAINING_STEPS if kind == "dropout" else 0
+    else:
+        graph, *data = _finetuning(kind, dtype, WAYS[rest[0]], folder, quick)
+        steps = BATCHES
+    _write(folder / name, steps, graph, *data)
+    say(f"{NAME}: {name}")
+
+
+def _pretraining(model: ModelConfig, batch, dtype, quick, block_size=0):
+    batch = QUICK_BATCH if quick else batch
+    masking = MaskingConfig(batch.length, batch.predictions, 0.15, 0.8, 0.1)
+    task = MaskedLM(masking, label_smoothing=0.0, softmax_block_size=block_size)
+    graph = TrainingGraph(
+        Network(task, model, _one_core(dtype)),
+        optimizer=ADAMW,
+        schedule=ScheduleConfig(100_000, 0, "constant", None, 0.0),
+        accumulation=1,
+        seed=1,
+        frozen=(),
+    )
+    features = synthetic.masked_lm_batch(batch_fields(model, batch))
+    # A TPU's hosts do not send what the program computes from the ids.
+    del features["input_mask"], features["input_type_ids"]
+    return graph, [features], ()
+
+
+def _one_core(dtype):
+    return MeshConfig("data:1;model:1", RULES, dtype, "gather", "float32", 128)
+
+
+def _finetuning(task, dtype, way, folder, quick):
+    """Graph, first batches and lengths that `decoupled finetune` would train with."""
+    (real,) = (real for real in finetuning_runs.REAL if real.task == task)
+    cases = folder / "cases" / task
+    case = finetuning_runs.make_case(real, quick, cases) | {"dtype": dtype, "epochs": 1}
+    words = finetuning_runs.command_words(case, dtype, quick, way)
+    captured = []
+
+    def train(graph, spec, batches_from, lengths=(), **more):
+        del spec, more
+        with tf.Graph().as_default(), tf.Session() as session:
+            batch = tf.data.make_one_shot_iterator(batches_from(0)()).get_next()
+            batches = [session.run(batch) for _ in range(BATCHES)]
+            captured.extend([graph, batches, lengths])
+        raise _Captured
+
+    with (
+        mock.patch.object(finetuning_run, "train", train),
+        mock.patch.object(sys, "argv", ["decoupled", *words]),
+    ):
+        try:
+            decoupled.main()
+        except _Captured:
+            pass
+    graph, batches, lengths = captured
+    network = graph.network._replace(mesh=_one_core(dtype))
+    return graph._replace(network=network), batches, lengths
+
+
+def _write(folder, steps, graph, batches, lengths):
+    shutil.rmtree(folder, ignore_errors=True)
+    specs = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in batches[0].items()}
+    built = build_step_graph(graph, specs, lengths=lengths)
+    built.export().write(str(folder))
+    arrays = {
+        f"{number}-{name}": value
+        for number, batch in enumerate(batches)
+        for name, value in batch.items()
+    }
+    np.savez(folder / "features.npz", **arrays)
+    if steps:
+        losses = _losses(built, graph.network.mesh, batches, steps)
+        files.write_json(str(folder / "losses.json"), losses)
+
+
+def _losses(built, mesh, batches, steps):
+    """Losses and norms of gradients of the first steps on this machine."""
+    with built.graph.as_default():
+        values = {}
+        for index, (variable, argument) in enumerate(
+            zip(built.variables, built.described(), strict=True)
+        ):
+            value = tf.placeholder(argument.dtype, argument.shape)
+            assign = tf.raw_ops.AssignVariableOp(
+                resource=variable.outputs[0], value=value
+            )
+            values[assign] = {value: start_value(index, *argument)}
+    with tf.Session(graph=built.graph, config=session_config(mesh)) as session:
+        for assign, value in values.items():
+            session.run(assign, value)
+        found = []
+        for step in range(steps):
+            batch = batches[step % len(batches)]
+            given = {built.inputs[name]: value for name, value in batch.items()}
+            found.append([float(x) for x in session.run(built.results, given)])
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The memory of a planned step by the compiler of Cloud TPUs itself, without a TPU."""
+
+import pathlib
+import subprocess
+import tempfile
+from typing import NamedTuple
+
+from decoupled.configs import PretrainConfig
+from decoupled.core import files
+from decoupled.core.console import say
+from decoupled.core.errors import UserError
+from decoupled.planning.hardware import Slice
+from decoupled.planning.hlo import build_step_graph
+from decoupled.planning.program import feature_specs
+from decoupled.training.network import pretraining_graph
+
+_SCRIPT = pathlib.Path(__file__).with_name("jax_step.py")
+ADVICE = "python -m venv compiler && compiler/bin/pip install 'jax[tpu]'"
+
+
+class Compiled(NamedTuple):
+    """Bytes of a core as the compiler reserves them.
+
+    arguments: weights, slots and features. temporary: all other tensors. program: its
+    code. needed: all of them. available: what a core has for them, or None if the
+    compiler did not say, as they fit. If they do not, the first three are None.
+    compiler: its name and release. seconds: of the compilation.
+    """
+
+    arguments: int | None
+    temporary: int | None
+    program: int | None
+    needed: int
+    available: int | None
+    compiler: str
+    seconds: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether a core holds the step."""
+        return self.available is None
+
+
+def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
+    """Compiles the step of a run for a slice.
+
+    Args:
+      python: an interpreter with the packages jax and libtpu.
+      run: the settings. tpu: the slice.
+
+    Raises:
+      UserError: mesh, model, batch and slice do not fit each other, or the compiler
+        refuses the program.
+    """
+    specs = feature_specs(run.masking, run.training.batch_size)
+    with tempfile.TemporaryDirectory() as folder:
+        build_step_graph(pretraining_graph(run), specs, tpu).export().write(folder)
+        say(f"compiling for {tpu.name}; a model of 32 layers takes some 3 minutes")
+        topology = f"{tpu.name.partition('-')[0]}:{'x'.join(map(str, tpu.chips))}"
+        done = subprocess.run(
+            [python, str(_SCRIPT), folder, f"--topology={topology}"],
+            capture_output=True, text=True, encoding="utf-8", errors="replace",
+        )  # fmt: skip
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise UserError(f"--compiler: {tpu.name}: {said[-1]}")
+    found = files.parse_json(lines[-1])
+    parts = [found.get(name) for name in ("arguments", "temporary", "program")]
+    needed = found.get("needed") or sum(parts) + found["results"]
+    return Compiled(
+        *parts, needed, found.get("available"), found["compiler"], found["seconds"]
+    )
+
+
+def check_compiler(python: str) -> None:
+    """Checks that an interpreter has the compiler, before anything is built.
+
+    Raises:
+      UserError: there is no such interpreter, or it lacks a package.
+    """
+    question = (
+        "from importlib.util import find_spec\n"
+        "assert find_spec('jax') and find_spec('libtpu')"
+    )
+    try:
+        found = subprocess.run([python, "-c", question], capture_output=True)
+    except OSError as error:
+        raise UserError(f"--compiler: {python}: {error.strerror}") from None
+    if found.returncode:
+        raise UserError(
+            f"--compiler: {python}: lacks jax or libtpu; an environment with both: "
+            f"{ADVICE}"
+        )

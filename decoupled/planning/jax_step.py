@@ -1,0 +1,268 @@
+"""Compiles a training step for Cloud TPUs, or runs it on a GPU, outside TensorFlow.
+
+A script for a Python of its own with the package jax, without TensorFlow and without
+this package. Google's compiler for TPUs comes with the package libtpu, and needs no
+TPU:
+
+  python -m venv compiler
+  compiler/bin/pip install 'jax[tpu]'
+  compiler/bin/python decoupled/planning/jax_step.py --topology=v3:8x8 FOLDER
+
+With --steps, the programs of all folders run in turn on the first device that JAX
+finds, in 5 rounds of so many steps; --losses prints the loss and the norm of the
+gradient of each of the first steps instead. Weights are random.
+
+A FOLDER is from `decoupled.planning.hlo.Step.write`; to run it, features.npz must be in
+it too, with an array NUMBER-FEATURE for each feature of each batch. Prints a line of
+JSON for each folder.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+ROUNDS, WARMUP = 5, 3
+# Nobody asks for a TPU's host here, and several processes may compile.
+_SETTINGS = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_MIN_LOG_LEVEL": "3",
+}
+# A chip of v4 is one device: its two cores work as one.
+_CONFIGURATIONS = {"v4": {"chip_config_name": "megacore"}}
+_NO_ROOM = re.compile(r"\(([\d.]+)G\) exceeds available HBM \(([\d.]+)G\)")
+# Values of a weight that are drawn; larger weights repeat them.
+_DRAWN = 4_000_037
+
+
+def main() -> None:
+    """Compiles or runs what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER")
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--topology", help="compile for these chips, e.g. v3:8x8")
+    mode.add_argument("--steps", type=int, help="steps of each of 5 rounds")
+    mode.add_argument("--losses", type=int, help="steps whose losses are printed")
+    arguments = parser.parse_args()
+    if arguments.topology:
+        os.environ.update(_SETTINGS)
+        found = (compile_for(arguments.topology, f) for f in arguments.folders)
+    elif arguments.losses:
+        found = (losses(folder, arguments.losses) for folder in arguments.folders)
+    else:
+        found = run_in_turns(arguments.folders, arguments.steps)
+    for folder, result in zip(arguments.folders, found, strict=True):
+        print(json.dumps({"folder": folder.name, **result}), flush=True)
+
+
+def compile_for(topology: str, folder: pathlib.Path) -> dict[str, Any]:
+    """What the compiled step needs of the memory of a core.
+
+    Args:
+      topology: generation and grid of chips, e.g. "v3:8x8". folder: of the step.
+
+    Returns:
+      Bytes of "arguments" (weights, slots and features), "temporary", "results" (that
+      take the place of no argument) and "program"; "flops" of a core; or, if they do
+      not fit, "needed" and "available". "seconds" of the compilation; "compiler".
+    """
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    import importlib.metadata
+
+    from jax.experimental import topologies
+
+    generation = topology.partition(":")[0]
+    os.environ["TPU_ACCELERATOR_TYPE"] = f"{generation}-8"
+    described = topologies.get_topology_desc(
+        platform="tpu",
+        topology_name=topology,
+        **_CONFIGURATIONS.get(generation, {}),
+    )
+    cores = json.loads((folder / "step.json").read_text(encoding="utf-8"))["cores"]
+    devices = sorted(described.devices, key=_place)[:cores]
+    found = {"compiler": f"libtpu {importlib.metadata.version('libtpu')}"}
+    began = time.monotonic()
+    try:
+        program = _compile(folder, devices, load=False)
+    except jax.errors.JaxRuntimeError as error:
+        sizes = _NO_ROOM.search(str(error))
+        if not sizes:
+            raise
+        needed, available = (int(float(size) * 2**30) for size in sizes.groups())
+        found |= {"needed": needed, "available": available}
+    else:
+        found |= _memory(program) | {"flops": program.cost_analysis().get("flops")}
+    return found | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def _place(device):
+    """Sorts cores as TensorFlow numbers them: host by host, which has 2 x 2 chips."""
+    x, y, z = device.coords
+    return x // 2, y // 2, z, x % 2, y % 2, device.core_on_chip
+
+
+def _memory(program):
+    found = program.get_compiled_memory_stats()
+    return {
+        "arguments": found.argument_size_in_bytes,
+        "temporary": found.temp_size_in_bytes,
+        "results": found.output_size_in_bytes - found.alias_size_in_bytes,
+        "program": found.generated_code_size_in_bytes,
+    }
+
+
+def _compile(folder, devices, load):
+    """The step of a folder, compiled for some devices; `load`: to run there."""
+    from jax._src import compiler
+    from jax._src.lib import xla_client
+
+    client = devices[0].client
+    options = compiler.get_compile_options(
+        num_replicas=len(devices),
+        num_partitions=1,
+        device_assignment=np.array([[device.id] for device in devices]),
+    )
+    module = _to_stablehlo((folder / "step.hlo").read_bytes())
+    build = client.compile_and_load if load else client.compile
+    return build(module, xla_client.DeviceList(tuple(devices)), options)
+
+
+def _to_stablehlo(hlo):
+    """The module as compilers take it: without operations that only TensorFlow's
+    translation writes, and with the results in the memory of the old variables."""
+    from jax._src.interpreters import mlir
+    from jax._src.lib import _jax
+    from jaxlib.mlir import ir
+
+    with mlir.make_ir_context():
+        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
+        text = module.operation.get_asm(
+            enable_debug_info=False, large_elements_limit=None
+        )
+        text = re.sub(r"mhlo\.copy (%\S+) : (\S+)", r"stablehlo.convert \1 : \2", text)
+        text = re.sub(r"mhlo\.erf (%\S+) : (\S+)", r"chlo.erf \1 : \2 -> \2", text)
+        module = ir.Module.parse(text)
+        attributes = module.operation.attributes
+        (main,) = (
+            operation
+            for operation in module.body
+            if ir.StringAttr(operation.attributes["sym_name"]).value == "main"
+        )
+        number = ir.IntegerType.get_signless(32)
+        arguments = [{} for _ in main.arguments]
+        for entry in attributes["mhlo.input_output_alias"]:
+            entry = ir.DictAttr(entry)
+            alias = ir.DictAttr(entry["alias"])
+            (place,) = ir.DenseI64ArrayAttr(entry["output_index"])
+            argument = ir.IntegerAttr(alias["parameter_number"]).value
+            value = ir.IntegerAttr.get(number, place)
+            arguments[argument] = {"tf.aliasing_output": value}
+        described = [ir.DictAttr.get(argument) for argument in arguments]
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(described)
+        for name in [getattr(each, "name", each) for each in attributes]:
+            if name.startswith("mhlo."):
+                del attributes[name]
+        return module
+
+
+class _Running:
+    """A step on a device, with its batches and its weights."""
+
+    def __init__(self, folder: pathlib.Path):
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        about = json.loads((folder / "step.json").read_text(encoding="utf-8"))
+        names = [name for name, _, _ in about["features"]]
+        with np.load(folder / "features.npz") as arrays:
+            count = len(arrays.files) // len(names)
+            self._batches = [
+                [jax.device_put(arrays[f"{batch}-{name}"]) for name in names]
+                for batch in range(count)
+            ]
+        self.program = _compile(folder, jax.devices()[:1], load=True)
+        self._weights = [
+            jax.device_put(start_value(index, *variable))
+            for index, variable in enumerate(about["variables"])
+        ]
+        self._steps = 0
+
+    def step(self) -> tuple[float, float]:
+        """One step; returns the loss and the norm of the gradient."""
+        import jax
+
+        batch = self._batches[self._steps % len(self._batches)]
+        results = self.program.execute_sharded(batch + self._weights)
+        shards = results.disassemble_into_single_device_arrays()
+        loss, norm, *self._weights = [shard for (shard,) in shards]
+        self._steps += 1
+        jax.block_until_ready(self._weights)
+        return float(loss), float(norm)
+
+
+def start_value(
+    index: int, name: str, shape: list[int], dtype: str
+) -> "np.ndarray[Any, Any]":
+    """The value of a variable before the first step, the same in every process.
+
+    Args:
+      index: of the variable among those of its step. name, shape, dtype: of it.
+    """
+    if not dtype.startswith(("float", "bfloat")):
+        return np.zeros(shape, dtype)
+    if "/adam_" in name:
+        return np.zeros(shape, np.float32)
+    drawn = np.random.default_rng(index).standard_normal(_DRAWN, np.float32)
+    return np.resize(drawn * np.float32(0.02), shape) + np.float32("gamma" in name)
+
+
+def losses(folder: pathlib.Path, steps: int) -> dict[str, Any]:
+    """Loss and norm of the gradient of each of the first steps."""
+    running = _Running(folder)
+    return {"losses": [running.step() for _ in range(steps)]}
+
+
+def run_in_turns(folders: list[pathlib.Path], steps: int) -> list[dict[str, Any]]:
+    """Milliseconds of a step of each program, in turn.
+
+    Returns:
+      For each folder: "milliseconds" of each round, the median of its steps; bytes as
+      in `compile_for`; and "device".
+    """
+    import jax
+
+    running = [_Running(folder) for folder in folders]
+    times = [[] for _ in running]
+    for program in running:
+        for _ in range(WARMUP):
+            program.step()
+    for _ in range(ROUNDS):
+        for program, found in zip(running, times, strict=True):
+            taken = []
+            for _ in range(steps):
+                began = time.perf_counter()
+                program.step()
+                taken.append(1e3 * (time.perf_counter() - began))
+            found.append(round(statistics.median(taken), 2))
+    return [
+        {
+            "milliseconds": found,
+            **_memory(program.program),
+            "device": jax.devices()[0].device_kind,
+        }
+        for program, found in zip(running, times, strict=True)
+    ]
+
+
+if __name__ == "__main__":
+    main()

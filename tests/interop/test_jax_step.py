@@ -1,0 +1,137 @@
+"""Training steps outside TensorFlow: run by JAX, compiled by the compiler of TPUs.
+
+Needs an environment with jax and libtpu: `make test-interop` makes it. No TPU is
+needed.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+from benchmarks import xla_programs
+from decoupled.configs import MeshConfig
+from decoupled.planning import jax_step
+from decoupled.planning.hlo import build_step_graph
+from decoupled.planning.program import feature_specs
+from decoupled.tasks.mlm import MaskedLM
+from tests.command_line import decoupled
+from tests.helpers import MASKING, tiny_model
+from tests.training.runs import graph_config
+
+VARIABLE = "DECOUPLED_COMPILER_PYTHON"
+PYTHON = os.environ.get(VARIABLE, "")
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not PYTHON, reason=f"{VARIABLE} is not set"),
+]
+ONE_CORE = MeshConfig(
+    "data:1;model:1", xla_programs.RULES, "bfloat16", "gather", "float32", 128
+)
+LAYOUT = (
+    "--topology=v3-8",
+    "--gin_file=layouts/data_and_model.gin",
+    "--gin_param=MeshConfig.mesh_shape = 'data:4;model:2'",
+    "--noadvice",
+    f"--compiler={PYTHON}",
+)
+SMALL = (
+    "--gin_file=models/demo_decoupled.gin",
+    "--gin_param=ModelConfig.vocab_size = 512",
+    "--gin_param=ModelConfig.num_layers = 1",
+    "--gin_param=ModelConfig.max_positions = 16",
+    "--gin_param=MaskingConfig.sequence_length = 16",
+    "--gin_param=MaskingConfig.max_predictions = 4",
+    "--gin_param=TrainingConfig.batch_size = 32",
+)
+
+
+def run_script(*arguments):
+    """What the script prints: a dict for each folder."""
+    done = subprocess.run(
+        [PYTHON, jax_step.__file__, *map(str, arguments)],
+        capture_output=True, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """Folder of programs of tiny models."""
+    folder = pathlib.Path(tmp_path_factory.mktemp("programs"))
+    for name in (
+        "dropout-float32", "layers-float32-kept", "layers-float32-recomputed",
+    ):  # fmt: skip
+        xla_programs.write(name, folder, quick=True)
+    return folder
+
+
+def test_jax_trains_as_tensorflow_does(programs):
+    """With dropout: XLA draws the same masks as TensorFlow's kernels."""
+    folder = programs / "dropout-float32"
+    expected = json.loads((folder / "losses.json").read_text())
+    (found,) = run_script(f"--losses={len(expected)}", folder)
+    assert len(expected) == 10
+    np.testing.assert_allclose(found["losses"], expected, rtol=1e-6)
+
+
+def test_recomputed_layers_change_nothing(programs):
+    kept, recomputed = run_script(
+        "--losses=3",
+        programs / "layers-float32-kept",
+        programs / "layers-float32-recomputed",
+    )
+    np.testing.assert_allclose(recomputed["losses"], kept["losses"], rtol=1e-6)
+
+
+def test_programs_run_in_turn(programs):
+    folders = sorted(programs.glob("layers-*"))
+    found = run_script("--steps=1", *folders)
+    assert [result["folder"] for result in found] == [f.name for f in folders]
+    for result in found:
+        assert len(result["milliseconds"]) == jax_step.ROUNDS
+        assert result["arguments"] > 0
+
+
+def test_blocks_of_the_softmax_save_memory_on_a_tpu(tmp_path):
+    """Of 640 x 65,536 logits in bfloat16 products, compiled for a TPU v3."""
+    model = tiny_model(vocab_size=65_536, num_layers=1)
+    specs = feature_specs(MASKING, 640 // MASKING.max_predictions)
+    for name, size in {"whole": 65_536, "blocks": 8_192}.items():
+        task = MaskedLM(MASKING, label_smoothing=0.0, softmax_block_size=size)
+        config = graph_config(task=task, model=model, mesh=ONE_CORE)
+        build_step_graph(config, specs).export().write(str(tmp_path / name))
+    whole, blocks = run_script(
+        "--topology=v3:2x2", tmp_path / "whole", tmp_path / "blocks"
+    )
+    assert blocks["arguments"] == whole["arguments"]
+    assert blocks["temporary"] < 0.7 * whole["temporary"]
+    # A third more of the products with the table.
+    assert 1.2 < blocks["flops"] / whole["flops"] < 1.5
+
+
+def test_plan_compiles_its_program(tmp_path):
+    path = tmp_path / "plan.json"
+    done = decoupled("plan", *SMALL, *LAYOUT, f"--json={path}")
+    assert done.returncode == 0, done.stderr
+    assert "Memory of a core of v3-8 by libtpu" in done.stdout
+    (plan,) = json.loads(path.read_text())
+    compiled, planned = plan["compiled"], plan["bytes"]
+    assert compiled["fits"] and compiled["available"] is None
+    # And the features, and what a TPU pads: dimensions to multiples of 8 and 128.
+    ours = planned["weights"] + planned["slots"]
+    assert ours <= compiled["arguments"] < 1.2 * ours
+
+
+def test_plan_says_what_does_not_fit():
+    large = (
+        "--gin_file=models/e_out_768.gin",
+        "--gin_param=ModelConfig.num_layers = 2",
+    )
+    done = decoupled("plan", *large, *LAYOUT)
+    assert done.returncode == 0, done.stderr
+    assert "DOES NOT FIT: a core has 15.48 GiB" in done.stdout
