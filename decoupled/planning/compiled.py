@@ -21,15 +21,14 @@ ADVICE = "python -m venv compiler && compiler/bin/pip install 'jax[tpu]'"
 class Compiled(NamedTuple):
     """Bytes of a core as the compiler reserves them.
 
-    arguments: weights, slots and features. temporary: all other tensors. program: its
-    code. needed: all of them. available: what a core has for them, or None if the
-    compiler did not say, as they fit. If they do not, the first three are None.
+    arguments: weights, slots and features; None if the program does not fit.
+    needed: with all other tensors and the program itself.
+    available: what a core has, if the program does not fit; the compiler says it only
+    then.
     compiler: its name and release. seconds: of the compilation.
     """
 
     arguments: int | None
-    temporary: int | None
-    program: int | None
     needed: int
     available: int | None
     compiler: str
@@ -66,11 +65,7 @@ def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise UserError(f"--compiler: {tpu.name}: {said[-1]}")
     found = files.parse_json(lines[-1])
-    parts = [found.get(name) for name in ("arguments", "temporary", "program")]
-    needed = found.get("needed") or sum(parts) + found["results"]
-    return Compiled(
-        *parts, needed, found.get("available"), found["compiler"], found["seconds"]
-    )
+    return Compiled(**{name: found.get(name) for name in Compiled._fields})
 
 
 def check_compiler(python: str) -> None:

@@ -68,7 +68,6 @@ _FREE = (
     mtf.ops.RangeOperation,
     mtf.ops.StopGradient,
     mtf.ops.CustomGradientOperation,
-    After,
     CastAfter,
 )
 
@@ -168,6 +167,9 @@ def _owners(operations, sizes):
         for tensor in operation.outputs:
             free = _is_free(operation) and tensor not in sizes.gradients
             owner[tensor] = inputs if free else [tensor]
+        if isinstance(operation, After):
+            for before, after in zip(operation.inputs, operation.outputs, strict=True):
+                owner[after] = owner.get(before, [])
     return owner
 
 

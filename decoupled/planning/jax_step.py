@@ -70,9 +70,10 @@ def compile_for(topology: str, folder: pathlib.Path) -> dict[str, Any]:
       topology: generation and grid of chips, e.g. "v3:8x8". folder: of the step.
 
     Returns:
-      Bytes of "arguments" (weights, slots and features), "temporary", "results" (that
-      take the place of no argument) and "program"; "flops" of a core; or, if they do
-      not fit, "needed" and "available". "seconds" of the compilation; "compiler".
+      Bytes of "arguments" (weights, slots and features); "temporary", of other tensors,
+      some of which take the place of arguments that are not read again; and "needed" in
+      all, with the program itself. If that does not fit, only "needed" and "available".
+      "flops" of a core, "seconds" of the compilation, "compiler".
     """
     import jax
 
@@ -113,11 +114,18 @@ def _place(device):
 
 def _memory(program):
     found = program.get_compiled_memory_stats()
+    parts = (
+        found.argument_size_in_bytes,
+        found.output_size_in_bytes - found.alias_size_in_bytes,
+        found.temp_size_in_bytes,
+        found.generated_code_size_in_bytes,
+    )
     return {
         "arguments": found.argument_size_in_bytes,
         "temporary": found.temp_size_in_bytes,
-        "results": found.output_size_in_bytes - found.alias_size_in_bytes,
-        "program": found.generated_code_size_in_bytes,
+        # Before JAX 0.11 an upper bound: what temporary tensors share with arguments is
+        # counted twice.
+        "needed": getattr(found, "total_allocation_bytes", sum(parts)),
     }
 
 

@@ -45,17 +45,13 @@ SUMMARY = [
 
 def print_compiled(plan: Plan, compiled: Compiled) -> None:
     """Prints the memory of a core by the compiler, beside the plan's."""
-    memory = plan.memory
-    rows = []
+    memory, rows = plan.memory, []
+    kept = memory.weights + memory.slots
     if compiled.fits:
+        rest = compiled.needed - compiled.arguments
         rows = [
-            [
-                "weights, slots, features",
-                compiled.arguments,
-                memory.weights + memory.slots,
-            ],
-            ["temporary", compiled.temporary, memory.gradients + memory.activations],
-            ["program", compiled.program, None],
+            ["weights, slots, features", compiled.arguments, kept],
+            ["other, with the program itself", rest, memory.total - kept],
         ]
     rows.append(["all", compiled.needed, memory.total])
     console.table(
@@ -63,8 +59,8 @@ def print_compiled(plan: Plan, compiled: Compiled) -> None:
         f"{compiled.seconds:.0f} s",
         ["", "compiled", "planned"],
         [
-            [n, *("" if b is None else readable_bytes(b) for b in both)]
-            for n, *both in rows
+            [name, readable_bytes(found), readable_bytes(planned)]
+            for name, found, planned in rows
         ],
     )
     if not compiled.fits:
