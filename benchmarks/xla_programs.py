@@ -37,6 +37,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks import finetuning_runs, softmax
+from benchmarks.interleave import Skip
 from benchmarks.machine import ROOT
 from benchmarks.sizes import (
     ADAMW,
@@ -90,15 +91,23 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     if arguments.one:
-        write(arguments.one, folder, arguments.quick)
+        try:
+            write(arguments.one, folder, arguments.quick)
+        except Skip as reason:
+            sys.exit(f"{NAME}: {arguments.one}: {reason}")
         return
-    for name in names(arguments.dtypes.split(",")):
-        if arguments.only in name:
-            # Each in a process of its own, which gives its memory back.
-            words = [str(folder), f"--one={name}", *["--quick"] * arguments.quick]
-            command = [sys.executable, "-m", f"benchmarks.{NAME}", *words]
-            if code := subprocess.run(command, cwd=ROOT).returncode:
-                sys.exit(code)
+    dtypes = arguments.dtypes.split(",")
+    if unknown := set(dtypes) - set(DTYPES):
+        parser.error(f"--dtypes: {unknown.pop()!r} is none of {', '.join(DTYPES)}")
+    chosen = [name for name in names(dtypes) if arguments.only in name]
+    if not chosen:
+        parser.error(f"--only: no program's name contains {arguments.only!r}")
+    for name in chosen:
+        # Each in a process of its own, which gives its memory back.
+        words = [str(folder), f"--one={name}", *["--quick"] * arguments.quick]
+        command = [sys.executable, "-m", f"benchmarks.{NAME}", *words]
+        if code := subprocess.run(command, cwd=ROOT).returncode:
+            sys.exit(code)
 
 
 def names(dtypes: list[str]) -> Iterator[str]:
