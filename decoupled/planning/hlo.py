@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from decoupled.core import files
 from decoupled.core.compat import gen_xla_ops, mtf, tensorflow, tf
+from decoupled.core.errors import UserError
 from decoupled.planning.hardware import Slice
 from decoupled.planning.program import OneCoreMesh, assign_cores
 from decoupled.training.graph import build_step
@@ -103,7 +104,12 @@ class StepGraph(NamedTuple):
         ]
 
     def export(self) -> Step:
-        """Translates the graph."""
+        """Translates the graph.
+
+        Raises:
+          UserError: there are several cores, and this TensorFlow cannot translate sums
+            over them (2.15).
+        """
         features = [
             Argument(name, value.shape.as_list(), value.dtype.name)
             for name, value in self.inputs.items()
@@ -128,7 +134,15 @@ class StepGraph(NamedTuple):
             return tf.import_graph_def(definition, mapped, wanted, name="")
 
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
-        return step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+        try:
+            return step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+        except ValueError as error:
+            if "XlaAllReduce" not in str(error):
+                raise
+            raise UserError(
+                f"TensorFlow {tensorflow.__version__} cannot translate sums over cores "
+                "for the compiler of TPUs; 2.21 can"
+            ) from None
 
 
 def build_step_graph(
