@@ -81,12 +81,13 @@ class _Mesh(OneCoreMesh):
 class StepGraph(NamedTuple):
     """The graph of a core's step. A session can run it for a single core.
 
-    inputs: name of a feature -> placeholder. results: loss and norm of the gradient,
-    after the update. variables: operations of the variables' handles. cores: of the
-    mesh.
+    needed: the definition of all that the results need. inputs: name of a feature ->
+    placeholder. results: loss and norm of the gradient, after the update.
+    variables: operations of the variables' handles. cores: of the mesh.
     """
 
     graph: tf.Graph
+    needed: tf.GraphDef
     inputs: dict[str, tf.Tensor]
     results: list[tf.Tensor]
     variables: list[tf.Operation]
@@ -117,11 +118,9 @@ class StepGraph(NamedTuple):
         return Step(self._translate(), features, self.described(), self.cores)
 
     def _translate(self):
-        names = [tensor.op.name for tensor in self.results]
-        definition = tf.graph_util.extract_sub_graph(self.graph.as_graph_def(), names)
         inputs = list(self.inputs.values())
         given = [*(tensor.op for tensor in inputs), *self.variables]
-        _remove(definition, {operation.name for operation in given})
+        definition = _without(self.needed, {operation.name for operation in given})
         values = [_without_value(argument) for argument in self.described()]
 
         @tensorflow.function(jit_compile=True)
@@ -175,7 +174,15 @@ def build_step_graph(
                 tf.identity(lowered.loss),
                 tf.identity(lowered.scalars["gradient_norm"]),
             ]
-    return StepGraph(graph, inputs, results, _variables_read_by(results), mesh.size)
+    needed = tf.graph_util.extract_sub_graph(
+        graph.as_graph_def(), [tensor.op.name for tensor in results]
+    )
+    variables = [
+        graph.get_operation_by_name(node.name)
+        for node in needed.node
+        if node.op == "VarHandleOp"
+    ]
+    return StepGraph(graph, needed, inputs, results, variables, mesh.size)
 
 
 def _make_mesh(config, tpu):
@@ -210,37 +217,21 @@ def _collectives_of_xla() -> Iterator[None]:
         operations.cross_replica_sum = of_a_tpu
 
 
-def _variables_read_by(results):
-    """The operations of all variables that the results need, in their graph's order."""
-    needed, waiting = set(), [tensor.op for tensor in results]
-    while waiting:
-        operation = waiting.pop()
-        if operation not in needed:
-            needed.add(operation)
-            waiting += [tensor.op for tensor in operation.inputs]
-            waiting += operation.control_inputs
-    operations = results[0].graph.get_operations()
-    return [o for o in operations if o in needed and o.type == "VarHandleOp"]
-
-
 def _without_value(argument: Argument) -> tensorflow.Variable:
     """A variable whose memory is reserved, but never written."""
     dtype = tf.as_dtype(argument.dtype)
     return tensorflow.Variable(tf.raw_ops.Empty(shape=argument.shape, dtype=dtype))
 
 
-def _remove(definition, names):
-    """Removes nodes, and control dependencies on them, from a graph's definition."""
-    nodes = [node for node in definition.node if node.name not in names]
-    for node in nodes:
-        kept = [
-            name
-            for name in node.input
-            if not (name.startswith("^") and name[1:] in names)
-        ]
-        del node.input[:]
-        node.input.extend(kept)
-    kept = type(definition)(
-        node=nodes, library=definition.library, versions=definition.versions
-    )
-    definition.CopyFrom(kept)
+def _without(definition, names):
+    """A graph's definition without some nodes, and without control dependencies on
+    them."""
+    found = tf.GraphDef(library=definition.library, versions=definition.versions)
+    removed = {f"^{name}" for name in names}
+    for node in definition.node:
+        if node.name not in names:
+            copy = found.node.add()
+            copy.CopyFrom(node)
+            del copy.input[:]
+            copy.input.extend(name for name in node.input if name not in removed)
+    return found
