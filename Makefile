@@ -33,7 +33,7 @@ REPRODUCE_ARGS ?=
 # More arguments of every suite: make bench BENCH_ARGS=--resume
 BENCH_ARGS ?=
 SUITES := pretraining finetuning finetuning_runs inference input_pipeline corpus records \
-	tagging question_features retrieval processes scaling softmax releases sweep_jobs
+	tagging question_features retrieval processes scaling releases sweep_jobs
 COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
 	$(CORPUS)/.installed $(RECORDS)/.installed $(OLDEST)/.installed
 

@@ -313,22 +313,7 @@ def _builder(
         embedding_lookup=network.mesh.embedding_lookup,
         recompute_layers=training is not None and training.recompute_layers,
         slice_dtype=tf.as_dtype(network.mesh.slice_dtype),
-        mesh_impl=context.implementation,
-        gradients_apart=_takes_blocks(context),
     )
-
-
-def _takes_blocks(context: _Context) -> bool:
-    """Whether the update can take the gradient of a table one block at a time.
-
-    It can with AdamW, float32 slices and no microbatches, over which gradients would be
-    summed.
-    """
-    training = context.training
-    if training is None or training.accumulation > 1:
-        return False
-    narrow = context.network.mesh.slice_dtype != "float32"
-    return training.optimizer.name == "adamw" and not narrow
 
 
 def _rounding_seed(context: _Context, step: tf.Tensor) -> mtf.Tensor | None:

@@ -15,12 +15,7 @@ import pytest
 from benchmarks import xla_programs
 from decoupled.configs import MeshConfig
 from decoupled.planning import jax_step
-from decoupled.planning.hlo import build_step_graph
-from decoupled.planning.program import feature_specs
-from decoupled.tasks.mlm import MaskedLM
 from tests.command_line import decoupled
-from tests.helpers import MASKING, tiny_model
-from tests.training.runs import graph_config
 
 VARIABLE = "DECOUPLED_COMPILER_PYTHON"
 PYTHON = os.environ.get(VARIABLE, "")
@@ -95,23 +90,6 @@ def test_programs_run_in_turn(programs):
     for result in found:
         assert len(result["milliseconds"]) == jax_step.ROUNDS
         assert result["arguments"] > 0
-
-
-def test_blocks_of_the_softmax_save_memory_on_a_tpu(tmp_path):
-    """Of 640 x 65,536 logits in bfloat16 products, compiled for a TPU v3."""
-    model = tiny_model(vocab_size=65_536, num_layers=1)
-    specs = feature_specs(MASKING, 640 // MASKING.max_predictions)
-    for name, size in {"whole": 65_536, "blocks": 8_192}.items():
-        task = MaskedLM(MASKING, label_smoothing=0.0, softmax_block_size=size)
-        config = graph_config(task=task, model=model, mesh=ONE_CORE)
-        build_step_graph(config, specs).export().write(str(tmp_path / name))
-    whole, blocks = run_script(
-        "--topology=v3:2x2", tmp_path / "whole", tmp_path / "blocks"
-    )
-    assert blocks["arguments"] == whole["arguments"]
-    assert blocks["temporary"] < 0.7 * whole["temporary"]
-    # A third more of the products with the table.
-    assert 1.2 < blocks["flops"] / whole["flops"] < 1.5
 
 
 def test_plan_compiles_its_program(tmp_path):

@@ -10,7 +10,6 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.planning.plan import GRAPH_BYTES_OF_A_SLICE
 from decoupled.tasks.classification import Classification
-from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
 from decoupled.training import hooks
@@ -96,10 +95,9 @@ def four_hosts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def other_settings(tmp_path_factory):
-    """Training of bfloat16 slices in microbatches, with gradient checkpointing and the
-    softmax in blocks, on a slice of four cores."""
-    task = MaskedLM(MASKING, label_smoothing=0.0, softmax_block_size=16)
-    graph = config(4, "bfloat16", task=task, accumulation=2, recompute_layers=True)
+    """Training of bfloat16 slices in microbatches, with gradient checkpointing, on a
+    slice of four cores."""
+    graph = config(4, "bfloat16", accumulation=2, recompute_layers=True)
     settings = dict(gradient_accumulation=2, recompute_layers=True)
     folder = tmp_path_factory.mktemp("other_settings")
     return built_train(folder, graph, slice_type="v4-8", **settings)
@@ -241,12 +239,10 @@ def test_a_program_of_other_settings_is_built(other_settings, xla):
 
 
 def test_everything_that_a_barrier_orders_is_read_behind_it(other_settings):
-    """XLA removes from a barrier what nothing reads, and with it the order: blocks of
-    the softmax would all be computed at once, and need more memory than whole logits.
-    """
+    """XLA removes from a barrier what nothing reads, and with it the order of a
+    recomputed layer after the gradient that it waits for."""
     barriers = other_settings.operations("XlaOptimizationBarrier")
-    # Recomputation of the layer, and two blocks, forward and backward.
-    assert len(barriers) >= 4
+    assert barriers
     for operation in barriers:
         assert all(output.consumers() for output in operation.outputs), operation.name
 
