@@ -24,20 +24,21 @@ memory is freed when it ends. Cores, environment variables and the number of Ope
 threads are those of this process, as for a new process.
 """
 
+import ast
 import contextlib
 import ctypes
 import gc
 import importlib
 import json
 import os
+import pathlib
 import runpy
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from decoupled.core import dependencies
-
+COMMANDS = pathlib.Path(__file__).parent.parent / "commands"
 _THREADS = "/proc/self/task"
 # A joined thread stays in /proc for a moment.
 _SECONDS_TO_END = 2.0
@@ -97,7 +98,7 @@ def _import_what_jobs_use(commands: Iterable[str]) -> None:
     names = ["decoupled.core.compat", *_DRAWING, "decoupled.launch.start"]
     for command in commands:
         names += [f"decoupled.commands.{command}"]
-        names += dependencies.imports_of(dependencies.command_path(command))
+        names += _imports_of(COMMANDS / f"{command}.py")
     for name in dict.fromkeys(names):
         with contextlib.suppress(ImportError):
             try:
@@ -105,6 +106,15 @@ def _import_what_jobs_use(commands: Iterable[str]) -> None:
             except ModuleNotFoundError:
                 # Of `from a import b`, where b is no module.
                 importlib.import_module(name.rpartition(".")[0] or name)
+
+
+def _imports_of(path: pathlib.Path) -> Iterator[str]:
+    """The imports of a file and its functions; a.b for `from a import b`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _end_threads_of_openblas():
