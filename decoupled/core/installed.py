@@ -20,6 +20,7 @@ EXTRAS = {
     "data": "build_corpus of Wikipedia dumps, of text without sentences, of catalogs",
     "parquet": "build_corpus of Parquet files and of files packed with Zstandard",
     "plots": "plots beside the tables of finetune, report, analyze and others",
+    "reproduce": "reproduce",
     "beam": "build_corpus and build_records with --runner",
     "tpu": "pretrain and finetune with --tpu=NAME, tpu_health",
     "dev": "make test, test-slow and lint",

@@ -170,7 +170,7 @@ def commands(monkeypatch, capsys):
 def test_a_complete_installation_can_run_everything(commands):
     first, *extras = commands()
     assert first == "  all but doctor can run"
-    assert len(extras) == 7
+    assert len(extras) == 8
     assert all(line.endswith(": installed") for line in extras)
 
 
@@ -178,7 +178,7 @@ def test_the_commands_of_an_extra_name_what_they_lack(commands):
     first, *extras = commands("matplotlib", "cloud-tpu-client")
     assert first == "  all but doctor can run"
     lacks = {line.split()[0]: line for line in extras if "make install" in line}
-    assert set(lacks) == {"[demo]", "[plots]", "[tpu]"}
+    assert set(lacks) == {"[demo]", "[plots]", "[reproduce]", "[tpu]"}
     assert lacks["[plots]"].endswith(": needs matplotlib: make install")
     assert "tpu_health: needs cloud-tpu-client: make install" in lacks["[tpu]"]
 

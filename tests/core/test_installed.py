@@ -23,8 +23,8 @@ def test_requirements_have_names_limits_and_extras():
 
 
 def test_a_distribution_may_be_in_several_extras():
-    assert set(requirement("polib").extras) == {"data", "demo"}
-    assert set(requirement("matplotlib").extras) == {"plots", "demo"}
+    assert set(requirement("polib").extras) == {"data", "demo", "reproduce"}
+    assert set(requirement("matplotlib").extras) == {"plots", "demo", "reproduce"}
 
 
 def test_requirements_of_a_checkout_are_those_of_the_installed_package(monkeypatch):
