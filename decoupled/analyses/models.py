@@ -206,7 +206,7 @@ def _check(model: AnalysedModel, masked_lm: bool) -> None:
 
 
 def word_vectors(model: AnalysedModel, words: Iterable[str]) -> dict[str, Vectors]:
-    """The mean of the vectors of each word's pieces (paper section 5.2).
+    """The mean of the vectors of each word's pieces (paper section 6.1).
 
     One table is in memory at a time, and only its needed rows are kept.
 
