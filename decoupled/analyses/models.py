@@ -206,7 +206,7 @@ def _check(model: AnalysedModel, masked_lm: bool) -> None:
 
 
 def word_vectors(model: AnalysedModel, words: Iterable[str]) -> dict[str, Vectors]:
-    """The mean of the vectors of each word's pieces (paper section 5.2).
+    """The mean of the vectors of each word's pieces (paper section 6.1).
 
     One table is in memory at a time, and only its needed rows are kept.
 
@@ -239,16 +239,3 @@ def known_pieces(vocabulary: Vocabulary, words: Iterable[str]) -> dict[str, np.n
         for word, ids in encoded
         if ids and vocabulary.unk_id not in ids
     }
-
-
-def read_words(path: str) -> list[str]:
-    """The words of a file, one per line; empty lines and repeated words are ignored.
-
-    Raises:
-      UserError: the file is missing, not UTF-8 or holds no word.
-    """
-    lines = [line.strip() for line in files.read_text(path).splitlines()]
-    words = list(dict.fromkeys(line for line in lines if line))
-    if not words:
-        raise UserError(f"{path}: holds no words; write one a line")
-    return words

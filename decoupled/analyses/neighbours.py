@@ -1,4 +1,4 @@
-"""Nearest-neighbour translation, layer by layer (paper Figure 2, appendix A.9).
+"""Nearest-neighbour translation, layer by layer (paper Figure 2, A.9).
 
 A sentence's vector in a layer is the mean over its tokens. The accuracy is the share of
 sentences whose nearest vector in the other language belongs to the translation. The

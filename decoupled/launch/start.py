@@ -166,7 +166,8 @@ def run(command: ModuleType) -> NoReturn:
       command: a module of `decoupled.commands`. Its name is the first word of the
         command line, and --help prints its docstring above the flags. It has
         `define_flags()` and `main()`, or SUBCOMMANDS, name -> `Subcommand`, from which
-        the second word selects. TAKES_WORDS = True: it also takes `words()`.
+        the second word selects. GONE: name of a former subcommand -> what to use now.
+        TAKES_WORDS = True: it also takes `words()`.
         RUNS_COMMAND = True: "--" and another command follow, `command_to_run()`.
     """
     global _name
@@ -211,6 +212,8 @@ def _choose(command, given):
         sys.exit(0)
     if not first or first.startswith("-"):
         raise UserError(f"say first which of {', '.join(subcommands)} (--help)")
+    if first in getattr(command, "GONE", {}):
+        raise UserError(f"{first} is gone (CHANGELOG.md); {command.GONE[first]}")
     if first not in subcommands:
         raise UserError(f"no {first!r} here{close_names(first, list(subcommands))}")
     _name = f"{_name} {first}"

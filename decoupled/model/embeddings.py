@@ -1,10 +1,10 @@
 """Input and output embeddings, coupled or decoupled: the subject of the paper.
 
-Input (paper section 3): word, position and type embeddings of width E_in, layer norm,
-then a linear projection to H, which models with equal widths may lack. Output (section
-4.2): H -> E_out, then the rows of the output embedding, used in pre-training only. The
-variants of the output embedding differ only in their matrices, which
-`decoupled.model.variables.output_matrices` lists.
+Input: word, position and type embeddings of width E_in and layer norm, as in BERT, then
+a linear projection to H (paper footnote 3), which models with equal widths may lack.
+Output: H -> E_out (the same footnote), then the rows of the output embedding, used in
+pre-training only. The variants of the output embedding differ only in their matrices,
+which `decoupled.model.variables.output_matrices` lists.
 """
 
 from decoupled.core.compat import mtf, tf

@@ -84,6 +84,11 @@ class Findings(NamedTuple):
     complete: int
     jobs: int
 
+    @property
+    def is_english(self) -> bool:
+        """Whether the models know English alone, unlike most of the paper's."""
+        return list(self.unigram_entropy) == ["en"]
+
 
 def read_findings(
     jobs: Sequence[Job],
