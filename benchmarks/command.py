@@ -22,8 +22,6 @@ PEERS = {
     "torch": ("DECOUPLED_INTEROP_PYTHON", ".venv-interop"),
     "mesh_bert": ("DECOUPLED_MESH_BERT_PYTHON", ".venv-mesh-bert"),
     "corpus": ("DECOUPLED_CORPUS_PYTHON", ".venv-corpus"),
-    "records": ("DECOUPLED_RECORDS_PYTHON", ".venv-records"),
-    "oldest": ("DECOUPLED_OLDEST_PYTHON", ".venv-oldest"),
 }
 # The dump in DECOUPLED_DATA_DIR.
 BUNDLED = "wikipedia/enwiki-pages-articles-shortened.xml.bz2"
