@@ -278,7 +278,7 @@ def test_json_of_others_is_parsed_in_one_place():
     """`files.parse_json` knows what `json.loads` raises beside its own error."""
     # What these read comes from a process that they started, or that started them.
     own = {"vocabulary_training.py", "vocabulary_worker.py", "doctor.py"}
-    own |= {"warm_jobs.py", "warm_worker.py", "jax_step.py"}
+    own.add("jax_step.py")
     users = {
         path.name
         for path in SOURCES

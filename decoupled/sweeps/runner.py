@@ -16,7 +16,7 @@ from decoupled.core import console, files, gfile
 from decoupled.core.errors import Terminated
 from decoupled.core.processes import command_line, end_all, handled
 from decoupled.sweeps.jobs import LOG, RECORD, Job
-from decoupled.sweeps.warm_jobs import Fork, Place
+from decoupled.sweeps.warm_jobs import Fork, start
 
 # Seconds between two polls of the processes; seconds to end after SIGTERM.
 _POLL = 0.1
@@ -48,8 +48,8 @@ class JobRunner:
       parallel: the number of jobs at a time. Each gets its own share of the cores if
         the system supports this and there are enough cores.
       say: prints a line.
-      warm: whether jobs run in forks of processes that have imported TensorFlow, one
-        for each of `parallel`; see `decoupled.sweeps.warm_jobs`.
+      warm: whether jobs are forks of a process that has imported TensorFlow; see
+        `decoupled.sweeps.warm_jobs`.
       command: job -> its argument list, if it runs as a separate process.
     """
 
@@ -65,11 +65,8 @@ class JobRunner:
         self._parallel = parallel
         self._say = say
         self._running: dict[str, tuple[subprocess.Popen | Fork, float, int]] = {}
-        command, kinds = command or job_command, sorted({job.kind for job in jobs})
-        self._places = [
-            Place(kinds, cores, command, warm, say)
-            for cores in shares_of_cores(parallel) or [None] * parallel
-        ]
+        self._warm, self._command = warm, command or job_command
+        self._cores = shares_of_cores(parallel) or [None] * parallel
         self._seconds: dict[str, list[float]] = {}
         self._asked_to_end = False
 
@@ -143,7 +140,7 @@ class JobRunner:
         self._say(f"start {job.name}")
         taken = {place for _, _, place in self._running.values()}
         place = next(n for n in range(self._parallel) if n not in taken)
-        process = self._places[place].start(job)
+        process = start(job, self._cores[place], self._warm, self._command(job))
         self._running[job.name] = (process, time.monotonic(), place)
 
     def _collect(self, complete, failures, waiting):
@@ -189,8 +186,6 @@ class JobRunner:
             self._say(f"ending running jobs ({len(self._running)}); they save first")
         end_all((running[0] for running in self._running.values()), _GRACE)
         self._running = {}
-        for place in self._places:
-            place.close()
 
 
 def shares_of_cores(parallel: int) -> list[set[int]]:
