@@ -210,7 +210,7 @@ class _LinearCrossEntropy(mtf.Operation):
         return [of_x, *_TableGradients(self, dy).outputs, None]
 
     def check_layout(self, mesh_impl):
-        """Also called before anything is lowered (`training.mesh.check_conflicts`)."""
+        """Also called before anything is lowered (`training.mesh.check_tensors`)."""
         check_separate(mesh_impl, self.vocab, self.inputs[3].shape.dims)
 
     def slices(self, lowering: mtf.Lowering) -> Any:

@@ -77,7 +77,7 @@ def check_graph(
     ):
         dims = make_dims(network.model, batch, network.task.sequence_length)
         meshes.check_mesh(network.mesh, dims, network.task.extra_dims(), settings)
-    if network.mesh.layout_rules:
+    if meshes.mesh_size(network.mesh) > 1:
         _check_layout(network, training, frozen, dims)
 
 
@@ -109,7 +109,7 @@ def _check_layout(network, training, frozen, dims):
         forward = network.task.forward(build, _import(context, features, dims))
         variables = mesh.graph.trainable_variables
         mtf.gradients([forward.loss], [variable.value for variable in variables])
-        meshes.check_conflicts(network.mesh, mesh.graph)
+        meshes.check_tensors(network.mesh, mesh.graph)
 
 
 def build_step(
@@ -207,7 +207,7 @@ def _with_update(
     step: tf.Tensor,
 ) -> Lowered:
     graph = context.training
-    meshes.check_conflicts(context.network.mesh, context.mesh.graph)
+    meshes.check_tensors(context.network.mesh, context.mesh.graph)
     rate = learning_rate(graph.optimizer.learning_rate, graph.schedule, step)
     declared = context.network.variables
     updates = apply_gradients(
@@ -375,7 +375,7 @@ def _forward_and_gradients(
 
 def _lowering(context):
     graph = context.mesh.graph
-    meshes.check_conflicts(context.network.mesh, graph)
+    meshes.check_tensors(context.network.mesh, graph)
     # Stacked variables have no slice of their own for the fused optimizer.
     return mtf.Lowering(graph, {context.mesh: context.implementation}, autostack=False)
 

@@ -246,6 +246,11 @@ def test_examples_of_padding_count_nothing_in_evaluation():
         # No tensor has both, and yet no processor would see all ids of its rows.
         (("m:2", "sequence:m;vocab:m"), 1, "rules vocab:m and sequence:m split rows"),
         (("m:2", "sequence:m;predictions:m"), 1, "rules sequence:m and predictions:m"),
+        (("m:2", ""), 1, "no rule splits anything over mesh axis 'm'"),
+        (("d:2;m:2", "batch:d"), 1, "no rule splits anything over mesh axis 'm'"),
+        # Dimensions of other models and tasks.
+        (("m:2", "output_rank:m"), 1, "output_rank:m splits no tensor of this model"),
+        (("m:2", "labels:m;pooled:m"), 1, "labels:m; pooled:m splits no tensor"),
     ],
 )
 def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
@@ -281,4 +286,7 @@ def test_the_layout_of_every_task_is_checked(task):
     check_graph(graph_config(task=task, mesh=MODEL_AXIS).network, tiny_training())
     mesh = MeshConfig("m:2", "sequence:m;vocab:m", "float32", "gather", "float32", 128)
     with pytest.raises(UserError, match="rules vocab:m and sequence:m split rows"):
+        check_graph(graph_config(task=task, mesh=mesh).network, tiny_training())
+    mesh = dataclasses.replace(mesh, layout_rules="predictions:m;output_embedding:m")
+    with pytest.raises(UserError, match="output_embedding:m splits no tensor"):
         check_graph(graph_config(task=task, mesh=mesh).network, tiny_training())

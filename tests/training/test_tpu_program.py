@@ -1,5 +1,6 @@
 """What the real TPUEstimator builds for slices that are only described."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -8,6 +9,7 @@ from tensorflow.python.framework import kernels
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
 from decoupled.planning.plan import GRAPH_BYTES_OF_A_SLICE
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
@@ -175,6 +177,14 @@ def test_every_task_and_mode_is_built_and_all_hooks_begin(
     assert "bert/embeddings/word_embeddings" in names
     assert not [name for name in found.program_types() if not compiles(name)]
     assert "While" not in found.program_types()
+
+
+@pytest.mark.parametrize("rules", ["", "labels:model"])
+def test_a_layout_that_splits_nothing_is_refused_by_name(rules, tmp_path):
+    """TPUEstimator's own message would be "CrossShardOptimizer must be used"."""
+    nothing = dataclasses.replace(mesh(8), mesh_shape="model:8", layout_rules=rules)
+    with pytest.raises(UserError, match="^MeshConfig.layout_rules: .* 8 processors"):
+        built_train(tmp_path, config(mesh=nothing, frozen=BODY))
 
 
 def test_hosts_get_the_features_once_and_give_back_scalars(training):
