@@ -9,7 +9,6 @@ import pytest
 
 from decoupled.core.compat import tf
 from decoupled.tasks.mlm import MaskedLM
-from decoupled.training.graph import build_evaluation
 from tests.helpers import (
     MASKING,
     SESSION_CONFIG,
@@ -26,6 +25,7 @@ from tests.training.runs import (
     ONE_DEVICE,
     Steps,
     assert_equal_values,
+    build_evaluation,
     graph_config,
     largest_difference,
     run_steps,

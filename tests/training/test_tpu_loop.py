@@ -13,7 +13,7 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import Interrupted, UserError
 from decoupled.runs.evaluation import Part, predict_parts
 from decoupled.training.checkpoints import latest_complete
-from decoupled.training.estimator import evaluate, predict
+from decoupled.training.estimator import predict
 from decoupled.training.events import read_scalars
 from decoupled.training.graph import build_step
 from decoupled.training.tpu import session_config
@@ -182,7 +182,7 @@ def test_ctrl_c_that_is_ignored_stays_ignored_on_a_tpu(tpu, tmp_path, sigint):
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
-def test_predictions_and_metrics_are_those_of_the_host(trained, tmp_path):
+def test_predictions_are_those_of_the_host(trained, tmp_path):
     features = masked_lm_features()
     here = core_config(mesh=ONE_DEVICE).network
 
@@ -192,7 +192,6 @@ def test_predictions_and_metrics_are_those_of_the_host(trained, tmp_path):
     with one_core():
         network, spec = core_config().network, trained.prediction
         rows = list(predict(network, spec, three_batches))
-        found = evaluate(network, spec, three_batches, "there", steps=3)
     local = trained._replace(tpu=None).prediction
     expected = list(predict(here, local, three_batches))
     assert len(rows) == len(expected) == 24
@@ -200,8 +199,6 @@ def test_predictions_and_metrics_are_those_of_the_host(trained, tmp_path):
         np.testing.assert_allclose(
             [row[name] for row in rows], [row[name] for row in expected], rtol=1e-5
         )
-    wanted = evaluate(here, local, three_batches, "here")
-    assert found == pytest.approx(wanted, rel=1e-5)
 
 
 def test_the_program_has_ended_when_the_last_part_is_there(trained, monkeypatch):

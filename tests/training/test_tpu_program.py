@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 
-import numpy as np
 import pytest
 from tensorflow.python.framework import kernels
 
@@ -19,7 +18,7 @@ from decoupled.training import hooks
 from tests.exports.models import pretrained_weights, write_checkpoint
 from tests.helpers import MASKING, constant_input_fn, masked_lm_features, tiny_model
 from tests.training.described_tpu import build
-from tests.training.runs import BODY, graph_config
+from tests.training.runs import BODY, graph_config, head_features
 
 LENGTH, BATCH = MASKING.sequence_length, 8
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
@@ -47,19 +46,6 @@ def mesh(cores, slices="float32"):
 def config(cores=8, slices="float32", **changes):
     model = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
     return graph_config(**{"model": model, "mesh": mesh(cores, slices), **changes})
-
-
-def head_features(task, rows=BATCH):
-    """Features of one batch of a fine-tuning task."""
-    masked = masked_lm_features(rows)
-    features = {name: masked[name] for name in masked if name.startswith("input_")}
-    numbers = np.zeros([rows], np.int32)
-    if isinstance(task, Tagging):
-        ones = np.ones([rows, LENGTH], np.int32)
-        return {**features, "word_starts": ones, "label_ids": ones}
-    if isinstance(task, Classification):
-        return {**features, "label_ids": numbers}
-    return {**features, "start_positions": numbers, "end_positions": numbers}
 
 
 def input_of(mode, features):
@@ -142,11 +128,9 @@ def test_the_registry_knows_what_xla_cannot_compile(xla):
     assert not compiles("PyFunc")
 
 
-# Fine-tuning is evaluated from predictions alone.
 @pytest.mark.parametrize(
     "mode, name",
     [
-        ("evaluate", "pretraining"),
         *(("predict", name) for name in ["pretraining", *HEADS]),
         *(("train", name) for name in ["pretraining", "classification"]),
         *(
