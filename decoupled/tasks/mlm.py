@@ -22,10 +22,7 @@ class MaskedLM(Task):
 
     name = "masked_lm"
     head = MASKED_LM
-    metrics = {
-        "masked_lm_loss": ("loss_sum", "weight"),
-        "masked_lm_accuracy": ("hits", "weight"),
-    }
+    metrics = {"masked_lm_accuracy": ("hits", "weight")}
 
     def __init__(
         self,
