@@ -64,9 +64,9 @@ def check_labels(labels: Iterable[Any], where: str) -> list[str]:
         if not isinstance(cell, str):
             raise UserError(f"{where}: label {quoted(repr(cell))} is not a text")
         label = label_in(cell, where)
-        other = known.setdefault(look(label), label)
-        if other is not label:
-            raise UserError(f"{where}: {same_look(label, other)}")
+        if (shown := look(label)) in known:
+            raise UserError(f"{where}: {same_look(label, known[shown])}")
+        known[shown] = label
     return list(known.values())
 
 
