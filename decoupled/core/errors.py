@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 # All known names are listed if there are at most this many, or if none is similar.
 _MOST_NAMES = 20
+# Characters of a file's text that a message repeats.
+_MOST_CHARACTERS = 60
 
 
 class UserError(Exception):
@@ -68,6 +70,12 @@ class WorkerLost(Exception):
 
     Commands print the message in one line and exit with code 75 (`decoupled.launch`).
     """
+
+
+def quoted(text: str) -> str:
+    """The start of a file's text in quotes, with control characters escaped."""
+    cut = "..." if len(text) > _MOST_CHARACTERS else ""
+    return repr(text[:_MOST_CHARACTERS]) + cut
 
 
 def close_names(name: str, known: Sequence[str]) -> str:

@@ -93,6 +93,21 @@ def read(model_dir: str) -> ModelDir:
     return _described(path, files.read_json(path))
 
 
+def classifier_dropout(model_dir: str) -> float | None:
+    """The dropout rate before the layer of a task in training, if that is known.
+
+    Raises:
+      UserError: as for `read`, or it is not a rate.
+    """
+    rate = read(model_dir).data.get("classifier_dropout")
+    if rate is not None and not (type(rate) in (int, float) and 0 <= rate < 1):
+        raise UserError(
+            f"{os.path.join(model_dir, CONFIG)}: classifier_dropout is {_shown(rate)}, "
+            "not a rate from 0 to below 1"
+        )
+    return rate
+
+
 def weights_sha256(prefix: str) -> str:
     """What tells a checkpoint from others: its index has checksums of all tensors."""
     return files.file_fingerprint(f"{prefix}.index")

@@ -115,6 +115,7 @@ def average(
             value_of=value_of,
             step=int(steps.max()),
             report=report,
+            classifier_dropout=run_folder.classifier_dropout(first.folder),
         ),
     )
     return report
