@@ -94,7 +94,7 @@ def read(quick: bool, paths: list[str] | None) -> list[Question]:
         question
         for path in paths
         for question in read_questions(LanguageFile(path, "xquad", "any")).questions
-        if question.has_span
+        if question.trained_answer
     ]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from decoupled.configs import ModelConfig
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.labels import BLANKS
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointFile
@@ -247,8 +248,8 @@ def read_words(path: str) -> list[str]:
     Raises:
       UserError: the file is missing, not UTF-8 or holds no word.
     """
-    lines = [line.strip() for line in files.read_text(path).splitlines()]
-    words = list(dict.fromkeys(line for line in lines if line))
+    lines = files.split_lines(files.read_text(path))
+    words = list(dict.fromkeys(filter(None, (line.strip(BLANKS) for line in lines))))
     if not words:
         raise UserError(f"{path}: holds no words; write one a line")
     return words
