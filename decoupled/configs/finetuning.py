@@ -17,6 +17,7 @@ from decoupled.configs.checks import (
 from decoupled.configs.mesh import MeshConfig
 from decoupled.configs.training import ClusterConfig, OptimizerConfig, TrainingConfig
 from decoupled.core.errors import UserError
+from decoupled.core.labels import check_labels
 
 CLASS_WEIGHTS = ("none", "balanced")
 AUTO = "auto"
@@ -214,10 +215,10 @@ class OwnTaskConfig:
                 f"OwnTaskConfig.labels: {self.labels} are not all texts; write "
                 f"{tuple(map(str, self.labels))}"
             )
-        if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1:
+        check_labels(self.labels, "OwnTaskConfig.labels")
+        if len(self.labels) == 1:
             raise UserError(
-                f"OwnTaskConfig.labels: {self.labels} are not two or more different "
-                "labels"
+                f"OwnTaskConfig.labels: {self.labels} are not two or more labels"
             )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 # All known names are listed if there are at most this many, or if none is similar.
 _MOST_NAMES = 20
@@ -72,10 +73,12 @@ class WorkerLost(Exception):
     """
 
 
-def quoted(text: str) -> str:
-    """The start of a file's text in quotes, with control characters escaped."""
-    cut = "..." if len(text) > _MOST_CHARACTERS else ""
-    return repr(text[:_MOST_CHARACTERS]) + cut
+def quoted(value: Any) -> str:
+    """The start of a value of a file, as Python writes it: no control characters."""
+    text = value if isinstance(value, str) else repr(value)
+    if len(text) > _MOST_CHARACTERS:
+        text = f"{text[:_MOST_CHARACTERS]}..."
+    return repr(text) if isinstance(value, str) else text
 
 
 def close_names(name: str, known: Sequence[str]) -> str:

@@ -25,6 +25,9 @@ from decoupled.core.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
+# Other characters that Unicode counts as line ends are text.
+LINE_END = re.compile("\r\n|\r|\n")
+_BYTE_ORDER_MARK = "\ufeff"
 # TensorFlow's file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
 # The cause is on the line after the node's name, after the name of a file.
@@ -127,16 +130,34 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_text(path: str) -> str:
-    """The content of a UTF-8 file.
+    """The content of a UTF-8 file, without a byte order mark.
 
     Raises:
       UserError: the file is missing or is not UTF-8 (the byte offset is named).
     """
     content = read_bytes(path)
     try:
-        return content.decode("utf-8")
+        return content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}") from error
+
+
+def split_lines(text: str) -> list[str]:
+    r"""The lines of a text, which end at \n, \r\n or \r.
+
+    `str.splitlines` also cuts at form feeds, U+0085, U+2028 and others, which users'
+    texts contain.
+    """
+    lines = LINE_END.split(text)
+    return lines if lines[-1] else lines[:-1]
+
+
+def split_blanks(line: str) -> list[str]:
+    """The parts of a line between blanks and tabs.
+
+    `str.split` also cuts at no-break spaces and other white space, which words contain.
+    """
+    return [part for part in line.replace("\t", " ").split(" ") if part]
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:

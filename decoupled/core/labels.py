@@ -14,7 +14,9 @@ from typing import Any
 
 from decoupled.core.errors import UserError, quoted
 
-_BLANKS = " \t"
+# What is ignored around labels, numbers and names of columns. Other white space, as a
+# no-break space, is text.
+BLANKS = " \t"
 # Characters that end lines or steer a terminal, and halves of surrogate pairs.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # Variation selectors, fillers and others that show nothing and are no Cf.
@@ -36,7 +38,7 @@ def label_in(cell: str, where: str) -> str:
     Raises:
       UserError: it shows no character, or has a control character.
     """
-    label = cell.strip(_BLANKS)
+    label = cell.strip(BLANKS)
     if label and label.isascii() and label.isprintable():
         return label
     if found := _CONTROL.search(label):
@@ -62,11 +64,11 @@ def check_labels(labels: Iterable[Any], where: str) -> list[str]:
     known: dict[str, str] = {}
     for cell in labels:
         if not isinstance(cell, str):
-            raise UserError(f"{where}: label {quoted(repr(cell))} is not a text")
+            raise UserError(f"{where}: label {quoted(cell)} is not a text")
         label = label_in(cell, where)
-        if (shown := look(label)) in known:
-            raise UserError(f"{where}: {same_look(label, known[shown])}")
-        known[shown] = label
+        if (other := known.get(look(label))) is not None:
+            raise UserError(f"{where}: {same_look(label, other)}")
+        known[look(label)] = label
     return list(known.values())
 
 
@@ -89,3 +91,43 @@ def look(label: str) -> str:
     )
     shown = " ".join(_SHOWS_NOTHING.sub("", shown).split())
     return unicodedata.normalize("NFC", shown)
+
+
+class LabelReader:
+    """Labels in the cells of files, which are known or are collected.
+
+    Args:
+      labels: the known ones; None accepts every label and collects them.
+      where: the file or setting that has the labels, for messages.
+    """
+
+    def __init__(self, labels: Iterable[str] | None = None, where: str = ""):
+        self._collects = labels is None
+        self._known = {look(label): (label, where) for label in labels or ()}
+        self._cells: dict[str, str] = {}
+
+    @property
+    def labels(self) -> list[str]:
+        """The known or collected ones, sorted."""
+        return sorted(label for label, _ in self._known.values())
+
+    def read(self, cell: str, where: str) -> str | None:
+        """The label in a cell; None if it is unknown.
+
+        Args:
+          where: file and line, for messages.
+
+        Raises:
+          UserError: as for `label_in`; or it only looks like another label.
+        """
+        if cell in self._cells:
+            return self._cells[cell]
+        label = label_in(cell, where)
+        if self._collects:
+            self._known.setdefault(look(label), (label, where))
+        known, place = self._known.get(look(label), (None, ""))
+        if known not in (None, label):
+            raise UserError(f"{where}: {same_look(label, known)}; the other: {place}")
+        if known is not None:
+            self._cells[cell] = label
+        return known

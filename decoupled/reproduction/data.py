@@ -225,8 +225,10 @@ def _write_sentences(folders):
         pair, _, language = name.rpartition(".")
         if language == ENGLISH:
             continue
-        english = _lines(os.path.join(source, f"{pair}.{ENGLISH}"))
-        translations = _lines(os.path.join(source, name))
+        english, translations = (
+            files.split_lines(files.read_text(os.path.join(source, side)))
+            for side in (f"{pair}.{ENGLISH}", name)
+        )
         for key, text in zip(english, translations, strict=True):
             texts.setdefault(language, {})[key] = text
             texts.setdefault(ENGLISH, {})[key] = key
@@ -241,10 +243,6 @@ def _write_sentences(folders):
             path = os.path.join(folder, f"{language}.tsv")
             if not files.exists(path):
                 files.write_text(path, "".join(lines))
-
-
-def _lines(path):
-    return files.read_text(path).splitlines()
 
 
 def _write_edges(folders):

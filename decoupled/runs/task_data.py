@@ -142,7 +142,8 @@ class TaskData:
             "language": language,
             "settings": self.task.settings(),
             "file": self.fingerprint(split, language),
-            "examples": len(examples),
+            # What was read from the file; another version may read it differently.
+            "examples": files.fingerprint(repr(examples)),
             "vocabulary": self.vocabulary.fingerprint,
             # Another release may tokenise some texts differently.
             "sentencepiece": importlib.metadata.version("sentencepiece"),

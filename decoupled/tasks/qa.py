@@ -265,10 +265,11 @@ class QuestionAnsweringTask(FinetuningTask):
         path = file.path
         read = read_questions(file, ids_may_repeat=split == "train")
         repairs = read.repairs()
-        found = [question for question in read.questions if question.has_span]
+        found = [question for question in read.questions if question.trained_answer]
         if not found and split != "test":
             raise file.error("no question has an answer, which only tests may lack")
         unanswered = [q.identifier for q in read.questions if not q.answers]
+        without = len(read.questions) - len(unanswered) - len(found)
         if unanswered and split == "dev":
             raise file.error(
                 f"question {unanswered[0]!r} has no answer, which only tests may lack"
@@ -276,6 +277,9 @@ class QuestionAnsweringTask(FinetuningTask):
         if unanswered and split == "train":
             left_out = f"{len(unanswered):,} questions have no answer and are left out"
             repairs = "; ".join(filter(None, [repairs, left_out]))
+        if without and split == "train":
+            left_out = f"{without:,} questions have no answer in the context and are "
+            repairs = f"{repairs}; {left_out}left out"
         if repairs and path not in self._told:
             self._told.add(path)
             console.say(f"{path}: {repairs}")

@@ -72,9 +72,9 @@ class Question(NamedTuple):
     answers: tuple[Answer, ...]
 
     @property
-    def has_span(self) -> bool:
-        """Whether the first answer, the one that is trained on, is in the context."""
-        return bool(self.answers) and self.answers[0].start >= 0
+    def trained_answer(self) -> Answer | None:
+        """The first answer that is in the context, which is trained on."""
+        return next((answer for answer in self.answers if answer.start >= 0), None)
 
 
 class QuestionFile(NamedTuple):

@@ -109,7 +109,7 @@ def test_refused_json_lines(tmp_path, text, message):
         (HEADER, "a.tsv: holds no minimal pairs"),
         (f"{HEADER}a\tb\tc\n", "a.tsv:2: 3 columns, but the first line has 4"),
         (f"{HEADER}a\tb\tc\td\na\t \tc\td", "a.tsv:3: column 'wrong_sen' is empty"),
-        (f'{HEADER}"a\tb\tc\td\n', "a.tsv:2: not a table"),
+        (f'{HEADER}"a\tb\tc\n', "a.tsv:2: 3 columns, but the first line has 4"),
         (f"{HEADER}a\ta\tc\td\n", "a.tsv:2: both sentences are 'a'"),
     ],
 )

@@ -52,7 +52,7 @@ def test_labels_that_were_taken_away(tmp_path):
     del stripped["data"][0]["paragraphs"][0]["qas"][0]["answers"]
     questions = read(tmp_path / "zh.json", stripped).questions
     assert [question.answers for question in questions] == [(), ()]
-    assert not questions[0].has_span
+    assert questions[0].trained_answer is None
 
 
 def test_a_wrong_answer_start_is_repaired_and_counted(tmp_path):
@@ -69,7 +69,7 @@ def test_a_wrong_answer_start_is_repaired_and_counted(tmp_path):
 def test_an_answer_that_is_not_there_is_counted(tmp_path):
     read_file = read(tmp_path / "en.json", with_answer("one two", "three", 4))
     assert read_file.questions[0].answers == (Answer("three", -1, -1),)
-    assert not read_file.questions[0].has_span
+    assert read_file.questions[0].trained_answer is None
     assert (read_file.moved, read_file.lost) == ([], ["q"])
     assert "1 questions with an answer that is not in the context" in (
         read_file.repairs()

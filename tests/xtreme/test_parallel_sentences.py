@@ -133,7 +133,7 @@ def test_gold_pairs_of_the_test_set_may_be_there(tmp_path, name):
     [
         ("de-en.dev.de", ["de-1\tEin Haus.", "Das Meer."], ":2 (language de): not id"),
         ("de-en.dev.de", ["\tEin Haus."], ":1 (language de): not id"),
-        ("de-en.dev.en", ["en-1\ta", "en-1\tb"], "id 'en-1' stands 2 times"),
+        ("de-en.dev.en", ["en-1\ta", "en-1\tb"], "id 'en-1' occurs 2 times"),
         ("de-en.dev.en", [], "empty"),
         (
             "de-en.dev.gold",
