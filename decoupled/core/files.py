@@ -116,6 +116,20 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
             yield handle
 
 
+def check_regular(path: str) -> None:
+    """Refuses a pipe or a device, which cannot be read twice and may never end.
+
+    Raises:
+      UserError: `path` is local, and neither missing nor a file nor a folder.
+    """
+    local = "://" not in path and os.path.exists(path)
+    if local and not os.path.isfile(path) and not os.path.isdir(path):
+        raise UserError(
+            f"{path}: a pipe or a device, which cannot be read twice; write its "
+            "content to a file first"
+        )
+
+
 def read_bytes(path: str) -> bytes:
     """The content of a file.
 
@@ -313,7 +327,12 @@ def fingerprint(content: bytes | str) -> str:
 
 
 def file_fingerprint(path: str) -> str:
-    """The SHA-256 of a file, read in pieces of 1 MiB."""
+    """The SHA-256 of a file, read in pieces of 1 MiB.
+
+    Raises:
+      UserError: it is a pipe or a device.
+    """
+    check_regular(path)
     digest = hashlib.sha256()
     with gfile.GFile(path, "rb") as handle:
         while piece := handle.read(1 << 20):

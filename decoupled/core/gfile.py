@@ -161,10 +161,9 @@ def __getattr__(name: str) -> Any:
     local = {"OpError": OSError, "NotFoundError": FileNotFoundError}
     if name not in local:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None:
-        return local[name]
-    return local[name], getattr(tensorflow.errors, name)
+    # While TensorFlow is being imported, it has no errors yet.
+    errors = getattr(sys.modules.get("tensorflow"), "errors", None)
+    return local[name] if errors is None else (local[name], getattr(errors, name))
 
 
 def _remote():
