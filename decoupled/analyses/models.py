@@ -14,11 +14,13 @@ import numpy as np
 from decoupled.configs import ModelConfig
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.made_from import MADE_FROM
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.serving.encoder import FEATURES, Encoder
 from decoupled.model import variables as names
+from decoupled.runs import run_folder
 from decoupled.runs.saved_run import open_run
 
 INPUT, OUTPUT = "input", "output"
@@ -90,7 +92,10 @@ class AnalysedModel:
         if not files.exists(path):
             return None
         found = files.read_json(path)
-        if found.get("global_step") != self.weights.global_step:
+        weights = found.get(MADE_FROM, {}).get("checkpoint")
+        if found.get("global_step") != self.weights.global_step or (
+            weights and weights != run_folder.weights_sha256(self.weights.path)
+        ):
             return None
         return found.get("all", {}).get("masked_lm_accuracy")
 

@@ -10,10 +10,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import Terminated
+from decoupled.core.made_from import in_words
 from decoupled.core.processes import command_line, end_all, handled
 from decoupled.sweeps.jobs import LOG, RECORD, Job
 from decoupled.sweeps.warm_jobs import Fork, start
@@ -67,6 +68,8 @@ class JobRunner:
         self._running: dict[str, tuple[subprocess.Popen | Fork, float, int]] = {}
         self._warm, self._command = warm, command or job_command
         self._cores = shares_of_cores(parallel) or [None] * parallel
+        # What the running jobs read.
+        self._made_from: dict[str, dict[str, Any]] = {}
         self._seconds: dict[str, list[float]] = {}
         self._asked_to_end = False
 
@@ -84,11 +87,13 @@ class JobRunner:
 
     def _run(self):
         self._set_aside_outdated()
-        complete = set()
+        complete, seen = set(), {}
         for job in self._jobs:
             # A job whose needs have changed is run again.
-            if job.is_complete() and complete.issuperset(job.needs):
+            if job.is_complete(seen) and complete.issuperset(job.needs):
                 complete.add(job.name)
+            elif changed := job.changes(seen):
+                self._say(f"{job.name}: run again: {in_words(changed)}")
         waiting = [job for job in self._jobs if job.name not in complete]
         failures: dict[str, Failure] = {}
         if complete:
@@ -137,6 +142,7 @@ class JobRunner:
         if files.exists(record):
             # Otherwise a report would combine this job's files with the old record.
             gfile.remove(record)
+        self._made_from[job.name] = job.made_from()
         self._say(f"start {job.name}")
         taken = {place for _, _, place in self._running.values()}
         place = next(n for n in range(self._parallel) if n not in taken)
@@ -154,7 +160,7 @@ class JobRunner:
             if self._asked_to_end:
                 continue
             if code == 0:
-                job.record(seconds)
+                job.record(seconds, self._made_from[name])
                 complete.add(name)
                 self._seconds.setdefault(job.kind, []).append(seconds)
                 self._say(self._progress(job, seconds, complete, failures, waiting))

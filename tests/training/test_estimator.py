@@ -8,7 +8,7 @@ import pytest
 from decoupled.configs import OptimizerConfig
 from decoupled.core.compat import estimator, tf
 from decoupled.core.errors import UserError
-from decoupled.runs.evaluation import Part, finished_results, predict_parts
+from decoupled.runs.evaluation import Part, predict_parts
 from decoupled.training import model_fn
 from decoupled.training.checkpoints import branch_off
 from decoupled.training.estimator import predict, train
@@ -156,15 +156,6 @@ def test_predictions_of_parts_come_without_padding(split_run):
     expected = [row["loss_sum"] for row in everything]
     np.testing.assert_array_equal(parts["aa"]["loss_sum"], expected[:11])
     np.testing.assert_array_equal(parts["bb"]["loss_sum"], expected[16:18])
-
-
-def test_results_are_finished_where_they_are_of_the_newest_step(tmp_path):
-    path = tmp_path / "eval.json"
-    assert finished_results(str(path), 6) is None
-    path.write_text('{"global_step": 6, "all": 1}')
-
-    assert finished_results(str(path), 6) == {"global_step": 6, "all": 1}
-    assert finished_results(str(path), 7) is None
 
 
 def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
