@@ -317,7 +317,7 @@ class _LayersOnDisk:
         """Writes a batch of `encode_texts`."""
         self._places.append(places)
         for layer, vectors in pooled.items():
-            with open(self._path(layer), "ab") as handle:
+            with gfile.GFile(self._path(layer), "ab") as handle:
                 handle.write(np.ascontiguousarray(vectors, np.float32))
 
     def read(self, layer) -> np.ndarray:

@@ -9,18 +9,18 @@ Example:
   decoupled doctor
 """
 
-import argparse
 import json
 import os
 import pathlib
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 from typing import Any
 
 import decoupled
+from decoupled.core import endings
+from decoupled.core.errors import UserError
 from decoupled.core.installed import (
     CHECKOUT,
     EXTRAS,
@@ -68,13 +68,13 @@ print(json.dumps({
 
 def main() -> int:
     """Prints the report; returns the exit code."""
-    argparse.ArgumentParser(
-        prog="decoupled doctor",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args(sys.argv[2:])
-    # Ends quietly if the reader of the output ends, as with `| head`.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    endings.call_command("decoupled doctor")
+    words = sys.argv[2:]
+    if {"-h", "-help", "--help"} & set(words):
+        print(__doc__.strip())
+        return 0
+    if words:
+        raise UserError(f"{words[0]!r}: takes no flags and no words")
     packages = [check_package(entry) for entry in requirements()]
     report_python()
     report_packages(packages)

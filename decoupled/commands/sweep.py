@@ -63,7 +63,7 @@ def main() -> None:
     """Runs the sweep, or prints its jobs."""
     if flags.FLAGS.print_jobs:
         for job in _prepare()[2]:
-            print(shlex.join([job.kind, *job.arguments]))
+            console.say(shlex.join([job.kind, *job.arguments]))
         return
     with locks.hold(flags.FLAGS.sweep_dir):
         _run()

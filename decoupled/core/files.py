@@ -16,7 +16,6 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 from decoupled.core import gfile
 from decoupled.core.errors import UserError
@@ -36,6 +35,10 @@ _SESSION_FAILED = re.compile(
     r"(?:\d+ root error\(s\) found\.\n\s*\(0\) \w+: )?(?:/\S+; )?([^\n]+)$",
     re.DOTALL | re.MULTILINE,
 )
+# The names of nodes and operations that TensorFlow puts around the cause.
+_NODES = re.compile(
+    r"(?:\[\[)?\{\{(?:function_)?node [^}]*\}\}(?:\]\])?|\[Op:\w+\](?: name:.*)?"
+)
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
 # A part of a path: neither "." nor "..", no separator, and no character with a special
 # meaning for a file system or a terminal.
@@ -46,6 +49,19 @@ _BELOW = re.compile(rf"{_PART}(?:/{_PART})*")
 def exists(path: str) -> bool:
     """True where `path` is a file or a folder."""
     return gfile.exists(path)
+
+
+def expand_home(path: str) -> str:
+    """A path whose `~` or `~user` at the beginning is that home, as in a shell.
+
+    Raises:
+      UserError: there is no such user.
+    """
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        user = path.split("/")[0]
+        raise UserError(f"{path}: no home folder of {user}; ./{path} is a local path")
+    return expanded
 
 
 def make_folder(path: str) -> str:
@@ -100,7 +116,11 @@ def atomic_path(path: str) -> Iterator[str]:
     try:
         yield temporary
         gfile.rename(temporary, path, overwrite=True)
-    except BaseException:
+    except BaseException as error:
+        # The user knows the file by its final name.
+        if isinstance(error, OSError):
+            name = os.fsdecode(error.filename or temporary)
+            error.filename, error.filename2 = name.replace(temporary, path), None
         if gfile.isdir(temporary):
             gfile.rmtree(temporary)
         elif gfile.exists(temporary):
@@ -306,14 +326,8 @@ def read_arrays(path: str) -> dict[str, "np.ndarray"]:
     try:
         with np.load(content, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
-    except (
-        ValueError,
-        OSError,
-        EOFError,
-        KeyError,
-        AttributeError,
-        BadZipFile,
-    ) as error:
+    # NumPy, zipfile and zlib raise errors of many kinds for damaged bytes.
+    except Exception as error:
         raise UserError(
             f"{path}: not a file of arrays ({reason(error)}); run what wrote it again"
         ) from error
@@ -349,7 +363,7 @@ def reason(error: BaseException) -> str:
     """The first line of an error's message, for use in messages of this package.
 
     For a failed TensorFlow session it is the cause, which TensorFlow writes below the
-    location of the code that built the failing node.
+    location of the code that built the failing node. The names of nodes are left out.
     """
     message = (
         getattr(error, "message", None)
@@ -357,10 +371,9 @@ def reason(error: BaseException) -> str:
         or str(error)
         or type(error).__name__
     )
-    lines = message.strip().splitlines()
-    if found := _SESSION_FAILED.search(message):
-        return found[1]
-    return lines[0]
+    found = _SESSION_FAILED.search(message)
+    line = found[1] if found else message.strip().splitlines()[0]
+    return _NODES.sub("", line).strip() or type(error).__name__
 
 
 _FULL = "No space left on device"

@@ -115,7 +115,7 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     copy = os.path.join(folder, name)
     copy_without_slots(prefix, copy)
     write_list(folder, [name])
-    kept = {os.path.basename(p) for p in gfile.glob(f"{copy}.*")} | {CHECKPOINT_LIST}
+    kept = {os.path.basename(p) for p in gfile.glob(copy, ".*")} | {CHECKPOINT_LIST}
     for other in {name.rstrip("/") for name in gfile.listdir(folder)} - kept:
         path = os.path.join(folder, other)
         # A killed evaluation on a TPU leaves a folder of batches here.

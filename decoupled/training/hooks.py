@@ -110,8 +110,8 @@ class SaveCheckpoints(CountingHook):
 
     def _remove_parts(self):
         """Removes the parts of a checkpoint that could not be written."""
-        for path in tf.io.gfile.glob(f"{self._path}-{self.step}_temp*"):
-            tf.io.gfile.rmtree(path)
+        for path in gfile.glob(f"{self._path}-{self.step}", "_temp*"):
+            gfile.rmtree(path)
 
 
 class StopOnSignal(estimator.SessionRunHook):
