@@ -5,7 +5,6 @@ the other tasks of its kind.
 """
 
 import os
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -197,12 +196,6 @@ class OwnTagging(_OwnFiles, TaggingTask):
         super().__init__(config.name, max_sequence_length, labels)
         if config.metric == "entity_f1":
             self.metrics = ("entity_f1", "precision", "recall", "accuracy")
-            wrong = [tag for tag in labels if not re.fullmatch("O|[BI]-.+", tag)]
-            if wrong:
-                raise UserError(
-                    f"OwnTaskConfig.metric: entity_f1 needs tags O, B-TYPE and I-TYPE; "
-                    f"{wrong[0]!r} is none of them"
-                )
 
     def read_file(self, path: str, split: str) -> list[TaggedSentence]:
         """The sentences of a file."""

@@ -28,6 +28,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LARGEST_NUMBER = 3.4e38
 # CoNLL-U: words of several syntactic words (1-2), and words that are not in the text.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
+_ENTITY = re.compile("O|[BI]-.+")
 # Lines above a sentence in files without comments: `# id 12ab\tdomain=train` of
 # MultiCoNER, `# sent_id = 3`.
 _COMMENT = re.compile(r"# (id \S+[ \t]+domain=|\S+ = |\S+ =$|newdoc|newpar)")
@@ -327,12 +328,22 @@ def read_tagged(
         if untagged:
             continue
         tags.append(_label(path, row, config, labels))
-        if any(map(str.isspace, tags[-1])):
-            problem = f"the tag {quoted(tags[-1])} has a blank in it"
+        if problem := _problem_of_tag(tags[-1], config):
             raise _error(path, number, config.label, problem)
     if not sentences:
         raise UserError(f"{path}: holds no word")
     return sentences
+
+
+def _problem_of_tag(tag, config):
+    if any(map(str.isspace, tag)):
+        return f"the tag {quoted(tag)} has a blank in it"
+    if config.metric == "entity_f1" and not _ENTITY.fullmatch(tag):
+        return (
+            "entity_f1 (OwnTaskConfig.metric) needs tags O, B-TYPE and I-TYPE; "
+            f"{quoted(tag)} is none of them"
+        )
+    return None
 
 
 def _word_lines(path):

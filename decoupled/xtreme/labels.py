@@ -77,8 +77,12 @@ def _classes(file: LanguageFile) -> list[str]:
 
 
 def _tags(file: LanguageFile) -> list[list[str]]:
-    lines = (line.rpartition("\t")[2] for line in file.lines())
-    return [sentence.tags for sentence in file.sentences(lines, _REMOVED)]
+    lines = file.lines()
+    tags = [line.rpartition("\t")[2] for line in lines]
+    for number, (line, tag) in enumerate(zip(lines, tags, strict=True), start=1):
+        if line.strip(BLANKS) and not tag.strip(BLANKS):
+            raise file.error(f"no tag after the word{_REMOVED}", number)
+    return [sentence.tags for sentence in file.sentences(tags, _REMOVED)]
 
 
 def _pairs(file: LanguageFile) -> list[tuple[str, ...]]:

@@ -359,7 +359,9 @@ def test_mistakes_in_columns(tmp_path, content, message):
 
 def test_entities_need_tags_of_entities(tmp_path):
     folder = write(tmp_path, train_en_conll="Anna NOUN\nsees VERB\n")
-    with pytest.raises(UserError, match="entity_f1 needs tags O, B-TYPE and I-TYPE"):
+    make(TAGS, folder)
+    message = r"conll:1: .*entity_f1 .*needs tags O, B-TYPE and I-TYPE; 'NOUN'"
+    with pytest.raises(UserError, match=message):
         make(described(TAGS, metric="entity_f1"), folder)
 
 
