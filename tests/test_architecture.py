@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "planning": BELOW_RUNS,
     "runs": BELOW_RUNS,
     "exports": BELOW_RUNS | {"runs"},
-    "sweeps": {"core", "configs", "launch"},
+    "sweeps": {"core", "configs", "launch", "runs"},
     "analyses": BELOW_RUNS | {"runs", "exports"},
     "reports": BELOW_RUNS | {"runs", "exports", "analyses", "launch", "sweeps"},
 }

@@ -47,9 +47,8 @@ def _files_of(path):
     manifest = os.path.join(path, _MANIFEST)
     if files.exists(manifest):
         return [manifest]
-    start = gfile.escape(path)
     if files.exists(os.path.join(path, files.CHECKPOINT_LIST)):
-        return [p for one in _INDEXES for p in gfile.glob(os.path.join(start, one))]
+        return [p for one in _INDEXES for p in gfile.glob(f"{path}/", one)]
     found = gfile.walk(path)
     return sorted(os.path.join(at, name) for at, _, names in found for name in names)
 
@@ -75,7 +74,7 @@ def changes(saved: Any, wanted: dict[str, Any]) -> list[str]:
     if not isinstance(saved, dict) or not isinstance(saved.get("files"), dict):
         return ["it does not say from which files it was computed"]
     # As the file has it, which knows lists alone, and no tuples.
-    wanted, found = json.loads(json.dumps(wanted)), []
+    wanted, found = files.parse_json(json.dumps(wanted)), []
     if saved.get("checkpoint") != wanted.get("checkpoint"):
         found.append("the checkpoint is another one")
     before, now = saved["files"], wanted["files"]
