@@ -154,7 +154,7 @@ def _label(path, row, config, labels):
         source = "no training file has it"
         if config.labels:
             source = "OwnTaskConfig.labels lacks it"
-        known = ", ".join(labels.labels[:_SHOWN])[:_LISTED]
+        known = ", ".join(label[:_SHOWN] for label in labels.labels[:_SHOWN])[:_LISTED]
         raise _error(
             path,
             row.line,
@@ -265,7 +265,7 @@ def _table(path, config, rows):
         if header.count(column) > 1 or column in needed and column not in header:
             raise UserError(
                 f"{path}:{number}: the header has {header.count(column)} columns "
-                f"{column!r}, not 1; it is {', '.join(header)[:200]!r}"
+                f"{column!r}, not 1; it is {quoted(', '.join(header))}"
             )
     for number, cells in rows:
         if len(cells) != len(header):
