@@ -34,7 +34,6 @@ LONG = (
     "test_pretrain.py",
     "test_end_to_end.py",
     "test_training_lengths.py",
-    "test_softmax_blocks.py",
 )
 
 

@@ -77,11 +77,8 @@ def find_files(paths: Sequence[str]) -> list[str]:
         own = [path]
         if gfile.isdir(path):
             patterns = ("*.jsonl", "*.tsv", "*/*.jsonl", "*/*.tsv")
-            folder = gfile.escape(path)
             own = [
-                name
-                for pattern in patterns
-                for name in gfile.glob(os.path.join(folder, pattern))
+                name for pattern in patterns for name in gfile.glob(f"{path}/", pattern)
             ]
             if not own:
                 raise UserError(f"{path}: has neither *.jsonl nor *.tsv")

@@ -1,4 +1,4 @@
-"""Nearest-neighbour translation, layer by layer (paper Figure 2, appendix A.9).
+"""Nearest-neighbour translation, layer by layer (paper Figure 2, A.9).
 
 A sentence's vector in a layer is the mean over its tokens. The accuracy is the share of
 sentences whose nearest vector in the other language belongs to the translation. The
@@ -317,7 +317,7 @@ class _LayersOnDisk:
         """Writes a batch of `encode_texts`."""
         self._places.append(places)
         for layer, vectors in pooled.items():
-            with open(self._path(layer), "ab") as handle:
+            with gfile.GFile(self._path(layer), "ab") as handle:
                 handle.write(np.ascontiguousarray(vectors, np.float32))
 
     def read(self, layer) -> np.ndarray:

@@ -216,6 +216,11 @@ class TranslationSearch:
         results = self._results
         data = {name: self._fingerprint(name) for name in self._languages}
         missing = [name for name in data if not results.has(name, data[name])]
+        if changed := [name for name in missing if name in results.languages]:
+            console.say(
+                f"{results.path}: searched again: the files of {', '.join(changed)} or "
+                "their predictions have changed"
+            )
         if done := len(data) - len(missing):
             console.say(f"{results.path}: has {done} of {len(data)} languages, reused")
         find = self._tatoeba if self._task == "tatoeba" else self._bucc

@@ -51,7 +51,7 @@ def find_sets(folder: str | None, paths: Sequence[str]) -> list[WordPairs]:
       UserError: there is nothing to read, a file is malformed, or two files have the
         same name.
     """
-    found = gfile.glob(os.path.join(gfile.escape(folder), "*.tsv")) if folder else []
+    found = gfile.glob(f"{folder}/", "*.tsv") if folder else []
     if folder and not found:
         raise UserError(f"{folder}: no *.tsv there; each holds word, word, score")
     sets = [read_pairs(path) for path in (*found, *paths)]

@@ -153,7 +153,7 @@ def run_finetuning(
         finetuning.train()
     labelled = []
     if mode == "predict":
-        labelled = finetuning.grid.best_run().predict(predictions)
+        labelled = finetuning.grid.best_run().predict(folder)
         console.say(f"wrote {os.path.join(predictions, made.name)}")
     elif mode != "train":
         results = finetuning.evaluate(anew=mode == "eval")
@@ -167,6 +167,7 @@ def run_finetuning(
 def _report(finetuning, results):
     """Writes results.json, .csv and .png of all runs, and prints the table."""
     from decoupled.core import plots
+    from decoupled.core.made_from import MADE_FROM
     from decoupled.reports import finetuning as finetuning_report
     from decoupled.runs.finetuning_run import ANSWER_SETTINGS
 
@@ -179,6 +180,7 @@ def _report(finetuning, results):
         "headline": list(task.headline),
         **finetuning.grid.summary(folder),
         ANSWER_SETTINGS: task.answer_settings(),
+        MADE_FROM: results[finetuning.grid.chosen_runs().index(best)][MADE_FROM],
         "outside_xtreme": finetuning_report.outside_languages(task.name, combined),
         **combined,
     }

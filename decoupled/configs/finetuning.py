@@ -171,7 +171,7 @@ class OwnTaskConfig:
                 f'OwnTaskConfig.files: {self.files!r} needs "{{split}}" in it, or '
                 "OwnTaskConfig.split_column, and not both"
             )
-        if self.files.startswith("/") or ".." in self.files.split("/"):
+        if self.files.startswith(("/", "~")) or ".." in self.files.split("/"):
             raise UserError(
                 f"OwnTaskConfig.files: {self.files!r} is not a path below --data_dir"
             )

@@ -25,6 +25,12 @@ from decoupled.core.errors import UserError, close_names
 # A limit for files that include others twice each, which multiply at every level.
 _MOST_FILES = 100
 _BYTE_ORDER_MARK = "\ufeff"
+# Settings of earlier versions, and what takes their place.
+_REMOVED = {
+    ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
+    "to save memory, split the vocabulary over the mesh (layout_rules), or set "
+    "recompute_layers",
+}
 _MISTAKES = (
     KeyError,
     RuntimeError,
@@ -177,6 +183,8 @@ class Reader:
         known = _parameters(self.find(owner))
         if name in known:
             return
+        if (owner, name) in _REMOVED:
+            raise UserError(f"{owner}.{name} was removed: {_REMOVED[owner, name]}")
         owners = [
             other
             for other, config in _config_classes().items()

@@ -73,7 +73,7 @@ class ExtractiveQA(Task):
         the length of the batch. That of packed rows always does.
     """
 
-    metrics = {"loss": ("loss_sum", "weight"), "span_accuracy": ("hits", "weight")}
+    metrics = {"span_accuracy": ("hits", "weight")}
     head = SPANS
 
     def __init__(

@@ -5,11 +5,11 @@ import numpy as np
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.pooling import PooledLayers
-from decoupled.training.graph import build_evaluation
 from decoupled.training.network import Network
 from tests.exports.models import model_config, pretrained_weights
 from tests.interop.reference import NEEDS_TRANSFORMERS, run_reference
 from tests.interop.test_transformers import masked_lm_batch
+from tests.training.runs import build_evaluation
 
 pytestmark = NEEDS_TRANSFORMERS
 

@@ -15,6 +15,7 @@ import sys
 import gin
 from absl import flags
 from decoupled.launch import start
+from decoupled.core import endings
 from decoupled.core.errors import Interrupted, UserError
 
 def define_flags():
@@ -49,7 +50,7 @@ def main():
 
 if __name__ == "__main__":
     sys.argv.insert(1, "command")
-    start.run(sys.modules[__name__])
+    endings.end(lambda: start.run(sys.modules[__name__]))
 '''
 GOOD = """
 command.sampling = @SamplingConfig()

@@ -10,10 +10,10 @@ from decoupled.core.compat import tf
 from decoupled.exports.serving.encoder import Encoder
 from decoupled.tasks import pooling as batches
 from decoupled.tasks.pooling import PooledLayers, layer_name
-from decoupled.training.graph import build_evaluation
 from decoupled.training.mesh import session_config
 from decoupled.training.network import Network
 from tests.exports.models import model_config, pretrained_weights, random_batch
+from tests.training.runs import build_evaluation
 
 CONFIG = model_config()
 WEIGHTS = pretrained_weights(CONFIG)
