@@ -363,6 +363,8 @@ def test_entities_need_tags_of_entities(tmp_path):
     message = r"conll:1: .*entity_f1 .*needs tags O, B-TYPE and I-TYPE; 'NOUN'"
     with pytest.raises(UserError, match=message):
         make(described(TAGS, metric="entity_f1"), folder)
+    with pytest.raises(UserError, match="OwnTaskConfig.labels: .*'S-PER' is none of"):
+        described(TAGS, metric="entity_f1", labels=("O", "S-PER"))
 
 
 @pytest.mark.parametrize(
