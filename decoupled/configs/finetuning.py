@@ -40,6 +40,8 @@ OWN_ENDINGS = {
     TAGGING: (".tsv", ".txt", ".conll", ".conllu"),
     QUESTION_ANSWERING: (".json",),
 }
+# A tag of `entity_f1`, in the scheme IOB2 or IOB1.
+ENTITY_TAG = re.compile("O|[BI]-.+")
 SCORINGS = ("cosine", "euclidean", "ratio_margin", "distance_margin")
 LONG_SENTENCES = ("cut", "windows")
 
@@ -216,6 +218,12 @@ class OwnTaskConfig:
                 f"{tuple(map(str, self.labels))}"
             )
         check_labels(self.labels, "OwnTaskConfig.labels")
+        for label in self.labels:
+            if self.metric == "entity_f1" and not ENTITY_TAG.fullmatch(label.strip()):
+                raise UserError(
+                    f"OwnTaskConfig.labels: entity_f1 needs tags O, B-TYPE and I-TYPE; "
+                    f"{label!r} is none of them"
+                )
         if len(self.labels) == 1:
             raise UserError(
                 f"OwnTaskConfig.labels: {self.labels} are not two or more labels"

@@ -173,7 +173,9 @@ def read_text(path: str) -> str:
     try:
         return content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 at byte {error.start}") from error
+        utf_16 = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+        advice = "; it is UTF-16, save it as UTF-8" if utf_16 else ""
+        raise UserError(f"{path}: not UTF-8 at byte {error.start}{advice}") from error
 
 
 def split_lines(text: str) -> list[str]:

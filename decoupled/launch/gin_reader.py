@@ -24,7 +24,6 @@ from decoupled.core.errors import UserError, close_names
 
 # A limit for files that include others twice each, which multiply at every level.
 _MOST_FILES = 100
-_BYTE_ORDER_MARK = "\ufeff"
 _NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
 # Settings of earlier versions, and what takes their place.
 _REMOVED = {
@@ -75,7 +74,7 @@ class Reader:
         self._included += bool(above)
         if self._included > _MOST_FILES:
             raise UserError(f"{above[-1]}: more than {_MOST_FILES} files are included")
-        text = files.read_text(path).removeprefix(_BYTE_ORDER_MARK)
+        text = files.read_text(path)
         for statement in self._statements(text, path):
             place = _place(path, statement.location.line_num)
             if isinstance(statement, config_parser.IncludeStatement):

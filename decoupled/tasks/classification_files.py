@@ -23,6 +23,7 @@ from decoupled.core.tab_separated import read_rows
 from decoupled.xtreme.files import LanguageFile
 
 _UNLABELLED, _LABELLED = 2, 3
+_LISTED = 400
 # XNLI's machine-translated training files spell one label differently.
 _SPELLINGS = {"contradictory": "contradiction"}
 
@@ -124,7 +125,7 @@ def read_examples(path: str, labels: list[str]) -> list[LabelledTexts]:
         if (label := known.read(cell, f"{path}:{number}")) is None:
             raise UserError(
                 f"{path}:{number}: unknown label {quoted(cell)}; one of "
-                f"{', '.join(labels)}"
+                f"{', '.join(labels)[:_LISTED]}"
             )
         examples.append(LabelledTexts(tuple(columns), label))
     if not examples:

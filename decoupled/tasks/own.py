@@ -15,7 +15,7 @@ from decoupled.configs.finetuning import (
     OwnTaskConfig,
     QuestionAnsweringConfig,
 )
-from decoupled.core import files
+from decoupled.core import console, files
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import LabelReader, check_labels
 from decoupled.metrics.labels import accuracy, entity_scores, macro_f1
@@ -65,6 +65,8 @@ class _OwnFiles(FinetuningTask):
         self.headline = (config.metric,)
         # Path -> the splits in a file that contains several; each file is read once.
         self._splits: dict[str, set[str]] = {}
+        # Files of which it was said that cells have line ends.
+        self._told: set[str] = set()
 
     def settings(self) -> dict[str, Any]:
         """Those of the kind, and the columns and splits that are read."""
@@ -113,6 +115,15 @@ class _OwnFiles(FinetuningTask):
         """The examples of a file."""
         raise NotImplementedError
 
+    def read_rows(self, path: str, split: str) -> list[LabelledTexts]:
+        """The rows of a split; it is said once that cells have line ends in them."""
+        rows = read_texts(path, self.config, split, self.known_labels())
+        count = sum(bool(files.LINE_END.search(t)) for row in rows for t in row.texts)
+        if count and path.endswith(".tsv") and path not in self._told:
+            self._told.add(path)
+            console.say(f"{path}: {count:,} cells in quotes have line ends in them")
+        return rows
+
     def known_labels(self) -> LabelReader:
         """The labels of the task, to read a file with them."""
         source = "OwnTaskConfig.labels" if self.config.labels else "the training files"
@@ -142,7 +153,7 @@ class OwnClassification(_OwnFiles, SequenceClassificationTask):
 
     def read_file(self, path: str, split: str) -> list[LabelledTexts]:
         """The rows of a split."""
-        return read_texts(path, self.config, split, self.known_labels())
+        return self.read_rows(path, split)
 
     def scores_of(self, labels: list[str], answers: list[str]) -> dict[str, float]:
         """Accuracy and the mean F1 of all labels."""
@@ -173,7 +184,7 @@ class OwnRegression(_OwnFiles, RegressionTask):
           UserError: also if every row of a dev file has the same number. Correlations
             are undefined there, and none of them can select a checkpoint.
         """
-        rows = read_texts(path, self.config, split, LabelReader())
+        rows = self.read_rows(path, split)
         if split == "dev" and len({float(row.label) for row in rows}) < 2:
             raise UserError(
                 f"{path}: every number is {rows[0].label}, and a correlation needs two "

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from decoupled.configs.finetuning import REGRESSION, TAGGING, OwnTaskConfig
+from decoupled.configs.finetuning import ENTITY_TAG, REGRESSION, TAGGING, OwnTaskConfig
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS, LabelReader, look
@@ -28,7 +28,6 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LARGEST_NUMBER = 3.4e38
 # CoNLL-U: words of several syntactic words (1-2), and words that are not in the text.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
-_ENTITY = re.compile("O|[BI]-.+")
 # Lines above a sentence in files without comments: `# id 12ab\tdomain=train` of
 # MultiCoNER, `# sent_id = 3`.
 _COMMENT = re.compile(r"# (id \S+[ \t]+domain=|\S+ = |\S+ =$|newdoc|newpar)")
@@ -154,7 +153,7 @@ def _label(path, row, config, labels):
         source = "no training file has it"
         if config.labels:
             source = "OwnTaskConfig.labels lacks it"
-        known = ", ".join(labels.labels[:_SHOWN])[:_LISTED]
+        known = ", ".join(label[:_SHOWN] for label in labels.labels[:_SHOWN])[:_LISTED]
         raise _error(
             path,
             row.line,
@@ -265,7 +264,7 @@ def _table(path, config, rows):
         if header.count(column) > 1 or column in needed and column not in header:
             raise UserError(
                 f"{path}:{number}: the header has {header.count(column)} columns "
-                f"{column!r}, not 1; it is {', '.join(header)[:200]!r}"
+                f"{column!r}, not 1; it is {quoted(', '.join(header))}"
             )
     for number, cells in rows:
         if len(cells) != len(header):
@@ -338,7 +337,7 @@ def read_tagged(
 def _problem_of_tag(tag, config):
     if any(map(str.isspace, tag)):
         return f"the tag {quoted(tag)} has a blank in it"
-    if config.metric == "entity_f1" and not _ENTITY.fullmatch(tag):
+    if config.metric == "entity_f1" and not ENTITY_TAG.fullmatch(tag):
         return (
             "entity_f1 (OwnTaskConfig.metric) needs tags O, B-TYPE and I-TYPE; "
             f"{quoted(tag)} is none of them"

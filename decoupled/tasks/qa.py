@@ -17,7 +17,7 @@ from decoupled.configs import QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO, QUESTION_ANSWERING
 from decoupled.core import console, files
 from decoupled.core.compat import mtf, tf
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
@@ -272,7 +272,8 @@ class QuestionAnsweringTask(FinetuningTask):
         without = len(read.questions) - len(unanswered) - len(found)
         if unanswered and split == "dev":
             raise file.error(
-                f"question {unanswered[0]!r} has no answer, which only tests may lack"
+                f"question {quoted(unanswered[0])} has no answer, which only tests "
+                "may lack"
             )
         if unanswered and split == "train":
             left_out = f"{len(unanswered):,} questions have no answer and are left out"

@@ -23,7 +23,7 @@ FORMS = {
     "panx": ("O|[BI]-(?:PER|LOC|ORG)", "O, or B- or I- with PER, LOC or ORG"),
     "udpos": ("|".join(PARTS_OF_SPEECH), "a part of speech of UD, as NOUN"),
     "bucc2018": ("[^\t]+\t[^\t]+", "two ids with a tab between them"),
-    "tatoeba": ("0|[1-9][0-9]*", "a line number, from 0"),
+    "tatoeba": ("0|[1-9][0-9]{0,8}", "a line number, from 0"),
 }
 
 # A language in the name of a file from elsewhere: ur, zh-TW, zh_Hant. This is narrower

@@ -123,6 +123,30 @@ def test_bytes_that_are_not_utf8_are_located(tmp_path):
     assert_user_error(files.read_text, tmp_path / "a", "not UTF-8 at byte 2")
 
 
+def test_utf_16_is_named_and_a_byte_order_mark_is_skipped(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("text".encode("utf-16"))
+    with pytest.raises(
+        UserError, match=r"a\.txt: not UTF-8 .*UTF-16, save it as UTF-8"
+    ):
+        files.read_text(str(path))
+    path.write_bytes(b"\xef\xbb\xbf" + b'{"a": 1}')
+    assert files.read_json(str(path)) == {"a": 1}
+    assert files.read_text(str(path)) == '{"a": 1}'
+
+
+def test_lines_end_at_three_line_ends_only():
+    text = "a\u2028b\x85c\x0b\x0c\x1cd\re\r\n\nf\n"
+    lines = ["a\u2028b\x85c\x0b\x0c\x1cd", "e", "", "f"]
+    assert files.split_lines(text) == lines
+    assert files.split_lines("") == [] and files.split_lines("\n") == [""]
+    assert files.split_blanks(" a\u00a0b\tc\u3000 \x85 ") == [
+        "a\u00a0b",
+        "c\u3000",
+        "\x85",
+    ]
+
+
 def test_json_mistakes_are_located(tmp_path):
     (tmp_path / "a").write_text('{"a": 1,\n "b" 2}')
     assert_user_error(files.read_json, tmp_path / "a", "line 2, column 6")

@@ -363,6 +363,8 @@ def test_entities_need_tags_of_entities(tmp_path):
     message = r"conll:1: .*entity_f1 .*needs tags O, B-TYPE and I-TYPE; 'NOUN'"
     with pytest.raises(UserError, match=message):
         make(described(TAGS, metric="entity_f1"), folder)
+    with pytest.raises(UserError, match="OwnTaskConfig.labels: .*'S-PER' is none of"):
+        described(TAGS, metric="entity_f1", labels=("O", "S-PER"))
 
 
 @pytest.mark.parametrize(
@@ -739,3 +741,16 @@ def test_training_takes_the_first_answer_that_is_in_the_context(tmp_path, capsys
     told = capsys.readouterr().out
     assert "3 questions with an answer that is not in the context, as 1, 2, 3" in told
     assert "1 questions have no answer in the context and are left out" in told
+
+
+def test_cells_with_line_ends_are_counted_once(tmp_path, capsys):
+    """A file of one column cannot tell them from two quotes without partners."""
+    test = 'text\n"one\ntwo"\nthree\n'
+    folder = write(tmp_path, train_en_tsv=TRAINING, test_en_tsv=test)
+    task = make(TEXTS, folder)
+    for _ in range(2):
+        assert [e.texts for e in task.read(folder, "test", "en")] == [
+            ("one\ntwo",), ("three",),
+        ]  # fmt: skip
+    told = "test-en.tsv: 1 cells in quotes have line ends in them"
+    assert capsys.readouterr().out.count(told) == 1

@@ -106,7 +106,7 @@ def store_mean(root: SentenceRoot, text: TextRoot, path: str) -> int:
     Raises:
       UserError: the file cannot be read, has no sentence, or a vector is not finite.
     """
-    lines = [line.strip() for line in files.read_text(path).split("\n")]
+    lines = [line.strip() for line in files.split_lines(files.read_text(path))]
     # Sorted, so that batches have sentences of similar length.
     sentences = sorted(filter(None, lines), key=len)
     if not sentences:
