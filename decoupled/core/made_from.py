@@ -16,6 +16,8 @@ from typing import Any
 from decoupled.core import console, files, gfile
 
 MADE_FROM = "made_from"
+# What fine-tuning and retrieval measured.
+RESULTS = "results.json"
 # A folder is known by one of these, which has checksums of everything else in it.
 _MANIFEST, _INDEXES = "manifest.json", ("*.index", "best/*.index")
 _SHOWN_CHARACTERS, _SHOWN_CHANGES = 200, 5
@@ -75,7 +77,7 @@ def changes(saved: Any, wanted: dict[str, Any]) -> list[str]:
     if not isinstance(saved, dict) or not isinstance(saved.get("files"), dict):
         return ["it does not say from which files it was computed"]
     # As the file has it, which knows lists alone, and no tuples.
-    wanted, found = json.loads(json.dumps(wanted)), []
+    wanted, found = files.parse_json(json.dumps(wanted)), []
     if saved.get("checkpoint") != wanted.get("checkpoint"):
         found.append("the checkpoint is another one")
     before, now = saved["files"], wanted["files"]
