@@ -32,7 +32,8 @@ def read_lines(path: str, unpack: Unpack | None = None) -> Iterator[tuple[int, s
       unpack: opens the contents of a file with another compression.
 
     Raises:
-      UserError: the file is missing, damaged, or not UTF-8.
+      UserError: the file is missing, damaged, or not UTF-8, or a line does not fit into
+        memory.
     """
     number = 0
     try:
@@ -48,6 +49,8 @@ def read_lines(path: str, unpack: Unpack | None = None) -> Iterator[tuple[int, s
         raise UserError(
             f"{where}: damaged, or not gzip ({files.reason(error)})"
         ) from error
+    except MemoryError as error:
+        raise UserError(f"{path}:{number + 1}: does not fit into memory") from error
     except gfile.OpError as error:
         if is_damage(error):
             where = f"{path}:{number}" if number else path

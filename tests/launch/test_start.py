@@ -21,8 +21,11 @@ from decoupled.core.errors import Interrupted, UserError
 def define_flags():
     start.define_gin_flags()
     flags.DEFINE_string("folder", None, "A folder\\n  for the records.")
+    flags.DEFINE_multi_string("input", [], "Several.")
+    flags.DEFINE_list("layouts", [], "A list.")
+    flags.DEFINE_string("title", None, "No path.")
     flags.DEFINE_boolean("quick", True, "Whether it is quick.")
-    ends = ["well", "user", "defect", "ctrl_c", "pipe", "late_ctrl_c", "saved"]
+    ends = ["well", "user", "defect", "ctrl_c", "pipe", "late_ctrl_c", "saved", "paths"]
     flags.DEFINE_enum("end", "well", ends, "How it ends.")
 
 @gin.configurable
@@ -31,6 +34,10 @@ def command(*, sampling=gin.REQUIRED):
 
 def main():
     end = flags.FLAGS.end
+    if end == "paths":
+        given = flags.FLAGS
+        print(given.folder, given.input, given.layouts, given.title, sep="\\n")
+        return
     if end == "user":
         raise UserError("corpus: is empty;\\n   build it again")
     if end == "defect":
@@ -128,6 +135,42 @@ def run_with_required_flags(run, tmp_path):
     )
     (tmp_path / "command.py").write_text(text)
     return run
+
+
+def test_a_tilde_in_a_path_is_the_home_folder(run, tmp_path):
+    """Wherever it begins a path; a shell leaves it as it is after "=" and in quotes."""
+    done = run(
+        "--end=paths", "--folder=~/a b", "--input=en=~/*.txt,de=~root/b,fr=c~/d",
+        "--input=~", "--input=aligned:~/e", "--layouts=~/x.gin,y,./~/z", "--title=~ 5%",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{tmp_path}/a b",
+        str(
+            [
+                f"en={tmp_path}/*.txt,de=/root/b,fr=c~/d",
+                f"{tmp_path}",
+                f"aligned:{tmp_path}/e",
+            ]
+        ),
+        str([f"{tmp_path}/x.gin", "y", "./~/z"]),
+        "~ 5%",
+    ]
+    (tmp_path / "include.gin").write_text("include '~/good.gin'")
+    done = run("--gin_file=~/include.gin", "--folder=~/out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out" / "command.1").exists()
+    assert not (tmp_path / "~").exists()
+
+
+def test_a_tilde_of_an_unknown_user_is_refused(run, tmp_path):
+    done = run("--gin_file=good.gin", "--folder=~nobody-here/a")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "decoupled command: error: --folder=~nobody-here/a: no home folder of "
+        "~nobody-here; ./~nobody-here/a is a local path\n"
+    )
+    assert not (tmp_path / "~nobody-here").exists()
 
 
 def test_flags_that_must_be_given_are_named(run_with_required_flags):
