@@ -1,5 +1,6 @@
 """How a command starts, is helped, fails and ends: seen from its shell."""
 
+import json
 import subprocess
 import sys
 
@@ -269,3 +270,41 @@ def test_a_folder_that_cannot_be_written_is_named(run, tmp_path):
     assert done.returncode == 2
     assert "good.gin: cannot write here (" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+FLAGS_WITH_TEXT = """
+import importlib, json
+from absl import flags
+from decoupled.__main__ import COMMANDS
+from decoupled.launch import start
+kinds = ("string", "multi string", "comma separated list of strings")
+found = set()
+for command in {name for names in COMMANDS.values() for name in names} - {"doctor"}:
+    module = importlib.import_module(f"decoupled.commands.{command}")
+    for part in getattr(module, "SUBCOMMANDS", {command: module}).values():
+        before = set(flags.FLAGS)
+        part.define_flags()
+        added = set(flags.FLAGS) - before
+        found |= {name for name in added if flags.FLAGS[name].flag_type() in kinds}
+        flags.FLAGS.remove_flag_values(added)
+assert start._NO_PATHS <= found
+print(json.dumps(sorted(found - start._NO_PATHS)))
+"""
+
+
+def test_it_is_known_which_flags_are_paths():
+    """A new flag is added here, or to the flags of which `~` is no home folder."""
+    done = subprocess.run(
+        [sys.executable, "-c", FLAGS_WITH_TEXT],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == [
+        *("attributes_a", "attributes_b", "branch_from", "cache_dir", "centre_on"),
+        *("checkpoint", "compiler", "corpus_dir", "data_dir", "document"),
+        *("export_dir", "feature_dir", "finetuned_dir", "gin_file"),
+        *("gin_location_prefix", "hf_dir", "init_checkpoint", "input", "json"),
+        *("label_folder", "layouts", "model_dir", "new_model_dir", "output"),
+        *("output_dir", "pairs", "prediction_folder", "records_dir", "sentences"),
+        *("source", "sweep_dir", "target", "targets_x", "targets_y", "texts"),
+        *("vocabulary", "word_pairs", "work_dir"),
+    ]
