@@ -34,6 +34,7 @@ from decoupled.configs.finetuning import (
 )
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
+from decoupled.core.labels import LabelReader
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary, vocabulary_path
 from decoupled.exports.serving.encoder import FEATURES
@@ -256,8 +257,8 @@ class Predictor:
             )
         config = _own_config(self.task.name, self.kind, columns)
         if self.kind == TAGGING:
-            return read_tagged(path, config, "test", None)
-        return read_texts(path, config, "test", None)
+            return read_tagged(path, config, "test", LabelReader())
+        return read_texts(path, config, "test", LabelReader())
 
     def _outputs(self, features: Features) -> Features:
         """The model's numbers for all rows; rows of similar length run together."""
