@@ -17,15 +17,23 @@ catalogs, always among pieces of the same text). They are frequent if the vocabu
 trained on so little text that many pieces have the same score.
 """
 
+import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import sentencepiece
 
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.data.sentencepiece_file import (
+    CONTROL,
+    USER_DEFINED,
+    piece_types,
+    read_settings,
+    with_types,
+)
 
 FILE_NAME = "sentencepiece.model"
 NORMALIZATION = "nmt_nfkc"
@@ -33,7 +41,7 @@ NORMALIZATION = "nmt_nfkc"
 # Special pieces, each in our spelling and in that of released vocabularies.
 PAD = ("<pad>", "[PAD]")
 UNKNOWN = ("<unk>", "[UNK]")
-CONTROL = ("[CLS]", "[SEP]", "[MASK]")
+SPECIAL = ("[CLS]", "[SEP]", "[MASK]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -58,8 +66,12 @@ class Encoding(NamedTuple):
 class Vocabulary:
     """A SentencePiece model file.
 
+    Some vocabularies have [CLS], [SEP] and [MASK] as ordinary or user-defined pieces,
+    which text becomes. Here they always are control pieces, which it never becomes.
+
     Attributes:
       path, model_bytes; fingerprint: SHA-256 of the file; size: number of pieces.
+      settings: how text becomes pieces.
       pad_id, unk_id, cls_id, sep_id, mask_id.
       special_ids: pad, [CLS], [SEP], [MASK] and all control pieces (</s>), sorted. They
         are never masked, and no text is encoded as one of them, not even "[MASK]".
@@ -67,32 +79,43 @@ class Vocabulary:
         encoded as them, so they are masked and predicted like other pieces.
 
     Raises:
-      UserError: the file is missing, no SentencePiece model, or lacks a special piece.
+      UserError: the file is missing, no SentencePiece model, or lacks a special piece;
+        a piece is not UTF-8; or it has settings that this package does not support.
     """
 
     def __init__(self, path: str):
         self.path = path
         self.model_bytes = files.read_bytes(path)
         self.fingerprint = files.fingerprint(self.model_bytes)
-        self._processor = sentencepiece.SentencePieceProcessor()
-        try:
-            self._processor.LoadFromSerializedProto(self.model_bytes)
-        except RuntimeError as error:
-            raise UserError(f"{path}: not a SentencePiece model") from error
+        self._serialized = self.model_bytes
+        self._processor = self._open({})
+        self.settings = read_settings(self.model_bytes, path)
         self.size = self._processor.GetPieceSize()
+        self._check_pieces()
         self.pad_id = self._find(PAD)
-        self.unk_id = self._find(UNKNOWN)
+        self.unk_id = self._processor.unk_id()
         self.cls_id, self.sep_id, self.mask_id = (
-            self._find((piece,)) for piece in CONTROL
+            self._find((piece,)) for piece in SPECIAL
         )
-        control = {i for i in range(self.size) if self._processor.IsControl(i)}
         named = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
-        self.special_ids = tuple(sorted(control | named))
+        if not all(map(self._processor.IsControl, named)):
+            control_types = dict.fromkeys(named, CONTROL)
+            self._serialized = with_types(self.model_bytes, control_types)
+            self._processor = self._open({})
+        control = filter(self._processor.IsControl, range(self.size))
+        self.special_ids = tuple(sorted(control))
         self.byte_ids = tuple(filter(self._processor.IsByte, range(self.size)))
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special pieces."""
         return self._processor.encode(valid_text(text))
+
+    def encode_masked(self, text: str) -> list[int]:
+        """The ids of a text in which every [MASK] becomes the special piece.
+
+        The pieces around it are those of the whole text.
+        """
+        return self._masking_processor.encode(valid_text(text))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text; faster than one by one."""
@@ -138,7 +161,38 @@ class Vocabulary:
         # Imported here: it takes a second, and only exports need it.
         import tensorflow_text
 
-        return tensorflow_text.SentencepieceTokenizer(model=self.model_bytes)
+        return tensorflow_text.SentencepieceTokenizer(model=self._serialized)
+
+    @functools.cached_property
+    def user_defined_ids(self) -> tuple[int, ...]:
+        """Pieces that text becomes wherever it has their characters, sorted."""
+        types = enumerate(piece_types(self._serialized))
+        return tuple(index for index, kind in types if kind == USER_DEFINED)
+
+    @functools.cached_property
+    def _masking_processor(self) -> sentencepiece.SentencePieceProcessor:
+        return self._open({self.mask_id: USER_DEFINED})
+
+    def _open(self, types: Mapping[int, int]) -> sentencepiece.SentencePieceProcessor:
+        """The model, in which the pieces of these ids have other types."""
+        processor = sentencepiece.SentencePieceProcessor()
+        try:
+            processor.LoadFromSerializedProto(
+                with_types(self._serialized, types) if types else self._serialized
+            )
+        except RuntimeError as error:
+            raise UserError(f"{self.path}: not a SentencePiece model") from error
+        return processor
+
+    def _check_pieces(self) -> None:
+        for index in range(self.size):
+            try:
+                self._processor.IdToPiece(index)
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{self.path}: piece {index} is not UTF-8; build the vocabulary "
+                    "again, from text that is"
+                ) from error
 
     def _find(self, spellings: Sequence[str]) -> int:
         for piece in spellings:

@@ -27,9 +27,9 @@ from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.machine import readable_bytes
 from decoupled.data.vocabulary import (
-    CONTROL,
     NORMALIZATION,
     PAD,
+    SPECIAL,
     UNKNOWN,
     Vocabulary,
     valid_text,
@@ -210,7 +210,7 @@ def _options(config: VocabularyConfig) -> dict[str, Any]:
         "bos_id": -1,
         "pad_piece": PAD[0],
         "unk_piece": UNKNOWN[0],
-        "control_symbols": list(CONTROL),
+        "control_symbols": list(SPECIAL),
         "num_threads": config.num_threads,
         "seed_sentencepiece_size": SEED_PIECES,
         "shrinking_factor": SHRINKING,

@@ -158,7 +158,11 @@ def _sentencepieces(folder, given, tokenizer, described, notes) -> Vocabulary:
         vocabulary.mask_id,
     )  # fmt: skip
     roles = dict(zip(_ROLES, ids, strict=True))
-    special = {*vocabulary.special_ids, vocabulary.unk_id}
+    special = {
+        *vocabulary.special_ids,
+        *vocabulary.user_defined_ids,
+        vocabulary.unk_id,
+    }
     config = _check_special(folder, tokenizer, roles, special, id_of)
     for name in ("do_lower_case", "strip_accents"):
         if config.get(name):

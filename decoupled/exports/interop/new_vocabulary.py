@@ -28,18 +28,13 @@ from decoupled.core.files import check_target
 from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
 from decoupled.data.fertility import measure_fertility
+from decoupled.data.sentencepiece_file import UNIGRAM, with_pieces
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
 from decoupled.exports.interop.conversion import Contents, write_converted_folder
-from decoupled.exports.interop.tokenizer_files import (
-    message_fields,
-    read_settings,
-    write_field,
-)
 from decoupled.exports.trained_model import TrainedModel, open_trained_model
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
 
-_PIECES, _SELF_TEST = 1, 4
 _SPACE = "▁"
 # Sentences that are encoded at once.
 _BATCH = 4096
@@ -86,7 +81,8 @@ def trim_vocabulary(
     check_target(new_model_dir)
     model = open_trained_model(model_dir, checkpoint, is_read_whole=True)
     old = model.vocabulary
-    read_settings(old.model_bytes, old.path)
+    if old.settings.model_type != UNIGRAM:
+        raise UserError(f"{old.path}: not a unigram model; it cannot be trimmed")
     corpus = Corpus(corpus_dir)
     chosen = _languages(corpus, languages)
     kept = _used(old, corpus, chosen, min_count)
@@ -94,7 +90,7 @@ def trim_vocabulary(
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, FILE_NAME)
         with files.atomic_write(path, "wb") as handle:
-            handle.write(trimmed_model(old, kept))
+            handle.write(with_pieces(old.model_bytes, set(kept)))
         new = Vocabulary(path)
         return _convert(model_dir, model, new, rows, new_model_dir, corpus, chosen)
 
@@ -156,23 +152,6 @@ def _used(vocabulary, corpus, languages, min_count) -> list[int]:
     return sorted(found | always | single)
 
 
-def trimmed_model(vocabulary: Vocabulary, kept: Sequence[int]) -> bytes:
-    """The SentencePiece model with only the pieces of these ids, in their order.
-
-    The self-test that the library stores in the model is removed, as its texts may need
-    other pieces.
-    """
-    wanted, number, parts = set(kept), 0, []
-    for field, value in message_fields(vocabulary.model_bytes):
-        if field == _PIECES:
-            if number in wanted:
-                parts.append(write_field(field, value))
-            number += 1
-        elif field != _SELF_TEST:
-            parts.append(write_field(field, value))
-    return b"".join(parts)
-
-
 def matching_rows(old: Vocabulary, new: Vocabulary) -> Rows:
     """The old rows for each new piece: that of the same piece, or those of its parts.
 
@@ -205,16 +184,10 @@ def matching_rows(old: Vocabulary, new: Vocabulary) -> Rows:
 def _parts(old, piece) -> list[int]:
     """The old pieces of a piece's text. The text has a leading space only if the piece
     begins a word."""
-    ids = old.encode(piece.replace(_SPACE, " "))
-    if not piece.startswith(_SPACE):
-        # The encoder adds a space before every text.
-        first = old.id_to_piece(ids[0]) if ids else ""
-        bare = old.piece_to_id(first.removeprefix(_SPACE))
-        if first == _SPACE:
-            ids = ids[1:]
-        elif first.startswith(_SPACE) and bare != old.unk_id:
-            ids = [bare, *ids[1:]]
-    return [index for index in ids if index != old.unk_id]
+    mask = old.id_to_piece(old.mask_id)
+    ids = old.encode_masked(mask + piece.replace(_SPACE, " "))
+    after = ids[ids.index(old.mask_id) + 1 :]
+    return [index for index in after if index != old.unk_id]
 
 
 def mean_rows(table: np.ndarray, rows: Rows) -> np.ndarray:

@@ -4,21 +4,17 @@ tokenizer.json gives the ids of `Vocabulary.encode`, between [CLS] and [SEP]. It
 no class of transformers for the model: the file contains the normaliser, the pieces
 with their scores, and the positions of the special pieces. docs/interop.md lists where
 the ids differ.
-
-SentencePiece's Python interface gives pieces and scores, but not the normalisation, and
-its generated protobuf module needs another version of protobuf than TensorFlow. The
-model file is a protobuf message (sentencepiece_model.proto), of which this module reads
-a few fields.
 """
 
 import base64
 import os
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import unicodedata
+from typing import Any
 
 from decoupled.configs import ModelConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.data.sentencepiece_file import UNIGRAM, Settings
 from decoupled.data.vocabulary import Vocabulary
 
 TOKENIZER = "tokenizer.json"
@@ -26,31 +22,8 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS = "special_tokens_map.json"
 
 _SPACE = "▁"
-_UNIGRAM = 1
-
-# Field numbers in ModelProto, TrainerSpec and NormalizerSpec.
-_TRAINER_SPEC, _NORMALIZER_SPEC = 2, 3
-_MODEL_TYPE, _WHITESPACE_AS_SUFFIX, _BYTE_FALLBACK = 3, 24, 35
-_CHARSMAP, _DUMMY_PREFIX, _REMOVE_WHITESPACE = 2, 3, 4
-
-# Sizes of the wire types that have one.
-_FIXED = {1: 8, 5: 4}
-
-
-class Settings(NamedTuple):
-    """How text becomes pieces, besides the pieces themselves.
-
-    charsmap: SentencePiece's compiled table of character replacements.
-    dummy_prefix: whether a space is added before every text.
-    remove_whitespace: whether spaces at both ends are removed, and repeated ones
-      become one.
-    byte_fallback: whether unknown characters become their bytes.
-    """
-
-    charsmap: bytes
-    dummy_prefix: bool
-    remove_whitespace: bool
-    byte_fallback: bool
+# As in SentencePiece's unigram_model.cc, if all other scores are negative.
+_USER_DEFINED_SCORE = -0.1
 
 
 def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> None:
@@ -86,10 +59,24 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
     """The content of tokenizer.json.
 
     Raises:
-      UserError: the vocabulary is not a unigram model.
+      UserError: the vocabulary is not a unigram model, keeps repeated spaces, or has a
+        user-defined piece that its normalisation changes.
     """
-    settings = read_settings(vocabulary.model_bytes, vocabulary.path)
+    settings = vocabulary.settings
     pieces = [vocabulary.id_to_piece(index) for index in range(vocabulary.size)]
+    user_defined = [pieces[index] for index in vocabulary.user_defined_ids]
+    changed = [
+        piece
+        for piece in user_defined
+        if settings.charsmap and piece != unicodedata.normalize("NFKC", piece)
+    ]
+    for refused, what in (
+        (settings.model_type != UNIGRAM, "not a unigram model"),
+        (not settings.remove_whitespace, "keeps repeated spaces"),
+        (changed, f"normalisation changes its user-defined piece {changed[:1]}"),
+    ):
+        if refused:
+            raise UserError(f"{vocabulary.path}: {what}; no tokenizer.json can be made")
     return {
         "version": "1.0",
         "truncation": None,
@@ -103,32 +90,11 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
             "type": "Unigram",
             "unk_id": vocabulary.unk_id,
             "vocab": [
-                list(row) for row in zip(pieces, vocabulary.scores(), strict=True)
+                list(row) for row in zip(pieces, _scores(vocabulary), strict=True)
             ],
             "byte_fallback": settings.byte_fallback,
         },
     }
-
-
-def read_settings(model: bytes, path: str) -> Settings:
-    """Reads the settings of a serialized model.
-
-    Raises:
-      UserError: the model is not a unigram one that marks beginnings of words.
-    """
-    parts = dict(message_fields(model, wanted=(_TRAINER_SPEC, _NORMALIZER_SPEC)))
-    trainer = dict(message_fields(parts.get(_TRAINER_SPEC, b"")))
-    normalizer = dict(message_fields(parts.get(_NORMALIZER_SPEC, b"")))
-    if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
-        raise UserError(f"{path}: not a unigram model; no tokenizer.json can be made")
-    if trainer.get(_WHITESPACE_AS_SUFFIX, 0):
-        raise UserError(f"{path}: marks ends of words; no tokenizer.json can be made")
-    return Settings(
-        charsmap=normalizer.get(_CHARSMAP, b""),
-        dummy_prefix=bool(normalizer.get(_DUMMY_PREFIX, 1)),
-        remove_whitespace=bool(normalizer.get(_REMOVE_WHITESPACE, 1)),
-        byte_fallback=bool(trainer.get(_BYTE_FALLBACK, 0)),
-    )
 
 
 def _added_tokens(vocabulary):
@@ -149,17 +115,19 @@ def _added_tokens(vocabulary):
 
 
 def _normalizer(settings: Settings):
-    """SentencePiece's steps in its order: characters, white space, the first space."""
-    steps = []
+    """SentencePiece's steps in its order: characters, then white space."""
+    steps: list[dict[str, Any]] = []
     if settings.charsmap:
         charsmap = base64.b64encode(settings.charsmap).decode("ascii")
         steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
-    if settings.remove_whitespace:
-        steps.append(_replace({"Regex": " {2,}"}, " "))
-        steps.append(_replace({"Regex": "^ | $"}, ""))
-    if settings.dummy_prefix:
-        steps.append({"type": "Prepend", "prepend": _SPACE})
-    steps.append(_replace({"String": " "}, _SPACE))
+    steps += [
+        # The first "▁" of a text is that of its first word, below.
+        _replace({"Regex": f"^{_SPACE}"}, 2 * _SPACE),
+        _replace({"Regex": " {2,}"}, " "),
+        # Text after [MASK] keeps its first space.
+        _replace({"Regex": f"[ {_SPACE}]+$"}, ""),
+        _replace({"String": " "}, _SPACE),
+    ]
     return {"type": "Sequence", "normalizers": steps}
 
 
@@ -167,15 +135,29 @@ def _replace(pattern, content):
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 
+def _scores(vocabulary):
+    """The file has 0 for user-defined pieces, but SentencePiece takes another score."""
+    scores = vocabulary.scores()
+    for index in vocabulary.user_defined_ids:
+        scores[index] = _USER_DEFINED_SCORE
+    return scores
+
+
 def _pre_tokenizer(pieces):
-    """Splits text into words, which is faster; None if a piece can span words."""
-    if any(_SPACE in piece[1:] for piece in pieces):
-        return None
+    """Adds the first space, but not after [MASK]. Then splits text into words, which is
+    faster, unless a piece can span words."""
+    steps = [_metaspace("first", split=False)]
+    if not any(_SPACE in piece[1:] for piece in pieces):
+        steps.append(_metaspace("never", split=True))
+    return {"type": "Sequence", "pretokenizers": steps}
+
+
+def _metaspace(prepend, split):
     return {
         "type": "Metaspace",
         "replacement": _SPACE,
-        "prepend_scheme": "never",
-        "split": True,
+        "prepend_scheme": prepend,
+        "split": split,
     }
 
 
@@ -207,8 +189,7 @@ def _decoder(settings: Settings):
     if settings.byte_fallback:
         steps.append({"type": "ByteFallback"})
     steps.append({"type": "Fuse"})
-    if settings.dummy_prefix:
-        steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     return {"type": "Sequence", "decoders": steps}
 
 
@@ -227,52 +208,3 @@ def _tokenizer_config(vocabulary, model, special):
         "added_tokens_decoder": added,
         **special,
     }
-
-
-def message_fields(
-    message: bytes, wanted: tuple[int, ...] = ()
-) -> Iterator[tuple[int, int | bytes]]:
-    """(number, value) of the integers and byte strings of a protobuf message.
-
-    Args:
-      wanted: field numbers; an empty tuple takes all fields.
-    """
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
-        number, wire_type = key >> 3, key & 7
-        if wire_type == 0:
-            value, place = _varint(message, place)
-        elif wire_type == 2:
-            size, place = _varint(message, place)
-            value, place = (place, place + size), place + size
-        elif wire_type in _FIXED:
-            place += _FIXED[wire_type]
-            continue
-        else:
-            raise ValueError(f"wire type {wire_type}")
-        if not wanted or number in wanted:
-            yield number, message[slice(*value)] if wire_type == 2 else value
-
-
-def write_field(number: int, value: bytes) -> bytes:
-    """A byte string, or a message, as a field of a protobuf message."""
-    return _as_varint(number << 3 | 2) + _as_varint(len(value)) + value
-
-
-def _as_varint(value):
-    parts = []
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*parts, value])
-
-
-def _varint(message, place):
-    value, shift = 0, 0
-    while True:
-        byte = message[place]
-        value |= (byte & 127) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 128:
-            return value, place

@@ -10,6 +10,7 @@ from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.words import MARK, UNSPACED
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.exports.serving.saved_model import open_saved_model
 from decoupled.exports.trained_model import open_trained_model
@@ -104,15 +105,24 @@ def show_filled(model: MaskedWords, texts: Sequence[str], count: int) -> None:
 def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
     """The ids of a text with [CLS], [SEP], and [MASK] where the text has it.
 
+    They are those of training: of the whole text, in which the pieces of a word were
+    replaced.
+
     Raises:
       UserError: the text has no [MASK].
     """
-    parts = text.split(MASK)
-    if len(parts) == 1:
+    if MASK not in text:
         raise UserError(f"{text!r}: has no {MASK} to fill")
-    ids = [vocabulary.cls_id, *vocabulary.encode(parts[0])]
-    for part in parts[1:]:
-        ids += [vocabulary.mask_id, *vocabulary.encode(part)]
+    rests = text.split(MASK)[1:]
+    ids = [vocabulary.cls_id]
+    for index in vocabulary.encode_masked(text):
+        if index == vocabulary.mask_id:
+            # A "▁" of its own belongs to the word that follows it. In scripts without
+            # spaces, no word has one (`data.words`).
+            is_spaced = not (rests and UNSPACED.match(rests.pop(0)))
+            if is_spaced and vocabulary.id_to_piece(ids[-1]) == MARK:
+                ids.pop()
+        ids.append(index)
     return [*ids, vocabulary.sep_id]
 
 

@@ -317,7 +317,6 @@ def other_map(steps):
         (lambda steps: [{"type": "NFKD"}, {"type": "StripAccents"}, *steps], "'NFKD'"),
         (lambda steps: steps[1:], "normalises characters in another way"),
         (other_map, "normalises characters in another way"),
-        (lambda steps: [s for s in steps if s["type"] != "Prepend"], "adds no space"),
         (lambda steps: [*steps, {"type": "Replace", "pattern": {"String": "a"},
                                  "content": "b"}], "text passes 'Replace'"),
         (lambda steps: [*steps, {"type": "Precompiled", "precompiled_charsmap": "é"}],
@@ -335,6 +334,9 @@ def test_another_normalisation_is_refused(folder, change, message):
     "part, value, message",
     [
         ("pre_tokenizer", {"type": "Digits"}, "text is cut by 'Digits'"),
+        ("pre_tokenizer", None, "adds no space before a text"),
+        ("pre_tokenizer", {"type": "Metaspace", "prepend_scheme": "never"},
+         "adds no space before a text"),
         ("post_processor", {"type": "ByteLevel"}, "its post_processor does not make"),
         ("padding", {"direction": "Left"}, "padding is on the left"),
         ("truncation", {"direction": "Left", "max_length": 8}, "truncation is on"),
@@ -342,7 +344,7 @@ def test_another_normalisation_is_refused(folder, change, message):
         ("added_tokens", ["x"], "adds the token 'x'"),
         ("added_tokens", [{"id": 9, "content": "[MASK]"}], r"token '\[MASK\]'"),
     ],
-)
+)  # fmt: skip
 def test_other_parts_of_tokenizer_json_are_refused(folder, part, value, message):
     folder.change("tokenizer.json", **{part: value})
     folder.refuses(message)
@@ -453,3 +455,38 @@ def test_the_spelling_of_padding_may_differ(tmp_path, vocabulary):
     made.change("config.json", vocab_size=Vocabulary(path).size)
     made.write("special_tokens_map.json", {"pad_token": "<pad>", "unk_token": "<unk>"})
     made.open()
+
+
+def test_user_defined_pieces_are_found_on_both_sides(tmp_path):
+    path = other_vocabulary(tmp_path, user_defined_symbols=["<url>", "e-"])
+    pieces = Vocabulary(path)
+    made = Folder(tmp_path / "hf", pieces, REMBERT)
+    (made.path / "sentencepiece.model").write_bytes(pieces.model_bytes)
+    made.change("config.json", vocab_size=pieces.size)
+    write_tokenizer(str(made.path), pieces, model_config())
+    assert made.open()[2] == []
+    made.write("added_tokens.json", {"<url>": pieces.piece_to_id("<url>")})
+    made.open()
+
+
+def test_earlier_folders_of_to_hf_are_read(folder):
+    """They added the space before a text in the normalizer."""
+    content = json.loads((folder.path / "tokenizer.json").read_text())
+    charsmap = content["normalizer"]["normalizers"][0]
+
+    def replace(pattern, text):
+        return {"type": "Replace", "pattern": pattern, "content": text}
+
+    content["normalizer"]["normalizers"] = [
+        charsmap,
+        replace({"Regex": " {2,}"}, " "),
+        replace({"Regex": "^ | $"}, ""),
+        {"type": "Prepend", "prepend": "▁"},
+        replace({"String": " "}, "▁"),
+    ]
+    content["pre_tokenizer"] = {
+        "type": "Metaspace", "replacement": "▁", "prepend_scheme": "never",
+        "split": True,
+    }  # fmt: skip
+    folder.write("tokenizer.json", content)
+    assert folder.open()[2] == []

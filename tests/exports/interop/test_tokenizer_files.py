@@ -8,11 +8,8 @@ import tokenizers
 
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.interop.tokenizer_files import (
-    read_settings,
-    tokenizer_json,
-    write_tokenizer,
-)
+from decoupled.exports.interop.tokenizer_files import tokenizer_json, write_tokenizer
+from decoupled.exports.serving.masked_words import encode_masked
 from tests.exports.models import model_config
 
 LINES = [
@@ -24,6 +21,10 @@ LINES = [
     "unknown 漢字 in between",
     "▁the ▁",
     "thethethe ggg",
+    "(see <url>) now",
+    "a<url>b superuser e-the.",
+    " user's",
+    "the-end (x) the-user-",
 ]
 SENTENCES = [
     "Select the blue page and 10 other objects",
@@ -59,11 +60,12 @@ def train(folder, **changes):
         {},
         {"byte_fallback": True, "vocab_size": 310},
         {"pad_piece": "[PAD]", "unk_piece": "[UNK]"},
-        {"normalization_rule_name": "identity", "remove_extra_whitespaces": False},
-        {"add_dummy_prefix": False},
+        {"normalization_rule_name": "identity"},
+        {"normalization_rule_name": "nmt_nfkc_cf"},
         {"split_by_whitespace": False, "vocab_size": 90},
+        {"user_defined_symbols": ["<url>", "user", "e-", "(", ".", "the"]},
     ],
-    ids=["ours", "bytes", "released", "identity", "no prefix", "across words"],
+    ids=["ours", "bytes", "released", "identity", "case", "across words", "symbols"],
 )
 def test_ids_are_those_of_the_vocabulary(tmp_path, changes):
     vocabulary = train(tmp_path, **changes)
@@ -79,15 +81,26 @@ def test_ids_are_those_of_the_vocabulary(tmp_path, changes):
     assert pair.type_ids == [0] * (len(left) + 2) + [1] * (len(right) + 1)
 
 
-def test_a_mask_in_text_is_found_and_takes_its_space(tmp_path):
-    vocabulary = train(tmp_path)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Select the [MASK] page",
+        "Select the [MASK].",
+        "Select [MASK]s, (and [MASK]) [MASK]!",
+        "[MASK] page",
+        "[MASK]",
+        " [MASK] ",
+        "[MASK], the [MASK][MASK] [MASK]",
+        "the blue page[MASK]",
+        "the <url>[MASK](user) [MASK] <url>",
+    ],
+)
+@pytest.mark.parametrize("symbols", [[], ["<url>", "user", "("]])
+def test_text_beside_a_mask_has_the_pieces_of_the_whole_text(tmp_path, text, symbols):
+    vocabulary = train(tmp_path, user_defined_symbols=symbols)
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(vocabulary)))
-    encoding = tokenizer.encode("Select the [MASK] page", add_special_tokens=False)
-    assert encoding.ids == [
-        *vocabulary.encode("Select the"),
-        vocabulary.mask_id,
-        *vocabulary.encode("page"),
-    ]
+    encoding = tokenizer.encode(text, add_special_tokens=True)
+    assert encoding.ids == encode_masked(vocabulary, text)
 
 
 def test_decoding_gives_the_text_back(tmp_path):
@@ -114,23 +127,9 @@ def test_other_kinds_of_models_are_refused(tmp_path):
     vocabulary = train(tmp_path, model_type="bpe")
     with pytest.raises(UserError, match="not a unigram model"):
         tokenizer_json(vocabulary)
-    vocabulary = train(tmp_path, treat_whitespace_as_suffix=True)
-    with pytest.raises(UserError, match="marks ends of words"):
+    vocabulary = train(tmp_path, remove_extra_whitespaces=False)
+    with pytest.raises(UserError, match="keeps repeated spaces; no tokenizer.json"):
         tokenizer_json(vocabulary)
-
-
-def test_settings_are_those_of_training(tmp_path):
-    settings = read_settings(train(tmp_path).model_bytes, "x")
-    assert settings.dummy_prefix and settings.remove_whitespace
-    assert not settings.byte_fallback
-    assert len(settings.charsmap) > 100_000  # nmt_nfkc
-    other = train(
-        tmp_path,
-        byte_fallback=True,
-        vocab_size=310,
-        add_dummy_prefix=False,
-        remove_extra_whitespaces=False,
-        normalization_rule_name="identity",
-    )
-    settings = read_settings(other.model_bytes, "x")
-    assert settings == (b"", False, False, True)
+    vocabulary = train(tmp_path, user_defined_symbols=["½"])
+    with pytest.raises(UserError, match="normalisation changes its user-defined piece"):
+        tokenizer_json(vocabulary)

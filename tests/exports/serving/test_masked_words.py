@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.masked_words import (
     MaskedWords,
     encode_masked,
@@ -19,16 +21,60 @@ from tests.exports.models import (
 )
 
 
-def test_text_around_masks_is_encoded_by_itself(vocabulary):
-    ids = encode_masked(vocabulary, "Select [MASK] blue[MASK]")
-    assert ids == [
-        vocabulary.cls_id,
-        *vocabulary.encode("Select"),
-        vocabulary.mask_id,
-        *vocabulary.encode("blue"),
-        vocabulary.mask_id,
-        vocabulary.sep_id,
-    ]
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A vocabulary of characters, so that its pieces can be typed in."""
+    path = tmp_path_factory.mktemp("words") / "characters.model"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["Select a page, (it) is empty. 密码不能为空。"] * 9),
+        model_prefix=str(path.with_suffix("")),
+        model_type="char",
+        vocab_size=60,
+        hard_vocab_limit=False,
+        character_coverage=1.0,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        minloglevel=2,
+    )
+    return Vocabulary(str(path))
+
+
+@pytest.mark.parametrize(
+    "text, pieces",
+    [
+        # In training: the pieces of "a page." with those of "page" replaced.
+        ("a [MASK].", "▁ a [MASK] ."),
+        ("a [MASK] .", "▁ a [MASK] ▁ ."),
+        ("([MASK]) is", "▁ ( [MASK] ) ▁ i s"),
+        ("a ([MASK])", "▁ a ▁ ( [MASK] )"),
+        ("it[MASK]", "▁ i t [MASK]"),
+        ("[MASK]s", "[MASK] s"),
+        ("[MASK]", "[MASK]"),
+        ("  [MASK]\t", "[MASK]"),
+        ("[MASK] is", "[MASK] ▁ i s"),
+        ("[MASK], it", "[MASK] , ▁ i t"),
+        ("is [MASK]", "▁ i s [MASK]"),
+        ("is\u00a0 [MASK]", "▁ i s [MASK]"),
+        ("[MASK][MASK] [MASK]", "[MASK] [MASK] [MASK]"),
+        ("s[MASK]y", "▁ s [MASK] y"),
+        # No word of Chinese begins with the space before a text.
+        ("[MASK]不能为空。", "▁ [MASK] 不 能 为 空 。"),
+        ("密码[MASK]为空。", "▁ 密 码 [MASK] 为 空 。"),
+        ("密码[MASK]", "▁ 密 码 [MASK]"),
+        # Of an unknown character only it is unknown.
+        ("☃[MASK]☃", "▁ <unk> [MASK] <unk>"),
+    ],
+)
+def test_text_beside_a_mask_has_the_pieces_of_training(words, text, pieces):
+    ids = encode_masked(words, text)
+    found = [words.id_to_piece(index) for index in ids]
+    assert found == ["[CLS]", *pieces.split(), "[SEP]"]
+
+
+def test_a_text_without_a_mask_is_refused(vocabulary):
     with pytest.raises(UserError, match=r"'none': has no \[MASK\] to fill"):
         encode_masked(vocabulary, "none")
 
