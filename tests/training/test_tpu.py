@@ -42,7 +42,7 @@ def host_writes(folder, loss):
     """Runs what the host does with the loss of step 7 that 4 cores send."""
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
-        write, tensors = host_call(folder, {"loss": tf.constant(0.0)}, step, 1)
+        write, tensors = host_call(folder, {"loss": tf.constant(0.0)}, step, 1, start=7)
         assert [t.shape.as_list() for t in tensors] == [[1], [1]]
         summaries = write(tf.fill([4], 7), tf.fill([4], loss))
         with tf.Session() as session:
