@@ -7,6 +7,7 @@ evaluated in every language.
 import dataclasses
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -35,15 +36,16 @@ from decoupled.runs.saved_run import (
     selected_checkpoint,
     write_scores,
 )
-from decoupled.runs.task_data import SPLITS, Features, TaskData
+from decoupled.runs.task_data import Features, TaskData
 from decoupled.tasks.task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.estimator import train
-from decoupled.training.events import write_scalars
+from decoupled.training.events import write_results, write_scalars
 from decoupled.training.model_fn import RunSpec
 from decoupled.training.network import Network, TrainingGraph
 
-# Below the run's folder: TensorBoard's scalars of all evaluations.
+# Below the run's folder: for TensorBoard, the curve on English dev, and the scores of
+# the selected checkpoint.
 EVENTS = "eval"
 RESULTS = "results.json"
 # In it: how answers were chosen; empty but for questions.
@@ -147,20 +149,23 @@ class FinetuningRun(NamedTuple):
           has labels, metric -> value and "trivial_" + metric -> value.
         """
         task, selected = self.data.task, self.selected()
-        results: dict[str, dict] = {split: {} for split in SPLITS}
+        self._say_what_is_evaluated()
+        results: dict[str, dict] = {split: {} for split in run_folder.SPLITS}
         for found in self._answers("evaluating", selected):
             results[found.split][found.language] = _scores(task, training, found)
             for folder in folders:
                 _write(task, os.path.join(folder, run_folder.PREDICTIONS), found)
         _say_unlabelled(task, results)
+        # The curve of a run that was selected on English dev has these scores already.
+        curve = [("dev", self.data.source)] if self.selecting else []
         scalars = {
             _scalar_name(metric, split, language): values[metric]
             for split, languages in results.items()
             for language, values in languages.items()
             for metric in task.metrics
-            if metric in values
+            if metric in values and (split, language) not in curve
         }
-        write_scalars(os.path.join(self.folder, EVENTS), selected.step, scalars)
+        write_results(os.path.join(self.folder, EVENTS), selected.step, scalars)
         summary = {
             "task": task.name,
             "global_step": selected.step,
@@ -180,7 +185,9 @@ class FinetuningRun(NamedTuple):
         settings = self.data.task.answer_settings()
         if results is None or results.get(ANSWER_SETTINGS, {}) != settings:
             return None
-        scored = {(split, name) for split in SPLITS for name in results[split]}
+        scored = {
+            (split, name) for split in run_folder.SPLITS for name in results[split]
+        }
         if scored != set(self.data.files_to_answer()):
             return None
         console.say(
@@ -247,6 +254,13 @@ class FinetuningRun(NamedTuple):
         shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
         dev = f"{self.data.source_name} dev"
         self.spec.say(f"{dev} at step {step}: {shown} ({best})")
+
+    def _say_what_is_evaluated(self):
+        counts = Counter(split for split, _ in self.data.files_to_answer())
+        kinds = " and ".join(f"{count} {split}" for split, count in counts.items())
+        noun = "file" if sum(counts.values()) == 1 else "files"
+        hint = "; --splits=dev leaves the test files out" if len(counts) > 1 else ""
+        self.spec.say(f"{self.data.task.name}: evaluates {kinds} {noun}{hint}")
 
     def _answers(self, doing, selected):
         wanted = self.data.files_to_answer()
