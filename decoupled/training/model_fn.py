@@ -161,6 +161,7 @@ def _train_spec(
         # A finite loss may have a gradient that is not. The Estimator checks the loss
         # of a training loop's last step before our hooks save a checkpoint.
         norm = lowered.scalars["gradient_norm"]
+        start = checkpoint_step(latest_complete(run.model_dir)) + 1
         return estimator.tpu.TPUEstimatorSpec(
             estimator.ModeKeys.TRAIN,
             loss=tf.where_v2(tf.math.is_finite(norm), lowered.loss, math.nan),
@@ -171,7 +172,7 @@ def _train_spec(
                 scalars,
                 tf.identity(train_op),
                 run.training.log_steps,
-                start=checkpoint_step(latest_complete(run.model_dir)) + 1,
+                start,
             ),
             training_hooks=training_hooks,
         )
