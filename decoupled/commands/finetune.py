@@ -28,6 +28,7 @@ lengths, or, if FinetuningConfig.group_by_length is False or on a TPU, rows padd
 FinetuningConfig.max_sequence_length.
 
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
+--splits=dev leaves out the test files, which may take longer than the training.
 Writes to --model_dir
   results.json, .csv, .png, .svg           scores per language, in percent, beside
                                            those of the trivial baseline;
@@ -46,13 +47,14 @@ same command resumes it.
 
 import os
 import shlex
+from collections.abc import Sequence
 
 from absl import flags
 
 from decoupled.configs.finetuning import FinetuneConfig, finetune
 from decoupled.core import console, files, locks
 from decoupled.launch import start, tpu_flags
-from decoupled.runs.run_folder import MODES, PREDICTIONS, TRAINING_MODES
+from decoupled.runs.run_folder import MODES, PREDICTIONS, SPLITS, TRAINING_MODES
 
 
 def define_flags() -> None:
@@ -81,6 +83,12 @@ def define_flags() -> None:
         "Folder for tokenised files, which several runs can share. Default: features/ "
         "in --model_dir.",
     )
+    flags.DEFINE_enum(
+        "splits",
+        ",".join(SPLITS),
+        [*SPLITS, ",".join(SPLITS)],
+        "The files that are evaluated and predicted.",
+    )
     flags.mark_flags_as_required(["task", "data_dir", "init_checkpoint", "model_dir"])
 
 
@@ -100,6 +108,7 @@ def main() -> None:
             options.num_runs,
             options.feature_dir,
             tpu,
+            options.splits.split(","),
         )
 
 
@@ -113,10 +122,12 @@ def run_finetuning(
     num_runs: int = 1,
     feature_dir: str | None = None,
     tpu: dict | None = None,
+    splits: Sequence[str] = SPLITS,
 ) -> None:
     """Trains, evaluates or predicts; see the module's docstring.
 
-    Args: as the flags of these names; tpu: the result of `tpu_flags.parse`.
+    Args: as the flags of these names; tpu: the result of `tpu_flags.parse`; splits: a
+      list.
 
     Raises:
       UserError: checkpoint, task files, settings and folder do not fit each other.
@@ -144,6 +155,7 @@ def run_finetuning(
         num_runs,
         cache,
         tpu,
+        splits,
     )
     start.save_start(folder)
     finetuning.data.say_what_is_missing()
@@ -206,6 +218,10 @@ def _report(finetuning, results):
     }
     paths = plots.draw(finetuning_report.plot_results, drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
+    if warning := finetuning_report.not_above_trivial(
+        combined, task, finetuning.data.source, best.learning_rate
+    ):
+        console.say(warning)
 
 
 def _print_runs(task, runs, chosen_on):
@@ -216,7 +232,12 @@ def _print_runs(task, runs, chosen_on):
         f"{task.name}: runs, by {' and '.join(task.headline)} on {chosen_on}",
         ["learning rate", "seed", "step", chosen_on],
         [
-            [f"{r['learning_rate']:g}", r["seed"], r["global_step"], r["english_dev"]]
+            [
+                f"{r['learning_rate']:g}",
+                r["seed"],
+                r["global_step"],
+                None if r["english_dev"] is None else f"{r['english_dev']:.2f}",
+            ]
             for r in runs
         ],
     )

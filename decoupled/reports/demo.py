@@ -278,7 +278,7 @@ def _plot(work_dir, results, stem):
         look, title = plots.look(index), results[model]["title"]
         steps, values = _curve(os.path.join(work_dir, model))
         label = f"{title}, training batches"
-        left.plot(steps, [100 * v for v in values], color=look["color"], label=label)
+        left.plot(steps, values, color=look["color"], label=label)
         by_layer = results[model]["translation"]
         middle.plot(range(len(by_layer)), by_layer, label=title, **look)
         held_out = 100 * results[model]["masked_lm_accuracy"]
@@ -327,11 +327,11 @@ def _draw_languages(axes, results):
 
 
 def _curve(folder, window=5):
-    """Steps and smoothed training accuracy of a run, from its complete events."""
+    """Steps and smoothed training accuracy of a run, in percent."""
     # Imported here: it loads TensorFlow, which this process needs only at the end.
-    from decoupled.training.events import read_scalars
+    from decoupled.runs.curve import read_accuracy
 
-    points = sorted(read_scalars(folder, "masked_lm_accuracy").items())
+    points = sorted(read_accuracy(folder).items())
     steps, values = [step for step, _ in points], [value for _, value in points]
     windows = [values[max(0, i - window + 1) : i + 1] for i in range(len(values))]
     return steps, [sum(near) / len(near) for near in windows]

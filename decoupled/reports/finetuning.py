@@ -8,10 +8,16 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from decoupled.configs.finetuning import (
+    CLASSIFICATION,
+    QUESTION_ANSWERING,
+    REGRESSION,
+    TAGGING,
+)
 from decoupled.core import console, files, plots, tables
 from decoupled.runs.finetuning_run import TRIVIAL
-from decoupled.runs.task_data import SPLITS
-from decoupled.tasks.task import ENGLISH
+from decoupled.runs.run_folder import SPLITS
+from decoupled.tasks.task import ENGLISH, FinetuningTask
 from decoupled.xtreme.official import TASKS, is_official
 
 # Suffix of a metric's name for its sample standard deviation over seeds.
@@ -20,6 +26,12 @@ SPREAD = "_spread"
 _ALSO_SHOWN = "accuracy"
 # Suffix of a language that XTREME does not list for the task.
 OUTSIDE = " (outside XTREME)"
+_TRIVIAL_ANSWERS = {
+    CLASSIFICATION: "the most frequent label",
+    REGRESSION: "the mean of all numbers",
+    TAGGING: "each word's most frequent tag",
+    QUESTION_ANSWERING: "the words around those of the question",
+}
 # The picture: the width of a language's bars, their hatches, sizes in inches.
 _GROUP = 0.8
 _HATCHES = ("", "//")
@@ -80,6 +92,52 @@ def mean_over(
         if metric in values and name not in left_out
     ]
     return statistics.fmean(values) if values else None
+
+
+def not_above_trivial(
+    results: dict[str, dict], task: FinetuningTask, language: str, rate: float
+) -> str:
+    """Says that training found nothing better than the trivial answer, or "".
+
+    The score that selects checkpoints is compared, on the dev file, or on the test file
+    if dev has no labels. A score that chance alone may give is not better: one within
+    two standard errors of the trivial accuracy, or of a correlation of 0.
+
+    Args:
+      results: of `combine`. task: that was learned. language: of training.
+      rate: the learning rate.
+    """
+    for split in SPLITS:
+        values = results[split].get(language, {})
+        pairs = [
+            [values.get(f"{prefix}{name}") for name in task.headline]
+            for prefix in ("", TRIVIAL)
+        ]
+        if any(None in scores for scores in pairs):
+            continue
+        score, trivial = map(statistics.fmean, pairs)
+        noise = _noise(task, trivial, values["examples"])
+        if score > min(trivial + noise, (trivial + 100) / 2):
+            return ""
+        return (
+            f"{task.name}: {' and '.join(task.headline)} {score:.2f} on {language} "
+            f"{split} is not clearly above the {trivial:.2f} of "
+            f"{_TRIVIAL_ANSWERS[task.kind]}: training has found nothing better. In "
+            "another --model_dir, try a higher learning rate, as small models need it "
+            f"(--gin_param='FinetuningConfig.learning_rates = ({10 * rate:g},)'), or "
+            "more FinetuningConfig.num_epochs; if the training loss was low already, "
+            "pre-train with more text"
+        )
+    return ""
+
+
+def _noise(task, trivial, examples):
+    """Two standard errors of the score of answers that know nothing."""
+    if task.kind == REGRESSION:
+        return 200 / math.sqrt(examples)
+    if task.headline == ("accuracy",) and task.kind == CLASSIFICATION:
+        return 2 * math.sqrt(trivial * (100 - trivial) / examples)
+    return 0.0
 
 
 def outside_languages(task: str, results: dict[str, dict]) -> list[str]:

@@ -344,9 +344,9 @@ def training_curve(
     Args:
       folders: of pre-training runs. points: the number of parts.
     """
-    from decoupled.training.events import read_scalars
+    from decoupled.runs.curve import read_accuracy
 
-    runs = [read_scalars(folder, "masked_lm_accuracy") for folder in folders]
+    runs = [read_accuracy(folder) for folder in folders]
     runs = [run for run in runs if run]
     if not runs:
         return []
@@ -358,7 +358,7 @@ def training_curve(
     return [
         (
             sum(step for step, _ in part) / len(part),
-            100 * sum(value for _, value in part) / len(part),
+            sum(value for _, value in part) / len(part),
         )
         for _, part in sorted(parts.items())
     ]

@@ -26,20 +26,17 @@ losses that were logged at steps in (s - WINDOW * S, s], always including s. It 
 half a window behind the loss, so that a crossing is found late, never early.
 """
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from decoupled.core.errors import UserError
-from decoupled.training.events import event_files, read_file
+from decoupled.training.events import PERCENT, event_files, read_file, read_scalars
 
-LOSS = "loss"
+LOSS, ACCURACY = "loss", "masked_lm_accuracy"
 WINDOW = 0.05
 CROSSED_BELOW = 1.0
-# The step that a file starts from, see `events.event_writer`.
-_START = re.compile(r"\.(\d{12})$")
 
 
 class Curve(NamedTuple):
@@ -83,15 +80,13 @@ def read_curve(folder: str) -> Curve:
     """
     values: dict[int, float] = {}
     for path in event_files(folder):
-        found, damage = read_file(path, LOSS)
-        if damage:
+        found = read_file(path, LOSS)
+        if found.damage:
             raise UserError(
-                f"{path}: damaged ({damage}); restore it from a copy, or remove it to "
-                "read the losses of the other files"
+                f"{path}: damaged ({found.damage}); restore it from a copy, or remove "
+                "it to read the losses of the other files"
             )
-        if start := _START.search(path):
-            values = {s: loss for s, loss in values.items() if s <= int(start[1])}
-        values |= found
+        values = found.after(values)
     if not values:
         raise UserError(
             f"{folder}: no training loss in event files here; give the folder of a "
@@ -106,6 +101,17 @@ def read_curve(folder: str) -> Curve:
             f"{steps[wrong]}, which no run of ours writes"
         )
     return Curve(steps, loss)
+
+
+def read_accuracy(folder: str) -> dict[int, float]:
+    """step -> masked-LM accuracy of the run in `folder` while it trained, in percent.
+
+    Raises:
+      UserError: as `read_scalars`.
+    """
+    shares = read_scalars(folder, ACCURACY)
+    in_percent = read_scalars(folder, f"{ACCURACY}{PERCENT}")
+    return {step: 100 * share for step, share in shares.items()} | in_percent
 
 
 def smoothed(curve: Curve) -> np.ndarray:

@@ -6,7 +6,7 @@ trained with the other seeds. No other language influences the choice.
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +52,7 @@ class Finetuning:
       folder: of all runs. mode: one of `run_folder.MODES`.
       num_runs: seeds. cache: folder of features.
       tpu: fields of a `TpuAddress`, or None.
+      splits: whose files are evaluated and predicted, of "dev" and "test".
 
     Raises:
       UserError: checkpoint, task files, settings and folder do not fit each other. All
@@ -71,6 +72,7 @@ class Finetuning:
         num_runs: int,
         cache: str,
         tpu: dict[str, str | None] | None = None,
+        splits: Sequence[str] = run_folder.SPLITS,
     ):
         if tpu is not None:
             # Its programs have one shape. Packed batches have one too.
@@ -80,7 +82,7 @@ class Finetuning:
         self._reading = mode not in run_folder.TRAINING_MODES
         self._source = open_run(init_checkpoint)
         model = finetuned_model(self._source.description.model, config.finetuning)
-        self.data = TaskData(task, data_dir, self._source.vocabulary, cache)
+        self.data = TaskData(task, data_dir, self._source.vocabulary, cache, splits)
         self.training = self.data.examples("train", self.data.source)
         task.see_training(self.training)
         rates = _learning_rates(config, self.data)

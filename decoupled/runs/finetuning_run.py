@@ -7,6 +7,7 @@ evaluated in every language.
 import dataclasses
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -38,15 +39,16 @@ from decoupled.runs.saved_run import (
     selected_checkpoint,
     write_scores,
 )
-from decoupled.runs.task_data import SPLITS, Features, TaskData
+from decoupled.runs.task_data import Features, TaskData
 from decoupled.tasks.task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.estimator import train
-from decoupled.training.events import write_scalars
+from decoupled.training.events import write_results, write_scalars
 from decoupled.training.model_fn import RunSpec
 from decoupled.training.network import Network, TrainingGraph
 
-# Below the run's folder: TensorBoard's scalars of all evaluations.
+# Below the run's folder: for TensorBoard, the curve on English dev, and the scores of
+# the selected checkpoint.
 EVENTS = "eval"
 # In it: how answers were chosen; empty but for questions.
 ANSWER_SETTINGS = "answer_settings"
@@ -153,20 +155,23 @@ class FinetuningRun(NamedTuple):
         """
         task, selected, made_from = self.data.task, self.selected(), self.made_from()
         self._tell_if_dev_has_changed()
-        results: dict[str, dict] = {split: {} for split in SPLITS}
+        self._say_what_is_evaluated()
+        results: dict[str, dict] = {split: {} for split in run_folder.SPLITS}
         for found in self._answers("evaluating", selected):
             results[found.split][found.language] = _scores(task, training, found)
             for folder in folders:
                 _write(task, folder, found)
         _say_unlabelled(task, results)
+        # The curve of a run that was selected on English dev has these scores already.
+        curve = [("dev", self.data.source)] if self.selecting else []
         scalars = {
             _scalar_name(metric, split, language): values[metric]
             for split, languages in results.items()
             for language, values in languages.items()
             for metric in task.metrics
-            if metric in values
+            if metric in values and (split, language) not in curve
         }
-        write_scalars(os.path.join(self.folder, EVENTS), selected.step, scalars)
+        write_results(os.path.join(self.folder, EVENTS), selected.step, scalars)
         summary = {
             "task": task.name,
             "global_step": selected.step,
@@ -201,7 +206,9 @@ class FinetuningRun(NamedTuple):
         results = read_results(path, self.made_from())
         if results is None:
             return None
-        scored = {(split, name) for split in SPLITS for name in results[split]}
+        scored = {
+            (split, name) for split in run_folder.SPLITS for name in results[split]
+        }
         missing = self.missing_answers(self.folder)
         if scored != set(self.data.files_to_answer()) or missing:
             why = f"{missing[0]} is missing" if missing else "it has other languages"
@@ -316,6 +323,13 @@ class FinetuningRun(NamedTuple):
         shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
         dev = f"{self.data.source_name} dev"
         self.spec.say(f"{dev} at step {step}: {shown} ({best})")
+
+    def _say_what_is_evaluated(self):
+        counts = Counter(split for split, _ in self.data.files_to_answer())
+        kinds = " and ".join(f"{count} {split}" for split, count in counts.items())
+        noun = "file" if sum(counts.values()) == 1 else "files"
+        hint = "; --splits=dev leaves the test files out" if len(counts) > 1 else ""
+        self.spec.say(f"{self.data.task.name}: evaluates {kinds} {noun}{hint}")
 
     def _answers(self, doing, selected):
         wanted = self.data.files_to_answer()

@@ -38,7 +38,7 @@ from decoupled.training.checkpoints import (
 )
 from decoupled.training.cluster import join_cluster
 from decoupled.training.estimator import train
-from decoupled.training.events import write_scalars
+from decoupled.training.events import PERCENT, write_scalars
 from decoupled.training.graph import check_graph
 from decoupled.training.hooks import StopOnSignal
 from decoupled.training.model_fn import RunSpec
@@ -47,7 +47,8 @@ from decoupled.training.tpu import TpuAddress
 
 EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
 SAMPLING = "sampling.json"
-_METRICS = ("masked_lm_accuracy", "masked_lm_loss", "unigram_entropy")
+_ACCURACY = "masked_lm_accuracy"
+_METRICS = (_ACCURACY, "masked_lm_loss", "unigram_entropy")
 # A language's unigram entropy is computed from whole shards with about so many tokens.
 _COUNTED_TOKENS = 1_000_000
 
@@ -248,15 +249,15 @@ class Pretraining:
                 "languages": results,
             },
         )
-        scalars = {
-            f"{metric}/{language}": values[metric]
-            for language, values in {"all": average, **results}.items()
-            for metric in _METRICS
-        }
+        scalars = {}
+        for language, values in {"all": average, **results}.items():
+            logged = {metric: values[metric] for metric in _METRICS}
+            logged[f"{_ACCURACY}{PERCENT}"] = 100 * logged.pop(_ACCURACY)
+            scalars |= {f"{name}/{language}": x for name, x in logged.items()}
         write_scalars(os.path.join(self._folder, "eval"), step, scalars)
         console.say(
             f"held-out text at step {step}, {len(results)} languages: "
-            f"masked_lm_accuracy {average['masked_lm_accuracy']:.4f}  "
+            f"masked_lm_accuracy {100 * average[_ACCURACY]:.2f}%  "
             f"masked_lm_loss {average['masked_lm_loss']:.4f}  "
             f"unigram_entropy {average['unigram_entropy']:.4f}"
         )

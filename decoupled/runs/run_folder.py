@@ -26,14 +26,16 @@ SETTINGS = "settings.json"
 VOCABULARY = "sentencepiece.model"
 # The folder of answers to the files of a task, with a folder for each task.
 PREDICTIONS = "predictions"
+# Of a fine-tuning task, the files that are evaluated.
+SPLITS = ("dev", "test")
 # How answers were chosen in the last evaluation. Training does not depend on it.
 ANSWERS = "answers.json"
 # Results of a run: checkpoints, and scores that could be taken for another run's.
 _SAVED = re.compile(
     rf"{CHECKPOINT_LIST}|model\.ckpt-\d+\.index|(dev|eval|results)\.json"
 )
-# As `training.events` names them: second, host and the step of the start.
-_EVENTS = re.compile(r"events\.out\.tfevents\.\d+\..+\.\d{12}")
+# As `training.events` names them: second, host, and the step of the start or "results".
+_EVENTS = re.compile(r"events\.out\.tfevents\.\d+\..+\.(\d{12}|results)")
 _REPLACED = "replaced"
 # TensorFlow looks for a checkpoint's files by a pattern that begins with their folder.
 _PATTERN = re.compile(r"[*?\[\\]")

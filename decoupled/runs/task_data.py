@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from decoupled.core.errors import Mistakes, UserError
 from decoupled.core.made_from import hash_files
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.runs.run_folder import SPLITS
 from decoupled.tasks.task import ENGLISH, Features, FinetuningTask
 from decoupled.xtreme import official
 
-SPLITS = ("dev", "test")
 # Examples that are turned into features at once, between two progress lines.
 _CHUNK = 2000
 
@@ -31,10 +32,16 @@ class TaskData:
       data_dir: the folder with a folder per task.
       vocabulary: of the model.
       cache: folder where features are kept.
+      splits: of `files_to_answer`.
     """
 
     def __init__(
-        self, task: FinetuningTask, data_dir: str, vocabulary: Vocabulary, cache: str
+        self,
+        task: FinetuningTask,
+        data_dir: str,
+        vocabulary: Vocabulary,
+        cache: str,
+        splits: Sequence[str] = SPLITS,
     ):
         self.task = task
         self.source = task.training_languages[0]
@@ -43,7 +50,7 @@ class TaskData:
         self.trained_on = ", ".join([self.source_name, *others])
         self.data_dir = data_dir
         self.vocabulary = vocabulary
-        self._cache = cache
+        self._cache, self._splits = cache, splits
 
     def languages(self, split: str) -> list[str]:
         """Languages that have a file of this split, English first."""
@@ -54,16 +61,17 @@ class TaskData:
         return self.source in self.languages("dev")
 
     def files_to_answer(self) -> list[tuple[str, str]]:
-        """The splits and languages of all dev and test files.
+        """The splits and languages of the files that are evaluated and predicted.
 
         Raises:
           UserError: there are none.
         """
-        wanted = [(split, name) for split in SPLITS for name in self.languages(split)]
+        splits = [split for split in SPLITS if split in self._splits]
+        wanted = [(split, name) for split in splits for name in self.languages(split)]
         if not wanted:
             raise UserError(
-                f"{os.path.join(self.data_dir, self.task.name)}: holds no dev or test "
-                f"file of {self.task.name} in any language"
+                f"{os.path.join(self.data_dir, self.task.name)}: holds no "
+                f"{' or '.join(splits)} file of {self.task.name} in any language"
             )
         return wanted
 

@@ -32,7 +32,7 @@ class Task(abc.ABC):
 
     name: for files and messages. sequence_length: tokens of every input.
     metrics: name -> (numerator, denominator), names of `Forward.sums`; the metric of a
-      batch or a data set is the quotient of the two totals.
+      batch is the quotient of the two, and is logged in percent.
     examples: of a packed row (`decoupled.data.packing`); None if a row is an example.
     """
 

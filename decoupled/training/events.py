@@ -1,6 +1,7 @@
 """TensorBoard event files: scalars in, scalars out."""
 
 import re
+import time
 from typing import Any, NamedTuple
 
 from decoupled.core import gfile
@@ -10,15 +11,41 @@ from decoupled.core.errors import UserError
 # What TensorFlow says of a record that was changed; one whose end is missing is
 # "truncated".
 _CHANGED = re.compile(r"corrupted record at \d+")
+# The step that a file starts from, see `event_writer`.
+_START = re.compile(r"\.(\d{12})$")
+_FILES = "events.out.tfevents.*"
+# Ends the name of a scalar that is in percent, of which earlier versions logged shares.
+PERCENT = "_percent"
+# Ends the name of a file with results of a selected checkpoint.
+_RESULTS = ".results"
 
 
 def event_writer(folder: str, step: int) -> tf.summary.FileWriter:
-    """A writer of a new event file.
+    """A writer of a new event file of a run at `step`.
 
     The file's name contains the time in seconds and the step that the file starts from.
-    With the step, two files of the same second do not overwrite each other.
+    With the step, two files of the same second do not overwrite each other. The file
+    begins with `start_event`, so that TensorBoard drops what earlier files have of
+    later steps: these steps were lost and are repeated.
     """
-    return tf.summary.FileWriter(folder, filename_suffix=f".{step:012d}")
+    return _begin(folder, step, step + 1)
+
+
+def _begin(folder, named, start):
+    # FileWriter cannot be created in eager mode.
+    with tf.Graph().as_default():
+        writer = tf.summary.FileWriter(folder, filename_suffix=f".{named:012d}")
+    # TensorBoard takes the first one in a folder for the start of the first file, but
+    # the files of earlier versions have none.
+    for _ in range(2):
+        writer.add_event(start_event(start))
+    return writer
+
+
+def start_event(step: int) -> tf.Event:
+    """The event by which a run says that `step` is the next."""
+    session = tf.SessionLog(status=tf.SessionLog.START)
+    return tf.Event(wall_time=time.time(), step=step, session_log=session)
 
 
 def scalar_summary(scalars: dict[str, Any]) -> tf.Summary:
@@ -32,10 +59,24 @@ def scalar_summary(scalars: dict[str, Any]) -> tf.Summary:
 
 
 def write_scalars(folder: str, step: int, scalars: dict[str, Any]) -> None:
-    """Adds scalars to an event file in `folder`, for TensorBoard."""
-    # FileWriter cannot be created in eager mode.
+    """Adds the scalars of a step to a curve in `folder`, for TensorBoard.
+
+    What the folder has of this step and of later ones was lost, and is dropped.
+    """
+    writer = _begin(folder, step, step)
+    writer.add_summary(scalar_summary(scalars), step)
+    writer.close()
+
+
+def write_results(folder: str, step: int, scalars: dict[str, Any]) -> None:
+    """Writes the scalars of a selected checkpoint beside the curves in `folder`.
+
+    They take the place of those of an earlier call.
+    """
+    for path in gfile.glob(f"{folder}/", f"{_FILES}{_RESULTS}"):
+        gfile.remove(path)
     with tf.Graph().as_default():
-        writer = event_writer(folder, step)
+        writer = tf.summary.FileWriter(folder, filename_suffix=_RESULTS)
     writer.add_summary(scalar_summary(scalars), step)
     writer.close()
 
@@ -45,10 +86,20 @@ class Scalars(NamedTuple):
 
     values: step -> value. damage: what is wrong with the record after those that were
     read, or "". A file that a kill or a full disk cut off is not damaged.
+    start: the step with which the run went on when the file was begun; None if the file
+      does not say it.
     """
 
     values: dict[int, float]
     damage: str
+    start: int | None
+
+    def after(self, earlier: dict[int, float]) -> dict[int, float]:
+        """step -> value of earlier files and this one, without lost steps."""
+        if self.start is None:
+            return earlier | self.values
+        kept = {step: x for step, x in earlier.items() if step < self.start}
+        return kept | self.values
 
 
 def read_file(path: str, tag: str) -> Scalars:
@@ -58,38 +109,42 @@ def read_file(path: str, tag: str) -> Scalars:
       UserError: the file cannot be opened, contains something other than events, or has
         a value of the scalar that is not a number.
     """
-    values = {}
+    values, damage = {}, ""
+    named = _START.search(path)
+    start = int(named[1]) + 1 if named else None
     try:
         for record in tf.data.TFRecordDataset(path):
             event = _event(record.numpy(), path)
+            if event.session_log.status == tf.SessionLog.START:
+                start = event.step
             for value in event.summary.value:
                 if value.tag == tag:
                     values[event.step] = _number(value, path)
     except tf.errors.DataLossError as error:
-        found = _CHANGED.search(error.message)
-        return Scalars(values, found[0] if found else "")
+        changed = _CHANGED.search(error.message)
+        damage = changed[0] if changed else ""
     except tf.errors.OpError as error:
         raise UserError(f"{path}: cannot read ({type(error).__name__})") from error
-    return Scalars(values, "")
+    return Scalars(values, damage, start)
 
 
 def event_files(folder: str) -> list[str]:
     """The event files directly in `folder`, in the order in which they were begun."""
-    return gfile.glob(f"{folder}/", "events.out.tfevents.*")
+    return gfile.glob(f"{folder}/", _FILES)
 
 
 def read_scalars(folder: str, tag: str) -> dict[int, float]:
     """step -> value of one scalar, from all event files directly in `folder`.
 
-    Where a run was resumed, later files win. A damaged file is read up to its last
-    whole record, as TensorBoard reads it.
+    As TensorBoard shows it: where a run was resumed, the steps that were lost are
+    dropped. A damaged file is read up to its last whole record.
 
     Raises:
       UserError: as `read_file`.
     """
     values = {}
     for path in event_files(folder):
-        values |= read_file(path, tag).values
+        values = read_file(path, tag).after(values)
     return values
 
 

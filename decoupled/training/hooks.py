@@ -11,7 +11,7 @@ from decoupled.core.console import duration
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.training.checkpoints import sync_checkpoint
-from decoupled.training.events import event_writer, scalar_summary
+from decoupled.training.events import PERCENT, event_writer, scalar_summary
 from decoupled.training.partitioned_tables import PartitionedSaverBuilder
 
 _CTRL_C = b"Ctrl-C: saving after this step (a TPU: this loop); once more ends at once\n"
@@ -227,8 +227,7 @@ class TrainingMonitor(CountingHook):
     def after_create_session(self, session, coord):
         """Starts the clock."""
         super().after_create_session(session, coord)
-        with session.graph.as_default():
-            self._writer = event_writer(self._model_dir, self.step)
+        self._writer = event_writer(self._model_dir, self.step)
         self._start = self._mark = (self.step, time.monotonic())
         self._said = time.monotonic()
 
@@ -278,9 +277,11 @@ class TrainingMonitor(CountingHook):
         rate = (step - self._start[0]) / max(now - self._start[1], 1e-9)
         left = (self._total - step) / rate
         shown = "  ".join(
-            f"{name} {float(values[name]):.4g}"
+            f"{name.removesuffix(PERCENT)} {values[name]:.2f}%"
+            if name.endswith(PERCENT)
+            else f"{name} {float(values[name]):.4g}"
             for name in values
-            if name in ("loss", "learning_rate") or name.endswith("accuracy")
+            if name in ("loss", "learning_rate") or name.endswith(PERCENT)
         )
         self._say(
             f"step {step}/{self._total}  {shown}  "

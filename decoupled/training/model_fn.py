@@ -12,9 +12,12 @@ from decoupled.training import hooks
 from decoupled.training.checkpoints import (
     Report,
     check_resumable,
+    checkpoint_step,
     initialize_from,
+    latest_complete,
 )
 from decoupled.training.cluster import Cluster, OneSession
+from decoupled.training.events import PERCENT
 from decoupled.training.graph import Lowered, build_predictions, build_step
 from decoupled.training.network import Network, TrainingGraph
 from decoupled.training.tpu import TpuAddress, host_call, place
@@ -147,7 +150,8 @@ def _train_spec(
         train_op = tf.assign_add(tf.train.get_global_step(), 1)
     sums = lowered.sums
     metrics = {
-        name: sums[numerator] / tf.maximum(sums[denominator], 1.0)
+        # The unit is in the name: earlier versions logged shares.
+        f"{name}{PERCENT}": 100.0 * sums[numerator] / tf.maximum(sums[denominator], 1.0)
         for name, (numerator, denominator) in graph.network.task.metrics.items()
     }
     scalars = {"loss": lowered.loss, **metrics, **lowered.scalars}
@@ -157,13 +161,18 @@ def _train_spec(
         # A finite loss may have a gradient that is not. The Estimator checks the loss
         # of a training loop's last step before our hooks save a checkpoint.
         norm = lowered.scalars["gradient_norm"]
+        start = checkpoint_step(latest_complete(run.model_dir)) + 1
         return estimator.tpu.TPUEstimatorSpec(
             estimator.ModeKeys.TRAIN,
             loss=tf.where_v2(tf.math.is_finite(norm), lowered.loss, math.nan),
             train_op=train_op,
             # `train_op` is the step after its update.
             host_call=host_call(
-                run.model_dir, scalars, tf.identity(train_op), run.training.log_steps
+                run.model_dir,
+                scalars,
+                tf.identity(train_op),
+                run.training.log_steps,
+                start,
             ),
             training_hooks=training_hooks,
         )

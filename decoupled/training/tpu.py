@@ -12,6 +12,7 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import estimator, mtf, tf
 from decoupled.core.errors import UserError
 from decoupled.ops.meshes.simd import SimdMeshImpl
+from decoupled.training.events import start_event
 from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
 
 # Bytes of compiled programs that the first host holds for each core (an estimate of
@@ -163,7 +164,11 @@ def _tiles(sizes, physical):
 
 
 def host_call(
-    folder: str, scalars: dict[str, tf.Tensor], step: tf.Tensor, every_steps: int
+    folder: str,
+    scalars: dict[str, tf.Tensor],
+    step: tf.Tensor,
+    every_steps: int,
+    start: int,
 ):
     """Writes scalars from the host, and ends the run where one is infinite or NaN.
 
@@ -175,7 +180,8 @@ def host_call(
       folder: of the event file.
       scalars: name -> float32 scalar of the program.
       step: integer scalar of the program, the number of the step that they are of.
-      every_steps: steps between summaries.
+      every_steps: steps between summaries. start: the first step of this start of the
+        run; TensorBoard drops what the folder has of it and of later steps.
 
     Returns:
       TPUEstimatorSpec's `host_call`: a function, and the tensors that it takes, one
@@ -195,14 +201,24 @@ def host_call(
             for name, value in values.items()
         ]
         writer = summary.create_file_writer(folder, max_queue=0)
+
+        def begin():
+            events = [
+                tf.raw_ops.ImportEvent(writer=writer._resource, event=event)
+                for event in [start_event(start).SerializeToString()] * 2
+            ]
+            return tf.group(events)
+
+        with tf.control_dependencies(checks):
+            begun = tf.cond(tf.equal(step, start), begin, tf.no_op)
         with (
-            tf.control_dependencies(checks),
+            tf.control_dependencies([begun]),
             writer.as_default(),
             summary.record_if(tf.equal(step % every_steps, 0)),
         ):
             for name, value in values.items():
                 summary.scalar(name, value, step)
-            return [*checks, *tf.summary.all_v2_summary_ops()]
+            return [*checks, begun, *tf.summary.all_v2_summary_ops()]
 
     step = tf.cast(step, tf.int32)
     return write, [tf.reshape(t, [1]) for t in (step, *scalars.values())]

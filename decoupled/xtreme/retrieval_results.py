@@ -18,6 +18,15 @@ from decoupled.xtreme import official
 from decoupled.xtreme.parallel_sentences import Bucc, Pair, Tatoeba
 
 _MEAN = "mean"
+# Columns that are not in percent.
+_OTHER_UNITS = ("threshold", "pairs", "examples")
+
+
+def _cell(column, value):
+    """A value of the table: percent with two decimals, or as it is."""
+    if value is None or column in _OTHER_UNITS:
+        return value
+    return f"{value:.2f}"
 
 
 def tatoeba_results(pair: Tatoeba, places: list[int]) -> dict[str, float]:
@@ -134,9 +143,11 @@ class RetrievalResults:
         ordered = {**averaged, _MEAN: means, **{name: rows[name] for name in outside}}
         table = [[name, *map(row.get, columns)] for name, row in ordered.items()]
         self._write_csv(columns, table, outside)
-        for row in table:
-            row[0] += " (outside XTREME)" * (row[0] in outside)
-        self._show(columns, table)
+        cells = [
+            [name + " (outside XTREME)" * (name in outside), *map(_cell, columns, row)]
+            for name, *row in table
+        ]
+        self._show(columns, cells)
 
     def _write_csv(self, columns, table, outside):
         rows = [[*row, "no" if row[0] in outside else "yes"] for row in table]

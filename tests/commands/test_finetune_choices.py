@@ -13,6 +13,7 @@ import statistics
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from decoupled.analyses.sentence_vectors import layer_vectors
 from decoupled.commands.finetune import run_finetuning
@@ -82,6 +83,7 @@ def tune(
     task="xnli",
     data="data",
     num_runs=1,
+    splits=("dev", "test"),
     **changes,
 ):
     """`changes` are fields of FinetuningConfig, and some of TrainingConfig."""
@@ -98,7 +100,7 @@ def tune(
     )
     run_finetuning(
         config, task, str(folder / data), str(folder / "pretrained"), str(out),
-        mode, num_runs, str(folder / "features"),
+        mode, num_runs, str(folder / "features"), splits=splits,
     )  # fmt: skip
 
 
@@ -380,7 +382,16 @@ def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
     assert selected_checkpoint(str(tmp_path)).prefix == f"{tmp_path}/best/model.ckpt-4"
     assert open_trained_model(str(tmp_path)).weights.global_step == 4
 
-    tune(folder, tmp_path, "eval", **settings)
+    for _ in range(2):
+        tune(folder, tmp_path, "eval", **settings)
+    # What TensorBoard shows: the curve ends at its last step, and each result is there
+    # once, that of step 4.
+    shown = EventAccumulator(str(tmp_path / "eval"))
+    shown.Reload()
+    curve = [(e.step, e.value) for e in shown.Scalars("accuracy/dev/en")]
+    assert curve == [(4, 90.0), (STEPS, 80.0)]
+    assert [e.step for e in shown.Scalars("accuracy/test/en")] == [4]
+    assert [e.step for e in shown.Scalars("accuracy/dev/sw")] == [4]
     results = read(tmp_path / "results.json")
     assert results["global_step"] == 4
     assert results["checkpoint"] == "best/model.ckpt-4"
@@ -396,6 +407,19 @@ def check_restores(run):
     encoder, config = open_model(run), retrieval(max_sequence_length=12)
     assert encoder.checkpoint == prefix == f"{run}/best/model.ckpt-4"
     assert layer_vectors(encoder, ["text kept"], config).any()
+
+
+def test_the_test_files_can_be_left_out(folder, tmp_path, capsys):
+    tune(folder, tmp_path, splits=["dev"])
+    assert "xnli: evaluates 2 dev files\n" in capsys.readouterr().out
+    results = read(tmp_path / "results.json")
+    assert (sorted(results["dev"]), results["test"]) == (sorted(WORDS), {})
+    tune(folder, tmp_path, splits=["dev"])
+    assert "already, reused" in capsys.readouterr().out
+    tune(folder, tmp_path)
+    said = "xnli: evaluates 2 dev and 2 test files; --splits=dev leaves the test files"
+    assert said in capsys.readouterr().out
+    assert sorted(read(tmp_path / "results.json")["test"]) == sorted(WORDS)
 
 
 PARAPHRASES = {

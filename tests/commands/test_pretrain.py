@@ -103,6 +103,11 @@ def test_modes(data, tmp_path, capsys):
         in printed
     )
     assert set(read_scalars(f"{folder}/eval", "masked_lm_loss/sw")) == {STEPS}
+    percent = 100 * evaluated["languages"]["sw"]["masked_lm_accuracy"]
+    logged = read_scalars(f"{folder}/eval", "masked_lm_accuracy_percent/sw")
+    assert logged == {STEPS: pytest.approx(percent, rel=1e-6)}
+    average = 100 * evaluated["all"]["masked_lm_accuracy"]
+    assert f"masked_lm_accuracy {average:.2f}%  " in printed
 
     pretrain("predict")
     lines = (tmp_path / "run/predictions.jsonl").read_text().splitlines()

@@ -10,6 +10,7 @@ from decoupled.analyses.sentence_vectors import layer_vectors
 from decoupled.commands import retrieve
 from decoupled.commands.retrieve import run_retrieval
 from decoupled.core.errors import UserError
+from decoupled.xtreme.retrieval_results import RetrievalResults
 from decoupled.xtreme.scoring import score
 from tests.analyses.sentences import (
     ENGLISH,
@@ -106,6 +107,22 @@ def test_results_stand_beside_those_of_random_pairs(tatoeba):
     columns = ["language", "accuracy", "random_accuracy", "examples", "official"]
     assert list(rows[0]) == columns
     assert {row["official"] for row in rows} == {"yes"}
+
+
+def test_percent_have_two_decimals_and_other_units_stay(tmp_path, capsys):
+    settings = {"layer": 1, "scoring": "cosine"}
+    results = RetrievalResults(
+        str(tmp_path), {"task": "bucc2018", "global_step": 7, "settings": settings}
+    )
+    german = {"f1": 100.0, "random_f1": 0.01234, "threshold": 1.03456, "pairs": 1234}
+    results.add("de", "hash", [], german)
+    results.add("fr", "hash", [], {**german, "f1": 8.3333})
+    results.finish()
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["de", "100.00", "0.01", "1.035", "1,234"] in rows
+    assert ["fr", "8.33", "0.01", "1.035", "1,234"] in rows
+    # The file keeps all digits.
+    assert "de,100.0,0.01234,1.03456,1234,yes" in (tmp_path / "results.csv").read_text()
 
 
 def test_scores_are_those_of_the_score_command(tatoeba, data):

@@ -94,7 +94,7 @@ def test_a_run_without_a_whole_event_is_reported(work_dir):
 def test_curve_is_the_mean_of_the_last_values(work_dir):
     steps, values = demo._curve(str(work_dir / "coupled"), window=2)
     assert steps == [1, 2, 3]
-    assert values == pytest.approx([0.1, 0.15, 0.25])
+    assert values == pytest.approx([10.0, 15.0, 25.0])
 
 
 def test_every_step_is_a_command_that_exists(tmp_path):

@@ -1,5 +1,7 @@
 """Means and spreads over seeds by hand; table, CSV and picture."""
 
+import types
+
 import pytest
 
 from decoupled.reports import finetuning
@@ -55,6 +57,54 @@ def test_the_table_has_a_row_per_language_and_means(capsys):
     assert rows["th"] == "th - - - - - 6".split()
     assert rows["mean"] == "mean 66.25 15.00 - 50.00 - -".split()
     assert rows["mean but en"][3:] == "60.50 20.00 - 50.00 - -".split()
+
+
+def warning(kind, metric, score, trivial, examples, split="dev"):
+    """What is said of a score, with the trivial answer's, on a file of so many rows."""
+    task = types.SimpleNamespace(name="topics", kind=kind, headline=(metric,))
+    values = {metric: score, f"trivial_{metric}": trivial, "examples": examples}
+    results = {"dev": {"en": {"examples": 9}}, "test": {"en": {"examples": 9}}}
+    results[split]["en"] = values
+    return finetuning.not_above_trivial(results, task, "en", 2e-5)
+
+
+def test_training_that_found_nothing_better_says_so_with_what_to_try():
+    said = warning("classification", "accuracy", 24.24, 25.25, 99)
+    assert said.startswith(
+        "topics: accuracy 24.24 on en dev is not clearly above the 25.25 of the most "
+        "frequent label: training has found nothing better. "
+    )
+    assert "FinetuningConfig.learning_rates = (0.0002,)" in said
+    assert "\n" not in said
+    said = warning("classification", "accuracy", 24.24, 25.25, 99, split="test")
+    assert "24.24 on en test" in said
+
+
+@pytest.mark.parametrize(
+    "kind, metric, trivial, examples, highest, answer",
+    [
+        # 2 sqrt(25 * 75 / 300) = 5.
+        ("classification", "accuracy", 25.0, 300, 30.0, "the most frequent label"),
+        ("classification", "macro_f1", 6.0, 300, 6.0, "the most frequent label"),
+        # Half of the way to 100, on few examples.
+        ("classification", "accuracy", 50.0, 2, 75.0, "the most frequent label"),
+        ("regression", "pearson", 0.0, 400, 10.0, "the mean of all numbers"),
+        ("tagging", "entity_f1", 40.0, 300, 40.0, "each word's most frequent tag"),
+        ("question answering", "f1", 9.0, 30, 9.0, "the words around those of the q"),
+    ],
+)
+def test_every_kind_has_its_trivial_answer(
+    kind, metric, trivial, examples, highest, answer
+):
+    said = warning(kind, metric, highest, trivial, examples)
+    assert f"not clearly above the {trivial:.2f} of {answer}" in said
+    assert warning(kind, metric, highest + 0.01, trivial, examples) == ""
+
+
+def test_without_labels_nothing_is_said_of_trivial_answers():
+    task = types.SimpleNamespace(name="t", kind="tagging", headline=("f1",))
+    results = {"dev": {}, "test": {"en": {"examples": 4}}}
+    assert finetuning.not_above_trivial(results, task, "en", 2e-5) == ""
 
 
 def test_csv_has_a_line_per_number(tmp_path):

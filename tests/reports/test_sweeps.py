@@ -220,7 +220,8 @@ def test_curves_are_means_over_seeds(sweep):
     for seed, offset in ((0, 0.0), (1, 0.2)):
         run = str(sweep / "models" / "e_out_128" / f"seed_{seed}")
         for step in range(1, 5):
-            write_scalars(run, step, {"masked_lm_accuracy": 0.1 * step + offset})
+            percent = 100 * (0.1 * step + offset)
+            write_scalars(run, step, {"masked_lm_accuracy_percent": percent})
     results = read_sweeps([str(sweep)])
     runs = [sweep / "models" / "e_out_128" / f"seed_{seed}" for seed in SEEDS]
     points = sweeps.training_curve([str(run) for run in runs], points=2)

@@ -18,11 +18,17 @@ from decoupled.runs.curve import (
     crossing,
     crossing_level,
     entropy,
+    read_accuracy,
     read_curve,
     smoothed,
 )
 from decoupled.training.checkpoints import write_list
-from decoupled.training.events import event_writer, read_scalars, scalar_summary
+from decoupled.training.events import (
+    event_writer,
+    read_scalars,
+    scalar_summary,
+    write_scalars,
+)
 from tests.helpers import schedule
 from tests.training.runs import (
     checkpoint_names,
@@ -97,6 +103,14 @@ def test_losses_of_updates_that_were_lost_are_dropped(straight, tmp_path):
     assert found.steps.tolist() == [1, 2, 3, 4, 6, 8]
     np.testing.assert_array_equal(found.loss[:3], before.loss[:3])
     assert not np.isin(found.loss[3:], before.loss).any()
+
+
+def test_accuracies_are_in_percent_also_where_an_earlier_version_logged_shares(
+    tmp_path,
+):
+    write_scalars(str(tmp_path), 1, {"masked_lm_accuracy": 0.125})
+    write_scalars(str(tmp_path), 2, {"masked_lm_accuracy_percent": 25.0})
+    assert read_accuracy(str(tmp_path)) == {1: 12.5, 2: 25.0}
 
 
 def test_starts_of_one_run_are_joined_in_their_order(tmp_path):

@@ -174,7 +174,7 @@ def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
     losses = read_scalars(str(tmp_path), "loss")
     assert losses[20] > losses[40] > losses[120]
     assert losses[120] < 0.05
-    assert read_scalars(str(tmp_path), "masked_lm_accuracy")[120] == 1.0
+    assert read_scalars(str(tmp_path), "masked_lm_accuracy_percent")[120] == 100.0
     input_fn = constant_input_fn(features, False)
     rows = list(predict(config.network, spec.prediction, input_fn))
     assert sum(row["loss_sum"] for row in rows) / 30 < 0.05

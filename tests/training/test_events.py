@@ -3,20 +3,20 @@
 import pathlib
 
 import pytest
+from tensorboard.backend.event_processing import plugin_event_accumulator
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from decoupled.core.compat import tf
+from decoupled.training import events
 from decoupled.training.events import read_scalars, write_scalars
 
 
 @pytest.fixture
 def event_file(tmp_path):
     """(folder, its event file): one file with the losses of steps 1 to 3."""
-    from decoupled.core.compat import tf
-    from decoupled.training.events import event_writer, scalar_summary
-
-    with tf.Graph().as_default():
-        writer = event_writer(str(tmp_path), 0)
+    writer = events.event_writer(str(tmp_path), 0)
     for step in (1, 2, 3):
-        writer.add_summary(scalar_summary({"loss": step / 2, "rate": 1.0}), step)
+        writer.add_summary(events.scalar_summary({"loss": step / 2, "rate": 1.0}), step)
     writer.close()
     [path] = tmp_path.glob("events.out.tfevents.*")
     return tmp_path, path
@@ -44,6 +44,83 @@ def test_what_a_resumed_run_wrote_after_such_a_file_is_read(event_file):
     later = max(folder.glob("events.out.tfevents.*"), key=lambda p: p.stat().st_mtime)
     pathlib.Path(later).rename(folder / "events.out.tfevents.9999999999.host")
     assert read_scalars(str(folder), "loss") == {1: 0.5, 2: 1.0, 3: 7.0}
+
+
+def shown(folder):
+    """tag -> steps that TensorBoard shows, by both of its readers."""
+    found = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    tensors = plugin_event_accumulator.EventAccumulator(
+        str(folder), tensor_size_guidance={"scalars": 0}
+    )
+    found.Reload()
+    tensors.Reload()
+    steps = {
+        tag: [e.step for e in found.Scalars(tag)] for tag in found.Tags()["scalars"]
+    }
+    assert steps == {
+        tag: [e.step for e in tensors.Tensors(tag)] for tag in tensors.Tags()["tensors"]
+    }
+    return steps
+
+
+def write_run(folder, second, start, steps, **scalars):
+    """What a run that starts after step `start` writes."""
+    writer = events.event_writer(str(folder), start)
+    for step in steps:
+        writer.add_summary(events.scalar_summary({"loss": step, **scalars}), step)
+    writer.close()
+    [path] = [p for p in folder.glob("events*") if "17000000" not in p.name]
+    path.rename(folder / f"events.out.tfevents.17000000{second:02d}.host.{start:012d}")
+
+
+def test_steps_that_were_lost_are_shown_once(tmp_path):
+    """The run was killed after step 12, and went on from the checkpoint of step 8."""
+    write_run(tmp_path, 1, 0, [2, 4, 6, 8, 10, 12], rate=0.1)
+    write_run(tmp_path, 2, 8, [11, 14])
+    assert shown(tmp_path) == {"loss": [2, 4, 6, 8, 11, 14], "rate": [2, 4, 6, 8]}
+    assert read_scalars(str(tmp_path), "loss") == {
+        2: 2,
+        4: 4,
+        6: 6,
+        8: 8,
+        11: 11,
+        14: 14,
+    }
+    assert list(read_scalars(str(tmp_path), "rate")) == [2, 4, 6, 8]
+
+
+def test_lost_steps_of_an_earlier_version_are_shown_once(tmp_path):
+    """Its files do not begin with the event that says where the run goes on."""
+    with tf.Graph().as_default():
+        writer = tf.summary.FileWriter(str(tmp_path), filename_suffix=f".{0:012d}")
+    for step in (2, 4, 6):
+        writer.add_summary(events.scalar_summary({"loss": step}), step)
+    writer.close()
+    [path] = tmp_path.glob("events*")
+    path.rename(tmp_path / f"events.out.tfevents.1700000001.host.{0:012d}")
+    write_run(tmp_path, 2, 2, [4, 6, 8])
+    assert shown(tmp_path) == {"loss": [2, 4, 6, 8]}
+
+
+def test_what_is_evaluated_again_is_shown_once(tmp_path):
+    for second, step in enumerate([100, 200, 300, 200, 300]):
+        write_scalars(str(tmp_path), step, {"accuracy": second})
+        named = f"events.out.tfevents.17000000{second:02d}.host.{step:012d}"
+        [path] = [p for p in tmp_path.glob("events*") if "17000000" not in p.name]
+        path.rename(tmp_path / named)
+    assert shown(tmp_path) == {"accuracy": [100, 200, 300]}
+    assert read_scalars(str(tmp_path), "accuracy") == {100: 0, 200: 3, 300: 4}
+
+
+def test_results_stand_beside_the_curve_and_replace_earlier_ones(tmp_path):
+    folder = tmp_path / "a[b]"
+    for step in (100, 200):
+        write_scalars(str(folder), step, {"accuracy/dev/en": step})
+    for value in (1, 2):
+        events.write_results(str(folder), 100, {"accuracy/test/sw": value})
+    assert shown(folder) == {"accuracy/dev/en": [100, 200], "accuracy/test/sw": [100]}
+    assert read_scalars(str(folder), "accuracy/test/sw") == {100: 2}
+    assert read_scalars(str(folder), "accuracy/dev/en") == {100: 100, 200: 200}
 
 
 def test_a_file_without_a_record(tmp_path):

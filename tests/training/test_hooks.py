@@ -132,10 +132,10 @@ def test_the_estimator_trains_as_bare_steps_do_and_keeps_the_scalars_of_each(tmp
     rates = [0.0, 0.005, 0.01, 0.0075, 0.005, 0.0025]
     found = read_scalars(str(tmp_path), "learning_rate")
     np.testing.assert_allclose(list(found.values()), rates, rtol=1e-5)
-    accuracy = read_scalars(str(tmp_path), "masked_lm_accuracy")
+    accuracy = read_scalars(str(tmp_path), "masked_lm_accuracy_percent")
     assert list(accuracy) == [1, 2, 3, 4, 5, 6]
     # 30 predictions in every batch.
-    counts = 30 * np.array(list(accuracy.values()))
+    counts = 30 * np.array(list(accuracy.values())) / 100
     np.testing.assert_allclose(counts, np.rint(counts), atol=1e-4)
     assert read_scalars(str(tmp_path), "masked_lm_loss") == {}
     speed = read_scalars(str(tmp_path), "examples/sec")
@@ -165,7 +165,9 @@ def test_scalars_are_written_every_log_steps_and_at_the_end(six_steps):
     losses = read_scalars(spec.model_dir, "loss")
     assert list(losses) == [4, 6]
     last = said(spec)[-1]
-    assert last.startswith(f"step 6/6  loss {losses[6]:.4g}  masked_lm_accuracy ")
+    accuracy = read_scalars(spec.model_dir, "masked_lm_accuracy_percent")[6]
+    shown = f"step 6/6  loss {losses[6]:.4g}  masked_lm_accuracy {accuracy:.2f}%  "
+    assert last.startswith(shown)
     assert "learning_rate 0.0025" in last
     assert last.endswith(" examples/s  0 s left")
 

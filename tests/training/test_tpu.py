@@ -3,6 +3,9 @@
 import types
 
 import pytest
+from tensorboard.backend.event_processing.plugin_event_accumulator import (
+    EventAccumulator,
+)
 from tensorflow.python.ops import summary_ops_v2
 
 from decoupled.configs import MeshConfig
@@ -10,7 +13,7 @@ from decoupled.core.compat import estimator, tf
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.program import assign_cores
-from decoupled.training.events import read_scalars
+from decoupled.training.events import event_writer, read_scalars, scalar_summary
 from decoupled.training.tpu import (
     TpuAddress,
     check_mesh_size,
@@ -42,7 +45,7 @@ def host_writes(folder, loss):
     """Runs what the host does with the loss of step 7 that 4 cores send."""
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
-        write, tensors = host_call(folder, {"loss": tf.constant(0.0)}, step, 1)
+        write, tensors = host_call(folder, {"loss": tf.constant(0.0)}, step, 1, start=7)
         assert [t.shape.as_list() for t in tensors] == [[1], [1]]
         summaries = write(tf.fill([4], 7), tf.fill([4], loss))
         with tf.Session() as session:
@@ -53,6 +56,23 @@ def host_writes(folder, loss):
 def test_the_host_writes_the_scalars(tmp_path):
     host_writes(str(tmp_path), 2.5)
     assert read_scalars(str(tmp_path), "loss") == {7: 2.5}
+
+
+def test_the_host_drops_steps_that_were_lost(tmp_path):
+    """An earlier start was killed after step 9; the run goes on with step 7."""
+    writer = event_writer(str(tmp_path), 4)
+    for step in (5, 6, 7, 8, 9):
+        writer.add_summary(scalar_summary({"loss": step, "rate": 1.0}), step)
+    writer.close()
+    [path] = tmp_path.glob("events*")
+    path.rename(tmp_path / f"events.out.tfevents.1700000000.host.{4:012d}")
+    host_writes(str(tmp_path), 2.5)
+    assert read_scalars(str(tmp_path), "loss") == {5: 5.0, 6: 6.0, 7: 2.5}
+    assert list(read_scalars(str(tmp_path), "rate")) == [5, 6]
+    shown = EventAccumulator(str(tmp_path))
+    shown.Reload()
+    assert [event.step for event in shown.Tensors("loss")] == [5, 6, 7]
+    assert [event.step for event in shown.Tensors("rate")] == [5, 6]
 
 
 def test_the_host_ends_a_run_that_diverges(tmp_path):

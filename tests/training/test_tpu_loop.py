@@ -14,7 +14,7 @@ from decoupled.core.errors import Interrupted, UserError
 from decoupled.runs.evaluation import Part, predict_parts
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import predict
-from decoupled.training.events import read_scalars
+from decoupled.training.events import event_files, read_file, read_scalars
 from decoupled.training.graph import build_step
 from decoupled.training.tpu import session_config
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
@@ -110,6 +110,9 @@ def test_a_resumed_run_goes_on_to_the_same_weights(
     assert latest_complete(parts.model_dir).endswith("-8")
     found = train_run(stacking(after), parts)
     assert largest_difference(found, checkpoint_values(trained.model_dir))[0] < 1e-7
+    # By which TensorBoard knows the steps that a kill would have lost.
+    files = event_files(parts.model_dir)
+    assert [read_file(path, "loss").start for path in files] == [1, 9]
 
 
 class _StopAt(type(run_spec("").stop)):
