@@ -48,7 +48,8 @@ def main() -> None:
         if nvidia_gpus():
             console.say("the GPUs of this host are not used: the demo runs on the CPU")
         for number, processes in enumerate(PROCESSES, start=1):
-            console.say(f"\n[{number}/{len(PROCESSES)}] {_plural(processes)}")
+            console.say("")
+            console.say(f"[{number}/{len(PROCESSES)}] {_plural(processes)}")
             _train(work_dir, processes, steps)
     worst = _report(work_dir, steps)
     if worst > TOLERANCE:

@@ -1,6 +1,7 @@
 """What commands print: lines, tables and progress, on a terminal and in a log file.
 
-Control characters of names and texts are shown as in "\\x1b" (`errors.printable`).
+Control characters of names and texts are shown as in "\\x1b" (`errors.printable`), and
+line ends as "\\n".
 """
 
 import re
@@ -25,7 +26,7 @@ _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?\s?([%a-zA-Z]{0,3}|bytes
 
 def say(message: str) -> None:
     """Prints one line on stdout, at once."""
-    print(printable(message), flush=True)
+    print(_line(message), flush=True)
 
 
 def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
@@ -37,8 +38,8 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
       rows: cells, as `decoupled.core.tables.shown` writes them.
     """
     grid = Table(box=box.SIMPLE_HEAD)
-    cells = [[_cell(shown(value)) for value in row] for row in rows]
-    for index, name in enumerate(map(_cell, columns)):
+    cells = [[_line(shown(value)) for value in row] for row in rows]
+    for index, name in enumerate(map(_line, columns)):
         numbers = index > 0 and _are_numbers(row[index] for row in cells)
         justify = "right" if numbers else "left"
         grid.add_column(name, justify=justify, overflow="fold")
@@ -49,7 +50,7 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
     output = _Console(width=width, markup=False, highlight=False)
     # Printed separately: a title within the table would be wrapped at its width.
     if title:
-        output.print(printable(title), style="table.title", soft_wrap=True)
+        output.print(_line(title), style="table.title", soft_wrap=True)
     output.print(grid)
     sys.stdout.flush()
 
@@ -84,15 +85,15 @@ def track(
     """
     if total is None and hasattr(items, "__len__"):
         total = len(items)
-    description = printable(description)
+    description = _line(description)
     if sys.stdout.isatty():
         yield from _track_on_terminal(items, description, total)
     else:
         yield from _track_in_lines(items, description, total)
 
 
-def _cell(text: str) -> str:
-    # A line end would look like the end of the row.
+def _line(text: str) -> str:
+    # A name with a line end could look like a line of ours.
     return printable(text).replace("\n", r"\n")
 
 

@@ -185,11 +185,8 @@ def _describe_files(paths: Mapping[str, Sequence[str]]) -> _Files:
 
 
 def _describe_file(path: str) -> _File:
-    try:
-        size = gfile.size(path)
-        return _File(path, files.file_fingerprint(path), size)
-    except gfile.OpError as error:
-        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+    size = gfile.size(path)
+    return _File(path, files.file_fingerprint(path), size)
 
 
 def _units(job, given: _Files, repeated: collections.Counter) -> list[TextUnit]:

@@ -1,8 +1,8 @@
-"""The common start of all commands: flags, settings, errors, records.
+"""The common start of all commands: flags, settings, records.
 
 `decoupled NAME` runs the module `decoupled.commands.NAME`. Its settings are gin
 bindings, which build the dataclasses of `decoupled.configs`; its paths and machines are
-flags. A mistake that the user can fix gives one line on stderr and exit code 2.
+flags. `decoupled.core.endings` says how commands end.
 
 Only code that needs TensorFlow imports it, so that `--help` and mistakes in flags are
 answered at once.

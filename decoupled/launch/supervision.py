@@ -60,7 +60,8 @@ def run_step(work_dir: str, step: Step) -> None:
       Interrupted, Terminated: a signal arrived, and the step has ended.
     """
     if step.title:
-        console.say(f"\n{step.title}\n$ {shlex.join(step.command)}")
+        for line in ("", step.title, f"$ {shlex.join(step.command)}"):
+            console.say(line)
     started = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         stderr = errors if step.quiet else None

@@ -11,7 +11,8 @@ import pytest
 from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.exports.checkpoint_files import CheckpointWriter
+from decoupled.exports.checkpoint_files import CheckpointFile, CheckpointWriter
+from decoupled.exports.interop.conversion import write_converted_folder
 from decoupled.model.variables import (
     MASKED_LM,
     TRUNCATED_NORMAL,
@@ -228,6 +229,30 @@ def test_a_checkpoint_is_given_as_folder_or_prefix(tmp_path):
 
     assert find_checkpoint(folder) == f"{folder}/model.ckpt-10"
     assert find_checkpoint(f"{folder}/model.ckpt-5") == f"{folder}/model.ckpt-5"
+
+
+@pytest.mark.parametrize("name", ["br[1]", "a*", "why?", "back\\slash"])
+def test_a_folder_whose_checkpoints_tensorflow_cannot_read_is_named(tmp_path, name):
+    """TensorFlow reads the name as a pattern, which does not match itself."""
+    folder = tmp_path / "good"
+    write_checkpoints(folder, [5])
+    folder = folder.rename(tmp_path / name)
+    sign = next(sign for sign in "[*?\\" if sign in name)
+    message = "TensorFlow cannot read a checkpoint whose path contains"
+    readers = (
+        latest_complete,
+        find_checkpoint,
+        lambda path: CheckpointFile(f"{path}/m"),
+    )
+    for read in readers:
+        with pytest.raises(UserError) as raised:
+            read(str(folder))
+        assert f"{folder}" in str(raised.value)
+        assert str(raised.value).endswith(f": {message} {sign}; rename the folder")
+    # Nothing is written that nobody could read.
+    with pytest.raises(UserError, match=message):
+        write_converted_folder(str(tmp_path / f"new{name}"), None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name]
 
 
 def test_a_given_checkpoint_that_is_none_is_named(tmp_path):

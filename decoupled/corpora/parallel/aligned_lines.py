@@ -36,12 +36,7 @@ def find(place: str, settings: ParallelTextConfig) -> list[ParallelText]:
                 f"{_FLAG}{place}: {len(paths)} files for {language} ({paths[0]}, "
                 f"{paths[1]}); aligned text is one file a language"
             )
-        try:
-            sha256, size = files.file_fingerprint(paths[0]), gfile.size(paths[0])
-        except gfile.OpError as error:
-            raise UserError(
-                f"{paths[0]}: cannot read ({files.reason(error)})"
-            ) from error
+        sha256, size = files.file_fingerprint(paths[0]), gfile.size(paths[0])
         name = os.path.basename(paths[0])
         found.append(ParallelText(language, paths[0], sha256, size, name))
     return found

@@ -94,10 +94,7 @@ def find(place: str, settings: ParallelTextConfig) -> list[ParallelText]:
       UserError: there is no such file, or the settings name an unknown translation.
     """
     path = _path(place)
-    try:
-        sha256, size = files.file_fingerprint(path), gfile.size(path)
-    except gfile.OpError as error:
-        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+    sha256, size = files.file_fingerprint(path), gfile.size(path)
     found = []
     for language, code in sorted(_chosen(settings).items()):
         _, title, licence = TRANSLATIONS[code]

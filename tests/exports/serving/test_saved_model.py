@@ -396,6 +396,12 @@ def test_a_target_below_a_file_is_refused(pretrained_dir, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_a_target_that_tensorflow_cannot_read_is_refused(pretrained_dir, tmp_path):
+    with pytest.raises(UserError, match=r"whose path contains \[; rename the folder"):
+        export_to(tmp_path / "out[1]", pretrained_dir)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 def small_dir(vocabulary, tmp_path):
     """A run with one layer and one segment type."""
