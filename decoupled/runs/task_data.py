@@ -10,6 +10,7 @@ from decoupled.core import console, files
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.tasks.qa_files import Question
 from decoupled.tasks.task import ENGLISH, Features, FinetuningTask
 from decoupled.xtreme import official
 
@@ -30,10 +31,16 @@ class TaskData:
       data_dir: the folder with a folder per task.
       vocabulary: of the model.
       cache: folder where features are kept.
+      type_vocab_size: type embeddings of the model; pairs and questions need two.
     """
 
     def __init__(
-        self, task: FinetuningTask, data_dir: str, vocabulary: Vocabulary, cache: str
+        self,
+        task: FinetuningTask,
+        data_dir: str,
+        vocabulary: Vocabulary,
+        cache: str,
+        type_vocab_size: int = 2,
     ):
         self.task = task
         self.source = task.training_languages[0]
@@ -42,7 +49,7 @@ class TaskData:
         self.trained_on = ", ".join([self.source_name, *others])
         self.data_dir = data_dir
         self.vocabulary = vocabulary
-        self._cache = cache
+        self._cache, self._type_vocab_size = cache, type_vocab_size
 
     def languages(self, split: str) -> list[str]:
         """Languages that have a file of this split, English first."""
@@ -124,8 +131,20 @@ class TaskData:
         return self.task.share_beyond_limit(self.vocabulary, examples)
 
     def examples(self, split: str, language: str) -> list[Any]:
-        """The examples that the task reads from a file."""
-        return self.task.read(self.data_dir, split, language)
+        """The examples that the task reads from a file.
+
+        Raises:
+          UserError: as for `FinetuningTask.read`; or they have two texts, and the model
+            has one type embedding.
+        """
+        examples = self.task.read(self.data_dir, split, language)
+        if self._type_vocab_size < 2 and any(map(_has_two_texts, examples)):
+            raise UserError(
+                f"{self.task.path(self.data_dir, split, language)}: holds pairs of "
+                "texts, or questions, but the model has one type embedding; pre-train "
+                "it with ModelConfig.type_vocab_size = 2"
+            )
+        return examples
 
     def features(
         self, split: str, language: str, examples: list[Any], progress: bool = False
@@ -165,6 +184,11 @@ class TaskData:
             part["example_index"] = part["example_index"] + np.int32(start)
             parts.append(part)
         return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+
+def _has_two_texts(example: Any) -> bool:
+    texts = getattr(example, "texts", ())
+    return len(texts) > 1 or isinstance(example, Question)
 
 
 def _limit_in_words(limit: str, beyond: dict[str, float | None]) -> str:
